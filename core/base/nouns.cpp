@@ -1,8 +1,11 @@
 // Out-of-line anchors of the interfaces: one vtable each, in liborrery.so.
+#include <charconv>
+
 #include "orrery/checkpoint.h"
 #include "orrery/communicator.h"
 #include "orrery/data.h"
 #include "orrery/device.h"
+#include "orrery/launcher.h"
 #include "orrery/rendezvous.h"
 #include "orrery/strategy.h"
 
@@ -21,6 +24,25 @@ void Device::use_products(std::string_view name) {
 Rendezvous::~Rendezvous() = default;
 RendezvousService::~RendezvousService() = default;
 RendezvousBackend::~RendezvousBackend() = default;
+Launcher::~Launcher() = default;
+
+std::optional<std::string> Environment::text(const char* name) const {
+    const char* text = lookup_(name);
+    return text && *text ? std::optional<std::string>(text) : std::nullopt;
+}
+int64_t Environment::count(const char* name) const {
+    const auto all = text(name);
+    int64_t value = 0;
+    if (!all)
+        throw Error("environment: " + std::string(name) + " is not set, though other variables of its launcher are");
+    const char* const last = all->data() + all->size();
+    const auto [end, fault] = std::from_chars(all->data(), last, value);
+    if (fault != std::errc() || end != last || value < 0)
+        throw Error("environment: " + std::string(name) + "=" + *all + " is not a count");
+    return value;
+}
+int64_t Environment::count_or(const char* name, int64_t otherwise) const { return has(name) ? count(name) : otherwise; }
+
 Transport::~Transport() = default;
 Strategy::~Strategy() = default;
 CheckpointStore::~CheckpointStore() = default;

@@ -158,7 +158,7 @@ struct CheckScript : ScriptRunner {
                     notes_.push_back(fmt::format("not looked at: [{}]: it cannot run here: {}", options.path(), why));
                     continue;
                 }
-                const bool keeps = kind == "device" && !registry_.device_facts(name, {}).leaves_nothing;
+                const bool keeps = kind == "device" && !loader_.facts(kind, name, {}).of_device().leaves_nothing;
                 if (keeps && leaves_device_to_ranks()) continue;
                 if (kind == "device") registry_.device(name, options.origin())(options);
                 if (kind == "store") registry_.store(name, options.origin())(options, folder() + "/checkpoints");

@@ -100,14 +100,15 @@ void check_nodes(const ScriptCommand& command) {
                                 command.spares > 0 ? fmt::format(" and --spares {}", command.spares) : "", all - 1));
 }
 
-void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher) {
+void refuse_launch_flags(const ScriptCommand& command, const Job& job) {
+    const std::string& launcher = job.launcher;
     if (command.restarts > 0)
-        throw Error(
-            fmt::format("--restarts {}: {} has started the ranks, and starts them again or does not: two that restart "
-                        "one job would "
-                        "each end what the other has started\n"
-                        "  leave --restarts out and tell {} instead, or start the command without {}",
-                        command.restarts, launcher, launcher, launcher));
+        throw Error(fmt::format(
+            "--restarts {}: {} has started the ranks, and starts them again or does not: two that restart "
+            "one job would "
+            "each end what the other has started\n"
+            "  leave --restarts out{}, or start the command without {}",
+            command.restarts, launcher, job.restarts ? " and tell " + launcher + " instead" : "", launcher));
     const char* flag = command.fresh                 ? "--fresh"
                        : command.nodes != 1          ? "--nodes"
                        : !command.rendezvous.empty() ? "--rendezvous"

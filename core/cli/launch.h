@@ -59,7 +59,7 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// the other nodes. What a mistake on any node ends exits with that one's code on all.
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim);
 /// Throws Error for flags that say nothing to a rank that another launcher has started.
-void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher);
+void refuse_launch_flags(const ScriptCommand& command, const Job& job);
 
 /// A processor for each rank of this host, where there are enough and the contract asks for it (pins_ranks): two on one
 /// would time the scheduler.

@@ -151,13 +151,18 @@ int plugins_command(const std::vector<std::string>& more) {
     const Loader loader(folders);
     std::printf("plugins of %s\n", std::string(describe_abi(this_abi())).c_str());
     for (const PluginReport& report : loader.list()) {
+        const auto facts = [&] {
+            if (!report.facts.empty()) std::printf("      facts: %s\n", report.facts.c_str());
+        };
         if (report.reason.empty()) {
             std::printf("  %-24s %-8s %-12.12s %s\n", report.name.c_str(), report.version.c_str(),
                         report.digest.c_str(), report.path.c_str());
+            facts();
             if (!report.cannot_run.empty()) std::printf("      cannot run here: %s\n", report.cannot_run.c_str());
             continue;
         }
         std::printf("  %-24s cannot be used\n", report.name.c_str());
+        facts();
         for (const std::string& line : split(report.reason, '\n')) std::printf("      %s\n", line.c_str());
     }
     std::printf("looked in %s\n", join(folders, ", ").c_str());

@@ -17,6 +17,7 @@
 #include "base/processors.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
+#include "cli/launchers.h"
 #include "cli/products/products.h"
 #include "cli/ranks.h"
 #include "cli/run_record/kept.h"
@@ -202,7 +203,7 @@ int64_t mint_behind(CheckpointStore& store, int64_t after) {
 /// The generation that a launcher of ours has taken, else one that rank 0 takes.
 int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointStore& store) {
     const Job& job = script.job();
-    if (job.launcher == "orrery" && job.generation > 0) return job.generation;
+    if (job.ours && job.generation > 0) return job.generation;
     const std::string taken = job.rank == 0 ? std::to_string(mint(store, job.generation)) : "";
     return std::stoll(session.from_first("generation", taken, WaitLimit::files));
 }
@@ -260,7 +261,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     if (first) require_places(script.settings());
     std::unique_ptr<FolderLock> launcher, lock;
     const Job& job = script.job();
-    if (first && job.assigned && job.launcher != "orrery") launcher = script.lock_folder(FolderLock::launcher);
+    if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
     const auto store = script.open_store();
     // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
@@ -343,8 +344,7 @@ struct RankScript final : ScriptRunner {
                         fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]",
                                     settings_.mesh.text(), settings_.mesh.ranks(),
                                     job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
-        const bool counted = job_.assigned && job_.launcher != "slurm";  // srun may leave the count out
-        if (settings_.ranks > 0 && counted && job_.local_ranks != settings_.ranks)
+        if (settings_.ranks > 0 && job_.assigned && job_.counted && job_.local_ranks != settings_.ranks)
             throw Error(config_.table("run").where("ranks"),
                         fmt::format("run.ranks = {}, but {} started {} on this host (mesh {} has {})\n  change one of "
                                     "them, or leave run.ranks out",
@@ -475,7 +475,8 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     };
     const int64_t ranks = checked->settings().mesh.ranks();
     const bool threads = checked->ranks_are_threads();
-    if (const std::string left_out = nodes_left_out(); ranks > 1 && command.nodes == 1 && !left_out.empty())
+    if (const std::string left_out = nodes_left_out(launchers_by(checked->config()));
+        ranks > 1 && command.nodes == 1 && !left_out.empty())
         std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
     if (threads && command.restarts > 0)
         throw Error(
@@ -496,12 +497,12 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
 }  // namespace
 
 int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
-    const Job job = job_from_environment();
+    const Job job = job_from_environment([&] { return launchers_of([&] { return config_of(command); }); });
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) return show_options(command, job);
     check_nodes(command);
     if (job.assigned) {
-        if (job.launcher != "orrery") refuse_launch_flags(command, job.launcher);
+        if (!job.ours) refuse_launch_flags(command, job);
         return run_rank(work, job);
     }
     if (command.nodes == 1) return launch_ranks(command, work, job, signals);

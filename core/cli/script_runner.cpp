@@ -69,6 +69,11 @@ Config read_config(const ScriptCommand& command, std::string& script) {
 
 }  // namespace
 
+Config config_of(const ScriptCommand& command) {
+    std::string script;
+    return read_config(command, script);
+}
+
 ScriptRunner::ScriptRunner(const ScriptCommand& command, const Job& job)
     : command_(command),
       job_(job),
@@ -92,6 +97,7 @@ void ScriptRunner::load_plugins() {
     check_backends(config_, loader_.names());
     Config& run = config_.table("run");
     loader_.load("device", settings_.device, registry_, run.where("device"));
+    settings_.device_memory = device_facts().memory;
     if (!settings_.collectives.empty() && !device_facts().host_memory)
         throw Error(config_.table("collectives").origin(),
                     fmt::format("[collectives] moves host memory; device \"{}\" has its own\n"
@@ -111,11 +117,8 @@ void ScriptRunner::choose_transport() {
     });
     if (!needed || run.where("transport").file != "default") return;
     const auto serves_device = [&](const std::string& name) {
-        loader_.load("transport", name, registry_, device);
-        Config none;
-        Config& tables = config_.table("transport");
-        Config& options = tables.has(name) ? tables.table(name) : none;
-        return serves(registry_.transport(name, device)(options)->contract(), settings_.device);
+        const TransportFacts facts = loader_.facts("transport", name, device).of_transport();
+        return std::ranges::count(facts.devices, settings_.memory()) > 0;
     };
     if (serves_device(settings_.transport)) return;
     std::vector<std::string> found;
@@ -212,7 +215,7 @@ void ScriptRunner::use_collectives(const CollectiveChoice& choice, std::vector<C
     collectives_[choice.axis] = std::move(tables);
 }
 
-const DeviceFacts& ScriptRunner::device_facts() const { return registry_.device_facts(settings_.device, {}); }
+DeviceFacts ScriptRunner::device_facts() const { return loader_.facts("device", settings_.device, {}).of_device(); }
 
 SnapshotPlace ScriptRunner::snapshot_place() const {
     return device_facts().host_memory ? SnapshotPlace::device : SnapshotPlace::host;

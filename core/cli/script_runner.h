@@ -22,6 +22,9 @@
 
 namespace orrery {
 
+/// The configuration of a command, of its files, sets and the folder of a run that it may name.
+Config config_of(const ScriptCommand& command);
+
 /// Runs a script: reads configuration and settings, loads plugins, chooses transports, makes devices, compiles. A
 /// command is a class that derives from it and says what the script's calls make happen there.
 class ScriptRunner : public Host {
@@ -91,7 +94,7 @@ public:
     /// Some axis' transport joins threads of one process only.
     bool ranks_are_threads() const;
     /// Of [run] device, once its plugin is loaded.
-    const DeviceFacts& device_facts() const;
+    DeviceFacts device_facts() const;
     /// "[rank 3] text" in a job of several ranks.
     std::string of_rank(const std::string& text) const;
 
@@ -125,7 +128,7 @@ protected:
     /// This process prints what all that run the script find: one of a job.
     virtual bool speaks() const { return job_.rank == 0; }
     /// A launcher of another program has started the ranks, so that no process of ours has run the script before.
-    bool first_of_foreign() const { return job_.assigned && job_.launcher != "orrery" && job_.rank == 0; }
+    bool first_of_foreign() const { return job_.assigned && !job_.ours && job_.rank == 0; }
     /// Nothing is started: what no device here runs is noted instead of refused.
     virtual bool looks_only() const { return false; }
     /// Throws Error at the precision that asked for it.

@@ -6,6 +6,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "config/load.h"
+#include "config/schema.h"
 #include "config/toml_text.h"
 
 namespace orrery {
@@ -113,6 +114,10 @@ void check_name(std::string_view kind, std::string_view name, const Origin& wher
     throw Error(where, fmt::format("no {} {}{}", kind, quote(name), choices("found in plugins/", name, known)));
 }
 
+void check_launcher(const std::string& name, const Origin& where, const std::vector<std::string>& all) {
+    if (name != any_launcher && name != own_launcher) check_name("launcher", name, where, all);
+}
+
 void check_axes(const Config& config, const Config& axes, const std::vector<std::string>& names) {
     const Config* mesh = below(config, "mesh");
     for (const auto& [axis, value] : axes.items()) {
@@ -163,6 +168,8 @@ std::vector<std::string> names_of(std::string_view kind, const std::vector<std::
 
 void check_backends(const Config& config, const std::vector<std::string>& names) {
     const Config* run = below(config, "run");
+    const ConfigValue* launcher = run ? run->find("launcher") : nullptr;
+    if (launcher) check_launcher(std::get<std::string>(launcher->data), launcher->origin, names);
     for (std::string_view kind : {"device", "transport", "store", "rendezvous"}) {
         const ConfigValue* value = run ? run->find(kind) : nullptr;
         if (value) check_name(kind, std::get<std::string>(value->data), value->origin, names);

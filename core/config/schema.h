@@ -7,6 +7,9 @@
 
 namespace orrery {
 
+/// Values of run.launcher that name no plugin.
+constexpr std::string_view any_launcher = "auto", own_launcher = "orrery";
+
 enum class ConfigKind : uint8_t { flag, integer, number, text, texts };
 std::string_view name_of(ConfigKind kind);  ///< "an integer"
 

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/text.h"
+#include "plugin/library_file.h"
 
 namespace orrery {
 
@@ -58,11 +59,6 @@ int look(dl_phdr_info* info, size_t, void* sought) {
             found.id = build_id_in({reinterpret_cast<const char*>(begin), static_cast<size_t>(part.p_memsz)});
     }
     return 1;
-}
-
-bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes) {
-    file.seekg(static_cast<std::streamoff>(offset));
-    return static_cast<bool>(file.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes)));
 }
 
 }  // namespace

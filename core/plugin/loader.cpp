@@ -9,7 +9,6 @@
 #include <cstring>
 #include <fstream>
 #define BOOST_DLL_USE_STD_FS
-#include <boost/dll/library_info.hpp>
 #include <boost/dll/shared_library.hpp>
 
 #include "base/foreign/plugin_call.h"
@@ -20,6 +19,8 @@
 #include "ir/plugin_ops.h"
 #include "orrery/plugin.h"
 #include "plugin/code_digest.h"
+#include "plugin/facts.h"
+#include "plugin/library_file.h"
 #include "plugin/named.h"
 
 namespace orrery {
@@ -30,7 +31,8 @@ namespace fs = std::filesystem;
 namespace dll = boost::dll;
 
 constexpr std::string_view prefix = "liborrery_", suffix = ".so", absent_suffix = ".why", section_prefix = ".orrery.";
-constexpr std::string_view kinds[] = {"data", "device", "op", "rendezvous", "store", "strategy", "transport"};
+constexpr std::string_view kinds[] = {"data",       "device", "launcher", "op",
+                                      "rendezvous", "store",  "strategy", "transport"};
 
 struct Found {
     std::string kind, name;
@@ -74,17 +76,19 @@ std::string owner_problem(const fs::path& path) {
     return "it belongs to user " + std::to_string(info.st_uid) + "\n  it must belong to you or to root: chown it";
 }
 
-/// Reads the ABI from the ELF section names, so that none of a stale file's code runs.
-void check_abi(const Found& file) {
-    std::vector<std::string> sections;
+/// A file whose sections can be read. None of its code runs.
+LibraryFile library_of(const Found& file) {
     try {
-        sections = dll::library_info(file.path).sections();
-    } catch (const std::exception&) {
-        throw Error("it is no shared library of this machine, or is cut short" + rebuild_line(file));
+        return LibraryFile(file.path);
+    } catch (const Error& problem) {
+        throw Error(problem.what() + rebuild_line(file));
     }
-    const auto mark = std::find_if(sections.begin(), sections.end(),
-                                   [](const std::string& name) { return name.starts_with(section_prefix); });
-    if (mark == sections.end())
+}
+
+/// Reads the ABI from the ELF section names, so that none of a stale file's code runs.
+void check_abi(const Found& file, const LibraryFile& library) {
+    const auto mark = library.section_that_begins(section_prefix);
+    if (!mark)
         throw Error("it is no orrery plugin: it has no section " + std::string(section_prefix) +
                     "*\n  build it with orrery_plugin() of the CMake package, and use ORRERY_PLUGIN in its source");
     const std::string abi = mark->substr(section_prefix.size());
@@ -173,15 +177,26 @@ std::string first_line(const fs::path& path) {
     return line;
 }
 
+std::string absent_line(const Found& file) { return "this build has none: " + first_line(file.path); }
+
+/// Also refuses those of a transport that do not say what is needed to choose it.
+PluginFacts facts_of(const Found& file, const LibraryFile& library) {
+    PluginFacts facts(file.kind, facts_text(library));
+    if (file.kind == "transport") facts.of_transport();
+    return facts;
+}
+
 Loaded load_file(const Found& file, const std::shared_ptr<OpenCalls>& calls) {
-    if (file.absent) throw Error("this build has none: " + first_line(file.path));
+    if (file.absent) throw Error(absent_line(file));
     if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
     if (const std::string problem = owner_problem(file.path.parent_path()); !problem.empty()) throw Error(problem);
-    check_abi(file);
+    const LibraryFile library = library_of(file);
+    check_abi(file, library);
+    const PluginFacts facts = facts_of(file, library);
     const PluginInfo& info = open(file);
     check_info(file, info);
     const std::string full = file.kind + "/" + file.name;
-    Registry alone = named(full, registered(file, info), calls);
+    Registry alone = named(full, registered(file, info), facts, calls);
     const auto cannot_run = [&] { return info.cannot_run ? info.cannot_run() : ""; };
     return {std::move(alone), info.version, call_plugin(full, "cannot_run", cannot_run), code_at(&info).digest};
 }
@@ -214,11 +229,12 @@ std::vector<Found> files_in(const std::vector<std::string>& folders) {
 
 void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     const Registry& from = loaded.registry;
-    if (file.kind == "device") to.add_device(file.name, from.device(file.name, {}), from.device_facts(file.name, {}));
+    if (file.kind == "device") to.add_device(file.name, from.device(file.name, {}));
     if (file.kind == "transport") to.add_transport(file.name, from.transport(file.name, {}));
     if (file.kind == "strategy") to.add_strategy(file.name, from.strategy(file.name, {}));
     if (file.kind == "store") to.add_store(file.name, from.store(file.name, {}));
     if (file.kind == "rendezvous") to.add_rendezvous(file.name, from.rendezvous(file.name, {}));
+    if (file.kind == "launcher") to.add_launcher(file.name, from.launcher(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
     if (file.kind != "op") return;
     add_plugin_ops("op/" + file.name, loaded.version, from);  // before anything of it is in the registry
@@ -227,31 +243,53 @@ void move_into(Registry& to, const Found& file, const Loaded& loaded) {
         to.add_kernel(kernel.op, kernel.device_kind, kernel.make);
 }
 
+/// Throws Error at `asked` with the names that there are.
+Found find_file(const std::vector<std::string>& folders, std::string_view kind, std::string_view name,
+                const Origin& asked) {
+    std::vector<std::string> others, places;
+    for (Found& file : files_in(folders)) {
+        if (file.kind != kind) continue;
+        if (file.name == name) return std::move(file);
+        others.push_back(file.name);
+    }
+    for (const std::string& folder : folders) places.push_back(shown(folder));
+    const std::string where = places.empty() ? "no folder of plugins" : join(places, ", ");
+    throw Error(asked,
+                "no " + std::string(kind) + " " + quote(name) +
+                    (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
+}
+
+/// Calls `read`; its errors name the file.
+template <class Read>
+auto in_file(const Found& file, const Origin& asked, const char* what, const Read& read) {
+    try {
+        return read();
+    } catch (const Error& problem) {
+        throw Error(asked, "cannot " + std::string(what) + " " + shown(file.path) + "\n  " + problem.what(),
+                    problem.fault());
+    }
+}
+
 }  // namespace
 
 void Loader::load(std::string_view kind, std::string_view name, Registry& registry, const Origin& asked) const {
     const std::string full = std::string(kind) + "/" + std::string(name);
     const std::vector<std::string> loaded = registry.names();
     if (std::find(loaded.begin(), loaded.end(), full) != loaded.end()) return;
-    std::vector<std::string> others, places;
-    for (const Found& file : files_in(folders_)) {
-        if (file.kind != kind) continue;
-        others.push_back(file.name);
-        if (file.name != name) continue;
-        try {
-            const Loaded made = load_file(file, calls_);
-            move_into(registry, file, made);
-            loaded_.push_back({full, file.path.string(), made.version, "", made.cannot_run, made.digest});
-        } catch (const Error& problem) {
-            throw Error(asked, "cannot load " + shown(file.path) + "\n  " + problem.what(), problem.fault());
-        }
-        return;
-    }
-    for (const std::string& folder : folders_) places.push_back(shown(folder));
-    const std::string where = places.empty() ? "no folder of plugins" : join(places, ", ");
-    throw Error(asked,
-                "no " + std::string(kind) + " " + quote(name) +
-                    (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
+    const Found file = find_file(folders_, kind, name, asked);
+    in_file(file, asked, "load", [&] {
+        const Loaded made = load_file(file, calls_);
+        move_into(registry, file, made);
+        loaded_.push_back({full, file.path.string(), made.version, "", made.cannot_run, made.digest, ""});
+    });
+}
+
+PluginFacts Loader::facts(std::string_view kind, std::string_view name, const Origin& asked) const {
+    const Found file = find_file(folders_, kind, name, asked);
+    return in_file(file, asked, "read the facts of", [&] {
+        if (file.absent) throw Error(absent_line(file));
+        return facts_of(file, library_of(file));
+    });
 }
 
 std::string Loader::plugin_of(std::string_view op) const {
@@ -290,19 +328,27 @@ std::vector<std::string> Loader::names() const {
     return names;
 }
 
+std::vector<std::string> Loader::present(std::string_view kind) const {
+    std::vector<std::string> names;
+    for (const Found& file : files_in(folders_))
+        if (file.kind == kind && !file.absent) names.push_back(file.name);
+    return names;
+}
+
 std::vector<PluginReport> Loader::files() const {
     std::vector<PluginReport> reports;
     for (const Found& file : files_in(folders_))
         if (!file.absent)
-            reports.push_back({file.kind + "/" + file.name, file.path, "", "", "", code_digest_of(file.path)});
+            reports.push_back({file.kind + "/" + file.name, file.path, "", "", "", code_digest_of(file.path), ""});
     return reports;
 }
 
 std::vector<PluginReport> Loader::list() const {
     std::vector<PluginReport> reports;
     for (const Found& file : files_in(folders_)) {
-        PluginReport report{file.kind + "/" + file.name, file.path, "", "", "", ""};
+        PluginReport report{file.kind + "/" + file.name, file.path, "", "", "", "", ""};
         try {
+            if (!file.absent) report.facts = facts_of(file, library_of(file)).text();
             const Loaded loaded = load_file(file, calls_);
             report.version = loaded.version;
             report.cannot_run = loaded.cannot_run;

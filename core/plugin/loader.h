@@ -6,6 +6,7 @@
 
 #include "orrery/program.h"
 #include "orrery/registry.h"
+#include "plugin/facts.h"
 #include "plugin/open_calls.h"
 
 namespace orrery {
@@ -14,10 +15,11 @@ namespace orrery {
 struct PluginReport {
     std::string name;  ///< "transport/gloo", after the file's name
     std::string path;
-    std::string version;     ///< "" when it cannot be loaded
-    std::string reason;      ///< why it cannot be loaded, "" when it can; several lines
-    std::string cannot_run;  ///< it can be loaded, but not used on this machine, and why
+    std::string version;      ///< "" when it cannot be loaded
+    std::string reason;       ///< why it cannot be loaded, "" when it can; several lines
+    std::string cannot_run;   ///< it can be loaded, but not used on this machine, and why
     std::string digest = {};  ///< of its code (plugin/code_digest.h), "": it has none
+    std::string facts = {};   ///< its ORRERY_FACTS, "": it has none
 };
 
 /// Finds liborrery_KIND_NAME.so and lets it register; liborrery_KIND_NAME.why says why the build left it out. Files are
@@ -32,6 +34,9 @@ public:
     /// reason and the remedy, and leaves the registry as it was.
     void load(std::string_view kind, std::string_view name, Registry& registry, const Origin& asked) const;
 
+    /// The facts of KIND/NAME, whose file is read and not opened. Throws Error at `asked`.
+    PluginFacts facts(std::string_view kind, std::string_view name, const Origin& asked) const;
+
     /// Loads the plugin that brings an op: op/NAME brings NAME and NAME_more. Throws Error at `asked`.
     void load_op(std::string_view op, Registry& registry, const Origin& asked) const;
     /// The same for each op of a program that nobody has brought yet, where there is a plugin that may: the program's
@@ -43,6 +48,9 @@ public:
 
     /// "transport/gloo" of every plugin file of the folders, sorted. Loads none.
     std::vector<std::string> names() const;
+
+    /// The names of a kind alone, without those that the build left out.
+    std::vector<std::string> present(std::string_view kind) const;
 
     /// The files of the folders, sorted by name, with their digests alone. Loads none.
     std::vector<PluginReport> files() const;

@@ -7,6 +7,7 @@
 #include "base/foreign/plugin_call.h"
 #include "base/text.h"
 #include "orrery/data.h"
+#include "orrery/launcher.h"
 #include "orrery/op.h"
 #include "orrery/rendezvous.h"
 
@@ -29,10 +30,10 @@ protected:
     std::unique_ptr<Made> made_;
 };
 
-/// `NamedMade(plugin, made)`, nullptr of nullptr.
-template <class NamedMade, class Made>
-std::unique_ptr<Made> named_made(const std::string& plugin, std::unique_ptr<Made> made) {
-    return made ? std::make_unique<NamedMade>(plugin, std::move(made)) : nullptr;
+/// `NamedMade(plugin, made, more...)`, nullptr of nullptr.
+template <class NamedMade, class Made, class... More>
+std::unique_ptr<Made> named_made(const std::string& plugin, std::unique_ptr<Made> made, const More&... more) {
+    return made ? std::make_unique<NamedMade>(plugin, std::move(made), more...) : nullptr;
 }
 
 class NamedDevice final : public Device, Named<Device> {
@@ -146,14 +147,36 @@ public:
 
 class NamedTransport final : public Transport, Named<Transport> {
 public:
-    using Named::Named;
+    NamedTransport(std::string plugin, std::unique_ptr<Transport> made, TransportFacts facts)
+        : Named(std::move(plugin), std::move(made)), facts_(std::move(facts)) {}
     TransportContract contract() const override {
-        return call("contract", [&] { return made_->contract(); });
+        TransportContract contract = call("contract", [&] { return made_->contract(); });
+        contract.devices = facts_.devices;
+        contract.same_process = facts_.same_process;
+        contract.pins_ranks = facts_.pins_ranks;
+        return contract;
     }
     std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory> arenas,
                                        std::chrono::milliseconds timeout) override {
         return named_made<NamedCommunicator>(
             plugin_, call("make", [&] { return made_->make(group, rendezvous, arenas, timeout); }));
+    }
+
+private:
+    const TransportFacts facts_;
+};
+
+class NamedLauncher final : public Launcher, Named<Launcher> {
+public:
+    using Named::Named;
+    bool detect(const Environment& environment) const override {
+        return call("detect", [&] { return made_->detect(environment); });
+    }
+    LaunchedRank read(const Environment& environment) const override {
+        return call("read", [&] { return made_->read(environment); });
+    }
+    std::string left_out(const Environment& environment) const override {
+        return call("left_out", [&] { return made_->left_out(environment); });
     }
 };
 
@@ -408,14 +431,14 @@ private:
     std::shared_ptr<OpenCalls> calls_;
 };
 
-/// A factory whose objects are wrapped by `NamedMade`, and whose own exceptions name the plugin.
-template <class NamedMade, class Factory>
-Factory named_factory(const std::string& plugin, const Factory& make) {
+/// A factory whose objects are wrapped by `NamedMade`, with `more`, and whose own exceptions name the plugin.
+template <class NamedMade, class Factory, class... More>
+Factory named_factory(const std::string& plugin, const Factory& make, const More&... more) {
     if (!make) return make;
-    return [plugin, make](auto&&... options) {
-        return named_made<NamedMade>(plugin, call_plugin(plugin, "its factory", [&] {
-                                         return make(std::forward<decltype(options)>(options)...);
-                                     }));
+    return [plugin, make, more...](auto&&... options) {
+        auto made =
+            call_plugin(plugin, "its factory", [&] { return make(std::forward<decltype(options)>(options)...); });
+        return named_made<NamedMade>(plugin, std::move(made), more...);
     };
 }
 
@@ -442,20 +465,21 @@ KernelMaker named_kernel(const std::string& plugin, const std::string& op, const
 
 }  // namespace
 
-Registry named(const std::string& plugin, const Registry& alone, const std::shared_ptr<OpenCalls>& calls) {
+Registry named(const std::string& plugin, const Registry& alone, const PluginFacts& facts,
+               const std::shared_ptr<OpenCalls>& calls) {
     Registry all;
     for (const std::string& full : alone.names()) {
         const size_t cut = full.find('/');
         const std::string kind = full.substr(0, cut), name = full.substr(cut + 1);
-        if (kind == "device")
-            all.add_device(name, named_factory<NamedDevice>(plugin, alone.device(name, {})),
-                           alone.device_facts(name, {}));
+        if (kind == "device") all.add_device(name, named_factory<NamedDevice>(plugin, alone.device(name, {})));
         if (kind == "transport")
-            all.add_transport(name, named_factory<NamedTransport>(plugin, alone.transport(name, {})));
+            all.add_transport(name,
+                              named_factory<NamedTransport>(plugin, alone.transport(name, {}), facts.of_transport()));
         if (kind == "strategy") all.add_strategy(name, named_factory<NamedStrategy>(plugin, alone.strategy(name, {})));
         if (kind == "store") all.add_store(name, named_factory<NamedStore>(plugin, alone.store(name, {})));
         if (kind == "rendezvous")
             all.add_rendezvous(name, named_factory<NamedRendezvous>(plugin, alone.rendezvous(name, {})));
+        if (kind == "launcher") all.add_launcher(name, named_factory<NamedLauncher>(plugin, alone.launcher(name, {})));
         if (kind == "data") all.add_data(name, named_data(plugin, alone.data(name, {}), calls));
     }
     for (const auto& op : alone.ops()) all.add_op(*op);

@@ -5,6 +5,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "orrery/data.h"
+#include "orrery/launcher.h"
 #include "orrery/op.h"
 #include "orrery/rendezvous.h"
 
@@ -37,8 +38,7 @@ void collect(const Table& table, std::string_view kind, std::vector<std::string>
 
 }  // namespace
 
-void Registry::add_device(std::string name, DeviceFactory make, DeviceFacts facts) {
-    add(device_facts_, "device", name, facts);
+void Registry::add_device(std::string name, DeviceFactory make) {
     add(devices_, "device", std::move(name), std::move(make));
 }
 void Registry::add_transport(std::string name, TransportFactory make) {
@@ -53,6 +53,9 @@ void Registry::add_store(std::string name, StoreFactory make) {
 void Registry::add_data(std::string name, DataFactory make) { add(data_, "data", std::move(name), std::move(make)); }
 void Registry::add_rendezvous(std::string name, RendezvousFactory make) {
     add(rendezvous_, "rendezvous", std::move(name), std::move(make));
+}
+void Registry::add_launcher(std::string name, LauncherFactory make) {
+    add(launchers_, "launcher", std::move(name), std::move(make));
 }
 void Registry::add_op(OpDef op) {
     const std::string name(op.name);
@@ -70,9 +73,6 @@ void Registry::add_kernel(std::string op, std::string device_kind, KernelMaker m
 const DeviceFactory& Registry::device(std::string_view name, const Origin& asked) const {
     return find(devices_, "device", name, asked);
 }
-const DeviceFacts& Registry::device_facts(std::string_view name, const Origin& asked) const {
-    return find(device_facts_, "device", name, asked);
-}
 const TransportFactory& Registry::transport(std::string_view name, const Origin& asked) const {
     return find(transports_, "transport", name, asked);
 }
@@ -88,6 +88,9 @@ const DataFactory& Registry::data(std::string_view name, const Origin& asked) co
 const RendezvousFactory& Registry::rendezvous(std::string_view name, const Origin& asked) const {
     return find(rendezvous_, "rendezvous", name, asked);
 }
+const LauncherFactory& Registry::launcher(std::string_view name, const Origin& asked) const {
+    return find(launchers_, "launcher", name, asked);
+}
 
 std::vector<std::string> Registry::names() const {
     std::vector<std::string> names;
@@ -97,6 +100,7 @@ std::vector<std::string> Registry::names() const {
     collect(stores_, "store", names);
     collect(data_, "data", names);
     collect(rendezvous_, "rendezvous", names);
+    collect(launchers_, "launcher", names);
     for (const auto& op : ops_) names.push_back("op/" + std::string(op->name));
     std::sort(names.begin(), names.end());
     return names;

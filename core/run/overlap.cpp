@@ -61,7 +61,7 @@ Overlapping overlapping(const Settings& settings, const Job& job, const Network&
         std::string why;
         if (contract.queued)
             why = fmt::format("transport {} queues its calls on the device", transport);
-        else if (!serves(contract, settings.device))
+        else if (!serves(contract, settings.memory()))
             why = fmt::format("transport {} is reached by way of host memory", transport);
         else if (messages.count(transport))
             why = fmt::format("transport {} also sends messages", transport);

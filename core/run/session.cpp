@@ -217,7 +217,7 @@ void Session::assemble(Config& config, const Registry& registry) {
                      : "does not authenticate its members: whoever reaches its ports may speak; keep others off that "
                        "network"));
     }
-    RankSetting setting{job_.rank, *device_, settings_.device, compiled_.persistent, compiled_.plans()};
+    RankSetting setting{job_.rank, *device_, settings_.memory(), compiled_.persistent, compiled_.plans()};
     std::map<std::string, std::shared_ptr<Transport>> transports;
     setting.transport = [&](const Axis& axis) {
         const std::string& name = settings_.transport_of(axis.name);

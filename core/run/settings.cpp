@@ -94,6 +94,7 @@ Settings read_settings(Config& config) {
     settings.transport = run.text("transport", settings.transport);
     settings.store = run.text("store", settings.store);
     settings.rendezvous = run.text("rendezvous", settings.rendezvous);
+    settings.launcher = run.text("launcher", settings.launcher);
     settings.folder = run.text("folder", "");
     settings.seed = static_cast<uint64_t>(run.integer("seed", 1));
     settings.ranks = run.integer("ranks", 0);
@@ -268,7 +269,7 @@ Network contracts_of(Settings& settings, Config& config, const Registry& registr
         const auto made = registry.transport(name, asked)(options);
         options.reject_unused();
         const TransportContract contract = made->contract();
-        if (!serves(contract, settings.device) && !contract.staging)
+        if (!serves(contract, settings.memory()) && !contract.staging)
             throw Error(asked, fmt::format("transport \"{}\" serves the memory of {}, not that of device \"{}\"\n"
                                            "  take one that does, or one that stages it (gloo, ucx)",
                                            name, fmt::join(contract.devices, ", "), settings.device));

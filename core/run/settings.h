@@ -24,9 +24,11 @@ enum class Overlap : uint8_t { automatic, on, off };
 /// The tables of the configuration that belong to the core, read once and checked.
 struct Settings {
     std::string device = "cpu";            ///< [run] device
+    std::string device_memory;             ///< DeviceFacts::memory of it; "": of its own name
     std::string transport = "shm";         ///< [run] transport
     std::string store = "posix";           ///< [run] store
     std::string rendezvous = "tcp";        ///< [run] rendezvous
+    std::string launcher = "auto";         ///< [run] launcher
     std::string folder;                    ///< [run] folder; "" until the experiment has a name
     uint64_t seed = 1;                     ///< [run] seed
     int64_t ranks = 0;                     ///< [run] ranks of one host; 0: as the mesh and --nodes say
@@ -58,6 +60,8 @@ struct Settings {
     Mesh mesh;                  ///< [mesh], axes of size 1 included
 
     const std::string& transport_of(const std::string& axis) const;
+    /// Whose memory its device has, as TransportContract::devices names it.
+    const std::string& memory() const { return device_memory.empty() ? device : device_memory; }
 };
 
 /// Reads [run], [mesh], [device], [checkpoint], [metrics], [simulate] and [transport.axis]. Throws Error with

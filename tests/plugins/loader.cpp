@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 
 using namespace orrery;
 namespace fs = std::filesystem;
@@ -276,4 +278,85 @@ TEST_CASE("plugins of another project load and work", "[.][out_of_tree]") {
     registry.strategy("rows", asked)(options, {"rows", "mlp.lua", 9, 0})->annotate(program, Mesh({{"tp", 2, false}}));
     REQUIRE(program.marks().size() == 1);
     CHECK(program.marks()[0].placement.text() == "S(0)");
+}
+
+namespace {
+
+/// A folder with a copy of the plugin that ends who opens it, with `is` in the place of `was`.
+PluginFacts facts_after(const std::string& was, const std::string& is) {
+    const Copy copy;
+    const fs::path file = copy.folder / "liborrery_device_aborts.so";
+    std::ifstream from(fs::path(bad_plugins()) / "facts/liborrery_device_aborts.so", std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(from), {}};
+    const size_t at = bytes.find(was);
+    REQUIRE(at != std::string::npos);
+    std::ofstream(file, std::ios::binary) << bytes.replace(at, is.size(), is);
+    return Loader({copy.folder}).facts("device", "aborts", asked);
+}
+
+const std::string written("host_memory leaves_nothing", 27);  // with the zero at its end
+
+void refused_facts(const std::string& is, const std::string& why) {
+    CHECK_THROWS_WITH(facts_after(written, is),
+                      "run.toml:3:9: cannot read the facts of copied_plugins/liborrery_device_aborts.so\n  " + why);
+}
+
+}  // namespace
+
+TEST_CASE("the facts of a plugin that cannot be opened are read") {
+    const PluginFacts facts = facts_after(written, written);
+    CHECK(facts.text() == "host_memory leaves_nothing");
+    CHECK(facts.of_device().host_memory);
+    CHECK_FALSE(facts_after("leaves_nothing", "              ").of_device().leaves_nothing);
+    const Loader fine({bad_plugins()});
+    CHECK(fine.facts("store", "fine", asked).text().empty());
+    CHECK_THROWS_WITH(fine.facts("store", "fime", asked), Catch::Matchers::Contains("did you mean \"fine\""));
+}
+
+TEST_CASE("facts that are damaged or of another kind are refused with a message") {
+    refused_facts("host_memory leaves_nothing!", "its ORRERY_FACTS are no text that ends");
+    refused_facts(std::string("host_\x1b[2J", 10), "its ORRERY_FACTS are no text of printable letters");
+    refused_facts("host_memory host_memory  ", "its ORRERY_FACTS have \"host_memory\" twice");
+    refused_facts("host_memory=yes leaves",
+                  "its ORRERY_FACTS have \"host_memory=yes\", and host_memory takes no value");
+    refused_facts("host_memory leaves_nothink",
+                  "its ORRERY_FACTS have \"leaves_nothink\"\n  a device has: host_memory, leaves_nothing, memory "
+                  "       did you mean \"leaves_nothing\"?");
+    for (const char* text : {"devices", "devices=", "devices=cpu,", "same_process=1 devices=cpu", "", "same_process"})
+        CHECK_THROWS_AS(PluginFacts("transport", text).of_transport(), Error);
+    CHECK(PluginFacts("transport", " devices=cpu,cuda  pins_ranks ").of_transport().devices.size() == 2);
+    CHECK_THROWS_WITH(PluginFacts("store", "x"), "its ORRERY_FACTS have \"x\", and a store has no facts");
+}
+
+TEST_CASE("a section of facts that is longer than a text of facts, or outside of its file, is refused") {
+    const Copy copy;
+    const fs::path file = copy.folder / "liborrery_device_aborts.so";
+    const auto with_header = [&](const std::function<void(Elf64_Shdr&)>& change) {
+        fs::remove(file);
+        fs::copy(fs::path(bad_plugins()) / "facts/liborrery_device_aborts.so", file);
+        std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
+        Elf64_Ehdr header;
+        REQUIRE(bytes.read(reinterpret_cast<char*>(&header), sizeof(header)));
+        int changed = 0;
+        for (size_t i = 0; i < header.e_shnum; ++i) {
+            const auto at = static_cast<std::streamoff>(header.e_shoff + i * sizeof(Elf64_Shdr));
+            Elf64_Shdr part;
+            REQUIRE(bytes.seekg(at).read(reinterpret_cast<char*>(&part), sizeof(part)));
+            if (part.sh_size != written.size()) continue;
+            change(part);
+            REQUIRE(bytes.seekp(at).write(reinterpret_cast<const char*>(&part), sizeof(part)));
+            ++changed;
+        }
+        REQUIRE(changed == 1);
+        bytes.close();
+        return [&] { return Loader({copy.folder}).facts("device", "aborts", asked); };
+    };
+    using Catch::Matchers::Contains;
+    CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_size = uint64_t{1} << 40; })(),
+                      Contains("has 1099511627776 bytes, expected at most 4096"));
+    CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_offset = uint64_t{1} << 40; })(),
+                      Contains(".orrery_facts is cut short"));
+    CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_size = 0; })(), Contains("no text that ends"));
+    CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_name = uint32_t{1} << 30; })(),
+                      Contains("it is no shared library of this machine, or is cut short"));
 }

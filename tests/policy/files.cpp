@@ -38,7 +38,7 @@ TEST_CASE("the nouns stay short") {
             FAIL_CHECK(source.path << " has " << source.lines.size() << " lines, at most 200");
     }
     CHECK(headers >= 10);
-    CHECK(headers <= 26);  // with the manual
+    CHECK(headers <= 27);  // with the manual
 }
 
 TEST_CASE("lines are at most 120 characters and end clean") {

@@ -74,7 +74,7 @@ TEST_CASE("core compares nothing with the name of a plugin") {
 
 TEST_CASE("the rule about names of plugins sees each comparison") {
     const std::set<std::string> names = plugin_names();
-    for (const char* name : {"cpu", "posix", "shm", "pipeline", "text", "tcp", "swish_gate"})
+    for (const char* name : {"cpu", "posix", "shm", "pipeline", "text", "tcp", "swish_gate", "slurm"})
         CHECK(names.count(name) == 1);
     for (const char* line :
          {"if (settings.device == \"cpu\") return;", "return \"shm\" != transport;", "f(\"transport/shm\");",

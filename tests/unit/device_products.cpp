@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "../plugins/device/cpu/products.h"
+#include "folders.h"
 #include "plan_ranks.h"
+#include "plugin/loader.h"
 #include "run/products/measure.h"
 
 using namespace orrery;
@@ -108,7 +110,7 @@ TEST_CASE("the cpu device: what the last bits depend on") {
 }
 
 TEST_CASE("the facts of device cpu are those of its limits", "[device]") {
-    const DeviceFacts& facts = test::registry().device_facts("cpu", {});
+    const DeviceFacts facts = Loader({in_build("plugins")}).facts("device", "cpu", {}).of_device();
     Config config;
     CHECK(facts.host_memory == test::registry().device("cpu", {})(config)->limits().host_visible);
     CHECK(facts.leaves_nothing);

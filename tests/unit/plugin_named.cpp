@@ -62,7 +62,7 @@ Registry bad() {
         if (spec.op.empty()) throw std::runtime_error("no spec");
         return {[](const KernelCall&) { throw 'x'; }};
     });
-    return named("kind/bad", alone, std::make_shared<OpenCalls>());
+    return named("kind/bad", alone, PluginFacts("transport", "devices=cpu"), std::make_shared<OpenCalls>());
 }
 
 template <class Call>

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/processors.h"
+#include "cli/launchers.h"
 #include "config/load.h"
 #include "folders.h"
 #include "run/control/address.h"
@@ -77,6 +78,12 @@ Map openmpi(const Map& more) {
 }
 
 const std::string secret = "sixteen letters!";
+
+Launchers launchers() {
+    return launchers_of([] { return Config(); });
+}
+Job job_from_environment() { return orrery::job_from_environment(launchers); }
+std::string nodes_left_out() { return orrery::nodes_left_out(launchers()); }
 
 }  // namespace
 
@@ -171,13 +178,21 @@ TEST_CASE("srun's ranks meet on the step's first host and know how many share th
     const Variables more(Map{{"SLURM_NODEID", "0"}, {"SLURM_CPUS_PER_TASK", "5"}});
     CHECK(job_from_environment().local_ranks == 3);
     CHECK(job_from_environment().threads == 5);
+    const auto first_host = [](const std::string& list) {
+        const Variables set(Map{{"SLURM_STEP_NODELIST", list}});
+        return job_from_environment().host;
+    };
     CHECK(first_host("n[003-005,9],login") == "n003");
     CHECK(first_host("gpu-a,gpu-b") == "gpu-a");
     CHECK(first_host("r[1-2]n[7,9]x") == "r1n7x");
-    CHECK(tasks_on("4(x2),3", 1) == 4);
-    CHECK(tasks_on("4(x2),3", 2) == 3);
-    CHECK(tasks_on("4(x2),3", 3) == 0);
-    CHECK(tasks_on("", 0) == 0);
+    const auto tasks_on = [](const std::string& list, const std::string& node) {
+        const Variables set(Map{{"SLURM_STEP_TASKS_PER_NODE", list}, {"SLURM_NODEID", node}});
+        return job_from_environment().local_ranks;
+    };
+    CHECK(tasks_on("4(x2),3", "1") == 4);
+    CHECK(tasks_on("4(x2),3", "2") == 3);
+    CHECK(tasks_on("4(x2),3", "3") == 1);  // a guess
+    CHECK(tasks_on("", "0") == 1);
 }
 
 TEST_CASE("mpirun's ranks take their places from Open MPI's variables") {
@@ -206,6 +221,44 @@ TEST_CASE("mpirun's ranks take their places from Open MPI's variables") {
     CHECK(job_from_environment().port == job.port);
     const Variables other(Map{{"PMIX_NAMESPACE", "prterun-8"}});
     CHECK(job_from_environment().port != job.port);
+}
+
+TEST_CASE("two launchers that each say they have started a rank are refused, but for one that runs inside the other") {
+    const Variables step(slurm({})), rank(openmpi({}));
+    CHECK_THROWS_WITH(job_from_environment(),
+                      Contains("launchers openmpi and slurm each say") && Contains("[run] launcher = \"openmpi\""));
+    const auto named = [](const std::string& name) {
+        return orrery::job_from_environment([&] {
+            Config config = parse_config("[run]\nlauncher = \"" + name + "\"\n", "a.toml", {});
+            return launchers_by(config);
+        });
+    };
+    CHECK(named("slurm").launcher == "slurm");
+    CHECK_FALSE(named("slurm").counted);
+    CHECK(named("openmpi").launcher == "openmpi");
+    CHECK_FALSE(named("orrery").assigned);
+    CHECK_THROWS_WITH(named("torchrun"), Contains("a.toml:2") && Contains("torchrun has not started this process"));
+    CHECK_THROWS_WITH(named("slurn"), Contains("a.toml:2") && Contains("did you mean \"slurm\""));
+    const Variables agents(torchrun({{"LOCAL_WORLD_SIZE", "4"}}));
+    CHECK(job_from_environment().launcher == "torchrun");
+}
+
+TEST_CASE("a launcher is opened only where one of its variables is set") {
+    int opened = 0;
+    const auto find = [&] {
+        KnownLauncher one{"dawn", {"DAWN_RANK"}, {}, false, false, {}};
+        one.open = [&]() -> std::unique_ptr<Launcher> {
+            ++opened;
+            throw Error("opened");
+        };
+        return Launchers{{one}, false, {}};
+    };
+    CHECK_FALSE(orrery::job_from_environment(find).assigned);
+    CHECK(orrery::nodes_left_out(find()).empty());
+    CHECK(opened == 0);
+    const Variables set(Map{{"DAWN_RANK", "0"}});
+    CHECK_THROWS_WITH(orrery::job_from_environment(find), "opened");
+    CHECK(opened == 1);
 }
 
 TEST_CASE("variables of mpirun that cannot be are refused by name") {

@@ -87,7 +87,7 @@ TEST_CASE("source check: a fault of a mixture's part names the plugin of the par
         Registry alone;
         alone.add_data("part", [=](Config&, const Origin&) { return std::make_unique<Tried>(wrong); });
         Config none("o.data.part");
-        const Registry wrapped = named(plugin, alone, std::make_shared<OpenCalls>());
+        const Registry wrapped = named(plugin, alone, PluginFacts("data", ""), std::make_shared<OpenCalls>());
         return std::shared_ptr<DataSource>(wrapped.data("part", {})(none, {}));
     };
     Config none("o.data.mixture");

@@ -11,6 +11,7 @@
 #include "cli/bench/bench_rows.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/launchers.h"
 #include "cli/tell.h"
 #include "config/load.h"
 #include "plugin/loader.h"
@@ -121,7 +122,7 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
 
 /// Under a launcher the ranks are those that it has started.
 void refuse_other_ranks(const CollectiveBench& bench, const Job& job) {
-    if (job.launcher != "orrery" && bench.ranks && *bench.ranks != job.ranks)
+    if (!job.ours && bench.ranks && *bench.ranks != job.ranks)
         throw Error(fmt::format("bench: --ranks {}, but {} has started {} rank{}\n  leave --ranks out", *bench.ranks,
                                 job.launcher, job.ranks, job.ranks == 1 ? "" : "s"));
 }
@@ -163,7 +164,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     if (bench.signed_bytes && form.reduces && bench.op != ReduceOp::sum)
         throw Error(fmt::format("bench: i8 travels as bytes without a sign, whose {} is another\n  take --op sum",
                                 name_of(bench.op)));
-    const Job job = job_from_environment();
+    const Job job = job_from_environment([&] { return launchers_by(config); });
     ScriptCommand hosts;
     hosts.script = "bench";
     hosts.nodes = bench.nodes;
@@ -172,10 +173,10 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     hosts.arguments = arguments;
     if (job.assigned) {
         refuse_other_ranks(bench, job);
-        if (job.launcher == "orrery")
+        if (job.ours)
             watch_lifeline();
         else
-            refuse_launch_flags(hosts, job.launcher);
+            refuse_launch_flags(hosts, job);
         return run_rank(bench, config, job);
     }
     check_nodes(hosts);

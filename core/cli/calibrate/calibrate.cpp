@@ -90,24 +90,25 @@ void prepare_script(Calibration& all, ScriptCommand script) {
         if (axis.size > 1) all.wires.push_back({all.settings.transport_of(axis.name), axis.size});
 }
 
-/// nullopt where the plugin cannot be loaded, or refuses its configuration.
-std::optional<TransportContract> contract_of(const Calibration& all, const std::string& transport) {
+bool joins_processes(const TransportFacts& facts) {
+    return !facts.same_process && std::ranges::count(facts.devices, "cpu") > 0;
+}
+
+/// nullopt where its file cannot be read.
+std::optional<TransportFacts> facts_of(const Calibration& all, const std::string& transport) {
     Config config = all.script ? all.script->config() : all.config;
-    const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
-    Registry registry;
     try {
-        loader.load("transport", transport, registry, {});
-        return registry.transport(transport, {})(config.table("transport").table(transport))->contract();
+        return Loader(and_plugin_folders(config.table("plugins").texts("path")))
+            .facts("transport", transport, {})
+            .of_transport();
     } catch (const Error&) {
         return std::nullopt;
     }
 }
 
-bool joins_processes(const TransportContract& contract) { return !contract.same_process && serves(contract, "cpu"); }
-
 bool can_measure(const Calibration& all, const std::string& transport) {
-    const auto contract = contract_of(all, transport);
-    return contract && joins_processes(*contract);
+    const auto facts = facts_of(all, transport);
+    return facts && joins_processes(*facts);
 }
 
 void prepare_grid(Calibration& all, const ScriptCommand& script, const CalibrateCommand& command) {
@@ -184,7 +185,7 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     std::set<std::pair<std::string, int64_t>> seen;
     for (const Calibration::Ranks& wire : asked) {
         // One that cannot be loaded is left out with a note, as others that fail.
-        if (const auto contract = contract_of(all, wire.transport); contract && !joins_processes(*contract))
+        if (const auto facts = facts_of(all, wire.transport); facts && !joins_processes(*facts))
             throw Error(fmt::format("--transports {}: it joins no processes of processors; take shm, gloo or ucx",
                                     wire.transport));
         if (wire.count > most_measured_ranks())

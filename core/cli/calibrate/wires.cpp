@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/launch.h"
+#include "cli/launchers.h"
 #include "cli/products/child.h"
 #include "cli/tell.h"
 #include "plugin/loader.h"
@@ -72,9 +73,9 @@ std::string first_error(const std::string& said) {
 }  // namespace
 
 int wires_process(const ScriptCommand& script, const CalibrateCommand& command, Config& config) {
-    const Job job = job_from_environment();
+    const Job job = job_from_environment([&] { return launchers_by(config); });
     if (job.assigned) {
-        if (job.launcher != "orrery") throw Error("calibrate: start it by itself, it starts its own ranks");
+        if (!job.ours) throw Error("calibrate: start it by itself, it starts its own ranks");
         watch_lifeline();
         return run_rank(command, config, job);
     }

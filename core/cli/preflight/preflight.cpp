@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/launchers.h"
 #include "cli/preflight/cluster_figures.h"
 #include "cli/tell.h"
 #include "config/load.h"
@@ -93,6 +94,7 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     const Loader loader(and_plugin_folders(made->config.table("plugins").texts("path")));
     check_backends(made->config, loader.names());
     load(loader, *made, "device", made->settings.device);
+    made->settings.device_memory = loader.facts("device", made->settings.device, {}).of_device().memory;
     if (ranks == 1) return made;
     const std::string& name = made->settings.transport;
     const Origin asked = made->config.table("run").where("transport");
@@ -108,7 +110,7 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
         throw Error(asked, fmt::format("preflight: transport {} joins ranks of one host, and these are on several\n"
                                        "  take another, as --transport gloo",
                                        name));
-    if (!serves(contract, made->settings.device) && !contract.staging)
+    if (!serves(contract, made->settings.memory()) && !contract.staging)
         throw Error(asked, fmt::format("preflight: transport {} serves the memory of {}, not that of device {}\n"
                                        "  take one that does, or one that stages it (gloo, ucx)",
                                        name, fmt::join(contract.devices, ", "), made->settings.device));
@@ -143,11 +145,11 @@ PreflightReport measure(const PreflightCommand& command, Backends& backends, con
     const auto device = make_device(backends.settings, backends.config, backends.registry, job);
     const auto env = system_env();
     PreflightRank rank{
-        *device,       backends.settings.device, backends.transport.get(), rendezvous, *env, job.rank, job.ranks,
+        *device,       backends.settings.memory(), backends.transport.get(), rendezvous, *env, job.rank, job.ranks,
         job.local_rank};
     // Ranks of our launcher that have no processors of their own share those that it has left to all.
     const int64_t threads = threads_of(backends.settings, job);
-    if (job.launcher == "orrery" && job.processors < threads && device->limits().host_visible)
+    if (job.ours && job.processors < threads && device->limits().host_visible)
         rank.at_once = std::max<int64_t>(1, static_cast<int64_t>(allowed_processors().size()) / threads);
     rank.timeout = backends.settings.timeout_given ? backends.settings.timeout : usual_timeout;
     if (job.rank == 0) {
@@ -222,11 +224,11 @@ ScriptCommand hosts_of(const PreflightCommand& command) {
 }
 
 int launched(const PreflightCommand& command, const Job& job) {
-    if (job.launcher == "orrery") {
+    if (job.ours) {
         watch_lifeline();
         return run_rank(command, job);
     }
-    refuse_launch_flags(hosts_of(command), job.launcher);
+    refuse_launch_flags(hosts_of(command), job);
     if (command.ranks && *command.ranks != job.ranks)
         throw Error(fmt::format("preflight: --ranks {}, but {} has started {}\n  leave --ranks out", *command.ranks,
                                 job.launcher, plural(job.ranks, "rank")));
@@ -280,7 +282,7 @@ ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFig
 
 int preflight_command(const PreflightCommand& command) {
     check_flags(command);
-    const Job job = job_from_environment();
+    const Job job = job_from_environment([&] { return launchers_of([&] { return read_config(command); }); });
     if (job.assigned) return launched(command, job);
     const ScriptCommand hosts = hosts_of(command);
     check_nodes(hosts);
@@ -300,7 +302,8 @@ int preflight_command(const PreflightCommand& command) {
     spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
     if (backends->settings.pin_ranks)
         spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
-    if (const std::string left_out = nodes_left_out(); command.nodes == 1 && !left_out.empty())
+    if (const std::string left_out = nodes_left_out(launchers_by(backends->config));
+        command.nodes == 1 && !left_out.empty())
         std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
     spec.meeting = meeting_by(backends->config);
     return launch_meeting(std::move(spec), command.node_rank, [] {});

@@ -79,14 +79,16 @@ struct TransportContract {
     std::vector<MemoryKind> memory;  ///< usable kinds, the best first
     bool needs_arena = false;        ///< tensors must lie in the arenas given to make()
     bool same_host = false;          ///< members must be processes (or threads) of one host
-    bool same_process = false;       ///< members must be threads of one process
     std::vector<DType> dtypes;
-    std::vector<std::string> devices;  ///< "cpu", "cuda"
     bool staging = false;  ///< memory of other devices goes through pinned host buffers, which the session keeps
     bool aborts = true;    ///< abort() ends waits of every member
     /// Members prove to each other that they belong to the job; otherwise whoever reaches a port of theirs may speak.
     bool authenticates = false;
-    bool pins_ranks = false;  ///< its waits keep a processor busy: measured with each rank on a processor of its own
+
+    // A plugin gives these three as ORRERY_FACTS, and the loader puts them here.
+    bool same_process = false;  ///< members must be threads of one process
+    bool pins_ranks = false;    ///< its waits keep a processor busy: measured with each rank on a processor of its own
+    std::vector<std::string> devices;  ///< whose memory it takes: "cpu", "cuda"
 
     /// "rendezvous sends, a lane per peer and direction, ...": what a plan relies on, in one line.
     ORRERY_API std::string text() const;

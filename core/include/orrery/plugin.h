@@ -37,3 +37,7 @@ struct PluginInfo {
     extern "C" const orrery::PluginInfo orrery_plugin{                                                    \
         sizeof(orrery::PluginInfo), ORRERY_ABI, plugin_name, plugin_version, register_fn, cannot_run_fn}; \
     [[gnu::used, gnu::section(".orrery." ORRERY_ABI)]] static const char orrery_abi_mark = 1
+
+/// Facts that core reads from the plugin's file without opening it: words with spaces between them, NAME or
+/// NAME=VALUE,VALUE. Each kind has its own (core/plugin/facts.h); a transport must give `devices`.
+#define ORRERY_FACTS(text) [[gnu::used, gnu::section(".orrery_facts")]] static const char orrery_facts[] = text

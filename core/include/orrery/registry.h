@@ -15,6 +15,7 @@
 namespace orrery {
 
 class DataSource;
+class Launcher;
 class RendezvousBackend;
 struct OpDef;
 
@@ -29,23 +30,19 @@ using StoreFactory = std::function<std::unique_ptr<CheckpointStore>(Config&, con
 using RendezvousFactory = std::function<std::unique_ptr<RendezvousBackend>(Config&)>;
 /// `options`: those of the script's call o.data.NAME { ... } at `asked`, and behind them the table [data].
 using DataFactory = std::function<std::unique_ptr<DataSource>(Config& options, const Origin& asked)>;
-
-/// What the core asks of a device before it makes one.
-struct DeviceFacts {
-    bool host_memory = false;  ///< its memory is the host's (DeviceLimits::host_visible)
-    /// Making and destroying one leaves nothing in the process, unlike a GPU's context: launchers make one to check.
-    bool leaves_nothing = false;
-};
+/// A launcher has no table of its own: it is asked before the configuration is known to be valid.
+using LauncherFactory = std::function<std::unique_ptr<Launcher>()>;
 
 /// What the loaded plugins offer. Owned by the session; destroyed after everything made from it.
 class ORRERY_API Registry {
 public:
-    void add_device(std::string name, DeviceFactory make, DeviceFacts facts = {});
+    void add_device(std::string name, DeviceFactory make);
     void add_transport(std::string name, TransportFactory make);
     void add_strategy(std::string name, StrategyFactory make);
     void add_store(std::string name, StoreFactory make);
     void add_data(std::string name, DataFactory make);
     void add_rendezvous(std::string name, RendezvousFactory make);
+    void add_launcher(std::string name, LauncherFactory make);
     /// An op of the plugin op/NAME, called NAME or NAME_more: its gradient may need one of its own.
     void add_op(OpDef op);
     /// A kernel of an op that the same plugin adds, for a kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
@@ -53,12 +50,12 @@ public:
 
     // Each throws Error with the names there are and a "did you mean" when the name is unknown.
     const DeviceFactory& device(std::string_view name, const Origin& asked) const;
-    const DeviceFacts& device_facts(std::string_view name, const Origin& asked) const;
     const TransportFactory& transport(std::string_view name, const Origin& asked) const;
     const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;
     const StoreFactory& store(std::string_view name, const Origin& asked) const;
     const DataFactory& data(std::string_view name, const Origin& asked) const;
     const RendezvousFactory& rendezvous(std::string_view name, const Origin& asked) const;
+    const LauncherFactory& launcher(std::string_view name, const Origin& asked) const;
 
     struct AddedKernel {
         std::string op, device_kind;
@@ -74,12 +71,12 @@ private:
     template <class Factory>
     using Table = std::vector<std::pair<std::string, Factory>>;
     Table<DeviceFactory> devices_;
-    Table<DeviceFacts> device_facts_;
     Table<TransportFactory> transports_;
     Table<StrategyFactory> strategies_;
     Table<StoreFactory> stores_;
     Table<DataFactory> data_;
     Table<RendezvousFactory> rendezvous_;
+    Table<LauncherFactory> launchers_;
     std::vector<std::shared_ptr<const OpDef>> ops_;
     std::vector<AddedKernel> kernels_;
 };

@@ -20,22 +20,14 @@
 namespace orrery {
 namespace {
 
-std::optional<std::string> variable(const char* name) {
-    const char* text = std::getenv(name);
-    return text && *text ? std::optional<std::string>(text) : std::nullopt;
+const Environment& of_process() {
+    static const Environment all([](const char* name) -> const char* { return std::getenv(name); });
+    return all;
 }
 
-int64_t number_of(const char* name) {
-    const auto text = variable(name);
-    int64_t value = 0;
-    if (!text) throw Error(fmt::format("environment: {} is not set, though other variables of its launcher are", name));
-    const auto [end, fault] = std::from_chars(text->data(), text->data() + text->size(), value);
-    if (fault != std::errc() || end != text->data() + text->size() || value < 0)
-        throw Error(fmt::format("environment: {}={} is not a count", name, *text));
-    return value;
-}
-
-int64_t number_or(const char* name, int64_t fallback) { return variable(name) ? number_of(name) : fallback; }
+std::optional<std::string> variable(const char* name) { return of_process().text(name); }
+int64_t number_of(const char* name) { return of_process().count(name); }
+int64_t number_or(const char* name, int64_t fallback) { return of_process().count_or(name, fallback); }
 
 constexpr size_t least_token = 16, most_token = 4096;
 
@@ -82,28 +74,28 @@ int port_from(const std::string& id) { return 29500 + static_cast<int>(std::hash
 /// Whether all ranks are on this host; not known where the launcher does not count a host's ranks.
 enum class Hosts : uint8_t { one, several, unknown };
 
-Hosts hosts_of(const Job& job, bool counted) {
-    if (!counted) return Hosts::unknown;
-    return job.local_ranks == job.ranks ? Hosts::one : Hosts::several;
+Hosts hosts_of(const LaunchedRank& rank) {
+    if (!rank.counted) return Hosts::unknown;
+    return rank.local_ranks == rank.ranks ? Hosts::one : Hosts::several;
 }
 
-void refuse_unnamed(const Job& job, const std::string& fallback_host) {
-    if (variable("MASTER_ADDR") || loopback_of(fallback_host).empty()) return;
+void refuse_unnamed(const Job& job, const LaunchedRank& rank) {
+    if (variable("MASTER_ADDR") || loopback_of(rank.first_host).empty()) return;
     throw Error(
         fmt::format("{} started {} ranks, {} of them on this host, and MASTER_ADDR is not set\n"
                     "  set it for all of them to an address of rank 0's host that every host reaches{}",
-                    job.launcher, job.ranks, job.local_ranks,
-                    job.launcher == "openmpi" ? ", as mpirun -x MASTER_ADDR=10.0.0.1 -x ORRERY_TOKEN" : ""));
+                    job.launcher, job.ranks, job.local_ranks, rank.hint.empty() ? "" : ", as " + rank.hint));
 }
 
-void settle_meeting(Job& job, const std::string& fallback_host, int port, Hosts hosts) {
+void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
+    const Hosts hosts = hosts_of(rank);
     // Ranks of one host meet on its loopback interface, whatever address its name has.
-    job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(fallback_host);
+    job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(rank.first_host);
     job.port = port;
     job.serves = job.rank == 0;
     job.assigned = true;
     const std::string meeting = variable("MASTER_ADDR") ? "MASTER_ADDR=" + job.host : "MASTER_ADDR is not set";
-    if (hosts == Hosts::several) refuse_unnamed(job, fallback_host);
+    if (hosts == Hosts::several) refuse_unnamed(job, rank);
     if (hosts == Hosts::several)
         refuse_loopback(job.host, fmt::format("{} started {} ranks, {} of them on this host; {}", job.launcher,
                                               job.ranks, job.local_ranks, meeting));
@@ -118,76 +110,81 @@ void settle_meeting(Job& job, const std::string& fallback_host, int port, Hosts 
     job.token = secret.value_or(job.launcher + ":" + job.id);
 }
 
-void meet_at_master(Job& job, const std::string& fallback_host, int port, Hosts hosts) {
+int master_port(const Job& job, const LaunchedRank& rank) {
+    const int64_t port = number_or("MASTER_PORT", port_from(job.id));
+    if (port > 65535) throw Error(fmt::format("environment: MASTER_PORT={} is no port\n  set one up to 65535", port));
+    if (!rank.keeps_port) return static_cast<int>(port);
+    return static_cast<int>(port < 65535 ? port + 1 : port - 1);
+}
+
+Job job_of(const KnownLauncher& by, const LaunchedRank& rank) {
+    Job job;
+    job.launcher = by.name;
+    job.counted = !by.uncounted;
+    job.restarts = by.restarts;
+    job.id = rank.job;
+    job.generation = rank.generation;
+    job.rank = rank.rank;
+    job.ranks = rank.ranks;
+    job.local_rank = rank.local_rank;
+    job.local_ranks = rank.local_ranks;
+    job.threads = rank.threads;
+    const int port = master_port(job, rank);
     try {
-        settle_meeting(job, fallback_host, port, hosts);
+        settle_meeting(job, rank, port);
     } catch (const Error& error) {
         if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
         throw;
     }
-}
-
-int master_port(const Job& job) {
-    const int64_t port = number_or("MASTER_PORT", port_from(job.id));
-    if (port > 65535) throw Error(fmt::format("environment: MASTER_PORT={} is no port\n  set one up to 65535", port));
-    return static_cast<int>(port);
-}
-
-Job from_torchrun() {
-    Job job;
-    job.launcher = "torchrun";
-    job.id = variable("TORCHELASTIC_RUN_ID").value_or("torchrun");
-    job.rank = number_of("RANK");
-    job.ranks = number_of("WORLD_SIZE");
-    job.local_rank = number_or("LOCAL_RANK", job.rank);
-    job.local_ranks = number_or("LOCAL_WORLD_SIZE", job.ranks);
-    job.generation = number_or("TORCHELASTIC_RESTART_COUNT", 0);
-    if (job.local_rank >= job.local_ranks || job.local_ranks > job.ranks)
-        throw Error(fmt::format("environment: LOCAL_RANK={} of LOCAL_WORLD_SIZE={}, and WORLD_SIZE={}", job.local_rank,
-                                job.local_ranks, job.ranks));
-    // torchrun's agent keeps a store of its own at MASTER_PORT.
-    const int port = master_port(job), next = port < 65535 ? port + 1 : port - 1;
-    const Hosts hosts = hosts_of(job, variable("LOCAL_WORLD_SIZE").has_value());
-    meet_at_master(job, "127.0.0.1", variable("TORCHELASTIC_RUN_ID") ? next : port, hosts);
     return job;
 }
 
-Job from_slurm() {
-    Job job;
-    job.launcher = "slurm";
-    job.id = variable("SLURM_JOB_ID").value_or("0") + "." + variable("SLURM_STEP_ID").value_or("0");
-    job.rank = number_of("SLURM_PROCID");
-    job.ranks = number_of("SLURM_STEP_NUM_TASKS");
-    job.local_rank = number_of("SLURM_LOCALID");
-    job.local_ranks = tasks_on(variable("SLURM_STEP_TASKS_PER_NODE").value_or(""), number_or("SLURM_NODEID", 0));
-    const bool counted = job.local_ranks > 0;
-    if (!counted) job.local_ranks = number_or("SLURM_NTASKS_PER_NODE", 1);
-    job.threads = number_or("SLURM_CPUS_PER_TASK", 0);
-    job.generation = number_or("SLURM_RESTART_COUNT", 0);
-    // Rank 0 runs on the step's first host, which need not be the one where srun was called.
-    meet_at_master(job, first_host(variable("SLURM_STEP_NODELIST").value_or("127.0.0.1")), master_port(job),
-                   hosts_of(job, counted));
-    return job;
+/// The launchers that may have something to say here, opened.
+struct Asked {
+    const KnownLauncher* known;
+    std::unique_ptr<Launcher> launcher;
+};
+
+std::vector<Asked> asked(const Launchers& launchers) {
+    std::vector<Asked> all;
+    for (const KnownLauncher& one : launchers.known) {
+        const bool here = one.variables.empty() || std::ranges::any_of(one.variables, [](const std::string& name) {
+                              return variable(name.c_str()).has_value();
+                          });
+        if (here) all.push_back({&one, one.open()});
+    }
+    return all;
 }
 
-Job from_openmpi() {
-    Job job;
-    job.launcher = "openmpi";
-    job.id = variable("PMIX_NAMESPACE").value_or("openmpi");
-    job.rank = number_of("OMPI_COMM_WORLD_RANK");
-    job.ranks = number_of("OMPI_COMM_WORLD_SIZE");
-    job.local_rank = number_of("OMPI_COMM_WORLD_LOCAL_RANK");
-    job.local_ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (job.local_rank >= job.local_ranks || job.local_ranks > job.ranks)
-        throw Error(fmt::format("environment: openmpi says rank {} of {} on this host, and {} ranks in all",
-                                job.local_rank, job.local_ranks, job.ranks));
-    meet_at_master(job, "127.0.0.1", master_port(job), hosts_of(job, true));
-    return job;
+/// Those that have started this process, without those that have only started another of them.
+std::vector<Asked> detected(const Launchers& launchers) {
+    std::vector<Asked> all = asked(launchers);
+    std::erase_if(all, [](const Asked& one) { return !one.launcher->detect(of_process()); });
+    const auto is_outer = [&](const KnownLauncher* outer) {
+        return std::ranges::any_of(
+            all, [&](const Asked& one) { return std::ranges::count(one.known->inside, outer->name) > 0; });
+    };
+    std::vector<const KnownLauncher*> outer;
+    for (const Asked& one : all)
+        if (is_outer(one.known)) outer.push_back(one.known);
+    std::erase_if(all, [&](const Asked& one) { return std::ranges::count(outer, one.known) > 0; });
+    return all;
+}
+
+void refuse_several(const std::vector<Asked>& found) {
+    if (found.size() < 2) return;
+    std::vector<std::string> names;
+    for (const Asked& one : found) names.push_back(one.known->name);
+    throw Error(
+        fmt::format("the launchers {} each say that they have started this process\n  name the one that has: "
+                    "[run] launcher = \"{}\"",
+                    join(names, " and "), names.front()));
 }
 
 Job from_orrery() {
     Job job;
     job.launcher = "orrery";
+    job.ours = true;
     job.assigned = true;
     job.id = variable("ORRERY_JOB").value_or("local");
     job.token = variable("ORRERY_TOKEN").value_or("");
@@ -218,58 +215,24 @@ std::optional<std::string> user_token() {
     return token;
 }
 
-std::string nodes_left_out() {
-    const int64_t nodes = number_or("SLURM_JOB_NUM_NODES", number_or("SLURM_NNODES", 1));
-    if (nodes <= 1) return "";
-    return fmt::format(
-        "the Slurm job {} has {} nodes, but the ranks start on this one alone\n"
-        "  for all of them: srun orrery run ..., with one task a rank",
-        variable("SLURM_JOB_ID").value_or(""), nodes);
+std::string nodes_left_out(const Launchers& launchers) {
+    for (const Asked& one : asked(launchers))
+        if (std::string text = one.launcher->left_out(of_process()); !text.empty()) return text;
+    return "";
 }
 
-std::string first_host(std::string_view list) {
-    std::string host;
-    bool inside = false, chosen = false;  // in brackets; the first number in them is taken
-    for (const char c : list) {
-        if (c == '[') {
-            inside = true;
-            chosen = false;
-        } else if (c == ']') {
-            inside = false;
-        } else if (!inside && c == ',') {
-            break;
-        } else if (inside && (c == ',' || c == '-')) {
-            chosen = true;
-        } else if (!chosen || !inside) {
-            host += c;
-        }
-    }
-    return host;
-}
-
-int64_t tasks_on(std::string_view list, int64_t node) {
-    for (const std::string& group : split(list, ',')) {
-        int64_t tasks = 0, nodes = 1;
-        const char* end = group.data() + group.size();
-        auto [at, fault] = std::from_chars(group.data(), end, tasks);
-        if (fault != std::errc()) return 0;
-        if (at != end && std::string_view(at, static_cast<size_t>(end - at)).starts_with("(x"))
-            std::from_chars(at + 2, end, nodes);
-        if (node < nodes) return tasks;
-        node -= nodes;
-    }
-    return 0;
-}
-
-Job job_from_environment() {
+Job job_from_environment(const std::function<Launchers()>& find) {
     if (variable("ORRERY_RANK")) return from_orrery();
+    const Launchers launchers = find();
+    const std::vector<Asked> found = detected(launchers);
+    refuse_several(found);
+    if (found.empty() && launchers.required)
+        throw Error(launchers.asked,
+                    fmt::format("run.launcher = \"{0}\", and {0} has not started this process\n  start it by {0}, or "
+                                "leave run.launcher out",
+                                launchers.known.front().name));
     Job job;
-    if (variable("RANK") && variable("WORLD_SIZE"))
-        job = from_torchrun();
-    else if (variable("SLURM_STEP_NUM_TASKS") && variable("SLURM_PROCID"))
-        job = from_slurm();
-    else if (variable("OMPI_COMM_WORLD_RANK"))
-        job = from_openmpi();
+    if (!found.empty()) job = job_of(*found.front().known, found.front().launcher->read(of_process()));
     if (job.rank >= job.ranks)
         throw Error(fmt::format("environment: {} says rank {} of {}", job.launcher, job.rank, job.ranks));
     job.nonce = make_nonce();  // the same in all its sessions

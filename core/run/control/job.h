@@ -1,12 +1,15 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "orrery/error.h"
+#include "orrery/launcher.h"
 
 namespace orrery {
 
@@ -27,7 +30,10 @@ struct Job {
     std::chrono::milliseconds silence{10'000};  ///< longer unheard, a peer is lost; [run] silence_s, once it is known
     bool serves = false;    ///< this process runs the rendezvous itself (srun, mpirun, torchrun: rank 0)
     bool assigned = false;  ///< somebody else started the ranks
-    std::string launcher;   ///< "orrery", "torchrun", "slurm", "openmpi", or ""
+    std::string launcher;   ///< a plugin's name, "orrery" for this project's own, or ""
+    bool ours = false;      ///< this project's own has started it: it holds the run's folder and takes generations
+    bool counted = true;    ///< local_ranks is what the launcher has started on this host, not a guess
+    bool restarts = false;  ///< the launcher starts a failed job again, when told so
 };
 
 /// What all ranks of a host find alike in their environment: thrown on all but the host's first, which says it.
@@ -35,31 +41,42 @@ class SaidElsewhere : public Error {
     using Error::Error;
 };
 
-/// Reads the variables of this project's launcher, torchrun, srun or mpirun, in that order; an unassigned one-rank job
-/// when there are none. Throws Error naming the variable that is missing or no number; when ranks of several hosts
-/// would meet at a loopback address; and when they meet at another address without ORRERY_TOKEN, since anybody could
-/// join them there. A Slurm batch script is no rank: only tasks that srun started count.
-Job job_from_environment();
+/// A plugin of kind launcher with the facts of its file (plugin/facts.h).
+struct KnownLauncher {
+    std::string name;
+    std::vector<std::string> variables = {}, inside = {};
+    bool uncounted = false, restarts = false;
+    std::function<std::unique_ptr<Launcher>()> open;
+};
+
+/// Those that may have started this process, in the order in which they are asked.
+struct Launchers {
+    std::vector<KnownLauncher> known;
+    bool required = false;  ///< [run] launcher names the only one
+    Origin asked = {};      ///< where
+};
+
+/// Reads the variables of this project's launcher, else asks those that `find` returns; not those of which no variable
+/// is set. Where one was started by another (KnownLauncher::inside) it alone counts. An unassigned one-rank job when
+/// none has started this process. Throws Error when two have; naming the variable that is missing or no number; when
+/// ranks of several hosts would meet at a loopback address; and when they meet at another address without
+/// ORRERY_TOKEN, since anybody could join them there.
+Job job_from_environment(const std::function<Launchers()>& find);
 
 /// Ranks of each host, where its launcher gives all hosts equally many; 0: it need not.
-inline int64_t per_host(const Job& job) { return job.launcher == "orrery" ? job.local_ranks : 0; }
+inline int64_t per_host(const Job& job) { return job.ours ? job.local_ranks : 0; }
 
 /// Processors that the ranks of this host have together.
 int64_t processors_of_host(const Job& job);
 
-/// Where `orrery run` was called in a Slurm job of several nodes: that ranks start on this one alone, and how to use
-/// all; "" elsewhere.
-std::string nodes_left_out();
+/// Where `orrery run` was called in a job of several nodes: that ranks start on this one alone, and how to use all, by
+/// the first launcher that says so; "" elsewhere.
+std::string nodes_left_out(const Launchers& launchers);
 
 /// The secret that the user gives all processes of a job: ORRERY_TOKEN, or what stands in the file that
 /// ORRERY_TOKEN_FILE names, a regular file of this user's that nobody else may read or write. Throws Error when it has
 /// fewer than 16 characters, when the file is another, or when both are set; nullopt when none is.
 std::optional<std::string> user_token();
-
-/// The first host of a Slurm list: "n[003-005,9],login" -> "n003".
-std::string first_host(std::string_view list);
-/// Tasks on a node by a Slurm list: node 2 of "4(x2),3" has 3. 0 when the list has no such node or is no such list.
-int64_t tasks_on(std::string_view list, int64_t node);
 
 /// The variables that `job_from_environment` reads back, "NAME=value".
 std::vector<std::string> environment_of(const Job& job);

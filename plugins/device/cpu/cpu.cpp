@@ -221,12 +221,12 @@ private:
 };
 
 void add(Registry& registry) {
-    registry.add_device("cpu", [](Config& config) { return std::make_unique<CpuDevice>(config); },
-                        {.host_memory = true, .leaves_nothing = true});
+    registry.add_device("cpu", [](Config& config) { return std::make_unique<CpuDevice>(config); });
 }
 
 }  // namespace
 
 }  // namespace orrery
 
+ORRERY_FACTS("host_memory leaves_nothing");
 ORRERY_PLUGIN("device.cpu", "0.1", orrery::add);

@@ -218,7 +218,6 @@ public:
         c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
-        c.devices = {"cpu"};
         c.staging = true;
         return c;
     }
@@ -278,4 +277,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery::gloo_transport
 
+ORRERY_FACTS("devices=cpu");
 ORRERY_PLUGIN("transport.gloo", "0.1", orrery::gloo_transport::add);

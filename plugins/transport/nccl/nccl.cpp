@@ -53,7 +53,6 @@ public:
         c.reduction = TransportContract::Reduction::by_algorithm;
         c.memory = {MemoryKind::device, MemoryKind::pinned};
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u8};
-        c.devices = {"cuda"};
         return c;
     }
 
@@ -92,4 +91,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery::nccl_transport
 
+ORRERY_FACTS("devices=cuda");
 ORRERY_PLUGIN_IF("transport.nccl", "0.1", orrery::nccl_transport::add, orrery::nccl_transport::cannot_run);

@@ -339,8 +339,6 @@ public:
         c.authenticates = true;  // the kernel opens a rank's memory to processes of its user alone
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
-        c.devices = {"cpu"};
-        c.pins_ranks = true;
         return c;
     }
 
@@ -371,4 +369,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery::shm
 
+ORRERY_FACTS("devices=cpu pins_ranks");
 ORRERY_PLUGIN("transport.shm", "0.1", orrery::shm::add);

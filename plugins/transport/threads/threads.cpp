@@ -384,11 +384,9 @@ public:
         c.lanes = TransportContract::Lanes::peer_and_direction;
         c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
         c.same_host = true;
-        c.same_process = true;
         c.authenticates = true;  // one address space
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
-        c.devices = {"cpu"};
         c.staging = true;
         return c;
     }
@@ -423,4 +421,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery
 
+ORRERY_FACTS("devices=cpu same_process");
 ORRERY_PLUGIN("transport.threads", "0.1", orrery::add);

@@ -83,7 +83,6 @@ public:
         c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
-        c.devices = {"cpu"};
         c.staging = true;
         return c;
     }
@@ -146,4 +145,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery::ucx
 
+ORRERY_FACTS("devices=cpu");
 ORRERY_PLUGIN("transport.ucx", "0.1", orrery::ucx::add);

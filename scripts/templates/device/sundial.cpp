@@ -118,12 +118,11 @@ public:
 };
 
 void add(Registry& registry) {
-    // Facts that hold for memory of the host and of a device that keeps nothing of the process; leave them out for
-    // others.
-    registry.add_device("sundial", [](Config&) { return std::make_unique<Sundial>(); },
-                        {.host_memory = true, .leaves_nothing = true});
+    registry.add_device("sundial", [](Config&) { return std::make_unique<Sundial>(); });
 }
 
 }  // namespace
 
+// Its memory is the host's, and making one leaves nothing in the process; leave out what does not hold.
+ORRERY_FACTS("host_memory leaves_nothing");
 ORRERY_PLUGIN("device.sundial", "0.1", add);

@@ -363,7 +363,6 @@ public:
         c.same_host = true;
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
-        c.devices = {"cpu"};
         return c;
     }
 
@@ -397,4 +396,5 @@ void add(Registry& registry) {
 
 }  // namespace
 
+ORRERY_FACTS("devices=cpu");
 ORRERY_PLUGIN("transport.sundial", "0.1", add);

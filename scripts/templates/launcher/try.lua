@@ -1,0 +1,12 @@
+--- Trains a small network, on two ranks that meet by sundial.
+local o   = require "orrery"
+local mlp = require "orrery.models.mlp"
+
+local data = o.data.file {}
+local model = mlp { layers = 1, embed = 32, mlp = 64, vocab = data.vocab }
+local program = o.trace("try", data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets)
+end)
+program:train_with(o.optim.adamw { lr = 1e-2 })
+program:parallel { o.strategies.data { axis = "dp" } }
+program:compile():train(data)
