@@ -67,8 +67,9 @@ function(orrery_plugin_cuda target)
 endfunction()
 
 # orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is data,
-# device, op, transport, strategy, store, rendezvous or launcher; NAME is lower case. .cu files are compiled where orrery
-# has CUDA, and the others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME PRIVATE ...).
+# device, op, transport, strategy, store, rendezvous or launcher; NAME is lower case. .cu files are compiled where
+# orrery has CUDA, and the others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME PRIVATE
+# ...).
 function(orrery_plugin kind name)
   if(NOT kind MATCHES "^(data|device|op|transport|strategy|store|rendezvous|launcher)$"
      OR NOT name MATCHES "^[a-z0-9_]+$")
@@ -146,6 +147,11 @@ endfunction()
 # orrery_rendezvous_tests(NAME [CONFIG FILE]): orrery/rendezvous.h
 function(orrery_rendezvous_tests name)
   orrery_suite_test(rendezvous.${name} rendezvous_tests ORRERY_CONFORMANCE_RENDEZVOUS ORRERY_CONFORMANCE_PLUGINS ${name}
+                    ${ARGN})
+endfunction()
+# orrery_launcher_tests(NAME [CONFIG FILE]): orrery/launcher.h; FILE has ranks as it starts them, [launcher.NAME.RANK]
+function(orrery_launcher_tests name)
+  orrery_suite_test(launcher.${name} launcher_tests ORRERY_CONFORMANCE_LAUNCHERS ORRERY_CONFORMANCE_PLUGINS ${name}
                     ${ARGN})
 endfunction()
 

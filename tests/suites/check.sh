@@ -21,9 +21,13 @@ run() {
 passes() {
     run "$1" "$2" || { tail -n 60 said.txt; echo "$kind/$1 does not pass"; bad=1; }
 }
+# configure FAULT: of the wrong plugin, or the ranks that a launcher has.
+configure() {
+    if [ -e ranks.toml ]; then cat ranks.toml; else printf '[%s.wrong]\nfault = "%s"\n' "$kind" "$1"; fi > config.toml
+}
 # fails FAULT TEST [NAME FOLDER]: the test finds the fault.
 fails() {
-    printf '[%s.wrong]\nfault = "%s"\n' "$kind" "$1" > config.toml
+    configure "$1"
     if run "${3:-wrong}" "${4:-$wrong}" -a "$2*" || ! grep -q '^.*FAILED:$\|fatal error' said.txt; then
         tail -n 20 said.txt
         echo "a wrong $kind passes \"$2\": $1"
@@ -79,6 +83,22 @@ data)
     ORRERY_TEST_FAULT=rank fails rank "an order is a function" sundial "$right"
     ORRERY_TEST_FAULT=vocabulary fails vocabulary "ids are those" sundial "$right"
     ;;
+launcher)
+    cp "$source/tests/suites/ranks.toml" config.toml
+    passes torchrun,slurm,openmpi ""
+    export ORRERY_TEST_FAULT
+    sed 's/sundial\./wrong./' "$source/scripts/templates/launcher/ranks.toml" > ranks.toml
+    for ORRERY_TEST_FAULT in always environment changes nameless negative swapped; do
+        case $ORRERY_TEST_FAULT in
+        always) test="a launcher has nothing to say" ;;
+        nameless | negative) test="each answer is a rank" ;;
+        swapped) test="the ranks of its configuration" ;;
+        *) test="it reads the environment" ;;
+        esac
+        fails $ORRERY_TEST_FAULT "$test"
+    done
+    unset ORRERY_TEST_FAULT
+    ;;
 rendezvous)
     passes tcp ""
     fails text "a wait for a key"
@@ -89,7 +109,7 @@ rendezvous)
     fails leave "leaving is no loss"
     ;;
 esac
-: > config.toml
+configure ""
 [ $kind = data ] || { passes wrong "$wrong"; } # without a fault it is right
 [ $bad -eq 0 ] && echo "1 passed, 0 failed: the suite of $kind passes the right ones and no wrong one"
 exit $bad

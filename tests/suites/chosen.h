@@ -20,7 +20,7 @@ std::vector<PluginReport> plugins(std::string_view kind);
 std::vector<std::string> usable(std::string_view kind);
 /// The registry of one of them, which outlives what is made from it.
 const Registry& loaded(std::string_view kind, const std::string& name);
-/// What its factory gets: the table [KIND.NAME] of the file ORRERY_CONFORMANCE_CONFIG, of a data source [data].
+/// The keys that its factory gets: table [KIND.NAME] of the file ORRERY_CONFORMANCE_CONFIG, of a data source [data].
 Config settings(std::string_view kind, const std::string& name);
 
 /// A folder that does not exist yet, removed at the end.

@@ -142,7 +142,8 @@ TEST_CASE("a device says what it is") {
     CHECK(limits.memory_bytes >= 0);
     CHECK(limits.used_bytes >= 0);
     CHECK(std::min({limits.matrix_flops_f32, limits.matrix_flops_bf16, limits.copy_bytes_per_s}) >= 0);
-    CHECK((!suites::loaded("device", suite.name).device_facts(suite.name, {}).host_memory || limits.host_visible));
+    const DeviceFacts facts = Loader(suites::folders()).facts("device", suite.name, {}).of_device();
+    CHECK((!facts.host_memory || limits.host_visible));
     CHECK(suite.device->arithmetic() == suite.device->arithmetic());
 }
 

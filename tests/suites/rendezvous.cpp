@@ -364,19 +364,19 @@ TEST_CASE("a port in use, and one where no service is, are errors that say so") 
     auto options = Suite::options_for(1);
     options.port = server->port();
     CHECK_THROWS_WITH(suite.serve(options), Contains(std::to_string(server->port())) && Contains("is in use"));
-    JoinOptions nobody;
-    nobody.port = 1;
-    nobody.timeout = 200ms;
+    JoinOptions unserved;
+    unserved.port = 1;
+    unserved.timeout = 200ms;
     try {
-        suite.join(nobody);
+        suite.join(unserved);
         FAIL("it joined where no service is");
     } catch (const Error& error) {
         CHECK(error.fault() == Fault::peer);
         CHECK_THAT(error.what(), Contains("cannot reach the rendezvous"));
     }
-    nobody.timeout = 600s;
-    nobody.give_up = [] { return true; };
-    CHECK_THROWS_AS(suite.join(nobody), Error);
+    unserved.timeout = 600s;
+    unserved.give_up = [] { return true; };
+    CHECK_THROWS_AS(suite.join(unserved), Error);
 }
 
 TEST_CASE("the rank that serves may end first without failing the others") {

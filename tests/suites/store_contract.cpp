@@ -86,7 +86,7 @@ TEST_CASE("a committed step survives what the store says, and is seen by whom it
     if (survives) CHECK(text_at(*suite.reader, 1, "a", 0, 3) == "one");
     if (survives) CHECK(suite.reader->manifest(1) == "manifest of one");
     suite.store->discard(2);
-    commit(*suite.store, 2, "again");  // what the killed one left is in nobody's way
+    commit(*suite.store, 2, "again");  // the killed one left nothing that blocks it
     CHECK(text_at(*suite.reader, 2, "a", 0, 5) == "again");
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("a linked object is that of the step it comes from, and outlives it") 
     CHECK(text_at(*suite.reader, 2, "b", 0, 3) == "one");
 }
 
-TEST_CASE("a pin stays beside a step until it is taken off, where the store keeps pins") {
+TEST_CASE("a pin stays with a step until it is removed, where the store has pins") {
     const Suite suite;
     commit(*suite.store, 1, "one");
     CHECK(suite.reader->pin_of(1) == "");

@@ -119,13 +119,13 @@ TEST_CASE("the tcp rendezvous names host and port, and how long it has waited", 
     auto options = options_for(1);
     options.port = server->port();
     CHECK_THROWS_WITH(serve(options), Contains("port " + std::to_string(server->port()) + " of 127.0.0.1 is in use"));
-    JoinOptions nobody;
-    nobody.port = 1;
-    nobody.timeout = 200ms;
-    CHECK_THROWS_WITH(join(nobody), Contains("cannot reach the rendezvous at 127.0.0.1:1") && Contains("refused"));
-    nobody = place(*server, 1);
-    nobody.token.secret = "guess";
-    CHECK_THROWS_WITH(join(nobody), Contains("token does not match"));
+    JoinOptions unserved;
+    unserved.port = 1;
+    unserved.timeout = 200ms;
+    CHECK_THROWS_WITH(join(unserved), Contains("cannot reach the rendezvous at 127.0.0.1:1") && Contains("refused"));
+    unserved = place(*server, 1);
+    unserved.token.secret = "guess";
+    CHECK_THROWS_WITH(join(unserved), Contains("token does not match"));
     CHECK_THROWS_WITH(r->get("x", 10ms), Contains("refused: 2 from 127.0.0.1"));
 }
 

@@ -56,8 +56,7 @@ private:
 };
 
 void add_wrong(Registry& registry) {
-    registry.add_device("wrong", [](Config& config) { return std::make_unique<Wrong>(config.text("fault", "")); },
-                        {.host_memory = true, .leaves_nothing = true});
+    registry.add_device("wrong", [](Config& config) { return std::make_unique<Wrong>(config.text("fault", "")); });
 }
 
 }  // namespace
