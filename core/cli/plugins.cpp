@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The templates are complete plugins of this name: scripts/templates/KIND.
-constexpr std::string_view model = "sundial", model_type = "Sundial";
+constexpr std::string_view model = "sundial", model_type = "Sundial", model_variable = "SUNDIAL";
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
     for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
@@ -35,6 +35,20 @@ std::string type_name(const std::string& name) {
     for (const std::string& word : split(name, '_'))
         if (!word.empty()) type += static_cast<char>(word[0] >= 'a' ? word[0] - 'a' + 'A' : word[0]) + word.substr(1);
     return type;
+}
+
+/// "row_blocks" -> "ROW_BLOCKS"
+std::string variable_name(std::string name) {
+    for (char& c : name)
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    return name;
+}
+
+/// A text of the template for a plugin of another name.
+std::string renamed(std::string text, const std::string& name) {
+    text = replaced(std::move(text), model, name);
+    text = replaced(std::move(text), model_type, type_name(name));
+    return replaced(std::move(text), model_variable, variable_name(name));
 }
 
 std::vector<std::string> kinds_in(const fs::path& templates) {
@@ -120,7 +134,7 @@ int new_plugin_command(const NewPluginCommand& command) {
     for (const auto& entry : fs::directory_iterator(templates / command.kind)) {
         const std::string name = replaced(entry.path().filename().string(), model, command.name);
         std::ofstream file(folder / name, std::ios::binary);
-        file << replaced(replaced(read(entry.path()), model, command.name), model_type, type_name(command.name));
+        file << renamed(read(entry.path()), command.name);
         file.close();
         if (!file) throw Error(fmt::format("cannot write {}", (folder / name).string()), Fault::failed);
         names.push_back(name);

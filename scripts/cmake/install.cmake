@@ -1,7 +1,7 @@
 # cmake --install: bin/orrery, lib/liborrery.so, lib/orrery/plugins, include/orrery, share/orrery (Lua, configs, manual)
-# and a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin(), orrery_conformance() and
-# orrery_op_tests(). What the last two run is lib/orrery/conformance and op_tests (tests/conformance, tests/ops);
-# orrery_plugin() links with lib/orrery/orrery_link.
+# and a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin(), and the conformance suites
+# orrery_conformance() and orrery_KIND_tests(), which run lib/orrery/conformance and KIND_tests (tests/conformance, ops,
+# suites); orrery_plugin() links with lib/orrery/orrery_link.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/orrery)
 install(TARGETS orrery_link RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery COMPONENT orrery)

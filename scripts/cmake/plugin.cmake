@@ -67,8 +67,9 @@ function(orrery_plugin_cuda target)
 endfunction()
 
 # orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is data,
-# device, op, transport, strategy, store, rendezvous or launcher; NAME is lower case. .cu files are compiled where orrery
-# has CUDA, and the others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME PRIVATE ...).
+# device, op, transport, strategy, store, rendezvous or launcher; NAME is lower case. .cu files are compiled where
+# orrery has CUDA, and the others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME PRIVATE
+# ...).
 function(orrery_plugin kind name)
   if(NOT kind MATCHES "^(data|device|op|transport|strategy|store|rendezvous|launcher)$"
      OR NOT name MATCHES "^[a-z0-9_]+$")
@@ -100,30 +101,58 @@ function(orrery_plugin kind name)
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery/plugins COMPONENT orrery)
 endfunction()
 
-# orrery_conformance(NAME): the test conformance.NAME, which runs the installed conformance suite on this project's
-# transport NAME: collectives, messages, every line of its contract, and what happens when a member dies.
-function(orrery_conformance name)
-  if(NOT EXISTS "${ORRERY_CONFORMANCE}")
-    message(WARNING "transport ${name} is not tested by the conformance suite: the installed orrery has none\n"
+# The test TEST runs the installed suite PROGRAM on this project's plugin NAME, chosen by the variable NAMES. With
+# CONFIG FILE the plugin gets the keys of [KIND.NAME] there, a data source those of [data].
+function(orrery_suite_test test program names folder name)
+  cmake_parse_arguments(PARSE_ARGV 5 suite "" "CONFIG" "")
+  if(NOT EXISTS "${ORRERY_SUITES}/${program}")
+    message(WARNING "there is no test ${test}: the installed orrery has no ${program}\n"
       "install one that was built with -DORRERY_DEV=ON")
     return()
   endif()
-  add_test(NAME conformance.${name} COMMAND ${ORRERY_CONFORMANCE})
-  set_tests_properties(conformance.${name} PROPERTIES TIMEOUT 1200
-    ENVIRONMENT "ORRERY_CONFORMANCE_TRANSPORTS=${name};ORRERY_CONFORMANCE_PLUGINS=${CMAKE_BINARY_DIR}/plugins")
+  set(environment ${names}=${name} ${folder}=${CMAKE_BINARY_DIR}/plugins)
+  if(suite_CONFIG)
+    get_filename_component(config ${suite_CONFIG} ABSOLUTE)
+    list(APPEND environment ORRERY_CONFORMANCE_CONFIG=${config})
+  endif()
+  add_test(NAME ${test} COMMAND ${ORRERY_SUITES}/${program})
+  set_tests_properties(${test} PROPERTIES TIMEOUT 1200 ENVIRONMENT "${environment}")
 endfunction()
 
-# orrery_op_tests(NAME): the test ops.NAME, which runs the installed tests of ops on all that this project's plugin
-# op/NAME adds, with the samples that it gives: gradients, factor rules, kernels, text.
+# orrery_conformance(NAME): the test conformance.NAME of this project's transport NAME: collectives, messages, every
+# line of its contract, and what happens when a member dies.
+function(orrery_conformance name)
+  orrery_suite_test(conformance.${name} conformance ORRERY_CONFORMANCE_TRANSPORTS ORRERY_CONFORMANCE_PLUGINS ${name})
+endfunction()
+
+# orrery_op_tests(NAME): the test ops.NAME of all that this project's plugin op/NAME adds, with the samples that it
+# gives: gradients, factor rules, kernels, text.
 function(orrery_op_tests name)
-  if(NOT EXISTS "${ORRERY_OP_TESTS}")
-    message(WARNING "op ${name} is not tested by the tests of ops: the installed orrery has none\n"
-      "install one that was built with -DORRERY_DEV=ON")
-    return()
-  endif()
-  add_test(NAME ops.${name} COMMAND ${ORRERY_OP_TESTS})
-  set_tests_properties(ops.${name} PROPERTIES TIMEOUT 1200
-    ENVIRONMENT "ORRERY_TESTED_OPS=${name};ORRERY_TESTED_OP_PLUGINS=${CMAKE_BINARY_DIR}/plugins")
+  orrery_suite_test(ops.${name} op_tests ORRERY_TESTED_OPS ORRERY_TESTED_OP_PLUGINS ${name})
+endfunction()
+
+# The test KIND.NAME of this project's plugin KIND/NAME, each promise of the header that it implements:
+# orrery_store_tests(NAME [CONFIG FILE]): orrery/checkpoint.h
+function(orrery_store_tests name)
+  orrery_suite_test(store.${name} store_tests ORRERY_CONFORMANCE_STORES ORRERY_CONFORMANCE_PLUGINS ${name} ${ARGN})
+endfunction()
+# orrery_data_tests(NAME [CONFIG FILE]): orrery/data.h
+function(orrery_data_tests name)
+  orrery_suite_test(data.${name} data_tests ORRERY_CONFORMANCE_DATA ORRERY_CONFORMANCE_PLUGINS ${name} ${ARGN})
+endfunction()
+# orrery_device_tests(NAME [CONFIG FILE]): orrery/device.h
+function(orrery_device_tests name)
+  orrery_suite_test(device.${name} device_tests ORRERY_CONFORMANCE_DEVICES ORRERY_CONFORMANCE_PLUGINS ${name} ${ARGN})
+endfunction()
+# orrery_rendezvous_tests(NAME [CONFIG FILE]): orrery/rendezvous.h
+function(orrery_rendezvous_tests name)
+  orrery_suite_test(rendezvous.${name} rendezvous_tests ORRERY_CONFORMANCE_RENDEZVOUS ORRERY_CONFORMANCE_PLUGINS ${name}
+                    ${ARGN})
+endfunction()
+# orrery_launcher_tests(NAME [CONFIG FILE]): orrery/launcher.h; FILE has ranks as it starts them, [launcher.NAME.RANK]
+function(orrery_launcher_tests name)
+  orrery_suite_test(launcher.${name} launcher_tests ORRERY_CONFORMANCE_LAUNCHERS ORRERY_CONFORMANCE_PLUGINS ${name}
+                    ${ARGN})
 endfunction()
 
 # orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.

@@ -41,7 +41,7 @@ int64_t pages(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + 4095) / 409
 
 void* map(int64_t bytes, int access) {
     void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) throw Error("device apart: no memory", Fault::failed);
+    if (data == MAP_FAILED) throw Error("device apart: no " + std::to_string(bytes) + " bytes", Fault::failed);
     return data;
 }
 

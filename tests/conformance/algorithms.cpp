@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "chosen.h"
+#include "suites/chosen.h"
 #include "collective/chunk_communicator.h"
 #include "harness.h"
 
@@ -114,7 +114,7 @@ TEST_CASE("an unknown algorithm is refused with those there are", "[algorithms]"
     CHECK(with_option("all_reduce", {std::string("rind"), {}, false}).empty());
     CHECK(with_option("broadcast", {std::string("bush"), {}, false}).empty());
     // Only gloo and ucx let one choose, and ThreadSanitizer cannot look into them.
-    if (chosen().empty())
+    if (suites::chosen("transport").empty())
         CHECK(with_option("broadcast", {std::string("chain"), {}, false}).empty() == thread_sanitizer);
 }
 

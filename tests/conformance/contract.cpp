@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "chosen.h"
+#include "suites/chosen.h"
 #include "harness.h"
 
 using namespace orrery;
@@ -45,7 +45,7 @@ TEST_CASE("what cannot run on this machine is named", "[contract]") {
     const auto runs = [&](const char* name) {
         return std::any_of(all.begin(), all.end(), [&](const Backend& backend) { return backend.transport == name; });
     };
-    const std::vector<std::string> names = chosen();
+    const std::vector<std::string> names = suites::chosen("transport");
     for (const std::string& name : names.empty() ? std::vector<std::string>{"threads", "shm"} : names)
         CHECK(runs(name.c_str()));
 }

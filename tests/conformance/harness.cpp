@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "chosen.h"
+#include "suites/chosen.h"
 #include "run/control/rendezvous.h"
 
 namespace orrery::conformance {
@@ -27,7 +27,7 @@ constexpr int64_t most_ranks = 4;
 /// The GPU of a rank that is a thread here. Throws Error where there is none.
 std::unique_ptr<Device> gpu_of(int64_t rank) {
     Registry registry;
-    Loader(plugins_of_suite()).load("device", "cuda", registry, {});
+    Loader(suites::folders()).load("device", "cuda", registry, {});
     Config config("device.cuda");
     config.set("local_rank", {rank});
     return registry.device("cuda", {})(config);
@@ -36,7 +36,7 @@ std::unique_ptr<Device> gpu_of(int64_t rank) {
 /// How ranks that are processes meet.
 std::unique_ptr<RendezvousBackend> meeting() {
     Registry registry;
-    Loader(plugins_of_suite()).load("rendezvous", "tcp", registry, {});
+    Loader(suites::folders()).load("rendezvous", "tcp", registry, {});
     Config none;
     return registry.rendezvous("tcp", {})(none);
 }
@@ -227,7 +227,7 @@ bool unseen(const std::string& transport) { return thread_sanitizer && (transpor
 
 std::vector<Backend> backends() {
     std::vector<Backend> all;
-    for (const PluginReport& plugin : transports()) {
+    for (const PluginReport& plugin : suites::plugins("transport")) {
         if (!plugin.reason.empty()) continue;
         const Backend threads{plugin.name.substr(plugin.name.find('/') + 1), false, {}};
         if (unseen(threads.transport)) continue;
@@ -242,7 +242,7 @@ std::vector<Backend> backends() {
 
 std::vector<std::string> skipped() {
     std::vector<std::string> all;
-    for (const PluginReport& plugin : transports()) {
+    for (const PluginReport& plugin : suites::plugins("transport")) {
         std::string why = plugin.reason;
         const std::string name = plugin.name.substr(plugin.name.find('/') + 1);
         if (why.empty() && !serves_host({name, false, {}})) why = why_skipped(plugin);
@@ -253,7 +253,7 @@ std::vector<std::string> skipped() {
 }
 
 std::unique_ptr<Transport> load_transport(const Backend& backend) {
-    const Loader loader(plugins_of_suite());
+    const Loader loader(suites::folders());
     Registry registry;
     loader.load("transport", backend.transport, registry, {});
     Config config("transport." + backend.transport);

@@ -5,12 +5,12 @@
 
 #include "../lua/fake_host.h"
 #include "../unit/layout_models.h"
-#include "chosen.h"
 #include "compile/pipeline.h"
 #include "harness.h"
 #include "lua/script.h"
 #include "plan/check/check.h"
 #include "plan/chunks/chunks.h"
+#include "suites/chosen.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -36,7 +36,8 @@ std::map<std::string, C> contracts() {
 
 TEST_CASE("every schedule of the library ends under every transport's contract", "[contract][schedules]") {
     const std::map<std::string, C> all = contracts();
-    CHECK(all.size() >= (chosen().empty() ? 3 : chosen() == std::vector<std::string>{"nccl"} ? 1 : 2));
+    const std::vector<std::string> chosen = suites::chosen("transport");
+    CHECK(all.size() >= (chosen.empty() ? 3 : chosen == std::vector<std::string>{"nccl"} ? 1 : 2));
     const std::vector<std::pair<const char*, int>> schedules{
         {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb_h1", 1}, {"zbv", 2}};
     FakeHost host;

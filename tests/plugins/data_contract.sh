@@ -1,6 +1,6 @@
 #!/bin/bash
-# Data sources that are wrong on purpose: `orrery verify` and the template's own test name plugin, place and kind of
-# the fault; in a run what a source throws names the plugin, and is no bug of Orrery.
+# Data sources that are wrong on purpose: `orrery verify` names plugin, place and kind of the fault; in a
+# run what a source throws names the plugin, and is no bug of Orrery.
 # usage: data_contract.sh SOURCE BUILD
 set -u
 source=$1 build=$2
@@ -84,23 +84,6 @@ for fault in offset tp ids; do
 done
 ORRERY_TEST_FAULT=ids "$orrery" run mixed_ids.lua --config try.toml --set 'run.folder="mixed"' > mixed_run.log 2>&1
 named $? mixed_run.log "has the id 77 in \"ids\", where the model has ids 0 to 7|plugin data/sundial reads"
-
-# The author's own test says the same; one waits there for run.timeout_s, asleep.
-pids=()
-for fault in offset random half past throw number hang ids; do
-    mkdir "own_$fault"
-    cp "$template"/* "own_$fault"
-    [ $fault != ids ] || cp ids.lua own_ids/try.lua
-    ORRERY_TEST_FAULT=$fault sh "own_$fault/test.sh" "$orrery" "$plugins" > "own_$fault.log" 2>&1 &
-    pids+=($!)
-    [ $fault = hang ] || wait $!
-done
-i=0
-for fault in offset random half past throw number hang ids; do
-    wait "${pids[$i]}"
-    named $? "own_$fault.log" "$(words $fault | sed 's/8 of 16/4 of 8/; s/\[8\], the first/[4], the first/')"
-    i=$((i + 1))
-done
 
 # A run: on one rank and on two.
 for fault in throw number ids hang; do

@@ -19,6 +19,26 @@ void commit(CheckpointStore& store, int64_t step) {
 }
 }  // namespace
 
+TEST_CASE("stores of this project promise what their manuals say") {
+    using Contract = StoreContract;
+    const auto promised = [](const char* name, const fs::path& place) {
+        return TestStore(name).open(place)->contract().text();
+    };
+    const Scratch scratch("promises");
+    CHECK(promised("memory", scratch.path) == "survives nothing, of one process, links, fences");
+    CHECK(promised("tape", scratch.path) == "survives nothing, of one process, copies, fences nobody");
+    const TestStore stores("posix");
+    const auto store = stores.open(scratch.path);
+    CHECK(store->contract().survives != Contract::Survives::nothing);
+    CHECK(store->contract().shared != Contract::Shared::process);
+    CHECK(store->contract().fences);
+    CHECK(store->is_folder());
+    commit(*store, 1);
+    store->link(2, "b", 1, "a");
+    store->commit(2, "m");
+    if (store->contract().links) CHECK(fs::hard_link_count(scratch.path / "step-00000002" / "b") == 2);
+}
+
 TEST_CASE("the posix store refuses names that leave its folder") {
     const TestStore stores("posix");
     const Scratch scratch("posix_names");

@@ -1,10 +1,8 @@
 #include "orrery/rendezvous.h"
 
 #include <arpa/inet.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -60,13 +58,6 @@ int stranger(const RendezvousService& server) {
     return fd;
 }
 
-/// Waits until the text appears in lost(), at most `limit`; returns what was seen.
-std::string wait_lost(const Rendezvous& rendezvous, std::chrono::milliseconds limit) {
-    const auto until = Clock::now() + limit;
-    while (rendezvous.lost().empty() && Clock::now() < until) std::this_thread::sleep_for(5ms);
-    return rendezvous.lost().shown();
-}
-
 /// Keeps so many connections to a port open, from a thread, and renews those that are closed.
 class Flood {
 public:
@@ -119,220 +110,23 @@ private:
 
 }  // namespace
 
-TEST_CASE("ranks meet through a TCP store", "[rendezvous]") {
-    const auto server = serve(3);
-    std::vector<std::future<std::string>> ranks;
-    for (int rank = 0; rank < 3; ++rank) {
-        ranks.push_back(std::async(std::launch::async, [&, rank] {
-            const auto r = join(place(*server, rank));
-            r->set("value/" + std::to_string(rank), std::string(1000, static_cast<char>('a' + rank)));
-            r->add("count", rank + 1);
-            const std::string next = r->get("value/" + std::to_string((rank + 1) % 3), 5s);
-            r->add("done", 1);
-            while (r->get("done", 5s) != "3") std::this_thread::sleep_for(1ms);
-            r->leave();
-            return next.substr(0, 1) + r->get("count", 5s) + r->lost().shown();
-        }));
-    }
-    CHECK(ranks[0].get() == "b6");
-    CHECK(ranks[1].get() == "c6");
-    CHECK(ranks[2].get() == "a6");
-}
-
-TEST_CASE("a wait for a key names it and who has not joined", "[rendezvous]") {
+TEST_CASE("the tcp rendezvous names host and port, and how long it has waited", "[rendezvous]") {
     const auto server = serve(4);
     const auto r = join(place(*server, 2));
-    const auto start = Clock::now();
-    CHECK_THROWS_WITH(r->get("dp/0/1", 200ms),
-                      "nobody set key 'dp/0/1' within 200 ms: 3 of 4 ranks have not joined: 0, 1, 3");
-    CHECK(Clock::now() - start < 2200ms);  // T + 2 s
-    r->set("dp/0/1", "here");
-    CHECK(r->get("dp/0/1", 1s) == "here");
-}
-
-TEST_CASE("a rank that dies is named to all within a second", "[rendezvous]") {
-    const auto server = serve(2);
-    const pid_t child = fork();
-    if (child == 0) {
-        const auto r = join(place(*server, 1));
-        r->set("up", "1");
-        std::this_thread::sleep_for(60s);
-        _exit(0);
-    }
-    const auto r = join(place(*server, 0));
-    r->get("up", 5s);
-    CHECK(r->lost().empty());
-    kill(child, SIGKILL);
-    const auto killed = Clock::now();
-    CHECK_THROWS_WITH(r->get("never", 10s), Contains("rank 1 (pid " + std::to_string(child)) && Contains("died"));
-    CHECK(Clock::now() - killed < 3s);  // 1 s is promised, a busy machine takes its time; the wait itself is 10 s
-    CHECK_THAT(r->lost().shown(), Contains("rank 1"));
-    waitpid(child, nullptr, 0);
-}
-
-TEST_CASE("a stopped rank is named with its state", "[rendezvous]") {
-    auto options = options_for(2);
-    options.silence = 800ms;
-    const auto server = serve(options);
-    const pid_t child = fork();
-    if (child == 0) {
-        const auto r = join(place(*server, 1));
-        r->set("up", "1");
-        std::this_thread::sleep_for(60s);
-        _exit(0);
-    }
-    const auto r = join(place(*server, 0));
-    r->get("up", 5s);
-    kill(child, SIGSTOP);
-    CHECK_THAT(wait_lost(*r, 3s), Contains("rank 1") && Contains("silent") && Contains("stopped (SIGSTOP)"));
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-}
-
-TEST_CASE("leaving is no loss, failing and going away are", "[rendezvous]") {
-    const auto server = serve(3);
-    const auto r = join(place(*server, 0));
-    {
-        const auto other = join(place(*server, 1));
-        other->leave();
-    }
-    CHECK(wait_lost(*r, 300ms).empty());
-    SECTION("fail") {
-        const auto other = join(place(*server, 2));
-        other->fail({.cause = Cause::mistake, .code = 2, .text = "no space left on the disk"});
-        CHECK_THAT(wait_lost(*r, 3s), Contains("rank 2") && Contains("failed: no space left on the disk"));
-        for (const Loss& loss : {r->loss(), server->loss()})  // as it was told
-            CHECK((loss.cause == Cause::mistake && loss.code == 2 && loss.rank == 2 && loss.node == -1));
-    }
-    SECTION("go away") {
-        { const auto other = join(place(*server, 2)); }
-        CHECK_THAT(wait_lost(*r, 3s), Contains("rank 2") && Contains("died"));
-    }
-}
-
-TEST_CASE("the end of the server is orderly, its death is not", "[rendezvous]") {
-    int port[2];
-    REQUIRE(pipe(port) == 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        auto options = options_for(2);
-        options.home = 0;
-        const auto server = serve(options);
-        const int number = server->port();
-        if (write(port[1], &number, sizeof number) != sizeof number) _exit(1);
-        std::this_thread::sleep_for(60s);
-        _exit(0);
-    }
-    JoinOptions options;
-    REQUIRE(read(port[0], &options.port, sizeof options.port) == sizeof options.port);
-    options.rank = 1;
-    options.token = {"secret", "test", 3};
-    {
-        const auto r = join(options);
-        kill(child, SIGKILL);
-        CHECK_THAT(wait_lost(*r, 3s), Contains("rank 0, which holds the rendezvous") && Contains("died"));
-    }
-    waitpid(child, nullptr, 0);
-    close(port[0]);
-    close(port[1]);
-
-    auto brief = options_for(2);
-    brief.linger = 50ms;
-    auto server = serve(brief);
-    const auto r = join(place(*server, 1));
-    server.reset();
-    CHECK(wait_lost(*r, 200ms).empty());
-    CHECK_THROWS_WITH(r->get("x", 1s), Contains("closed the store"));
-}
-
-TEST_CASE("who lacks the token, the generation or a free rank is refused", "[rendezvous]") {
-    const auto server = serve(2);
-    auto options = place(*server, 1);
-    options.token.secret = "guess";
-    CHECK_THROWS_WITH(join(options), Contains("token does not match"));
-    options = place(*server, 1);
-    options.token.job = "other";
-    CHECK_THROWS_WITH(join(options), Contains("token does not match"));
-    options = place(*server, 1);
-    options.token.generation = 2;
-    CHECK_THROWS_WITH(join(options), Contains("generation 2 of the job is over"));
-    options = place(*server, 7);
-    CHECK_THROWS_WITH(join(options), Contains("no such rank"));
-    const auto first = join(place(*server, 1));
-    const std::string holder = "another process already is rank 1: process " + std::to_string(getpid()) + " on host";
-    CHECK_THROWS_WITH(join(place(*server, 1)), Contains(holder) && Contains("joined 0 s ago"));
-    options = place(*server, 0);
-    options.token.launchers = true;
-    CHECK_THROWS_WITH(join(options), Contains("was started without --restarts, this one with"));
-    options = place(*server, 0);
-    options.token.run = "of another start";
-    CHECK_THROWS_WITH(join(options), Contains("belongs to an earlier start of the job"));
-    options.token.run = first->run();
-    CHECK(join(options)->run() == first->run());
-    CHECK(first->lost().empty());
-}
-
-TEST_CASE("who has been a rank or a launcher stays the only one, and the only one whose end counts", "[rendezvous]") {
-    auto serving = options_for(2);
-    serving.per_host = 1;
-    const auto server = serve(serving);
-    const auto called = [&](int64_t rank, const std::string& nonce) {
-        auto options = place(*server, rank);
-        options.nonce = nonce;
-        return options;
-    };
-    const auto r = join(called(0, "rank-0"));
-    auto launcher = join(called(-2, "launcher"));
-    {
-        const auto rank = join(called(1, "rank-1"));
-        CHECK_THROWS_WITH(join(called(1, "another")), Contains("another process already is rank 1"));
-        rank->leave();
-    }
-    CHECK_THROWS_WITH(join(called(1, "another")), Contains("another process already is rank 1"));
-    CHECK_THROWS_WITH(join(called(-2, "another")), Contains("another process already is the launcher of node 1"));
-    CHECK_THROWS_WITH(join(called(-3, "third")), Contains("no such rank or node"));
-    const auto again = join(called(1, "rank-1"));  // a later session of the same process
-    Loss how{.cause = Cause::process, .rank = 1, .pid = getpid(), .nonce = "another", .text = "(pid 42) was killed"};
-    CHECK_FALSE(server->gone(how));
-    launcher->gone(how);
-    how.nonce = "rank-1";
-    how.pid = 1;
-    launcher->gone(how);
-    how.pid = getpid();
-    r->gone(how);  // no launcher
-    CHECK(wait_lost(*r, 300ms).empty());
-    SECTION("the launcher of that very process") {
-        launcher->gone(how);
-        CHECK_THAT(wait_lost(*r, 5s), Contains("rank 1 on host") && Contains("(pid 42) was killed"));
-    }
-    SECTION("a launcher that has left leaves no place to another") {
-        launcher->leave();
-        launcher.reset();
-        CHECK_THROWS_WITH(join(called(-2, "another")), Contains("another process already is the launcher of node 1"));
-        CHECK(wait_lost(*r, 100ms).empty());
-    }
-}
-
-TEST_CASE("a launcher that left makes place where launchers meet; one that is there does not", "[rendezvous]") {
-    auto serving = options_for(2);
-    serving.token.launchers = true;
-    const auto server = serve(serving);
-    const auto called = [&](int64_t node, const std::string& nonce) {
-        auto options = place(*server, node);
-        options.token.launchers = true;
-        options.nonce = nonce;
-        return options;
-    };
-    const auto zero = join(called(0, "zero"));
-    auto one = join(called(1, "one"));
-    CHECK_THROWS_WITH(join(called(1, "two")), Contains("another process already is the launcher of node 1"));
-    one->leave();
-    one.reset();
-    one = join(called(1, "two"));
-    one.reset();
-    CHECK_THAT(wait_lost(*zero, 5s), Contains("the launcher of node 1 (pid") && Contains("died"));
-    CHECK(zero->loss().node == 1);
-    CHECK(zero->loss().cause == Cause::process);
+    CHECK_THROWS_WITH(r->get("dp/0/1", 20ms),
+                      "nobody set key 'dp/0/1' within 20 ms: 3 of 4 ranks have not joined: 0, 1, 3");
+    CHECK(r->get("address/2", 5s) == "127.0.0.1");
+    auto options = options_for(1);
+    options.port = server->port();
+    CHECK_THROWS_WITH(serve(options), Contains("port " + std::to_string(server->port()) + " of 127.0.0.1 is in use"));
+    JoinOptions unserved;
+    unserved.port = 1;
+    unserved.timeout = 200ms;
+    CHECK_THROWS_WITH(join(unserved), Contains("cannot reach the rendezvous at 127.0.0.1:1") && Contains("refused"));
+    unserved = place(*server, 1);
+    unserved.token.secret = "guess";
+    CHECK_THROWS_WITH(join(unserved), Contains("token does not match"));
+    CHECK_THROWS_WITH(r->get("x", 10ms), Contains("refused: 2 from 127.0.0.1"));
 }
 
 TEST_CASE("strangers cannot disturb the store", "[rendezvous]") {
@@ -424,104 +218,6 @@ TEST_CASE("64 ranks come together at no more than twice the processor time a ran
     }
     WARN("processor time of a start: " << 1e6 * few << " us a rank of 8, " << 1e6 * many << " us a rank of 64");
     CHECK(many <= 2 * few);
-}
-
-TEST_CASE("who was refused is told to those who wait", "[rendezvous]") {
-    const auto server = serve(3);
-    const auto r = join(place(*server, 0));
-    auto options = place(*server, 1);
-    options.token.secret = "guess";
-    CHECK_THROWS_WITH(join(options), Contains("token does not match"));  // which it believes when it is said twice
-    CHECK_THROWS_WITH(r->get("x", 10ms),
-                      Contains("2 of 3 ranks have not joined: 1, 2; 2 connections with another token "
-                               "or job were refused: 2 from 127.0.0.1"));
-    CHECK(r->lost().empty());
-}
-
-TEST_CASE("a job of another shape is refused, and what launchers tell ends those who wait", "[rendezvous]") {
-    auto serving = options_for(4);
-    serving.per_host = 2;
-    const auto server = serve(serving);
-    const auto r = join(place(*server, 0));
-    CHECK(r->get("address/0", 5s) == "127.0.0.1");
-    auto options = place(*server, 1);
-    SECTION("ranks of each host") {
-        options.world = 4;
-        options.per_host = 1;
-        CHECK_THROWS_WITH(join(options),
-                          Contains("the job there has 4 ranks, 2 on each host, this one 4 ranks, 1 on each host") &&
-                              Contains("--nodes"));
-        CHECK(wait_lost(*r, 100ms).empty());  // it has not joined
-    }
-    SECTION("ranks in all") {
-        options.world = 8;
-        options.per_host = 2;
-        CHECK_THROWS_WITH(join(options), Contains("this one 8 ranks"));
-        CHECK(wait_lost(*r, 100ms).empty());
-    }
-    SECTION("the launcher that serves") {
-        CHECK(server->gone(
-            {.cause = Cause::process, .rank = 0, .pid = getpid(), .text = "(pid 42) was killed by signal 9"}));
-        CHECK_THAT(wait_lost(*r, 5s), Contains("rank 0 (pid 42) was killed by signal 9") && !Contains("before"));
-    }
-    SECTION("of a rank that has not come") {
-        CHECK_FALSE(
-            server->gone({.cause = Cause::process, .rank = 3, .pid = 42, .text = "(pid 42) was killed by signal 9"}));
-        CHECK(wait_lost(*r, 5s) == "rank 3 (pid 42) was killed by signal 9 before it joined");
-        const auto late = join(place(*server, 1));  // who comes later is told, too
-        CHECK_THAT(wait_lost(*late, 5s), Contains("rank 3"));
-    }
-    SECTION("the launcher of another host") {
-        options.rank = -2;
-        const auto launcher = join(options);
-        launcher->gone({.cause = Cause::process, .rank = 3, .pid = 42, .text = "(pid 42) was killed by signal 9"});
-        CHECK_THAT(wait_lost(*r, 5s), Contains("rank 3 on host") && Contains("(pid 42) was killed by signal 9 before"));
-    }
-    SECTION("a launcher whose ranks never start") {
-        options.rank = -2;
-        const auto launcher = join(options);
-        launcher->fail({.cause = Cause::mistake, .code = 2, .text = "no data"});
-        CHECK_THAT(wait_lost(*r, 5s), Contains("the launcher of node 1 (pid") && Contains("failed: no data"));
-        CHECK((r->loss().cause == Cause::mistake && r->loss().code == 2 && r->loss().node == 1));
-    }
-}
-
-TEST_CASE("a port in use is an error that says so", "[rendezvous]") {
-    const auto server = serve(1);
-    auto options = options_for(1);
-    options.port = server->port();
-    CHECK_THROWS_WITH(serve(options), Contains("port " + std::to_string(server->port()) + " of 127.0.0.1 is in use"));
-    JoinOptions nobody;
-    nobody.port = 1;
-    nobody.timeout = 200ms;
-    CHECK_THROWS_WITH(join(nobody), Contains("cannot reach the rendezvous at 127.0.0.1:1") && Contains("refused"));
-}
-
-TEST_CASE("the rank that serves may end first without failing the others", "[rendezvous]") {
-    auto server = serve(2);
-    const auto first = join(place(*server, 0)), second = join(place(*server, 1));
-    first->set("leave/0", "");
-    first->leave();
-    std::thread ends([&] { server.reset(); });
-    std::this_thread::sleep_for(200ms);  // the second is late: it asks while the server is being destroyed
-    std::string problem;
-    try {
-        second->set("leave/1", "");
-        second->get("leave/0", 2s);
-        second->leave();
-    } catch (const Error& error) {
-        problem = error.what();
-    }
-    const auto left = Clock::now();
-    ends.join();
-    CHECK(problem.empty());
-    CHECK(Clock::now() - left < 3s);  // it does not use up its patience
-}
-
-TEST_CASE("a value over the largest frame is refused before it is sent", "[rendezvous]") {
-    const auto server = serve(1);
-    const auto r = join(place(*server, 0));
-    CHECK_THROWS_WITH(r->set("big", std::string(2 << 20, 'x')), Contains("over the limit"));
 }
 
 TEST_CASE("threads of one process share a local store", "[rendezvous]") {

@@ -1,36 +1,19 @@
-// The conformance suite of data sources, on every source of plugins/data and on sources that are wrong on purpose.
+// The check of data sources, on sources that are wrong on purpose; tests/suites has right ones.
 #include <catch2/catch.hpp>
 
 #include <chrono>
 #include <cstring>
-#include <fstream>
-#include <numeric>
 #include <thread>
 
 #include "lua/fake_host.h"
 #include "plugin/named.h"
 #include "run/data/data.h"
 #include "run/verify/source_check.h"
-#include "safetensors_bytes.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;
 
 namespace {
-
-std::string written(const std::string& name, const void* bytes, size_t count) {
-    const std::string path = in_build("tests/source_check_" + name);
-    std::ofstream(path, std::ios::binary).write(static_cast<const char*>(bytes), static_cast<std::streamsize>(count));
-    return path;
-}
-
-std::shared_ptr<DataSource> source_of(const std::string& name, const std::string& path) {
-    Config options("o.data." + name);
-    if (!path.empty()) options.set("path", {path, {}});
-    if (name == "text" || name == "tokens") options.set("seq", {int64_t{12}, {}});
-    if (name == "tokens") options.set("vocab", {int64_t{600}, {}});
-    return built_data(name, options, {"", "data.lua", 1});
-}
 
 int64_t checked(std::shared_ptr<DataSource> source, int64_t samples = 5) {
     DataSpec spec;
@@ -85,27 +68,6 @@ int64_t tried(Wrong wrong) { return checked(std::make_shared<Tried>(wrong)); }
 
 }  // namespace
 
-TEST_CASE("source check: every source of plugins/data keeps the contract") {
-    std::string text(4000, ' ');
-    for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i * i % 23);
-    std::vector<uint16_t> ids(3000);
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<uint16_t>(1 + i * i % 599);
-    std::vector<float> images(60 * 16);
-    std::iota(images.begin(), images.end(), 0.0f);
-    std::vector<int32_t> labels(64, 3);
-    const std::vector<NamedTensor> tensors = {{"images", {images.data(), DType::f32, {64, 3, 5}}},
-                                              {"labels", {labels.data(), DType::i32, {64}}}};
-    const std::vector<std::byte> bytes = safetensors_bytes(tensors);
-    const std::string text_path = written("text.txt", text.data(), text.size());
-    const std::string token_path = written("ids.bin", ids.data(), ids.size() * sizeof ids[0]);
-    CHECK(checked(source_of("text", text_path)) >= 35);
-    CHECK(checked(source_of("tokens", token_path)) >= 35);
-    CHECK(checked(source_of("arrays", written("a.safetensors", bytes.data(), bytes.size()))) >= 35);
-    const auto mixture = source_of("mixture", "");
-    REQUIRE(mixture->over({{source_of("text", text_path), 1, {}}, {source_of("text", token_path), 2, {}}}));
-    CHECK(checked(mixture, 9) >= 35);
-}
-
 TEST_CASE("source check: each fault is named with input, sample and element") {
     CHECK(tried(Wrong::nothing) > 20);
     CHECK_THROWS_WITH(tried(Wrong::offset), Contains("plugin data/tried: it ignores the block's offset") &&
@@ -128,7 +90,8 @@ TEST_CASE("source check: a fault of a mixture's part names the plugin of the par
         const Registry wrapped = named(plugin, alone, PluginFacts("data", ""), std::make_shared<OpenCalls>());
         return std::shared_ptr<DataSource>(wrapped.data("part", {})(none, {}));
     };
-    const auto mixture = source_of("mixture", "");
+    Config none("o.data.mixture");
+    const std::shared_ptr<DataSource> mixture = built_data("mixture", none, {"", "data.lua", 1});
     REQUIRE(mixture->over({{part("data/right", Wrong::nothing), 1, {}}, {part("data/tape", Wrong::offset), 1, {}}}));
     CHECK_THROWS_WITH(checked(mixture), Contains("plugin data/tape: it ignores the block's offset") &&
                                             Contains("\n  through  plugin data/tried\n  input    \"a\""));

@@ -1,6 +1,5 @@
 #!/bin/sh
-# The source keeps its contract, which `orrery verify` checks: every block is read twice and compared with the whole
-# sample, and a call may take 20 s. Then it fills a network's inputs: it learns, and two ranks train as one does.
+# The source fills a network's inputs: it learns, and two ranks train as one does.
 # usage: test.sh ORRERY [FOLDER OF PLUGINS]
 set -eu
 orrery=$1 here=$(cd "$(dirname "$0")" && pwd) work=$(mktemp -d)
@@ -12,8 +11,6 @@ path = ["${2:-$here}"]
 sequences_per_step = 16
 steps = 30
 END
-"$orrery" verify "$here/try.lua" --config "$work/try.toml" --set mesh.dp=2 --set run.timeout_s=20 \
-    > "$work/log.txt" 2>&1 || { cat "$work/log.txt"; exit 1; }
 for ranks in 1 2; do
     "$orrery" run "$here/try.lua" --config "$work/try.toml" --set "run.folder=\"$work/run$ranks\"" \
         --set "mesh.dp=$ranks" > "$work/log.txt" 2>&1 || { cat "$work/log.txt"; exit 1; }
@@ -24,4 +21,4 @@ paste "$work/losses1.txt" "$work/losses2.txt" > "$work/both.txt"
 awk '{ d = $1 - $2; if (d > 0.001 || d < -0.001) bad = 1 } NR == 1 { first = $1 } { last = $1 }
      END { exit bad || last > first / 2 }' "$work/both.txt" ||
     { cat "$work/both.txt"; echo "it does not learn, or two ranks do not train as one does"; exit 1; }
-echo "ok: the contract is kept, the loss falls, losses of one and of two ranks agree"
+echo "ok: the loss falls, losses of one and of two ranks agree"

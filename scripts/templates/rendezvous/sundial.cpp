@@ -110,8 +110,8 @@ private:
     };
 
     void run() {
-        for (bool ending = false; !membership_.over(); ending = stop_) {
-            std::vector<pollfd> fds{{membership_.accepts(now()) ? listener_ : -1, POLLIN, 0}};
+        for (bool accepts = true, ended = false, over = false; !over;) {
+            std::vector<pollfd> fds{{accepts ? listener_ : -1, POLLIN, 0}};
             std::vector<uint64_t> numbers{0};
             for (const auto& [number, connection] : connections_) {
                 fds.push_back(
@@ -128,9 +128,14 @@ private:
                 connections_[++made_] = {fd, ""};
                 membership_.opened(made_, "this host", now());
             }
-            if (stop_ && !ending) membership_.end(now());
+            if (stop_ && !ended) {
+                membership_.end(now());
+                ended = true;
+            }
             membership_.tick(now());
             perform();
+            accepts = membership_.accepts(now());
+            over = membership_.over();
         }
     }
 

@@ -14,22 +14,43 @@ namespace {
 
 using orrery::DType;
 
+/// Trains on what is held out; with `counts` its answers depend on how often it was asked.
+class Order final : public orrery::DataOrder {
+public:
+    explicit Order(bool counts) : counts_(counts) {}
+    int64_t samples(orrery::Split split) const override { return split == orrery::Split::train ? 4096 : 100; }
+    int64_t position(orrery::Split, int64_t index) const override { return (index + (counts_ ? asked_++ : 0)) % 4096; }
+
+private:
+    bool counts_;
+    mutable int64_t asked_ = 0;
+};
+
 class Bad final : public orrery::DataSource {
 public:
     Bad(std::string fault, int64_t features)
         : fault_(std::move(fault)),
           digest_("bad-" + fault_),
           arrays_{{"x", DType::f32, {{"features", features}}}, {"y", DType::f32, {{"outputs", 1}}}} {
-        if (fault_ == "ids") arrays_.push_back({"ids", DType::i32, {{"seq", 4}}});
+        if (fault_ == "digest") digest_ += std::to_string(std::random_device()());
+        if (fault_ == "ids" || fault_ == "vocabulary") arrays_.push_back({"ids", DType::i32, {{"seq", 4}}});
     }
 
     const std::vector<orrery::DataArray>& arrays() const override { return arrays_; }
     void open(int64_t) override {
         if (fault_ == "open") throw std::out_of_range("map::at");
+        if (fault_ == "again") digest_ += " again";
+        if (fault_ == "arrays") arrays_.pop_back();
     }
     int64_t samples() const override { return 4096; }
+    int64_t vocabulary() const override { return fault_ == "vocabulary" ? 70 : DataSource::vocabulary(); }
     const std::string& digest() const override { return digest_; }
     std::string place() const override { return "the points"; }
+    std::unique_ptr<orrery::DataOrder> order(double held_out, uint64_t seed,
+                                             const orrery::Origin& asked) const override {
+        if (fault_ == "order" || fault_ == "rank") return std::make_unique<Order>(fault_ == "rank");
+        return DataSource::order(held_out, seed, asked);
+    }
 
     void read(size_t array, const orrery::DataSample& sample, const orrery::Shape& offset,
               const orrery::Tensor& block) const override {

@@ -1,0 +1,115 @@
+#!/bin/sh
+# A suite passes the plugins of its kind that are shipped, and fails each of those that break one rule.
+# usage: check.sh KIND SOURCE BUILD
+set -u
+kind=$1 source=$2 build=$3
+suite=$build/${kind}_tests wrong=$build/tests/wrong_plugins bad=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+case $kind in data | rendezvous) plural= ;; *) plural=S ;; esac
+names=ORRERY_CONFORMANCE_$(echo "$kind" | tr a-z A-Z)$plural
+
+# run NAMES FOLDER [arguments of the suite]: with the configuration config.toml.
+run() {
+    chosen=$1 folder=$2
+    shift 2
+    timeout 300 env "$names=$chosen" ORRERY_CONFORMANCE_PLUGINS="$folder" ORRERY_CONFORMANCE_CONFIG=config.toml \
+        "$suite" "$@" > said.txt 2>&1
+}
+# passes NAMES FOLDER
+passes() {
+    run "$1" "$2" || { tail -n 60 said.txt; echo "$kind/$1 does not pass"; bad=1; }
+}
+# configure FAULT: of the wrong plugin, or the ranks that a launcher has.
+configure() {
+    if [ -e ranks.toml ]; then cat ranks.toml; else printf '[%s.wrong]\nfault = "%s"\n' "$kind" "$1"; fi > config.toml
+}
+# fails FAULT TEST [NAME FOLDER]: the test finds the fault.
+fails() {
+    configure "$1"
+    if run "${3:-wrong}" "${4:-$wrong}" -a "$2*" || ! grep -q '^.*FAILED:$\|fatal error' said.txt; then
+        tail -n 20 said.txt
+        echo "a wrong $kind passes \"$2\": $1"
+        bad=1
+    fi
+}
+# Where there is no such plugin the suite says so, and ends by 2.
+: > config.toml
+run no_such "$wrong"
+[ $? -eq 2 ] && grep -q "no $kind no_such in $wrong, " said.txt ||
+    { cat said.txt; echo "no_such is not refused"; bad=1; }
+
+case $kind in
+store)
+    passes "" "$build/tests/store_plugins"
+    fails fences "what a claimed generation"
+    for fault in drops replace order short mark aside; do fails $fault "stores keep their promises"; done
+    ;;
+device)
+    passes cpu,apart "$build/tests/apart_plugins"
+    printf '[device.cpu]\nthreads = 3\n' > config.toml
+    passes cpu "$wrong"
+    for fault in accepts nameless result input past random; do fails $fault "kernels of every op"; done
+    fails alignment "memory is aligned"
+    fails short "copies are done"
+    fails event "an event is done"
+    ;;
+data)
+    printf '[data]\npath = "%s"\ntokens_per_sequence = 12\n' "$source/README.md" > config.toml
+    passes text ""
+    head -c 6000 "$source/README.md" > ids.bin
+    printf '[data]\npath = "ids.bin"\nvocab = 65536\ntokens_per_sequence = 12\n' > config.toml
+    passes tokens ""
+    { # 200 samples of f32[2,3], as NumPy writes them
+        printf '\223NUMPY\001\000v\000'
+        printf '%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (200, 2, 3), }"
+        head -c 4800 "$source/README.md"
+    } > points.npy
+    printf '[data]\npath = "points.npy"\n' > config.toml
+    passes arrays ""
+    : > config.toml
+    passes mixture ""
+    right=$build/tests/bad_plugins/data # a source in the place of the template's, with ORRERY_TEST_FAULT
+    ORRERY_TEST_FAULT= passes sundial "$right"
+    for fault in offset random half past; do
+        ORRERY_TEST_FAULT=$fault fails $fault "every block is that part" sundial "$right"
+    done
+    ORRERY_TEST_FAULT=throw fails throw "reads give the same bytes" sundial "$right"
+    ORRERY_TEST_FAULT=digest fails digest "a source is told apart" sundial "$right"
+    ORRERY_TEST_FAULT=again fails again "a source is told apart" sundial "$right"
+    ORRERY_TEST_FAULT=arrays fails arrays "a source offers the same arrays" sundial "$right"
+    ORRERY_TEST_FAULT=order fails order "an order is a function" sundial "$right"
+    ORRERY_TEST_FAULT=rank fails rank "an order is a function" sundial "$right"
+    ORRERY_TEST_FAULT=vocabulary fails vocabulary "ids are those" sundial "$right"
+    ;;
+launcher)
+    cp "$source/tests/suites/ranks.toml" config.toml
+    passes torchrun,slurm,openmpi ""
+    export ORRERY_TEST_FAULT
+    sed 's/sundial\./wrong./' "$source/scripts/templates/launcher/ranks.toml" > ranks.toml
+    for ORRERY_TEST_FAULT in always environment changes nameless negative swapped; do
+        case $ORRERY_TEST_FAULT in
+        always) test="a launcher has nothing to say" ;;
+        nameless | negative) test="each answer is a rank" ;;
+        swapped) test="the ranks of its configuration" ;;
+        *) test="it reads the environment" ;;
+        esac
+        fails $ORRERY_TEST_FAULT "$test"
+    done
+    unset ORRERY_TEST_FAULT
+    ;;
+rendezvous)
+    passes tcp ""
+    fails text "a wait for a key"
+    fails early "ranks meet"
+    fails silent "a rank that dies"
+    fails token "who lacks the token"
+    fails hurry "who joins before"
+    fails leave "leaving is no loss"
+    ;;
+esac
+configure ""
+[ $kind = data ] || { passes wrong "$wrong"; } # without a fault it is right
+[ $bad -eq 0 ] && echo "1 passed, 0 failed: the suite of $kind passes the right ones and no wrong one"
+exit $bad
