@@ -13,7 +13,7 @@ refused() {
     word=$(missing_word "$words" "$out")
     [ -z "$word" ] || { echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return; }
     [ ! -e run ] || { echo "FAILED $name: it wrote $(find run)"; failures=$((failures + 1)); rm -rf run; return; }
-    echo "$name: $(echo "$out" | head -1 | cut -c1-150)"
+    word=${out%%$'\n'*} && echo "$name: ${word:0:150}"
 }
 
 cat > good.toml <<'TOML'

@@ -12,7 +12,7 @@ refused() {
     [ $code -eq 2 ] || { echo "FAILED $name: exit code $code, expected 2: $out"; failures=$((failures + 1)); return; }
     word=$(missing_word "$words" "$out")
     [ -z "$word" ] || { echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return; }
-    echo "$name: $(echo "$out" | head -1 | cut -c1-150)"
+    word=${out%%$'\n'*} && echo "$name: ${word:0:150}"
 }
 bounded() {
     if [ "$1" = as_rank ]; then "$@"; else timeout "${bound:-20}" "$@"; fi

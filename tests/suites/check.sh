@@ -17,9 +17,9 @@ run() {
     timeout 300 env "$names=$chosen" ORRERY_CONFORMANCE_PLUGINS="$folder" ORRERY_CONFORMANCE_CONFIG=config.toml \
         "$suite" "$@" > said.txt 2>&1
 }
-# passes NAMES FOLDER
+# passes NAMES FOLDER [arguments of the suite]
 passes() {
-    run "$1" "$2" || { tail -n 60 said.txt; echo "$kind/$1 does not pass"; bad=1; }
+    run "$@" || { tail -n 60 said.txt; echo "$kind/$1 does not pass"; bad=1; }
 }
 # configure FAULT: of the wrong plugin, or the ranks that a launcher has.
 configure() {
@@ -48,6 +48,8 @@ store)
     ;;
 device)
     passes cpu,apart "$build/tests/apart_plugins"
+    # Its kernels are unit/kernels_cuda_ops.
+    passes cuda "$build/tests/standin_plugins" "~kernels of every op*"
     printf '[device.cpu]\nthreads = 3\n' > config.toml
     passes cpu "$wrong"
     for fault in accepts nameless result input past random; do fails $fault "kernels of every op"; done

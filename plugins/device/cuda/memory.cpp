@@ -154,7 +154,7 @@ void Staging::up(cudaStream_t stream, char* to, const char* from, int64_t bytes)
         Piece& piece = pieces_[next_++ % pieces_.size()];
         require(cudaEventSynchronize(piece.free), "an earlier copy");
         std::memcpy(piece.data, from + at, part);
-        require(cudaMemcpyAsync(to + at, piece.data, part, cudaMemcpyHostToDevice, stream), "copying to the GPU");
+        require(cudaMemcpyAsync(to + at, piece.data, part, cudaMemcpyDefault, stream), "copying to the GPU");
         require(cudaEventRecord(piece.free, stream), "recording an event");
     }
 }
@@ -177,7 +177,7 @@ void Staging::down(cudaStream_t stream, char* to, const char* from, int64_t byte
         const auto part = static_cast<size_t>(std::min(piece_bytes, bytes - at));
         Piece& piece = pieces_[next_++ % pieces_.size()];
         require(cudaEventSynchronize(piece.free), "an earlier copy");
-        require(cudaMemcpyAsync(piece.data, from + at, part, cudaMemcpyDeviceToHost, stream), "copying from the GPU");
+        require(cudaMemcpyAsync(piece.data, from + at, part, cudaMemcpyDefault, stream), "copying from the GPU");
         require(cudaEventRecord(piece.free, stream), "recording an event");
         coming.push_back({&piece, to + at, part});
     }
