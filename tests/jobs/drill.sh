@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Plays rows of drills.txt with processes: drill.sh [NAME...], without a name all of them. Held to is what tests/unit
-# (drills.cpp) finds in its world: how each generation ends, who is named, the exit code, what is said; and what a world
-# cannot know: losses bit for bit, files, processes and shared memory that are left, times.
+# Plays rows of drills.txt with processes: drill.sh [NAME...], without a name all of them. Each must end as it does in
+# the world of tests/unit (drills.cpp): the end of each generation, who is named, the exit code, what is said. Checked
+# here alone are losses bit for bit, checkpoints, processes and shared memory that are left, and times.
 source "$(dirname "$0")/lib.sh"
 rows=$source_root/tests/jobs/drills.txt
 shown() { tail -n 40 "$name".*.log >&2; }
@@ -41,7 +41,7 @@ make_network() {
     done
 }
 
-# The run of a row: `steps`, `settings` of all nodes, and of one node that the row treats in another way.
+# The run of a row: its steps, settings (`pace`: also of the uninterrupted run), flags and script.
 prepare() {
     local word
     steps=1000 pace=() settings=() flags=() script=$source_root/scripts/gpt.lua
@@ -71,9 +71,9 @@ prepare() {
     done
 }
 
-# What a rank does to itself, in Lua: before its training, or after it.
+# in_rank WHEN WHAT WHOM NUMBER: the row's script, in which a rank does that to itself before its training, or after it.
 in_rank() {
-    local when=$1 what=$2 whom=$3 number=$4 condition act at=p
+    local when=$1 what=$2 whom=$3 number=$4 condition act
     case $whom in
     turns) condition='generation % 2 == rank % 2' ;;
     *) condition="rank == \"$number\"" ;;

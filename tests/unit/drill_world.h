@@ -149,7 +149,6 @@ private:
     std::optional<LinkTime> ends_by_;  ///< when what was done then must be over
     std::deque<Generation> generations_;
     std::deque<Rank> ranks_;
-    std::vector<std::unique_ptr<HostRanks>> hosts_;
     std::vector<std::unique_ptr<Launcher>> launchers_;
     std::map<int64_t, Launcher*> here_;                                      ///< by node
     std::map<std::pair<int64_t, int64_t>, std::set<int64_t>> parts_, read_;  ///< ranks, by generation and step
