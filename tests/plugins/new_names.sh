@@ -30,7 +30,7 @@ renamed=2
     fail "scripts/gpt.lua calls its plugins otherwise"
 new=(--set "plugins.path=[\"$made/build/plugins\"]" --set run.device=abacus --set run.transport=pipes
      --set run.store=vault)
-# Of a constant rate, so that a run of fewer steps is the beginning of one of more.
+# The rate is constant, so that a run of fewer steps is the beginning of one of more.
 both=(--set script.floor=1 --set script.heads=4)
 run_old() { run_tiny "$1" "$2" "${both[@]}" "${@:3}" > "$1.log" 2>&1 || { cat "$1.log"; fail "run $*"; }; }
 tiny_new() { source_root=$work/new run_tiny "$1" "$2" "${both[@]}" "${new[@]}" "${@:3}"; }

@@ -11,7 +11,7 @@ using orrery::Registry;
 
 constexpr std::string_view kind = KIND;
 
-/// What the shipped plugin registers. Its code stays to the end.
+/// The things that the shipped plugin registers. Its code stays to the end.
 const Registry& shipped() {
     static const Registry all = [] {
         void* const library = ::dlopen(SHIPPED, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
