@@ -26,7 +26,7 @@ private:
     Lookup lookup_;
 };
 
-/// What a launcher says of a rank that it has started. MASTER_ADDR, MASTER_PORT and ORRERY_TOKEN are read by core.
+/// A rank that a launcher has started, as it says. MASTER_ADDR, MASTER_PORT and ORRERY_TOKEN are read by core.
 struct LaunchedRank {
     std::string job;         ///< id of the job: the same on all its ranks, another one for each job of a host
     int64_t generation = 0;  ///< counts its restarts
@@ -40,8 +40,9 @@ struct LaunchedRank {
     std::string hint;
 };
 
-/// What starts ranks in place of `orrery run`, a kind of plugin: launcher/NAME. It reads the environment that it is
-/// given and nothing else, changes nothing and starts no thread: each rank asks it before all else. ORRERY_FACTS:
+/// A program that starts ranks in place of `orrery run`, a kind of plugin: launcher/NAME. The plugin reads the
+/// environment that it is given and nothing else, changes nothing and starts no thread: each rank asks it before all
+/// else. Its ORRERY_FACTS:
 ///   variables=A,B   names, at least one of which is set where it has something to say; it is not opened elsewhere
 ///   inside=X,Y      launchers whose tasks may run it in turn: where both are detected the ranks are this one's
 ///   uncounted       it may leave out how many ranks a host has: run.ranks is not held against that

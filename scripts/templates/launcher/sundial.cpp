@@ -1,4 +1,4 @@
-// A launcher that numbers its ranks in SUNDIAL_RANK and SUNDIAL_RANKS, all on one host.
+// A launcher that numbers its ranks in MY_RANK and MY_RANKS, all on one host.
 #include "orrery/launcher.h"
 #include "orrery/plugin.h"
 
@@ -8,13 +8,13 @@ using namespace orrery;
 
 class Sundial : public Launcher {
 public:
-    bool detect(const Environment& environment) const override { return environment.has("SUNDIAL_RANK"); }
+    bool detect(const Environment& environment) const override { return environment.has("MY_RANK"); }
 
     LaunchedRank read(const Environment& environment) const override {
         LaunchedRank rank;
-        rank.job = environment.text("SUNDIAL_JOB").value_or("sundial");
-        rank.rank = rank.local_rank = environment.count("SUNDIAL_RANK");
-        rank.ranks = rank.local_ranks = environment.count("SUNDIAL_RANKS");
+        rank.job = environment.text("MY_JOB").value_or("sundial");
+        rank.rank = rank.local_rank = environment.count("MY_RANK");
+        rank.ranks = rank.local_ranks = environment.count("MY_RANKS");
         return rank;
     }
 };
@@ -26,5 +26,5 @@ void add(Registry& registry) {
 }  // namespace
 
 // It is opened only where this variable is set.
-ORRERY_FACTS("variables=SUNDIAL_RANK");
+ORRERY_FACTS("variables=MY_RANK");
 ORRERY_PLUGIN("launcher.sundial", "0.1", add);

@@ -19,7 +19,7 @@ steps = 6
 END
 train() { "$orrery" run "$here/try.lua" --config "$work/try.toml" --set "run.folder=\"$work/$1\""; }
 # Such a launcher gives the same command to each rank, with its place in the environment.
-rank() { SUNDIAL_JOB="$work" SUNDIAL_RANK=$1 SUNDIAL_RANKS=2 train sundial; }
+rank() { MY_JOB="$work" MY_RANK=$1 MY_RANKS=2 train sundial; }
 last_loss() { grep '"step":6[,}]' "$work/$1/metrics.jsonl" | sed -n 's/.*"loss":\([^,}]*\).*/\1/p'; }
 train orrery > "$work/log.txt" 2>&1 || { cat "$work/log.txt"; exit 1; }
 rank 1 > "$work/other.txt" 2>&1 & other=$!
@@ -29,5 +29,5 @@ wait "$other" || { cat "$work/other.txt"; exit 1; }
 [ "$(last_loss sundial)" = "$(last_loss orrery)" ] ||
     { echo "sundial ends with $(last_loss sundial), orrery with $(last_loss orrery)"; exit 1; }
 if rank two > "$work/wrong.txt" 2>&1; then echo "a rank that is no number is taken"; exit 1; fi
-grep -q "SUNDIAL_RANK=two is not a count" "$work/wrong.txt" || { cat "$work/wrong.txt"; exit 1; }
+grep -q "MY_RANK=two is not a count" "$work/wrong.txt" || { cat "$work/wrong.txt"; exit 1; }
 echo "ok: both end with the loss $(last_loss sundial)"
