@@ -10,7 +10,8 @@
 
 namespace orrery {
 
-class Backward;  // orrery/backward.h
+class Backward;               // orrery/backward.h
+enum class Opcode : uint8_t;  // orrery/plan.h
 
 /// One attribute that a script may give. Flags default to false and are absent when false.
 struct AttributeDef {
@@ -94,10 +95,13 @@ struct OpDef {
     std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): may share a buffer when of one type
     /// Outputs that are constants for the gradient (a count).
     std::vector<int> constant_outputs = {};
-    int norm_vectors = 0;     ///< of a norm: how many operands behind the first are gain and bias
-    bool alias = false;       ///< the output is the input's memory: no kernel
-    bool collective = false;  ///< inserted by propagation, run by a communicator: no kernel
-    bool elsewhere = false;   ///< inserted for devices that are not among these: checked and priced, no kernel here
+    int norm_vectors = 0;  ///< of a norm: how many operands behind the first are gain and bias
+    bool alias = false;    ///< the output is the input's memory: no kernel
+    /// What a plan runs for an op that propagation or lowering inserts: no kernel of its own. Opcode::send stands for
+    /// the receive, too; Opcode::kernel: each rank cuts its block, and nothing is sent.
+    std::optional<Opcode> collective = {};
+    bool between_stages = false;  ///< a collective over the axis that carries stages, inserted by lowering
+    bool elsewhere = false;       ///< inserted for devices that are not among these: checked and priced, no kernel here
     /// Outputs that the attribute `accumulate` makes the kernel add into instead of overwrite.
     std::vector<int> accumulates = {};
     /// The operand whose `global_shape` and `offset` the kernel needs when it is split.

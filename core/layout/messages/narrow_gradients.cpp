@@ -8,6 +8,7 @@
 #include "ir/build.h"
 #include "ir/op.h"
 #include "orrery/mesh.h"
+#include "orrery/plan.h"
 
 namespace orrery {
 
@@ -16,7 +17,8 @@ namespace {
 using Kind = Placement::Kind;
 
 bool sums_over_ranks(const Op& op) {
-    return (op.kind == "all_reduce" || op.kind == "reduce_scatter") &&
+    const auto moved = collective_of(op);
+    return (moved == Opcode::all_reduce || moved == Opcode::reduce_scatter) &&
            op.attributes.text("op") == name_of(ReduceOp::sum);
 }
 
