@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -76,6 +77,20 @@ struct OpSample {
     bool derivative = true;  ///< false: the gradient of this form is another than the derivative (of a scaled loss)
 };
 
+/// An op of the program and how its inputs lie on the mesh.
+struct OpLayouts {
+    const Program& program;
+    const Op& op;
+    const Mesh& mesh;
+    std::vector<Layout> inputs;  ///< in operand order
+};
+
+/// Adds an op in the place of the one that is decomposed, with its phase, scope, stage and origin, laid out by its own
+/// rule; it is not decomposed in turn. `made`: outputs of the decomposed op that it makes; empty: new values. Returns
+/// its outputs.
+using AddPart = std::function<std::vector<ValueId>(std::string_view kind, std::vector<ValueId> inputs,
+                                                   Attributes attributes, const std::vector<ValueId>& made)>;
+
 /// All that the core knows of one op. The device knows its kernel, by the same name.
 struct OpDef {
     std::string_view name;
@@ -91,6 +106,9 @@ struct OpDef {
     std::vector<Typed> (*infer)(Infer&) = nullptr;
     FactorRule (*rule)(const Program&, const Op&) = nullptr;
     void (*gradient)(Backward&) = nullptr;  ///< null: nothing flows through
+    /// Writes the op as others that do the same where its inputs lie so: parts that make all its outputs, by `add`, and
+    /// true; or adds nothing and false: the op stays, and its inputs are laid out by `rule`. Asked by propagation.
+    bool (*decompose)(const OpLayouts&, const AddPart& add) = nullptr;
     int64_t (*flops)(const Program&, const Op&) = nullptr;
     std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): may share a buffer when of one type
     /// Outputs that are constants for the gradient (a count).
