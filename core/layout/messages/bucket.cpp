@@ -81,7 +81,7 @@ private:
         const std::string axis = op.attributes.text("axis");
         const Value& whole = program_.value(moved == Opcode::all_gather ? op.outputs[0] : op.inputs[0]);
         const auto& splits = whole.layout.splits();
-        return program_.bucket_bytes(axis) >= 2 * whole.type.bytes() &&
+        return program_.bucket_bytes(axis, op.phase) >= 2 * whole.type.bytes() &&
                std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
     }
 
@@ -101,7 +101,7 @@ private:
     void add(Op op) {
         const int64_t bytes = program_.value(op.inputs[0]).type.bytes();
         Bucket& bucket = open_[key_of(op)];
-        if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"))) flush(bucket);
+        if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"), op.phase)) flush(bucket);
         waiting_[static_cast<size_t>(op.outputs[0])] = 1;
         bucket.bytes += bytes;
         bucket.members.push_back(std::move(op));
@@ -261,10 +261,12 @@ private:
 }  // namespace
 
 void bucket_collectives(Program& program, const Mesh& mesh) {
-    const auto& buckets = program.buckets();
-    const bool wanted = std::any_of(buckets.begin(), buckets.end(), [&](const auto& bucket) {
-        return bucket.second > 0 && mesh.size(bucket.first) > 1;
-    });
+    const auto joined = [&](const std::string& axis) {
+        const auto bytes = [&](Phase phase) { return program.bucket_bytes(axis, phase); };
+        return mesh.size(axis) > 1 && bytes(Phase::forward) + bytes(Phase::backward) + bytes(Phase::update) > 0;
+    };
+    const std::vector<std::string> axes = program.axes_with("bucket");
+    const bool wanted = std::any_of(axes.begin(), axes.end(), joined);
     if (wanted) Bucketing(program, mesh).run();
 }
 

@@ -25,7 +25,7 @@ std::vector<AxisId> axes_of_loss(const Program& program, const Mesh& mesh) {
         if (collective_of(op) != Opcode::all_reduce) break;
         const std::string name = op.attributes.text("axis");
         const auto axis = mesh.over(name);
-        if (axis && !mesh.axis(*axis).sequential && program.bucket_bytes(name) > 0) axes.push_back(*axis);
+        if (axis && !mesh.axis(*axis).sequential && program.bucket_bytes(name, op.phase) > 0) axes.push_back(*axis);
         maker = program.value(op.inputs[0]).op;
     }
     std::reverse(axes.begin(), axes.end());

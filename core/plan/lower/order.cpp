@@ -194,7 +194,8 @@ private:
     /// A kernel makes the input for this all-reduce alone, so that it can be made inside the bucket.
     bool can_join(OpId id) {
         const Op& op = program().op(id);
-        if (roles_.def(id).collective != Opcode::all_reduce || program().bucket_bytes(op.attributes.text("axis")) <= 0)
+        if (roles_.def(id).collective != Opcode::all_reduce ||
+            program().bucket_bytes(op.attributes.text("axis"), op.phase) <= 0)
             return false;
         const Ref in = roles_.find(op.inputs[0], -1);
         ValueId root = op.inputs[0];
@@ -237,8 +238,8 @@ private:
         const bool forward = base_[static_cast<size_t>(at)].fragment.kind == Fragment::Kind::forward;
         const Key key{axis, reduce_of(op), type.dtype, forward};
         auto found = open.find(key);
-        if (found == open.end() ||
-            order_.buckets[found->second].bytes + type.bytes() > program().bucket_bytes(op.attributes.text("axis"))) {
+        if (found == open.end() || order_.buckets[found->second].bytes + type.bytes() >
+                                       program().bucket_bytes(op.attributes.text("axis"), op.phase)) {
             open[key] = order_.buckets.size();
             order_.buckets.push_back({axis, reduce_of(op), type.dtype, {}, 0});
             ready_.push_back(at);

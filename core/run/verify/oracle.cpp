@@ -102,7 +102,7 @@ void Oracle::find_regrouped() {
 void Oracle::find_narrowed() {
     const auto known = static_cast<ValueId>(annotated_.values.size());
     narrowed_.assign(propagated_.values.size(), 0);
-    if (propagated_.reductions().empty()) return;
+    if (propagated_.axes_with("reduce").empty()) return;
     for (const Op& op : propagated_.ops) {
         const OpDef& def = op_def(op.kind);
         if (op.outputs[0] < known) continue;
