@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/op.h"
 #include "orrery/plan.h"
 
 namespace orrery::test {
@@ -11,7 +12,7 @@ namespace orrery::test {
 inline RankSchedule executed(const RankClass& c, const Program& program) {
     RankSchedule order;
     for (const Instruction& i : c.stream) {
-        const bool message = i.op != none && program.op(i.op).kind == "transfer";
+        const bool message = i.op != none && is_transfer(op_def(program.op(i.op).kind));
         if (i.fragment.micro < 0 || message) continue;
         if (order.order.empty() || !(order.order.back() == i.fragment)) order.order.push_back(i.fragment);
     }

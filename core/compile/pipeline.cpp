@@ -89,7 +89,7 @@ Program propagate(const Program& p, const PassInput& in) {
     return orrery::propagate(p, *in.mesh, in.options->redistribution);
 }
 
-bool sends_narrow(const Program& p, const PassInput&) { return !p.reductions().empty(); }
+bool sends_narrow(const Program& p, const PassInput&) { return !p.axes_with("reduce").empty(); }
 
 bool may_join(const Program&, const PassInput& in) { return in.options->transports.size() > 1; }
 

@@ -10,6 +10,7 @@
 #include "ir/describe.h"
 #include "ir/plugin_ops.h"
 #include "ir/signature.h"
+#include "orrery/plan.h"
 
 namespace orrery {
 
@@ -172,6 +173,18 @@ std::string_view op_combining(ReduceOp how) {
     return (*found)->name;
 }
 std::string_view kernel_of(const OpDef& def) { return def.kernel.empty() ? def.name : def.kernel; }
+bool communicates(const OpDef& def) { return def.collective.value_or(Opcode::kernel) != Opcode::kernel; }
+bool is_transfer(const OpDef& def) { return def.collective == Opcode::send; }
+bool is_stage_sum(const OpDef& def) { return def.between_stages && def.collective == Opcode::all_reduce; }
+std::string_view op_inserted_for(Opcode instruction) {
+    const auto& ops = own_ops();
+    const auto found = std::find_if(ops.begin(), ops.end(), [&](const OpDef* def) {
+        return def->collective == instruction && !def->between_stages;
+    });
+    assert(found != ops.end());
+    return (*found)->name;
+}
+std::optional<Opcode> collective_of(const Op& op) { return op_def(op.kind).collective; }
 
 FactorRule rule_of(const Program& program, const Op& op) {
     const OpDef& def = op_def(op.kind);

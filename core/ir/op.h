@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,10 +18,20 @@ std::string_view op_combining(ReduceOp how);
 bool set_by_passes(std::string_view attribute);
 /// The name of the kernel that does the op's own work.
 std::string_view kernel_of(const OpDef& def);
+/// A communicator runs it.
+bool communicates(const OpDef& def);
+/// Takes a value from one stage to another.
+bool is_transfer(const OpDef& def);
+/// The sum of what each rank of the axis that carries stages has.
+bool is_stage_sum(const OpDef& def);
+/// The op that propagation inserts to have this instruction run.
+std::string_view op_inserted_for(Opcode instruction);
 
 /// Throws Error naming the kind, with a "did you mean", when there is no such op.
 const OpDef& op_def(std::string_view kind);
 const OpDef& op_def(std::string_view kind, const Origin& asked);
+/// OpDef::collective of the op.
+std::optional<Opcode> collective_of(const Op& op);
 /// nullptr when there is none.
 const OpDef* find_op_def(std::string_view kind);
 /// Every op, in the order of the table in core/ir/README.md; behind them those that plugins have brought so far.

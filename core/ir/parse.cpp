@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "ir/edges.h"
 #include "ir/line.h"
 
 namespace orrery {
@@ -304,27 +305,31 @@ private:
         }
     }
 
+    /// bucket dp 1048576; bucket dp forward 1048576
+    void edge(Line& line, const EdgeOption& option) {
+        const std::string axis = line.word();
+        std::optional<Phase> phase;
+        for (const Phase one : {Phase::forward, Phase::backward, Phase::update})
+            if (option.by_phase && !phase && line.take(name_of(one))) phase = one;
+        Attribute value;
+        if (option.kind == AttributeDef::Kind::integer) value = line.integer();
+        if (option.kind == AttributeDef::Kind::text) value = line.word();
+        if (option.kind == AttributeDef::Kind::integers) {
+            std::vector<int64_t> numbers;
+            while (!line.done() && !line.sees("#")) numbers.push_back(line.integer());
+            value = std::move(numbers);
+        }
+        program_.edge(axis, phase, option.name, std::move(value), place_);
+    }
+
     void note(Line& line) {
         const std::string what = line.word();
         if (what == "store" || what == "use") {
             mark(line, what == "store");
         } else if (what == "microbatches") {
             program_.microbatches(line.integer(), place_);
-        } else if (what == "bucket") {
-            const std::string axis = line.word();
-            program_.bucket(axis, line.integer(), place_);
-        } else if (what == "reduce") {
-            const std::string axis = line.word();
-            const std::string name = line.word();
-            const std::optional<DType> type = parse_dtype(name);
-            if (!type) line.fail(fmt::format("a type instead of \"{}\"", name));
-            program_.reduce_as(axis, *type, place_);
-        } else if (what == "prefetch") {
-            const std::string axis = line.word();
-            PrefetchDepth ahead;
-            ahead.layers = line.integer();
-            ahead.bytes = line.integer();
-            program_.prefetch(axis, ahead, place_);
+        } else if (const EdgeOption* option = find_edge_option(what)) {
+            edge(line, *option);
         } else if (what == "stage") {
             const std::string scope = line.word();
             const auto stage = static_cast<int>(line.integer());

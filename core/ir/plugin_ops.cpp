@@ -63,7 +63,8 @@ std::string problem_of(const OpDef& def) {
 
 /// The code is the same: from one file, which is never unloaded.
 bool same_code(const OpDef& a, const OpDef& b) {
-    return a.infer == b.infer && a.rule == b.rule && a.gradient == b.gradient && a.flops == b.flops;
+    return a.infer == b.infer && a.rule == b.rule && a.gradient == b.gradient && a.decompose == b.decompose &&
+           a.flops == b.flops;
 }
 
 }  // namespace

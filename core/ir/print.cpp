@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/describe.h"
+#include "ir/edges.h"
 #include "ir/parse.h"
 
 namespace orrery {
@@ -26,11 +27,6 @@ std::string print(const Origin& origin) {
 }
 
 namespace {
-
-std::string_view name_of(Phase phase) {
-    constexpr std::string_view names[] = {"forward", "backward", "update"};
-    return names[static_cast<size_t>(phase)];
-}
 
 class Printer {
 public:
@@ -160,13 +156,21 @@ private:
              mark.origin);
     }
 
+    void edge(const EdgeMark& mark, const EdgeOption& option) {
+        std::string text = fmt::format("{} {}", mark.option, word(mark.axis));
+        if (mark.phase && mark.phase != option.phase) text += fmt::format(" {}", orrery::name_of(*mark.phase));
+        if (const auto* number = std::get_if<int64_t>(&mark.value)) text += fmt::format(" {}", *number);
+        if (const auto* name = std::get_if<std::string>(&mark.value)) text += ' ' + word(*name);
+        if (const auto* list = std::get_if<std::vector<int64_t>>(&mark.value))
+            for (const int64_t number : *list) text += fmt::format(" {}", number);
+        note(text);
+    }
+
     void remarks() {
         if (program_.microbatches() != 1) note(fmt::format("microbatches {}", program_.microbatches()));
-        for (const auto& [axis, bytes] : program_.buckets()) note(fmt::format("bucket {} {}", word(axis), bytes));
-        for (const auto& [axis, type] : program_.reductions())
-            note(fmt::format("reduce {} {}", word(axis), orrery::name_of(type)));
-        for (const auto& [axis, ahead] : program_.prefetches())
-            note(fmt::format("prefetch {} {} {}", word(axis), ahead.layers, ahead.bytes));
+        for (const EdgeOption& option : edge_options())
+            for (const EdgeMark& m : program_.edges())
+                if (m.option == option.name) edge(m, option);
         for (const Mark& m : program_.marks()) mark(m);
         for (const Mark& m : program_.ignored()) mark(m);
         for (const ScopeMark& m : program_.scope_marks()) {

@@ -13,7 +13,7 @@ namespace orrery {
 
 namespace {
 
-std::string label_of(const Program& program, ValueId id) {
+std::string shown(const Program& program, ValueId id) {
     const Value& value = program.value(id);
     return value.name.empty() ? fmt::format("%{} {}", id, value.type.text())
                               : fmt::format("{} {}", value.name, value.type.text());
@@ -24,7 +24,7 @@ void check_split(const Program& program, const Mark& mark) {
     const auto rank = static_cast<int>(program.value(mark.value).type.shape.size());
     if (mark.placement.dim < 0 || mark.placement.dim >= rank) {
         throw Error(mark.origin, fmt::format("cannot split dim {} of {} over {}: it has {} dims", mark.placement.dim,
-                                             label_of(program, mark.value), mark.axis, rank));
+                                             shown(program, mark.value), mark.axis, rank));
     }
 }
 
@@ -200,66 +200,6 @@ void Program::pipeline(Pipeline pipeline) {
                                 pipeline_.chunks));
     }
     pipeline_ = std::move(pipeline);
-}
-
-void Program::bucket(std::string_view axis, int64_t bytes, const Origin& origin) {
-    if (bytes < 0) throw Error(origin, fmt::format("cannot join messages on {} up to {} bytes", axis, bytes));
-    for (const auto& [name, size] : buckets_) {
-        if (name != axis) continue;
-        if (size != bytes)
-            note(none,
-                 fmt::format("messages of {} bytes over {} are not taken: an earlier strategy chose {}", bytes, axis,
-                             size),
-                 origin);
-        return;
-    }
-    buckets_.emplace_back(std::string(axis), bytes);
-}
-
-void Program::reduce_as(std::string_view axis, DType type, const Origin& origin) {
-    if (type != DType::bf16)
-        throw Error(
-            origin,
-            fmt::format("gradients over {} cannot be sent as {}; give \"bf16\", which has the range of f32{}, or "
-                        "leave them in their own type",
-                        axis, name_of(type), type == DType::f16 ? " (sums in f16 overflow at 65504)" : ""));
-    for (const auto& [name, taken] : reductions_)
-        if (name == axis) return;
-    reductions_.emplace_back(std::string(axis), type);
-}
-
-void Program::prefetch(std::string_view axis, PrefetchDepth asked, const Origin& origin) {
-    if (asked.layers < 0 || asked.bytes < 0 || (asked.layers > 0 && asked.bytes > 0))
-        throw Error(origin, fmt::format("gathers over {} cannot run {} layers and {} bytes ahead; give one of both, or "
-                                        "0 layers",
-                                        axis, asked.layers, asked.bytes));
-    for (const auto& [name, taken] : prefetches_) {
-        if (name != axis) continue;
-        if (taken != asked)
-            note(none,
-                 fmt::format("gathers over {} do not run {} ahead: an earlier strategy chose {}", axis, asked.text(),
-                             taken.text()),
-                 origin);
-        return;
-    }
-    prefetches_.emplace_back(std::string(axis), asked);
-}
-
-std::string PrefetchDepth::text() const {
-    if (bytes > 0) return bytes_text(bytes);
-    return fmt::format("{} {}", layers, layers == 1 ? "layer" : "layers");
-}
-
-// Over axes together ("rep+dp") the least of those that have a mark: what a mark allows stays true.
-int64_t Program::bucket_bytes(std::string_view axis) const {
-    std::optional<int64_t> least;
-    while (!axis.empty()) {
-        const std::string_view part = axis.substr(0, axis.find('+'));
-        axis.remove_prefix(std::min(axis.size(), part.size() + 1));
-        for (const auto& [name, size] : buckets_)
-            if (name == part) least = std::min(least.value_or(size), size);
-    }
-    return least.value_or(0);
 }
 
 }  // namespace orrery

@@ -7,8 +7,9 @@
 
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "ir/plugin_ops.h"
 #include "layout/choose.h"
-#include "layout/decompose.h"
+#include "layout/scalar_sums.h"
 #include "layout/stages.h"
 #include "layout/versions.h"
 
@@ -70,12 +71,12 @@ private:
     }
 
     void propagate_one(const Op& op, int index) {
-        const AddPart part = [&](const Op& like, OpId at, std::string kind, std::vector<ValueId> inputs,
-                                 Attributes attributes, const std::vector<ValueId>& made) {
-            return add_part(like, at, std::move(kind), std::move(inputs), std::move(attributes), made);
-        };
-        if (splits_vocabulary(op)) return compose_cross_entropy(annotated_, index, part);
-        if (sums_.terms(index) && sums_.mixed(index, versions_)) return sums_.combine(index, versions_, mesh_, part);
+        if (decompose(op, index)) return;
+        if (sums_.terms(index) && sums_.mixed(index, versions_))
+            return sums_.combine(index, versions_, mesh_,
+                                 [&](const Op& like, OpId at, ValueId a, ValueId b, ValueId sum) {
+                                     add_part(like, at, op_combining(ReduceOp::sum), {a, b}, {}, {sum});
+                                 });
         FactorRule rule = rule_of(annotated_, op);
         if (rule.added_once.empty()) return apply(op, index, rule, decide(op, rule));
         // Splitting a contracted factor would add the bias once per rank: then it is added to the sum instead.
@@ -98,15 +99,34 @@ private:
         apply(add, index, add_rule, decide(add, add_rule));
     }
 
-    bool splits_vocabulary(const Op& op) const {
-        return op.kind == "cross_entropy" && !versions_.held(op.inputs[0]).preferred.splits().back().empty();
+    /// The op's own definition writes it as others, where its inputs lie so.
+    bool decompose(const Op& op, int index) {
+        const OpDef& def = op_def(op.kind);
+        if (!def.decompose) return false;
+        OpLayouts at{versions_.program, op, mesh_, {}};
+        for (ValueId input : op.inputs) at.inputs.push_back(versions_.held(input).preferred);
+        bool added = false;
+        const bool replaced = call_op(def.name, "decompose", [&] {
+            return def.decompose(at, [&](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
+                                         const std::vector<ValueId>& made) {
+                added = true;
+                return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
+            });
+        });
+        const bool whole = std::none_of(op.outputs.begin(), op.outputs.end(),
+                                        [&](ValueId id) { return versions_.held(id).versions.empty(); });
+        if (replaced ? !whole : added)
+            throw Error(op.origin, fmt::format("decompose of {} {}", title(op),
+                                               replaced ? "leaves an output that no part makes"
+                                                        : "adds parts, yet leaves the op as it is"));
+        return replaced;
     }
 
     /// Appends an op of the composite; what `made` does not name becomes a new value.
-    std::vector<ValueId> add_part(const Op& like, int index, std::string kind, std::vector<ValueId> inputs,
+    std::vector<ValueId> add_part(const Op& like, int index, std::string_view kind, std::vector<ValueId> inputs,
                                   Attributes attributes, const std::vector<ValueId>& made) {
         Op op = like;
-        op.kind = std::move(kind);
+        op.kind = kind;
         op.inputs = std::move(inputs);
         op.attributes = std::move(attributes);
         op.outputs = made;

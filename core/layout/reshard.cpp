@@ -98,16 +98,16 @@ private:
         switch (here.kind) {
             case Kind::partial:
                 if (sequential) return;
-                move(at, layout, axis, "all_reduce", here, Placement::replicated(), 2);
-                if (lands) move(at, layout, axis, "reduce_scatter", here, goal, 1);
+                move(at, layout, axis, Opcode::all_reduce, here, Placement::replicated(), 2);
+                if (lands) move(at, layout, axis, Opcode::reduce_scatter, here, goal, 1);
                 break;
             case Kind::replicate:
-                if (lands) move(at, layout, axis, "shard", here, goal, 0);
+                if (lands) move(at, layout, axis, Opcode::kernel, here, goal, 0);
                 break;
             case Kind::split:
                 if (sequential || layout.splits()[static_cast<size_t>(here.dim)].back() != axis) return;
-                move(at, layout, axis, "all_gather", here, Placement::replicated(), 1);
-                if (lands && goal.dim != here.dim) move(at, layout, axis, "all_to_all", here, goal, 1);
+                move(at, layout, axis, Opcode::all_gather, here, Placement::replicated(), 1);
+                if (lands && goal.dim != here.dim) move(at, layout, axis, Opcode::all_to_all, here, goal, 1);
                 break;
         }
     }
@@ -129,9 +129,9 @@ private:
     }
 
     /// `factor`: how often the larger block crosses the wire, before (n-1)/n.
-    void move(int at, const Layout& layout, AxisId axis, std::string_view kind, Placement here, Placement there,
+    void move(int at, const Layout& layout, AxisId axis, Opcode instruction, Placement here, Placement there,
               int factor) {
-        ReshardStep step{kind, axis, here.dim, there.dim, here.op, 0, {}};
+        ReshardStep step{instruction, axis, here.dim, there.dim, here.op, 0, {}};
         Layout next = layout;
         next.set(axis, there);
         const int64_t before = local_bytes(layout);

@@ -6,14 +6,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "orrery/layout.h"
+#include "orrery/plan.h"
 
 namespace orrery {
 
-/// One redistribution, an op of the table: all_reduce, all_gather, reduce_scatter, all_to_all, or `shard` (each rank
-/// keeps its slice of a replicated value; sends nothing).
+/// One redistribution: all_reduce, all_gather, reduce_scatter, all_to_all, or `kernel` (each rank keeps its slice of a
+/// replicated value; sends nothing). The op is `op_inserted_for` it.
 struct ReshardStep {
-    std::string_view kind;
+    Opcode instruction = Opcode::kernel;
     AxisId axis = 0;
     int from = -1;  ///< all_gather, all_to_all: the dim that was split
     int to = -1;    ///< reduce_scatter, all_to_all, shard: the dim that is split then

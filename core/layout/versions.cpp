@@ -139,16 +139,22 @@ ValueId Versions::place_source(ValueId value, const Layout& needed, const Reader
 /// `like`: the op of the annotated program whose phase, scope and stage the step takes.
 Op Versions::step_op(const ReshardStep& step, const Reader& reader, int like) const {
     Op op;
-    op.kind = step.kind;
+    op.kind = op_inserted_for(step.instruction);
     op.attributes.set("axis", mesh_.axis(step.axis).name);
-    if (step.kind == "all_to_all") {
-        op.attributes.set("from", int64_t{step.from});
-        op.attributes.set("to", int64_t{step.to});
-    } else if (step.kind != "all_reduce") {
-        op.attributes.set("dim", int64_t{step.kind == "all_gather" ? step.from : step.to});
+    const auto reduces = [&] { op.attributes.set("op", std::string(name_of(step.op))); };
+    switch (step.instruction) {
+        case Opcode::all_reduce: reduces(); break;
+        case Opcode::reduce_scatter: reduces(); [[fallthrough]];
+        case Opcode::kernel: op.attributes.set("dim", int64_t{step.to}); break;
+        case Opcode::all_gather: op.attributes.set("dim", int64_t{step.from}); break;
+        case Opcode::all_to_all:
+            op.attributes.set("from", int64_t{step.from});
+            op.attributes.set("to", int64_t{step.to});
+            break;
+        case Opcode::copy:
+        case Opcode::send:
+        case Opcode::receive: assert(false);  // no redistribution
     }
-    if (step.kind == "all_reduce" || step.kind == "reduce_scatter")
-        op.attributes.set("op", std::string(name_of(step.op)));
     op.attributes.set("cause", reader.cause);
     if (step.bytes > 0) op.attributes.set("sends", step.bytes);
     op.origin = reader.origin;
@@ -217,11 +223,12 @@ void Versions::enforce_budget(ValueId value, const Layout& needed, const Reshard
     int64_t bytes = 0;
     std::string steps;
     for (const ReshardStep& step : path.steps) {
-        if (step.kind != "all_gather" && step.kind != "all_to_all") continue;
+        if (step.instruction != Opcode::all_gather && step.instruction != Opcode::all_to_all) continue;
         const auto& uses = held_[static_cast<size_t>(value)].uses;
         if (std::any_of(uses.begin(), uses.end(), [&](const Target& use) { return use.axis == step.axis; })) continue;
         bytes += step.bytes;
-        steps += fmt::format("{}{} over {}", steps.empty() ? "" : ", ", step.kind, mesh_.axis(step.axis).name);
+        steps += fmt::format("{}{} over {}", steps.empty() ? "" : ", ", op_inserted_for(step.instruction),
+                             mesh_.axis(step.axis).name);
     }
     if (bytes == 0 || (!options_.forbid_implicit && bytes <= options_.budget_bytes)) return;
     throw Error(

@@ -128,7 +128,8 @@ private:
     }
 
     bool implicit(const Op& op, ValueId value, const std::string& axis) const {
-        if (op.kind != "all_gather" && op.kind != "all_to_all") return false;
+        const auto moved = collective_of(op);
+        if (moved != Opcode::all_gather && moved != Opcode::all_to_all) return false;
         if (!op.attributes.text("cause").starts_with("for ")) return false;
         return !asked_for(value, axis);
     }

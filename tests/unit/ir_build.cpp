@@ -147,6 +147,33 @@ TEST_CASE("marks: earlier ones stay, later ones that differ are kept apart") {
     CHECK(message([&] { p.microbatches(8, at(7)); }).find("the step has 4 already") != std::string::npos);
 }
 
+TEST_CASE("options of what is sent over an axis: declared, by phase, the first stays") {
+    Program program;
+    const Origin data{"data", "a.lua", 3, 0}, zero{"zero", "a.lua", 4, 0};
+    program.edge("dp", Phase::forward, "bucket", int64_t{100}, data);
+    program.edge("dp", Phase::backward, "bucket", int64_t{200}, data);
+    program.reduce_as("dp", DType::bf16, data);
+    CHECK(program.bucket_bytes("dp", Phase::forward) == 100);
+    CHECK(program.bucket_bytes("dp") == 200);
+    CHECK(program.bucket_bytes("dp", Phase::update) == 0);
+    CHECK(program.edge("dp", Phase::forward) == Attributes{{"bucket", int64_t{100}}});
+    CHECK(program.edge("dp", Phase::backward) == Attributes{{"bucket", int64_t{200}}, {"reduce", std::string("bf16")}});
+    CHECK(program.edge("tp", Phase::backward) == Attributes{});
+    program.bucket("dp", 100, zero);  // the update takes it, the backward pass has another size
+    CHECK(program.bucket_bytes("dp", Phase::update) == 100);
+    REQUIRE(program.remarks().size() == 1);
+    CHECK(program.remarks()[0].text == "messages of 100 bytes over dp are not taken: an earlier strategy chose 200");
+    CHECK(program.edges().size() == 4);
+    const auto refused = [&](std::optional<Phase> phase, const char* option, Attribute value, const char* why) {
+        CHECK(message([&] { program.edge("tp", phase, option, std::move(value), zero); }).find(why) !=
+              std::string::npos);
+    };
+    refused({}, "codec", int64_t{8}, "zero, a.lua:4: \"codec\" is not an option of what is sent over tp");
+    refused({}, "bucket", 1.5, "bucket over tp has a value of the wrong type");
+    refused(Phase::forward, "reduce", std::string("bf16"), "reduce over tp cannot be asked for in the forward phase");
+    refused({}, "prefetch", std::vector<int64_t>{1}, "prefetch over tp has 1 numbers");
+}
+
 TEST_CASE("verify names what is illegal") {
     auto broken = [](const std::function<void(Program&)>& damage) {
         Program p = test::mlp();

@@ -207,6 +207,8 @@ private:
         p_.note(any(), text(), origin());
         p_.microbatches(1 + below(4), {});
         p_.bucket("dp", below(1 << 20), {});
+        if (below(2)) p_.edge("tp", Phase::forward, "bucket", int64_t{below(1 << 20)}, {});
+        if (below(2)) p_.reduce_as("dp", DType::bf16, {});
         if (below(2)) p_.prefetch("dp", {below(4), 0}, {});
         if (below(2)) p_.prefetch("tp", {0, below(1 << 20)}, {});
         for (ValueId param : p_.params()) p_.set_grad(param, any());
@@ -286,8 +288,7 @@ std::string difference(const Program& a, const Program& b) {
     if (!same(a.scope_marks(), b.scope_marks())) return "scope marks";
     if (!same(a.remarks(), b.remarks())) return "remarks";
     if (a.grads() != b.grads()) return "gradients";
-    if (a.buckets() != b.buckets()) return "buckets";
-    if (a.prefetches() != b.prefetches()) return "prefetches";
+    if (a.edges() != b.edges()) return "edges";
     return a.microbatches() == b.microbatches() ? "" : "micro-batches";
 }
 

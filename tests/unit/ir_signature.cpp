@@ -55,7 +55,7 @@ std::string by_cuda(const KernelSpec& spec) {
 TEST_CASE("every op has types that agree with its operands, but collectives have none") {
     for (const OpDef* def : own_ops()) {
         INFO(def->name);
-        CHECK(def->collective == def->types.empty());
+        CHECK(def->collective.has_value() == def->types.empty());
         if (!def->collective) CHECK(problem_of_types(*def).empty());
     }
     const auto problem = [](std::vector<std::string_view> operands, std::string_view types) {

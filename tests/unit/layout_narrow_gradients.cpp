@@ -204,8 +204,9 @@ TEST_CASE("gradients of a pipeline and of split products cross dp in bf16") {
 
 TEST_CASE("the type of gradients' messages is printed, parsed and checked") {
     Program program = spread(1, 1, 0, true);
-    CHECK(program.reductions() == std::vector<std::pair<std::string, DType>>{{"dp", DType::bf16}});
-    CHECK(parse(print(program), "p.ir").reductions() == program.reductions());
+    CHECK(program.reduced_as("dp") == DType::bf16);
+    CHECK(program.axes_with("reduce") == std::vector<std::string>{"dp"});
+    CHECK(parse(print(program), "p.ir").edges() == program.edges());
     CHECK(print(parse(print(program), "p.ir")) == print(program));
     CHECK_THROWS_WITH(program.reduce_as("dp", DType::f16, {"zero", "a.lua", 4, 0}),
                       Catch::Contains("gradients over dp cannot be sent as f16") && Catch::Contains("65504"));

@@ -8,7 +8,10 @@
 #include <map>
 
 #include "golden.h"
+#include "ir/build.h"
 #include "ir/check_program.h"
+#include "ir/op.h"
+#include "ir/plugin_ops.h"
 #include "ir/print.h"
 #include "layout_models.h"
 #include "mesh_interpreter.h"
@@ -136,6 +139,42 @@ TEST_CASE("a block with heads, mlp and vocab over tp: q, k and v share one reduc
         CHECK(counts["all_gather tp"] == 0);
         sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2));
     }
+}
+
+TEST_CASE("an op of a plugin writes itself as others where its input is split") {
+    const auto define = [](const char* name, bool (*decompose)(const OpLayouts&, const AddPart&)) {
+        Registry brought;
+        OpDef def = op_def("square");
+        def.name = name;
+        def.decompose = decompose;
+        brought.add_op(def);
+        add_plugin_ops(std::string("op/") + name, "0.1", brought);
+    };
+    const auto kinds = [](const char* op, int64_t dp) {
+        Program program;
+        Builder build(program);
+        const ValueId x = build.input("x", {DType::f32, {8, 4}}, {"batch", ""}, {"", "test", 1});
+        program.results.push_back({"y", build.one(op, {x}, {}, {"", "test", 2})});
+        program.store(x, "dp", S(0), {"", "test", 3});
+        std::string all;
+        for (const Op& made : distribute(program, mesh_of({{"dp", dp}})).ops) all += made.kind + " ";
+        return all;
+    };
+    define("eclipse", [](const OpLayouts& at, const AddPart& add) {
+        if (at.inputs[0].splits()[0].empty()) return false;
+        CHECK(at.mesh.size(at.inputs[0].splits()[0][0]) == 2);
+        const ValueId size = add("abs", {at.op.inputs[0]}, {}, {})[0];
+        CHECK(at.program.value(size).type.shape == Shape{8, 4});
+        add("mul", {size, size}, {}, at.op.outputs);
+        return true;
+    });
+    CHECK(kinds("eclipse", 1).starts_with("eclipse "));
+    CHECK(kinds("eclipse", 2).starts_with("abs mul "));
+    define("comet", [](const OpLayouts& at, const AddPart& add) { return !add("abs", at.op.inputs, {}, {}).empty(); });
+    CHECK_THROWS_WITH(kinds("comet", 2),
+                      Catch::Contains("test:2: decompose of comet %1 leaves an output that no part"));
+    define("meteor", [](const OpLayouts& at, const AddPart& add) { return add("abs", at.op.inputs, {}, {}).empty(); });
+    CHECK_THROWS_WITH(kinds("meteor", 2), Catch::Contains("decompose of meteor %1 adds parts, yet leaves the op"));
 }
 
 TEST_CASE("sequence parallelism: residual values split over seq turn all-reduces into pairs") {

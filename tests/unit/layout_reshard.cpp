@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "ir/op.h"
+
 using namespace orrery;
 
 namespace {
@@ -25,8 +27,8 @@ std::string text(const ReshardPath* path) {
     if (!path) return "none";
     std::string result;
     for (const ReshardStep& step : path->steps)
-        result += (result.empty() ? "" : ", ") + std::string(step.kind) + " " + mesh.axis(step.axis).name + " " +
-                  std::to_string(step.bytes);
+        result += (result.empty() ? "" : ", ") + std::string(op_inserted_for(step.instruction)) + " " +
+                  mesh.axis(step.axis).name + " " + std::to_string(step.bytes);
     return result;
 }
 
@@ -78,7 +80,7 @@ TEST_CASE("the sequential axis sends nothing: it can be left by a sum, entered b
     CHECK(resharder.path(type, with(whole, P), with(whole, S(0))) == nullptr);
     const ReshardPath* sliced = resharder.path(type, whole, with(whole, S(0)));
     REQUIRE((sliced && sliced->steps.size() == 1));
-    CHECK(sliced->steps[0].kind == "shard");
+    CHECK(sliced->steps[0].instruction == Opcode::kernel);
     CHECK(sliced->bytes == 0);
     // Inside the loop the sum over micro-batches stays open.
     const ReshardPath* inside = resharder.path(type, with(layout(P, R), P), with(layout(S(0), R), P));

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,7 +11,8 @@
 
 namespace orrery {
 
-class Backward;  // orrery/backward.h
+class Backward;               // orrery/backward.h
+enum class Opcode : uint8_t;  // orrery/plan.h
 
 /// One attribute that a script may give. Flags default to false and are absent when false.
 struct AttributeDef {
@@ -75,6 +77,20 @@ struct OpSample {
     bool derivative = true;  ///< false: the gradient of this form is another than the derivative (of a scaled loss)
 };
 
+/// An op of the program and how its inputs lie on the mesh.
+struct OpLayouts {
+    const Program& program;
+    const Op& op;
+    const Mesh& mesh;
+    std::vector<Layout> inputs;  ///< in operand order
+};
+
+/// Adds an op in the place of the one that is decomposed, with its phase, scope, stage and origin, laid out by its own
+/// rule; it is not decomposed in turn. `made`: outputs of the decomposed op that it makes; empty: new values. Returns
+/// its outputs.
+using AddPart = std::function<std::vector<ValueId>(std::string_view kind, std::vector<ValueId> inputs,
+                                                   Attributes attributes, const std::vector<ValueId>& made)>;
+
 /// All that the core knows of one op. The device knows its kernel, by the same name.
 struct OpDef {
     std::string_view name;
@@ -90,14 +106,20 @@ struct OpDef {
     std::vector<Typed> (*infer)(Infer&) = nullptr;
     FactorRule (*rule)(const Program&, const Op&) = nullptr;
     void (*gradient)(Backward&) = nullptr;  ///< null: nothing flows through
+    /// Writes the op as others that do the same where its inputs lie so: parts that make all its outputs, by `add`, and
+    /// true; or adds nothing and false: the op stays, and its inputs are laid out by `rule`. Asked by propagation.
+    bool (*decompose)(const OpLayouts&, const AddPart& add) = nullptr;
     int64_t (*flops)(const Program&, const Op&) = nullptr;
     std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): may share a buffer when of one type
     /// Outputs that are constants for the gradient (a count).
     std::vector<int> constant_outputs = {};
-    int norm_vectors = 0;     ///< of a norm: how many operands behind the first are gain and bias
-    bool alias = false;       ///< the output is the input's memory: no kernel
-    bool collective = false;  ///< inserted by propagation, run by a communicator: no kernel
-    bool elsewhere = false;   ///< inserted for devices that are not among these: checked and priced, no kernel here
+    int norm_vectors = 0;  ///< of a norm: how many operands behind the first are gain and bias
+    bool alias = false;    ///< the output is the input's memory: no kernel
+    /// What a plan runs for an op that propagation or lowering inserts: no kernel of its own. Opcode::send stands for
+    /// the receive, too; Opcode::kernel: each rank cuts its block, and nothing is sent.
+    std::optional<Opcode> collective = {};
+    bool between_stages = false;  ///< a collective over the axis that carries stages, inserted by lowering
+    bool elsewhere = false;       ///< inserted for devices that are not among these: checked and priced, no kernel here
     /// Outputs that the attribute `accumulate` makes the kernel add into instead of overwrite.
     std::vector<int> accumulates = {};
     /// The operand whose `global_shape` and `offset` the kernel needs when it is split.

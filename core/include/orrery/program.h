@@ -42,6 +42,15 @@ struct Op {
     Origin origin;
 };
 
+/// One option of what is sent over an axis. Which options there are, of which type: core/ir/edges.cpp.
+struct EdgeMark {
+    std::string axis;
+    std::optional<Phase> phase;  ///< nullopt: in every phase
+    std::string option;          ///< "bucket", "reduce", "prefetch"
+    Attribute value;
+    bool operator==(const EdgeMark&) const = default;
+};
+
 /// At the end of a step `target` (param or state) takes the contents of `value`, in place where its op allows it.
 struct Update {
     ValueId target;
@@ -97,6 +106,11 @@ public:
     void microbatches(int64_t n, const Origin& origin);
     /// Stages lie on the ranks of an axis. Throws when an earlier strategy asked for another pipeline.
     void pipeline(Pipeline pipeline);
+    /// Adds a row to the table of what is sent over axes: `bucket`, `reduce_as` and `prefetch` do. The first row for
+    /// an option, axis and phase stays; a later one that asks for another value leaves a remark. nullopt: every phase.
+    /// Throws for an option that is not declared, a value that it cannot have, and a phase that it does not concern.
+    void edge(std::string_view axis, std::optional<Phase> phase, std::string_view option, Attribute value,
+              const Origin& origin);
     /// Joins collectives of one axis, kind and type in messages of at most this many bytes.
     void bucket(std::string_view axis, int64_t bytes, const Origin& origin);
     /// Gradients cross the axis as this type (bf16), and come back to their own behind each sum. Throws for a type that
@@ -111,13 +125,17 @@ public:
     const std::vector<Remark>& remarks() const { return remarks_; }
     int64_t microbatches() const { return microbatches_; }
     const Pipeline& pipeline() const { return pipeline_; }
-    int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join; "rep+dp": the least of those with a mark
-
-    const std::vector<std::pair<std::string, int64_t>>& buckets() const { return buckets_; }
-    /// By axis; over others gradients are summed in their own type.
-    const std::vector<std::pair<std::string, DType>>& reductions() const { return reductions_; }
-    /// By axis; one that is left out is left to lowering: a layer where the transport is `queued`, else none.
-    const std::vector<std::pair<std::string, PrefetchDepth>>& prefetches() const { return prefetches_; }
+    const std::vector<EdgeMark>& edges() const { return edges_; }
+    /// The options of what is sent over an axis in a phase.
+    Attributes edge(std::string_view axis, Phase phase) const;
+    /// The axes that have the option, in the order in which they were given it.
+    std::vector<std::string> axes_with(std::string_view option) const;
+    /// 0: do not join; "rep+dp": the least of those with a mark.
+    int64_t bucket_bytes(std::string_view axis, Phase phase = Phase::backward) const;
+    /// nullopt: gradients are summed over the axis in their own type.
+    std::optional<DType> reduced_as(std::string_view axis) const;
+    /// nullopt: left to lowering, which takes a layer where the transport is `queued`, else none.
+    std::optional<PrefetchDepth> prefetch_depth(std::string_view axis) const;
     const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< (param, gradient)
 
 private:
@@ -130,9 +148,7 @@ private:
     std::vector<Remark> remarks_;
     std::vector<std::pair<ValueId, ValueId>> grads_;
     std::vector<int> grad_at_;  ///< places in grads_, by param; none
-    std::vector<std::pair<std::string, int64_t>> buckets_;
-    std::vector<std::pair<std::string, DType>> reductions_;
-    std::vector<std::pair<std::string, PrefetchDepth>> prefetches_;
+    std::vector<EdgeMark> edges_;
     int64_t microbatches_ = 1;
     Pipeline pipeline_;
 };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
+#include "orrery/plan.h"
 
 namespace orrery::ops {
 
@@ -16,7 +17,7 @@ std::vector<Typed> infer_moved(Infer& at) {
     return {at.typed(0)};
 }
 
-OpDef collective(std::string_view name, std::vector<AttributeDef> attributes) {
+OpDef collective(std::string_view name, Opcode instruction, std::vector<AttributeDef> attributes) {
     attributes.insert(attributes.begin(), required(text("axis")));
     return {.name = name,
             .operands = {"x"},
@@ -25,14 +26,21 @@ OpDef collective(std::string_view name, std::vector<AttributeDef> attributes) {
             .rule = linear_rule,
             .flops = no_flops,
             .in_place = {{0, 0}},
-            .collective = true};
+            .collective = instruction};
 }
 
 /// One contribution of each rank of the axis that carries stages, in order -> their sum on all of them.
 OpDef stage_sum() {
-    OpDef def = collective("stage_sum", {});
+    OpDef def = collective("stage_sum", Opcode::all_reduce, {});
     def.operands = {"x..."};
     def.in_place = {};
+    def.between_stages = true;
+    return def;
+}
+
+OpDef transfer() {
+    OpDef def = collective("transfer", Opcode::send, {required(integer("to"))});
+    def.between_stages = true;
     return def;
 }
 
@@ -41,16 +49,16 @@ AttributeDef dim(std::string_view name) { return required(integer(name)); }
 }  // namespace
 
 std::vector<OpDef> collective_ops() {
-    OpDef shard = collective("shard", {dim("dim")});
+    OpDef shard = collective("shard", Opcode::kernel, {dim("dim")});
     shard.kernel = "slice";
     const AttributeDef reduce = text("op", {"sum", "max", "min"}, "sum");
     return {
-        collective("all_reduce", {reduce}),
-        collective("all_gather", {dim("dim")}),
-        collective("reduce_scatter", {dim("dim"), reduce}),
-        collective("all_to_all", {dim("from"), dim("to")}),
+        collective("all_reduce", Opcode::all_reduce, {reduce}),
+        collective("all_gather", Opcode::all_gather, {dim("dim")}),
+        collective("reduce_scatter", Opcode::reduce_scatter, {dim("dim"), reduce}),
+        collective("all_to_all", Opcode::all_to_all, {dim("from"), dim("to")}),
         shard,
-        collective("transfer", {required(integer("to"))}),
+        transfer(),
         stage_sum(),
     };
 }

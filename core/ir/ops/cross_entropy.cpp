@@ -1,5 +1,5 @@
 // Softmax cross entropy: logits [..., V], targets i32 [...] -> loss_sum, count (, dlogits in place). One fused op where
-// a rank holds the whole vocabulary. Where the vocabulary is split, propagation writes it as a composite: the rows' max
+// a rank holds the whole vocabulary. Where the vocabulary is split, it is decomposed: the rows' max
 // P(max), their sums of exponentials and picked logits P(sum), then the loss, and dlogits over the logits.
 #include "ir/describe.h"
 #include "ir/ops/common.h"
@@ -75,6 +75,23 @@ void grad_cross_entropy(Backward& g) {
 }
 
 // ---- the composite
+
+/// Over a split vocabulary three statistics a row cross the wire instead of the logits.
+bool decompose_cross_entropy(const OpLayouts& at, const AddPart& add) {
+    if (at.inputs[0].splits().back().empty()) return false;
+    const Op& op = at.op;
+    const ValueId logits = op.inputs[0], targets = op.inputs[1];
+    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // inference has written it out
+    const int64_t last = rank_of(at.program, logits) - 1;
+    const ValueId top = add("max", {logits}, {{"dims", Ints{last}}}, {})[0];
+    const auto stats = add("cross_entropy_stats", {logits, top, targets}, ignore, {});
+    add("cross_entropy_loss", {top, stats[0], stats[1], targets}, ignore, {op.outputs[0], op.outputs[1]});
+    if (op.outputs.size() == 2) return true;
+    std::vector<ValueId> inputs{logits, top, stats[0], targets};
+    if (op.inputs.size() > 2) inputs.push_back(op.inputs[2]);
+    add("cross_entropy_grad", std::move(inputs), ignore, {op.outputs[2]});
+    return true;
+}
 
 std::vector<Typed> infer_stats(Infer& at) {
     at.expect_rank(0, at.rank(2) + 1, at.rank(2) + 1);
@@ -168,6 +185,7 @@ std::vector<OpDef> cross_entropy_ops() {
          .infer = infer_cross_entropy,
          .rule = cross_entropy_rule,
          .gradient = grad_cross_entropy,
+         .decompose = decompose_cross_entropy,
          .flops = cross_entropy_flops,
          .in_place = {{2, 0}},
          .constant_outputs = {1},

@@ -8,6 +8,7 @@
 
 #include "ir/build.h"
 #include "ir/op.h"
+#include "orrery/plan.h"
 
 namespace orrery {
 
@@ -75,11 +76,12 @@ private:
 
     /// Other axes do not split the value, and its dim only by this one: a block is then a run of rows.
     bool joins(const Op& op) const {
-        if (op.kind != "reduce_scatter" && op.kind != "all_gather") return false;
+        const auto moved = collective_of(op);
+        if (moved != Opcode::reduce_scatter && moved != Opcode::all_gather) return false;
         const std::string axis = op.attributes.text("axis");
-        const Value& whole = program_.value(op.kind == "all_gather" ? op.outputs[0] : op.inputs[0]);
+        const Value& whole = program_.value(moved == Opcode::all_gather ? op.outputs[0] : op.inputs[0]);
         const auto& splits = whole.layout.splits();
-        return program_.bucket_bytes(axis) >= 2 * whole.type.bytes() &&
+        return program_.bucket_bytes(axis, op.phase) >= 2 * whole.type.bytes() &&
                std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
     }
 
@@ -99,7 +101,7 @@ private:
     void add(Op op) {
         const int64_t bytes = program_.value(op.inputs[0]).type.bytes();
         Bucket& bucket = open_[key_of(op)];
-        if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"))) flush(bucket);
+        if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"), op.phase)) flush(bucket);
         waiting_[static_cast<size_t>(op.outputs[0])] = 1;
         bucket.bytes += bytes;
         bucket.members.push_back(std::move(op));
@@ -115,7 +117,7 @@ private:
     bool follow(Op& op) {
         if (!op_def(op.kind).casts || !reads_waiting(op)) return false;
         for (auto& [key, bucket] : open_) {
-            if (!reads(op, bucket.members) || bucket.members.front().kind != "reduce_scatter") continue;
+            if (!reads(op, bucket.members) || collective_of(bucket.members.front()) != Opcode::reduce_scatter) continue;
             waiting_[static_cast<size_t>(op.outputs[0])] = 1;
             bucket.followers.push_back(std::move(op));
             return true;
@@ -193,7 +195,7 @@ private:
 
     void emit(const Bucket& bucket) {
         const Op& last = bucket.members.back();
-        const bool gathers = last.kind == "all_gather";
+        const bool gathers = collective_of(last) == Opcode::all_gather;
         const AxisId axis = *mesh_.find(last.attributes.text("axis"));
         const int64_t parts = mesh_.size(axis);
         const ValueId in = last.inputs[0], out = last.outputs[0];
@@ -229,7 +231,7 @@ private:
     /// The member's part of the message, in its own shape.
     int64_t cut_off(const Op& last, const Op& member, ValueId moved, int64_t start, AxisId axis, int64_t parts) {
         const ValueId y = member.outputs[0];
-        const bool split = last.kind == "reduce_scatter";
+        const bool split = collective_of(last) == Opcode::reduce_scatter;
         const auto dim = static_cast<size_t>(member.attributes.integer("dim"));
         const Shape shape = program_.value(y).type.shape;
         const Shape flat{parts, count_of(shape) / parts};
@@ -259,10 +261,12 @@ private:
 }  // namespace
 
 void bucket_collectives(Program& program, const Mesh& mesh) {
-    const auto& buckets = program.buckets();
-    const bool wanted = std::any_of(buckets.begin(), buckets.end(), [&](const auto& bucket) {
-        return bucket.second > 0 && mesh.size(bucket.first) > 1;
-    });
+    const auto joined = [&](const std::string& axis) {
+        const auto bytes = [&](Phase phase) { return program.bucket_bytes(axis, phase); };
+        return mesh.size(axis) > 1 && bytes(Phase::forward) + bytes(Phase::backward) + bytes(Phase::update) > 0;
+    };
+    const std::vector<std::string> axes = program.axes_with("bucket");
+    const bool wanted = std::any_of(axes.begin(), axes.end(), joined);
     if (wanted) Bucketing(program, mesh).run();
 }
 

@@ -10,6 +10,7 @@
 #include "ir/build.h"
 #include "ir/op.h"
 #include "layout/messages/status_word.h"
+#include "orrery/plan.h"
 
 namespace orrery {
 
@@ -34,7 +35,7 @@ public:
 
     /// The all_reduce of the same kind over another axis whose sum this one adds up; none: there is none.
     OpId before(const Op& op) const {
-        if (op.kind != "all_reduce") return none;
+        if (collective_of(op) != Opcode::all_reduce) return none;
         const OpId maker = program_.value(op.inputs[0]).op;
         if (maker == none) return none;
         const Op& first = program_.op(maker);
@@ -89,7 +90,7 @@ private:
         std::map<OpId, size_t> ends;  // by last op
         for (size_t id = 0; id < program_.ops.size(); ++id) {
             const Op& op = program_.ops[id];
-            if (op.kind != "all_reduce") continue;
+            if (collective_of(op) != Opcode::all_reduce) continue;
             const OpId before = chains_.before(op);
             const auto known = before == none ? ends.end() : ends.find(before);
             if (known == ends.end() || !chains_.why_apart(program_.op(before), op).empty()) {
@@ -180,11 +181,12 @@ public:
     std::vector<ApartAxes> find() {
         sent_.resize(program_.values.size());
         for (const Op& op : program_.ops) {
-            if (op.kind == "all_reduce" || op.kind == "reduce_scatter" || op.kind == "all_gather" ||
-                op.kind == "stage_sum") {
+            const OpDef& def = op_def(op.kind);
+            if (def.collective == Opcode::all_reduce || def.collective == Opcode::reduce_scatter ||
+                def.collective == Opcode::all_gather) {
                 look_at(op);
                 sent_of(op.outputs[0]) = {{{op.kind, chains_.axis_of(op)}, 1}};
-            } else if (op_def(op.kind).moves != Moves::no) {  // packing of several values in one message
+            } else if (def.moves != Moves::no) {  // packing of several values in one message
                 for (const ValueId input : op.inputs)
                     for (const auto& [how, values] : sent_of(input)) sent_of(op.outputs[0])[how] += values;
             }
@@ -204,20 +206,23 @@ private:
         const AxisId axis = chains_.axis_of(op);
         Sent firsts;
         for (const ValueId input : op.inputs)
-            for (const auto& [how, values] : sent_of(input)) firsts[how] += op.kind == "stage_sum" ? 0 : values;
+            for (const auto& [how, values] : sent_of(input)) firsts[how] += is_stage_sum(op_def(op.kind)) ? 0 : values;
         for (const auto& [how, values] : firsts)
-            if (const std::string why = why_kinds(how.first, op); !why.empty() && how.second != axis)
+            if (const std::string why = why_kinds(op_def(how.first), op_def(op.kind));
+                !why.empty() && how.second != axis)
                 add(how.first, how.second, op, why, std::max<int64_t>(values, 1));
     }
 
     /// Why two of these kinds are never one; "": they have nothing to do with each other.
-    std::string why_kinds(const std::string& first, const Op& then) const {
-        if ((first == "all_gather") != (then.kind == "all_gather")) return "";
-        if (first == "stage_sum" || then.kind == "stage_sum")
+    std::string why_kinds(const OpDef& first, const OpDef& then) const {
+        if ((first.collective == Opcode::all_gather) != (then.collective == Opcode::all_gather)) return "";
+        if (is_stage_sum(first) || is_stage_sum(then))
             return "lowering makes the sum over stages, after messages have been joined";
-        if (first == then.kind && first != "all_reduce") return "one after the other they send no more bytes";
-        if (then.kind == "reduce_scatter") return "each rank keeps a part of the second sum alone";
-        if (first == "reduce_scatter") return "each rank sums the part alone that it keeps of the first";
+        if (first.collective == then.collective && first.collective != Opcode::all_reduce)
+            return "one after the other they send no more bytes";
+        if (then.collective == Opcode::reduce_scatter) return "each rank keeps a part of the second sum alone";
+        if (first.collective == Opcode::reduce_scatter)
+            return "each rank sums the part alone that it keeps of the first";
         return "";
     }
 
@@ -241,7 +246,8 @@ private:
         entry.then_kind = then.kind;
         entry.why = why;
         entry.values += values;
-        entry.bytes += local_bytes(program_, then.kind == "all_gather" ? then.outputs[0] : then.inputs[0], mesh_);
+        const bool gathers = collective_of(then) == Opcode::all_gather;
+        entry.bytes += local_bytes(program_, gathers ? then.outputs[0] : then.inputs[0], mesh_);
     }
 
     const Program& program_;
@@ -299,7 +305,10 @@ std::vector<ApartAxes> axes_apart(const Program& program, const Mesh& mesh, cons
 
 std::string apart_text(const std::vector<ApartAxes>& apart) {
     const auto verb = [](const std::string& kind) {
-        return kind == "all_gather" ? "gathered" : kind == "reduce_scatter" ? "reduce-scattered" : "summed";
+        const auto moved = op_def(kind).collective;
+        return moved == Opcode::all_gather       ? "gathered"
+               : moved == Opcode::reduce_scatter ? "reduce-scattered"
+                                                 : "summed";
     };
     std::string text;
     for (const ApartAxes& e : apart) {

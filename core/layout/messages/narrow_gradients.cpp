@@ -8,6 +8,7 @@
 #include "ir/build.h"
 #include "ir/op.h"
 #include "orrery/mesh.h"
+#include "orrery/plan.h"
 
 namespace orrery {
 
@@ -16,7 +17,8 @@ namespace {
 using Kind = Placement::Kind;
 
 bool sums_over_ranks(const Op& op) {
-    return (op.kind == "all_reduce" || op.kind == "reduce_scatter") &&
+    const auto moved = collective_of(op);
+    return (moved == Opcode::all_reduce || moved == Opcode::reduce_scatter) &&
            op.attributes.text("op") == name_of(ReduceOp::sum);
 }
 
@@ -73,18 +75,11 @@ public:
     }
 
 private:
-    /// nullopt: sums over the axis are sent in their own type.
-    std::optional<DType> asked(const std::string& axis) const {
-        for (const auto& [name, type] : program_.reductions())
-            if (name == axis) return type;
-        return std::nullopt;
-    }
-
     void find_messages() {
         for (size_t i = 0; i < program_.ops.size(); ++i) {
             const Op& op = program_.ops[i];
             if (!sums_over_ranks(op) || gradients_[static_cast<size_t>(op.inputs[0])] == 0) continue;
-            const std::optional<DType> type = asked(op.attributes.text("axis"));
+            const std::optional<DType> type = program_.reduced_as(op.attributes.text("axis"));
             const DType own = program_.value(op.inputs[0]).type.dtype;
             if (type && is_float(own) && size_of(own) > size_of(*type)) messages_[static_cast<OpId>(i)] = *type;
         }
@@ -197,9 +192,8 @@ private:
 }  // namespace
 
 void narrow_gradients(Program& program, const Mesh& mesh) {
-    const auto& asked = program.reductions();
-    const bool wanted =
-        std::any_of(asked.begin(), asked.end(), [&](const auto& one) { return mesh.size(one.first) > 1; });
+    const std::vector<std::string> axes = program.axes_with("reduce");
+    const bool wanted = std::any_of(axes.begin(), axes.end(), [&](const auto& axis) { return mesh.size(axis) > 1; });
     if (wanted) Narrowing(program, mesh).run();
 }
 

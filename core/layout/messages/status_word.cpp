@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ir/op.h"
 #include "layout/stages.h"
+#include "orrery/plan.h"
 
 namespace orrery {
 namespace {
@@ -20,10 +22,10 @@ std::vector<AxisId> axes_of_loss(const Program& program, const Mesh& mesh) {
     const auto loss = program.result("loss_sum");
     for (OpId maker = loss ? program.value(*loss).op : none; maker != none;) {
         const Op& op = program.op(maker);
-        if (op.kind != "all_reduce") break;
+        if (collective_of(op) != Opcode::all_reduce) break;
         const std::string name = op.attributes.text("axis");
         const auto axis = mesh.over(name);
-        if (axis && !mesh.axis(*axis).sequential && program.bucket_bytes(name) > 0) axes.push_back(*axis);
+        if (axis && !mesh.axis(*axis).sequential && program.bucket_bytes(name, op.phase) > 0) axes.push_back(*axis);
         maker = program.value(op.inputs[0]).op;
     }
     std::reverse(axes.begin(), axes.end());

@@ -77,7 +77,7 @@ bool Sums::passes(const Op& op) const {
 
 /// Of an op that passes its input on: that input. A sum over micro-batches is read when they are over.
 ValueId Sums::input(const Op& op, int64_t& micro) const {
-    const bool over_micro = op.attributes.has("axis") && op.kind != "shard";
+    const bool over_micro = op.attributes.has("axis") && collective_of(op) != Opcode::kernel;
     if (over_micro && plan_.mesh.find(op.attributes.text("axis")) == micro_axis_) micro = -1;
     return op.inputs[0];
 }

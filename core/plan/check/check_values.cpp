@@ -161,11 +161,11 @@ private:
     bool has_stage(int stage) const {
         return std::find(class_.stages.begin(), class_.stages.end(), stage) != class_.stages.end();
     }
-    bool receives(const Op& op) const { return op.kind == "transfer" && !has_stage(op.stage); }
+    bool receives(const Op& op) const { return is_transfer(op_def(op.kind)) && !has_stage(op.stage); }
     /// The op is this class' to run: a transfer that of both ends; one without a stage that of those that need it.
     bool mine(const Op& op) const {
         if (class_.stages.empty() || op.stage == none || has_stage(op.stage)) return true;
-        return op.kind == "transfer" && has_stage(static_cast<int>(op.attributes.integer("to")));
+        return is_transfer(op_def(op.kind)) && has_stage(static_cast<int>(op.attributes.integer("to")));
     }
     bool has_place(ValueId id) const { return placed_.count(id) != 0; }
 
@@ -181,15 +181,15 @@ private:
             const Op& op = plan_.program.ops[i];
             const bool read_here = std::any_of(op.outputs.begin(), op.outputs.end(),
                                                [&](ValueId id) { return needed[static_cast<size_t>(id)] != 0; });
-            const bool everyones = op.stage == none && op.kind != "stage_sum";
+            const OpDef& def = op_def(op.kind);
+            const bool everyones = op.stage == none && !is_stage_sum(def);
             const bool staged = !class_.stages.empty() && !everyones;
             if (!mine(op) || !(staged ? wanted_.ops[i] != 0 : read_here)) continue;
-            if (op.kind == "stage_sum") {
+            if (is_stage_sum(def)) {
                 needed[static_cast<size_t>(op.inputs.at(static_cast<size_t>(class_.stage)))] = 1;
             } else if (!receives(op)) {
                 for (ValueId input : op.inputs) needed[static_cast<size_t>(input)] = 1;
             }
-            const OpDef& def = op_def(op.kind);
             if (renames(op) || def.moves == Moves::permutes || is_sum(def)) continue;
             const Runs& runs = runs_[i];
             const bool once = runs.count == 1 && (runs.micros == -1 || (runs.micros == 0 && micros == 1));

@@ -36,13 +36,14 @@ void LoopAnalysis::alias_op(const Op& op, OpRole& role) {
     // A contribution that is added to others has to be moved; a whole kept for later has its own place.
     if (to.accumulated || to.gathered) return;
     const OpDef& def = this->def(op);
-    const bool over_micro_axis = (def.collective || op.kind == "shard") && axis(op) == micro_axis && micro_axis != none;
-    if (over_micro_axis && op.kind == "all_reduce") {
+    const bool over_micro_axis = def.collective && micro_axis != none && axis(op) == micro_axis;
+    const auto over_micros = [&](Opcode what) { return over_micro_axis && def.collective == what; };
+    if (over_micros(Opcode::all_reduce)) {
         to.alias = in;
-    } else if (over_micro_axis && op.kind == "all_gather") {
+    } else if (over_micros(Opcode::all_gather)) {
         if (static_cast<int64_t>(over_micro(in).dim) != op.attributes.integer("dim")) return;
         to.alias = in;
-    } else if (over_micro_axis && op.kind == "shard") {
+    } else if (over_micros(Opcode::kernel)) {
         const int dim = static_cast<int>(op.attributes.integer("dim"));
         if (!outermost(from.type.shape, dim)) return;
         to.alias = in;
@@ -145,8 +146,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
                             !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
         bool own = v.op != none && reading.ops.size() == 1 && reading.ends == 0 && role.alias == none &&
                    (looped || (made == summed && !role.accumulated));
-        own = own && !ops[static_cast<size_t>(v.op)].absorbed && !collective(program.op(v.op)) && !sums.count(v.op) &&
-              program.op(v.op).kind != "shard";
+        own = own && !ops[static_cast<size_t>(v.op)].absorbed && !def(v.op).collective && !sums.count(v.op);
         const std::vector<int> adds = own ? def(v.op).accumulates : std::vector<int>{};
         const bool capable = own && adds == std::vector<int>{0} && program.op(v.op).outputs.size() == 1;
         if (own && (capable || direct.empty())) {

@@ -76,18 +76,18 @@ const TransportContract& Emitter::contract(AxisId axis) const {
 }
 
 void Emitter::step(const Step& s) {
-    const Op& op = program().op(s.op);
+    const OpDef& def = roles_.def(s.op);
     if (s.bucket != none) {
         joined(s);
     } else if (roles_.sums.count(s.op)) {
         finish_sum(s);
-    } else if (op.kind == "shard") {
-        shard(s);
-    } else if (op.kind == "transfer") {
+    } else if (is_transfer(def)) {
         transfer(s);
-    } else if (roles_.collective(op)) {
+    } else if (communicates(def)) {
         collective(s);
-    } else if (roles_.def(op).alias) {
+    } else if (def.collective) {
+        shard(s);
+    } else if (def.alias) {
         move(s);
     } else {
         kernel(s);

@@ -85,23 +85,23 @@ Emitter::Underway Emitter::send_off(const Step& step) {
     if (axis == roles_.micro_axis)
         throw Error(op.origin, op.kind + " over micro is not possible: micro-batches run one after the other");
     const std::vector<Operand> reads = read_all(step);
-    const bool reduces = op.kind == "all_reduce" || op.kind == "stage_sum";
+    const Opcode what = roles_.def(op).collective.value();
+    const bool reduces = what == Opcode::all_reduce;
     const std::vector<std::pair<int, int>> in_place = reduces && contract(axis).in_place
                                                           ? std::vector<std::pair<int, int>>{{0, 0}}
                                                           : std::vector<std::pair<int, int>>{};
     Underway message;
     message.to = target(step, 0, reads, in_place);
     message.made = message.to.add ? temporary(message.to.place.type, message.to.value) : message.to.place;
-    if (reduces) {
-        emit_collective(Opcode::all_reduce, step, {reads[0], message.made});
-    } else if (op.kind == "all_gather") {
-        gather(step, reads[0], message);
-    } else if (op.kind == "reduce_scatter") {
-        scatter(step, reads[0], message.made);
-    } else if (op.kind == "all_to_all") {
-        exchange(step, reads[0], message);
-    } else {
-        throw Error(op.origin, "no instruction for collective '" + op.kind + "'");
+    switch (what) {
+        case Opcode::all_reduce: emit_collective(what, step, {reads[0], message.made}); break;
+        case Opcode::all_gather: gather(step, reads[0], message); break;
+        case Opcode::reduce_scatter: scatter(step, reads[0], message.made); break;
+        case Opcode::all_to_all: exchange(step, reads[0], message); break;
+        case Opcode::kernel:
+        case Opcode::copy:
+        case Opcode::send:
+        case Opcode::receive: throw Error(op.origin, "no instruction for collective '" + op.kind + "'");
     }
     for (const Operand& operand : out_.stream.back().operands) message.buffers.push_back(operand.buffer);
     return message;

@@ -48,7 +48,7 @@ void Emitter::keep_sent() {
     const int end = static_cast<int>(out_.stream.size()) - 1;
     for (size_t at = 0; at < order_.steps.size(); ++at) {
         const Step& s = order_.steps[at];
-        if (s.bucket != none || program().op(s.op).kind != "transfer" || !roles_.sends(s.op)) continue;
+        if (s.bucket != none || !is_transfer(roles_.def(s.op)) || !roles_.sends(s.op)) continue;
         const auto found = order_.arrived_by.find(static_cast<int>(at));
         const int until = found == order_.arrived_by.end() ? end : first_of_step_[static_cast<size_t>(found->second)];
         const Instruction& send = out_.stream[static_cast<size_t>(first_of_step_[at])];

@@ -146,9 +146,10 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     }
     for (ValueId output : op.outputs) makes_varying |= over_micro(output).kind != Placement::Kind::replicate;
     const bool free = spread.axis != none && op.stage == none && op.phase != Phase::update;
-    const bool from_rest = op.kind == "transfer" && program.value(op.inputs[0]).op == none;
+    const bool transfers = is_transfer(def(id));
+    const bool from_rest = transfers && program.value(op.inputs[0]).op == none;
     // A gradient goes home to its param once a step: no fragment of another stage waits for a W.
-    const bool goes_home = op.kind == "transfer" && role.weight;
+    const bool goes_home = transfers && role.weight;
     if (micros == 1 && (free || from_rest) && !reads_late) {
         role.section = Section::before;
     } else if (micros == 1) {

@@ -84,9 +84,9 @@ public:
     AxisId axis(const Op& op) const;
     const OpDef& def(OpId op) const { return *defs_[static_cast<size_t>(op)]; }
     const OpDef& def(const Op& op) const { return *defs_[static_cast<size_t>(&op - program.ops.data())]; }
-    bool collective(const Op& op) const { return def(op).collective && op.kind != "shard"; }
+    bool collective(const Op& op) const { return communicates(def(op)); }
     /// Over the axis that carries the stages.
-    static bool crosses(const Op& op) { return op.kind == "transfer" || op.kind == "stage_sum"; }
+    bool crosses(const Op& op) const { return def(op).between_stages; }
 
     /// Needed ops that read a value, results and updates that name it.
     struct Readers {

@@ -77,8 +77,7 @@ std::vector<PrefetchDepth> run_ahead(const Program& program, const Mesh& mesh, c
     std::vector<PrefetchDepth> ahead;
     for (const Axis& axis : mesh.axes()) {
         PrefetchDepth own{!axis.sequential && options.contracts.of(axis.name).queued ? 1 : 0, 0};
-        for (const auto& [name, asked] : program.prefetches())
-            if (name == axis.name) own = asked;
+        own = program.prefetch_depth(axis.name).value_or(own);
         const PrefetchDepth& most = options.prefetch_at_most;
         ahead.push_back({std::min(own.layers, most.layers), std::min(own.bytes, most.bytes)});
     }

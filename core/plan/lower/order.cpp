@@ -40,7 +40,7 @@ public:
     void post_receives(const std::vector<Message>& sent) {
         std::map<Message, size_t> needed;
         for (size_t at = 0; at < base_.size(); ++at)
-            if (program().op(base_[at].op).kind == "transfer" && !roles_.sends(base_[at].op))
+            if (is_transfer(roles_.def(base_[at].op)) && !roles_.sends(base_[at].op))
                 needed[{base_[at].op, base_[at].micro}] = at;
         std::vector<std::pair<size_t, size_t>> moved;  // (before, from), the last one first
         size_t bound = base_.size();
@@ -77,7 +77,7 @@ public:
         std::vector<std::pair<Key, Step>> receives;
         std::vector<Step> rest;
         for (const Step& s : base_) {
-            if (!in_loop(s) || program().op(s.op).kind != "transfer" || roles_.sends(s.op)) {
+            if (!in_loop(s) || !is_transfer(roles_.def(s.op)) || roles_.sends(s.op)) {
                 rest.push_back(s);
                 continue;
             }
@@ -128,7 +128,7 @@ private:
                 const OpRole& role = roles_.ops[static_cast<size_t>(id)];
                 if (role.section != section || role.absorbed) continue;
                 const Op& op = program().op(id);
-                const bool moved_up = roles_.collective(op) ? !LoopAnalysis::crosses(op) : sent_as_cast(op);
+                const bool moved_up = roles_.collective(op) ? !roles_.crosses(op) : sent_as_cast(op);
                 if (section == Section::after && moved_up) {
                     hoisted_.push_back(id);
                 } else {
@@ -154,7 +154,7 @@ private:
         const auto& readers = roles_.readers(op.outputs[0]);
         return readers.ends == 0 && std::all_of(readers.ops.begin(), readers.ops.end(), [&](OpId id) {
                    const Op& reader = program().op(id);
-                   return roles_.collective(reader) && !LoopAnalysis::crosses(reader);
+                   return roles_.collective(reader) && !roles_.crosses(reader);
                });
     }
 
@@ -194,7 +194,9 @@ private:
     /// A kernel makes the input for this all-reduce alone, so that it can be made inside the bucket.
     bool can_join(OpId id) {
         const Op& op = program().op(id);
-        if (op.kind != "all_reduce" || program().bucket_bytes(op.attributes.text("axis")) <= 0) return false;
+        if (roles_.def(id).collective != Opcode::all_reduce ||
+            program().bucket_bytes(op.attributes.text("axis"), op.phase) <= 0)
+            return false;
         const Ref in = roles_.find(op.inputs[0], -1);
         ValueId root = op.inputs[0];
         while (roles_.value(root).alias != none) root = roles_.value(root).alias;
@@ -236,8 +238,8 @@ private:
         const bool forward = base_[static_cast<size_t>(at)].fragment.kind == Fragment::Kind::forward;
         const Key key{axis, reduce_of(op), type.dtype, forward};
         auto found = open.find(key);
-        if (found == open.end() ||
-            order_.buckets[found->second].bytes + type.bytes() > program().bucket_bytes(op.attributes.text("axis"))) {
+        if (found == open.end() || order_.buckets[found->second].bytes + type.bytes() >
+                                       program().bucket_bytes(op.attributes.text("axis"), op.phase)) {
             open[key] = order_.buckets.size();
             order_.buckets.push_back({axis, reduce_of(op), type.dtype, {}, 0});
             ready_.push_back(at);
@@ -286,7 +288,7 @@ private:
             if (!in_loop(base_[at])) continue;
             end = static_cast<int>(at);
             const Op& op = program().op(base_[at].op);
-            if (op.kind != "transfer" && roles_.collective(op)) last[roles_.axis(op)] = end;
+            if (!is_transfer(roles_.def(op)) && roles_.collective(op)) last[roles_.axis(op)] = end;
         }
         for (auto& [at, step] : attached_) {
             const Op& op = program().op(step.op);
@@ -308,7 +310,7 @@ private:
         std::map<OpId, size_t> steps;
         for (size_t i = 0; i < attached_.size(); ++i) {
             const auto& [at, step] = attached_[i];
-            if (step.bucket != none || program().op(step.op).kind != "reduce_scatter") continue;
+            if (step.bucket != none || roles_.def(step.op).collective != Opcode::reduce_scatter) continue;
             scatters.emplace_back(at, step.op);
             steps[step.op] = i;
         }
@@ -406,7 +408,7 @@ public:
             view_.add_actor();
             for (size_t at = 0; at < orders[r].steps.size(); ++at) {
                 const Step& s = orders[r].steps[at];
-                if (s.bucket != none || shares[r].program.op(s.op).kind != "transfer") continue;
+                if (s.bucket != none || !is_transfer(shares[r].def(s.op))) continue;
                 const bool sends = shares[r].sends(s.op);
                 const int channel = channel_of({s.op, s.micro});
                 if (!sends) received_[static_cast<size_t>(channel)] = {static_cast<int>(r), static_cast<int>(at)};

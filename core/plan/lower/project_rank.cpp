@@ -7,20 +7,20 @@ namespace orrery::lowering {
 
 bool LoopAnalysis::sends(OpId id) const {
     const Op& op = program.op(id);
-    return spread.axis != none && op.kind == "transfer" && spread.rank_of[static_cast<size_t>(op.stage)] == rank;
+    return spread.axis != none && is_transfer(def(id)) && spread.rank_of[static_cast<size_t>(op.stage)] == rank;
 }
 
 /// Some of the op's work is this rank's. An op without a stage is everyone's who needs it.
 bool LoopAnalysis::mine(const Op& op) const {
     if (spread.axis == none || op.stage == none) return true;
     if (spread.rank_of[static_cast<size_t>(op.stage)] == rank) return true;
-    return op.kind == "transfer" && spread.rank_of[static_cast<size_t>(op.attributes.integer("to"))] == rank;
+    return is_transfer(def(op)) && spread.rank_of[static_cast<size_t>(op.attributes.integer("to"))] == rank;
 }
 
 int LoopAnalysis::chunk_of(OpId id) const {
     const Op& op = program.op(id);
     if (spread.axis == none || op.stage == none) return 0;
-    const bool receives = op.kind == "transfer" && !sends(id);
+    const bool receives = is_transfer(def(id)) && !sends(id);
     const int stage = receives ? static_cast<int>(op.attributes.integer("to")) : op.stage;
     const auto& own = spread.stages[static_cast<size_t>(rank)];
     return static_cast<int>(std::find(own.begin(), own.end(), stage) - own.begin());
@@ -30,8 +30,8 @@ int LoopAnalysis::chunk_of(OpId id) const {
 std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
     const Op& op = program.op(id);
     if (spread.axis == none || rank == none) return op.inputs;
-    if (op.kind == "transfer" && !sends(id)) return {};
-    if (op.kind == "stage_sum") return {op.inputs[static_cast<size_t>(rank)]};
+    if (is_transfer(def(id)) && !sends(id)) return {};
+    if (is_stage_sum(def(id))) return {op.inputs[static_cast<size_t>(rank)]};
     return op.inputs;
 }
 
@@ -56,7 +56,7 @@ void LoopAnalysis::take_share() {
         const Op& op = program.ops[i];
         const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(),
                                         [&](ValueId id) { return used_[static_cast<size_t>(id)] != 0; });
-        const bool free = spread.axis != none && op.stage == none && op.kind != "stage_sum";
+        const bool free = spread.axis != none && op.stage == none && !is_stage_sum(def(op));
         if (!mine(op) || (free && !wanted)) ops[i].section = Section::unused;
         if (ops[i].section == Section::unused) continue;
         for (ValueId input : operands(static_cast<OpId>(i))) use(input);

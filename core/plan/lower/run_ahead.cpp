@@ -37,7 +37,7 @@ int RunAhead::step_of(OpId op, int64_t micro) const {
 /// A gather of what comes of params and states alone, made anew for each fragment.
 bool RunAhead::moves_ahead(const Step& s) {
     const Op& op = program().op(s.op);
-    return in_loop(s) && op.kind == "all_gather" && op.attributes.text("keep") == "fragment" &&
+    return in_loop(s) && roles_.def(op).collective == Opcode::all_gather && op.attributes.text("keep") == "fragment" &&
            !ahead(roles_.axis(op)).none() && of_params_alone(s.op);
 }
 
@@ -46,7 +46,7 @@ bool RunAhead::of_params_alone(OpId id) {
     if (known != 0) return known == 1;
     const OpRole& role = roles_.ops[static_cast<size_t>(id)];
     const Op& op = program().op(id);
-    bool pure = role.section != Section::after && op.kind != "transfer";
+    bool pure = role.section != Section::after && !is_transfer(roles_.def(op));
     if (role.section == Section::inside) {
         for (ValueId out : op.outputs) pure = pure && roles_.over_micro(out).kind == Placement::Kind::replicate;
         for (ValueId in : op.inputs) {
@@ -62,7 +62,8 @@ bool RunAhead::of_params_alone(OpId id) {
 bool RunAhead::trails(const Step& s) {
     const Op& op = program().op(s.op);
     const bool weight = roles_.ops[static_cast<size_t>(s.op)].weight;
-    if (!in_loop(s) || !weight || op.kind != "reduce_scatter" || ahead(roles_.axis(op)).none()) return false;
+    if (!in_loop(s) || !weight || roles_.def(op).collective != Opcode::reduce_scatter || ahead(roles_.axis(op)).none())
+        return false;
     const auto [found, fresh] = followers_.try_emplace(s.op);
     if (fresh) {
         std::set<OpId> followers;
@@ -77,7 +78,7 @@ bool RunAhead::follow(ValueId value, std::set<OpId>& followers) const {
         const OpRole& role = roles_.ops[static_cast<size_t>(reader)];
         const Op& op = program().op(reader);
         if (role.section != Section::inside) continue;
-        if (op.kind == "transfer" || (roles_.collective(op) && !role.absorbed)) return false;
+        if (is_transfer(roles_.def(op)) || (roles_.collective(op) && !role.absorbed)) return false;
         if (!role.absorbed && !followers.insert(reader).second) continue;
         for (ValueId out : op.outputs)
             if (!follow(out, followers)) return false;
@@ -127,7 +128,7 @@ void RunAhead::cut_in_layers() {
     };
     for (size_t i = 0; i < base_.size(); ++i) {
         const Step& s = base_[i];
-        if (!in_loop(s) || program().op(s.op).kind == "transfer" || belongs[i] == Belongs::to_the_next) continue;
+        if (!in_loop(s) || is_transfer(roles_.def(s.op)) || belongs[i] == Belongs::to_the_next) continue;
         const int here = scopes_[static_cast<size_t>(s.op)];
         const bool opens = first_.empty() || !(base_[first_.back()].fragment == s.fragment) ||
                            (belongs[i] == Belongs::here && here != none && here != scope);
@@ -160,7 +161,7 @@ void RunAhead::weights_first() {
         for (const Message& m : *messages) own[m.step] = 1;
     const auto other = [&](size_t i) {
         const Op& op = program().op(base_[i].op);
-        return op.kind == "transfer" || (roles_.collective(op) && own[i] == 0);
+        return is_transfer(roles_.def(op)) || (roles_.collective(op) && own[i] == 0);
     };
     std::vector<size_t> order;
     for (size_t begin = 0; begin < base_.size();) {

@@ -74,7 +74,7 @@ private:
 
     /// To another stage; what is complete only after the loop is sent once.
     bool sent_each_time(const Op& op) const {
-        return op.kind == "transfer" && micro_ != none &&
+        return is_transfer(op_def(op.kind)) && micro_ != none &&
                program_.value(op.inputs[0]).layout.at(micro_).kind == Placement::Kind::split;
     }
 

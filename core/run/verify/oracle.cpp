@@ -82,7 +82,7 @@ void Oracle::find_regrouped() {
     for (const Result& result : propagated_.results) mark(stands, result.value);
     for (const Update& update : propagated_.updates) mark(stands, update.value);
     for (const Op& op : propagated_.ops) {
-        const bool sum = is_sum(op_def(op.kind)) || op.kind == "stage_sum";
+        const bool sum = is_sum(op_def(op.kind)) || is_stage_sum(op_def(op.kind));
         if (op_def(op.kind).collective && !sum) continue;
         // A sum of a term that is another number is another one, too.
         const bool sums_other = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
@@ -102,7 +102,7 @@ void Oracle::find_regrouped() {
 void Oracle::find_narrowed() {
     const auto known = static_cast<ValueId>(annotated_.values.size());
     narrowed_.assign(propagated_.values.size(), 0);
-    if (propagated_.reductions().empty()) return;
+    if (propagated_.axes_with("reduce").empty()) return;
     for (const Op& op : propagated_.ops) {
         const OpDef& def = op_def(op.kind);
         if (op.outputs[0] < known) continue;
@@ -189,7 +189,7 @@ void Oracle::add_work(const Program& program, const Op& op) {
     work.types.insert(work.types.end(), spec.outputs.begin(), spec.outputs.end());
     const OpDef& def = op_def(op.kind);
     try {
-        if (def.collective && op.inputs.size() > 1)
+        if (is_stage_sum(def))
             work.kernel = device_.prepare(
                 {std::string(op_combining(ReduceOp::sum)), {}, {spec.outputs[0], spec.outputs[0]}, spec.outputs});
         else if (!def.alias && !def.collective)
@@ -244,12 +244,11 @@ void Oracle::add_up(const Work& work, Arrays& values) {
 
 void Oracle::run(const Work& work, Arrays& values, uint64_t seed) {
     const Op& op = *work.op;
-    const bool collective = op_def(op.kind).collective;
     if (!work.kernel) {
         values[work.slots.back()] = values[work.slots[0]];
         return;
     }
-    if (collective) return add_up(work, values);
+    if (is_stage_sum(op_def(op.kind))) return add_up(work, values);
     std::vector<Tensor> operands;
     for (size_t i = 0; i < work.types.size(); ++i) {
         auto& block = values[work.slots[i]];

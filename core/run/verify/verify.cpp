@@ -381,7 +381,7 @@ std::vector<ValueId> reordered_values(const Plan& plan, int64_t step) {
                 if (cause == none) cause = because[static_cast<size_t>(input)];
             for (ValueId output : op.outputs) {
                 ValueId& own = because[static_cast<size_t>(output)];
-                const bool across_stages = op_def(op.kind).collective && op.inputs.size() > 1;
+                const bool across_stages = is_stage_sum(op_def(op.kind));
                 if (own == none) own = cause != none ? cause : across_stages || sums(output) ? output : none;
             }
         }

@@ -117,11 +117,11 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
         text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of it{}{}\n",
                             gradients, gradients > 0 ? ", " + title(program, worst_gradient) : "",
                             judges_gradients ? "" : " (not judged: 16-bit values)");
-    for (const auto& [axis, type] : program.reductions())
+    for (const std::string& axis : program.axes_with("reduce"))
         if (plan.mesh.size(axis) > 1)
             text +=
                 fmt::format("  gradients are sent as {} over {}: judged within what rounding their terms explains\n",
-                            name_of(type), axis);
+                            name_of(program.reduced_as(axis).value()), axis);
     const int64_t left_out = compared[3].left_out;
     if (left_out > 0)
         text += fmt::format("  {} of the update's elements left out: their gradients are below their noise\n",

@@ -7,14 +7,8 @@
 
 namespace orrery {
 
-/// Adds an op of a composite, like an op of the program, in the place of op `at`, laid out by its rule. `made`: what it
-/// makes; empty: new values.
-using AddPart =
-    std::function<std::vector<ValueId>(const Op& like, OpId at, std::string kind, std::vector<ValueId> inputs,
-                                       Attributes attributes, const std::vector<ValueId>& made)>;
-
-/// Cross entropy over a split vocabulary: three statistics a row cross the wire instead of the logits.
-void compose_cross_entropy(const Program& annotated, OpId id, const AddPart& add);
+/// Adds two terms by an op like `like`, in the place of op `at`.
+using AddTerms = std::function<void(const Op& like, OpId at, ValueId a, ValueId b, ValueId sum)>;
 
 /// Sums of scalars in the update (a gradient norm): what is partial over the same axes is added before it is reduced,
 /// so that each set of axes costs one reduction. The sum of alike terms keeps its order.
@@ -30,7 +24,7 @@ public:
     const std::vector<OpId>& additions(OpId root) const { return roots_.at(root).inner; }
     /// Whether the terms are partial over different axes, or belong to different stages.
     bool mixed(OpId root, const Versions& versions) const;
-    void combine(OpId root, Versions& versions, const Mesh& mesh, const AddPart& add) const;
+    void combine(OpId root, Versions& versions, const Mesh& mesh, const AddTerms& add) const;
 
 private:
     struct Sum {

@@ -1,24 +1,10 @@
-#include "layout/decompose.h"
+#include "layout/scalar_sums.h"
 
 #include <algorithm>
 
 #include "ir/op.h"
 
 namespace orrery {
-
-void compose_cross_entropy(const Program& annotated, OpId id, const AddPart& add) {
-    const Op& op = annotated.op(id);
-    const ValueId logits = op.inputs[0], targets = op.inputs[1];
-    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // the op's definition writes it out
-    const auto last = static_cast<int64_t>(annotated.value(logits).type.shape.size()) - 1;
-    const ValueId top = add(op, id, "max", {logits}, {{"dims", std::vector<int64_t>{last}}}, {})[0];
-    const auto stats = add(op, id, "cross_entropy_stats", {logits, top, targets}, ignore, {});
-    add(op, id, "cross_entropy_loss", {top, stats[0], stats[1], targets}, ignore, {op.outputs[0], op.outputs[1]});
-    if (op.outputs.size() == 2) return;
-    std::vector<ValueId> inputs{logits, top, stats[0], targets};
-    if (op.inputs.size() > 2) inputs.push_back(op.inputs[2]);
-    add(op, id, "cross_entropy_grad", std::move(inputs), ignore, {op.outputs[2]});
-}
 
 namespace {
 
@@ -97,7 +83,7 @@ bool ScalarSums::mixed(OpId root, const Versions& versions) const {
                        [&](ValueId term) { return partial_axes(versions, term) != partial_axes(versions, terms[0]); });
 }
 
-void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const AddPart& add) const {
+void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const AddTerms& add) const {
     struct Item {
         int stage;
         std::vector<AxisId> axes;
@@ -117,8 +103,9 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         if (into.stage == items[other].stage) like.stage = into.stage;
         const OpId instead = additions[next++];
         into.ready = std::max({instead, into.ready, items[other].ready});
-        into.value =
-            add(like, into.ready, "add", {into.value, items[other].value}, {}, {annotated_.op(instead).outputs[0]})[0];
+        const ValueId sum = annotated_.op(instead).outputs[0];
+        add(like, into.ready, into.value, items[other].value, sum);
+        into.value = sum;
     };
     while (items.size() > 1) {
         // Each term joins the first that lies as it does, group by group.

@@ -1,0 +1,181 @@
+// The table of what is sent over axes: its options, and how Program keeps and reads them.
+#include "ir/edges.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/suggest.h"
+#include "base/text.h"
+
+namespace orrery {
+
+namespace {
+
+using Kind = AttributeDef::Kind;
+
+int64_t bytes_of(const Attribute& bucket) { return std::get<int64_t>(bucket); }
+
+void check_bucket(std::string_view axis, const Attribute& value, const Origin& origin) {
+    if (bytes_of(value) < 0)
+        throw Error(origin, fmt::format("cannot join messages on {} up to {} bytes", axis, bytes_of(value)));
+}
+
+std::string refused_bucket(std::string_view axis, const Attribute& asked, const Attribute& taken) {
+    return fmt::format("messages of {} bytes over {} are not taken: an earlier strategy chose {}", bytes_of(asked),
+                       axis, bytes_of(taken));
+}
+
+void check_reduce(std::string_view axis, const Attribute& value, const Origin& origin) {
+    const auto& name = std::get<std::string>(value);
+    if (name == name_of(DType::bf16)) return;
+    throw Error(origin,
+                fmt::format("gradients over {} cannot be sent as {}; give \"bf16\", which has the range of f32{}, or "
+                            "leave them in their own type",
+                            axis, name, name == name_of(DType::f16) ? " (sums in f16 overflow at 65504)" : ""));
+}
+
+std::string refused_reduce(std::string_view axis, const Attribute& asked, const Attribute& taken) {
+    return fmt::format("gradients over {} are not sent as {}: an earlier strategy chose {}", axis,
+                       std::get<std::string>(asked), std::get<std::string>(taken));
+}
+
+/// {layers, bytes}
+PrefetchDepth depth_of(const Attribute& value) {
+    const auto& list = std::get<std::vector<int64_t>>(value);
+    return {list.at(0), list.at(1)};
+}
+
+void check_prefetch(std::string_view axis, const Attribute& value, const Origin& origin) {
+    const auto& list = std::get<std::vector<int64_t>>(value);
+    if (list.size() != 2)
+        throw Error(origin, fmt::format("prefetch over {} has {} numbers; give layers and bytes", axis, list.size()));
+    if (list[0] < 0 || list[1] < 0 || (list[0] > 0 && list[1] > 0))
+        throw Error(origin, fmt::format("gathers over {} cannot run {} layers and {} bytes ahead; give one of both, or "
+                                        "0 layers",
+                                        axis, list[0], list[1]));
+}
+
+std::string refused_prefetch(std::string_view axis, const Attribute& asked, const Attribute& taken) {
+    return fmt::format("gathers over {} do not run {} ahead: an earlier strategy chose {}", axis,
+                       depth_of(asked).text(), depth_of(taken).text());
+}
+
+constexpr EdgeOption options[] = {
+    {.name = "bucket", .kind = Kind::integer, .by_phase = true, .check = check_bucket, .refused = refused_bucket},
+    {.name = "reduce", .kind = Kind::text, .phase = Phase::backward, .check = check_reduce, .refused = refused_reduce},
+    {.name = "prefetch", .kind = Kind::integers, .check = check_prefetch, .refused = refused_prefetch},
+};
+
+bool overlap(const std::optional<Phase>& a, const std::optional<Phase>& b) { return !a || !b || *a == *b; }
+
+const EdgeOption& option_named(std::string_view axis, std::string_view name, const Origin& origin) {
+    if (const EdgeOption* option = find_edge_option(name)) return *option;
+    std::vector<std::string> names;
+    for (const EdgeOption& option : options) names.emplace_back(option.name);
+    throw Error(origin, fmt::format("{} is not an option of what is sent over {}{}", quote(name), axis,
+                                    choices("declared", std::string(name), names)));
+}
+
+/// The row for an axis; nullptr: there is none.
+const Attribute* row(const Program& program, std::string_view axis, Phase phase, std::string_view option) {
+    for (const EdgeMark& mark : program.edges())
+        if (mark.axis == axis && mark.option == option && overlap(mark.phase, phase)) return &mark.value;
+    return nullptr;
+}
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+    constexpr std::string_view names[] = {"forward", "backward", "update"};
+    return names[static_cast<size_t>(phase)];
+}
+
+std::span<const EdgeOption> edge_options() { return options; }
+
+const EdgeOption* find_edge_option(std::string_view name) {
+    const auto* const found = std::find_if(std::begin(options), std::end(options),
+                                           [&](const EdgeOption& option) { return option.name == name; });
+    return found == std::end(options) ? nullptr : found;
+}
+
+void Program::edge(std::string_view axis, std::optional<Phase> phase, std::string_view name, Attribute value,
+                   const Origin& origin) {
+    const EdgeOption& option = option_named(axis, name, origin);
+    if (phase && !option.by_phase && phase != option.phase)
+        throw Error(origin,
+                    fmt::format("{} over {} cannot be asked for in the {} phase alone", name, axis, name_of(*phase)));
+    if (value.index() != static_cast<size_t>(option.kind))
+        throw Error(origin, fmt::format("{} over {} has a value of the wrong type", name, axis));
+    option.check(axis, value, origin);
+    if (!phase) phase = option.phase;
+    const bool split = std::any_of(edges_.begin(), edges_.end(), [&](const EdgeMark& taken) {
+        return taken.axis == axis && taken.option == name && taken.phase;
+    });
+    if (!phase && split) {  // each phase takes it where it has none
+        for (const Phase one : {Phase::forward, Phase::backward, Phase::update}) edge(axis, one, name, value, origin);
+        return;
+    }
+    for (const EdgeMark& taken : edges_) {
+        if (taken.axis != axis || taken.option != name || !overlap(taken.phase, phase)) continue;
+        if (taken.value != value) note(none, option.refused(axis, value, taken.value), origin);
+        return;
+    }
+    edges_.push_back({std::string(axis), phase, std::string(name), std::move(value)});
+}
+
+void Program::bucket(std::string_view axis, int64_t bytes, const Origin& origin) {
+    edge(axis, std::nullopt, "bucket", bytes, origin);
+}
+
+void Program::reduce_as(std::string_view axis, DType type, const Origin& origin) {
+    edge(axis, std::nullopt, "reduce", std::string(name_of(type)), origin);
+}
+
+void Program::prefetch(std::string_view axis, PrefetchDepth asked, const Origin& origin) {
+    edge(axis, std::nullopt, "prefetch", std::vector<int64_t>{asked.layers, asked.bytes}, origin);
+}
+
+Attributes Program::edge(std::string_view axis, Phase phase) const {
+    Attributes found;
+    for (const EdgeMark& mark : edges_)
+        if (mark.axis == axis && overlap(mark.phase, phase)) found.set(mark.option, mark.value);
+    return found;
+}
+
+std::vector<std::string> Program::axes_with(std::string_view option) const {
+    std::vector<std::string> axes;
+    for (const EdgeMark& mark : edges_)
+        if (mark.option == option && std::find(axes.begin(), axes.end(), mark.axis) == axes.end())
+            axes.push_back(mark.axis);
+    return axes;
+}
+
+// Over axes together ("rep+dp") the least of those that have a mark: what a mark allows stays true.
+int64_t Program::bucket_bytes(std::string_view axis, Phase phase) const {
+    std::optional<int64_t> least;
+    while (!axis.empty()) {
+        const std::string_view part = axis.substr(0, axis.find('+'));
+        axis.remove_prefix(std::min(axis.size(), part.size() + 1));
+        if (const Attribute* size = row(*this, part, phase, "bucket"))
+            least = std::min(least.value_or(bytes_of(*size)), bytes_of(*size));
+    }
+    return least.value_or(0);
+}
+
+std::optional<DType> Program::reduced_as(std::string_view axis) const {
+    const Attribute* const type = row(*this, axis, Phase::backward, "reduce");
+    return type ? parse_dtype(std::get<std::string>(*type)) : std::nullopt;
+}
+
+std::optional<PrefetchDepth> Program::prefetch_depth(std::string_view axis) const {
+    const Attribute* const depth = row(*this, axis, Phase::forward, "prefetch");
+    return depth ? std::optional(depth_of(*depth)) : std::nullopt;
+}
+
+std::string PrefetchDepth::text() const {
+    if (bytes > 0) return bytes_text(bytes);
+    return fmt::format("{} {}", layers, layers == 1 ? "layer" : "layers");
+}
+
+}  // namespace orrery
