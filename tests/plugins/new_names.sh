@@ -59,7 +59,7 @@ echo "two ranks, resumed: the losses of the shipped plugins"
 port=$(free_port)
 # as_herald RANK RANKS LOCAL LOCALS COMMAND...
 as_herald() {
-    env HERALD_RANK="$1" HERALD_RANKS="$2" HERALD_LOCAL_RANK="$3" HERALD_LOCAL_RANKS="$4" MASTER_PORT=$port \
+    env HERALD_RANK="$1" HERALD_RANKS="$2" HERALD_LOCAL_RANK="$3" HERALD_LOCAL_RANKS="$4" MASTER_PORT="$port" \
         ORRERY_TOKEN=a-secret-of-this-test "${@:5}"
 }
 herald() {
