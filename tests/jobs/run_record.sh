@@ -52,8 +52,8 @@ if [ -n "$git" ]; then
     cp project/train.lua "project/it's new.lua"
     [ "$(revision "project/it's new.lua")" = "{'commit': '$commit', 'clean': False}" ] || fail "a script not committed"
     rm "project/it's new.lua"
-    git -C project worktree add -q ../tree && [ "$(revision tree/train.lua)" = "{'commit': '$commit', 'clean': True}" ] ||
-        fail "a worktree"
+    git -C project worktree add -q ../tree &&
+        [ "$(revision tree/train.lua)" = "{'commit': '$commit', 'clean': True}" ] || fail "a worktree"
     git -C project worktree remove --force ../tree
     mkdir empty && git init -q empty && cp -r project/train.lua project/parts empty/ &&
         [ "$(revision empty/train.lua)" = None ] || fail "a repository without a commit"

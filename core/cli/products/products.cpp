@@ -102,8 +102,8 @@ int products_command(const ProductsCommand& command) {
             if (tried.rates.all > most) most = tried.rates.all, best = kind;
         }
         if (most > worth_setting * usual)
-            faster.push_back(usual > 0 ? fmt::format("{} for {} ({:.2f} times {})", best, type, most / usual, kinds.front())
-                                       : fmt::format("{} for {}", best, type));
+            faster.push_back(fmt::format("{} for {}", best, type) +
+                             (usual > 0 ? fmt::format(" ({:.2f} times {})", most / usual, kinds.front()) : ""));
     }
     fmt::print("{}\n", advice_of(command, faster, kinds.front()));
     return 0;
