@@ -30,12 +30,11 @@ std::optional<std::string> Environment::text(const char* name) const {
 int64_t Environment::count(const char* name) const {
     const auto all = text(name);
     int64_t value = 0;
-    if (!all)
-        throw Error("environment: " + std::string(name) + " is not set, though other variables of its launcher are");
+    if (!all) throw Error("environment: " + std::string(name) + " is not set, but other variables of its launcher are");
     const char* const last = all->data() + all->size();
     const auto [end, fault] = std::from_chars(all->data(), last, value);
     if (fault != std::errc() || end != last || value < 0)
-        throw Error("environment: " + std::string(name) + "=" + *all + " is not a count");
+        throw Error("environment: " + std::string(name) + "=" + *all + ": expected an integer of 0 or more");
     return value;
 }
 int64_t Environment::count_or(const char* name, int64_t otherwise) const { return has(name) ? count(name) : otherwise; }

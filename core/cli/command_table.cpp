@@ -294,7 +294,7 @@ Command products(ProductsCommand& products) {
         Flag("--device", &products.device, "device plugin"),
         Flag("--threads", &products.rank_threads, "threads of a rank; 0: the processors allowed", in_range(0, 1024)),
         Flag("--types", &products.types, "types of operands: f32, bf16, f16"),
-        Flag("--try", &products.tried, "only the kind that is set, in this process, of one type: its FLOP/s"),
+        Flag("--try", &products.tried, "internal: times the configured kind for one type in this process"),
         Flag("-s,--set", &products.sets, "table.key=value of [device.NAME] or [plugins]; may repeat",
              {.one_each = true}),
     };
@@ -382,8 +382,7 @@ Command preflight(PreflightCommand& command) {
         Flag("--quick", &command.quick, "shorter pieces: a few seconds for a few ranks"),
         Flag("--json", &command.json, "one JSON object instead of tables"),
     };
-    return {"preflight",
-            "measure the machines of a job before a run: devices, memory, storage, links, collectives",
+    return {"preflight", "measure the machines of a job before a run: devices, memory, storage, links, collectives",
             places + node_flags(command.nodes, command.node_rank, command.rendezvous) + figures,
             examples({"preflight --quick --ranks 2 --transport shm",
                       "preflight --transport ucx --ranks 16 --nodes 2 --node-rank 0 --rendezvous n1:29500"},

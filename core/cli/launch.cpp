@@ -104,11 +104,9 @@ void refuse_launch_flags(const ScriptCommand& command, const Job& job) {
     const std::string& launcher = job.launcher;
     if (command.restarts > 0)
         throw Error(fmt::format(
-            "--restarts {}: {} has started the ranks, and starts them again or does not: two that restart "
-            "one job would "
-            "each end what the other has started\n"
+            "--restarts {}: {} has started the ranks; two programs that restart one job would stop each other's ranks\n"
             "  leave --restarts out{}, or start the command without {}",
-            command.restarts, launcher, job.restarts ? " and tell " + launcher + " instead" : "", launcher));
+            command.restarts, launcher, job.restarts ? " and use the restarts of " + launcher : "", launcher));
     const char* flag = command.fresh                 ? "--fresh"
                        : command.nodes != 1          ? "--nodes"
                        : !command.rendezvous.empty() ? "--rendezvous"

@@ -6,10 +6,10 @@
 
 namespace orrery {
 
-/// The launchers that may have started this process, by [run] launcher and plugins.path: the tree's first, then by
-/// name. "auto": all of them; "orrery": none. Their files are read and not opened. Throws Error for an unknown name.
+/// The launcher plugins to ask, by [run] launcher and plugins.path: built-in ones first, then by name. "auto": all;
+/// "orrery": none. Reads the facts in their files and opens none. Throws Error for an unknown name.
 Launchers launchers_by(Config& config);
-/// The same where reading the configuration may throw, which is reported later: those of one without keys, then.
+/// The same; if `read` throws, as for an empty configuration: the command reports that error later.
 Launchers launchers_of(const std::function<Config()>& read);
 
 }  // namespace orrery

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The templates are complete plugins of this name: scripts/templates/KIND.
-constexpr std::string_view model = "sundial", model_type = "Sundial", model_variable = "SUNDIAL";
+constexpr std::string_view model = "sundial", model_type = "Sundial";
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
     for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
@@ -37,18 +37,10 @@ std::string type_name(const std::string& name) {
     return type;
 }
 
-/// "row_blocks" -> "ROW_BLOCKS"
-std::string variable_name(std::string name) {
-    for (char& c : name)
-        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    return name;
-}
-
 /// A text of the template for a plugin of another name.
 std::string renamed(std::string text, const std::string& name) {
     text = replaced(std::move(text), model, name);
-    text = replaced(std::move(text), model_type, type_name(name));
-    return replaced(std::move(text), model_variable, variable_name(name));
+    return replaced(std::move(text), model_type, type_name(name));
 }
 
 std::vector<std::string> kinds_in(const fs::path& templates) {

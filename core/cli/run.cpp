@@ -305,7 +305,8 @@ struct RankScript final : ScriptRunner {
         const size_t sizes = 1 + smaller_batches(*experiment.recipe).size();
         ScriptRunner::compile(std::move(experiment));
         if (sizes > 1)
-            print(fmt::format("ramp: steps of {} sizes compiled in {:.1f} s", sizes, seconds_since(begin)));
+            print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes,
+                              seconds_since(begin)));
     }
 
     void train(const DataSpec& data, const TrainOptions& options) override {

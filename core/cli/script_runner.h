@@ -71,8 +71,6 @@ public:
     const Experiment& experiment() const { return *experiment_; }
     /// Axes made of several that messages of its programs go over; none of a script that has compiled nothing.
     std::set<std::string> joined() const;
-    /// Makes programs of the experiment that are not compiled, while the script is in run:train: on any thread, one at
-    /// a time, with a device of its own.
     /// What the script trains on, without ids that the model has no row for; nullptr when it trains on nothing.
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
     /// The data of a training, opened; once for each call of run:train. Throws Error as Dataset does.

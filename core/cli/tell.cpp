@@ -40,8 +40,8 @@ void stay(Milliseconds limit, const std::function<bool()>& done) {
 
 void print(const Message& what) { std::fprintf(stderr, "orrery: %s\n", what.shown().c_str()); }
 
-/// Before this process has met the others. A mistake's site has a digest of what it is, so that two different mistakes
-/// are both printed. An error's has none: restarts compare sites, and texts must not decide there.
+/// The loss of a process that fails before it joins the rendezvous. Restarts compare sites, and texts must not decide
+/// there; a mistake, which is never restarted, has a digest of its text in its site, so that two are both printed.
 Loss started_badly(const Message& what, Fault fault) {
     const std::string digest =
         fault == Fault::usage ? fmt::format("-{:08x}", crc32c(bytes_of(what.shown()))) : std::string();

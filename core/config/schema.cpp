@@ -34,9 +34,10 @@ const std::vector<SchemaKey>& schema() {
         {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},
         {"run", "rendezvous", text, "\"tcp\"",
          "rendezvous plugin by which the ranks meet; where they do is said by --rendezvous or their launcher"},
-        of_host({"run", "launcher", text, "\"auto\"",
-                 "launcher plugin that has started the ranks; auto: the one that finds itself in the environment, else "
-                 "`orrery run` itself; orrery: that alone"}),
+        of_host(
+            {"run", "launcher", text, "\"auto\"",
+             "launcher plugin that started the ranks; auto: detected from the environment, else `orrery run`; orrery: "
+             "always `orrery run`"}),
         of_host({"run", "folder", text, "",
                  "folder of the run: metrics, resolved config, checkpoints (default: runs/NAME, "
                  "the name that the script traces its program under)"}),

@@ -18,12 +18,12 @@ int64_t bytes_of(const Attribute& bucket) { return std::get<int64_t>(bucket); }
 
 void check_bucket(std::string_view axis, const Attribute& value, const Origin& origin) {
     if (bytes_of(value) < 0)
-        throw Error(origin, fmt::format("cannot join messages on {} up to {} bytes", axis, bytes_of(value)));
+        throw Error(origin, fmt::format("bucket over {} is {} bytes; give 0 or more", axis, bytes_of(value)));
 }
 
 std::string refused_bucket(std::string_view axis, const Attribute& asked, const Attribute& taken) {
-    return fmt::format("messages of {} bytes over {} are not taken: an earlier strategy chose {}", bytes_of(asked),
-                       axis, bytes_of(taken));
+    return fmt::format("bucket of {} bytes over {} is not taken: an earlier strategy chose {}", bytes_of(asked), axis,
+                       bytes_of(taken));
 }
 
 void check_reduce(std::string_view axis, const Attribute& value, const Origin& origin) {
@@ -57,7 +57,7 @@ void check_prefetch(std::string_view axis, const Attribute& value, const Origin&
 }
 
 std::string refused_prefetch(std::string_view axis, const Attribute& asked, const Attribute& taken) {
-    return fmt::format("gathers over {} do not run {} ahead: an earlier strategy chose {}", axis,
+    return fmt::format("prefetch over {} of {} is not taken: an earlier strategy chose {}", axis,
                        depth_of(asked).text(), depth_of(taken).text());
 }
 
@@ -73,7 +73,7 @@ const EdgeOption& option_named(std::string_view axis, std::string_view name, con
     if (const EdgeOption* option = find_edge_option(name)) return *option;
     std::vector<std::string> names;
     for (const EdgeOption& option : options) names.emplace_back(option.name);
-    throw Error(origin, fmt::format("{} is not an option of what is sent over {}{}", quote(name), axis,
+    throw Error(origin, fmt::format("{} is not a communication option of axis {}{}", quote(name), axis,
                                     choices("declared", std::string(name), names)));
 }
 
@@ -104,7 +104,7 @@ void Program::edge(std::string_view axis, std::optional<Phase> phase, std::strin
     const EdgeOption& option = option_named(axis, name, origin);
     if (phase && !option.by_phase && phase != option.phase)
         throw Error(origin,
-                    fmt::format("{} over {} cannot be asked for in the {} phase alone", name, axis, name_of(*phase)));
+                    fmt::format("{} over {} cannot be set for the {} phase alone", name, axis, name_of(*phase)));
     if (value.index() != static_cast<size_t>(option.kind))
         throw Error(origin, fmt::format("{} over {} has a value of the wrong type", name, axis));
     option.check(axis, value, origin);

@@ -15,7 +15,7 @@ struct EdgeOption {
     bool by_phase = false;            ///< it may be given for one phase
     /// Throws Error at `origin` for a value that the option cannot have.
     void (*check)(std::string_view axis, const Attribute& value, const Origin& origin);
-    /// "messages of 5 bytes over dp are not taken: an earlier strategy chose 9".
+    /// "bucket of 5 bytes over dp is not taken: an earlier strategy chose 9".
     std::string (*refused)(std::string_view axis, const Attribute& asked, const Attribute& taken);
 };
 

@@ -18,13 +18,13 @@ std::string_view op_combining(ReduceOp how);
 bool set_by_passes(std::string_view attribute);
 /// The name of the kernel that does the op's own work.
 std::string_view kernel_of(const OpDef& def);
-/// A communicator runs it.
+/// Whether a communicator runs it: it sends or receives.
 bool communicates(const OpDef& def);
-/// Takes a value from one stage to another.
+/// Whether it sends a value from one pipeline stage to another.
 bool is_transfer(const OpDef& def);
-/// The sum of what each rank of the axis that carries stages has.
+/// Whether it sums a value over the pipeline axis.
 bool is_stage_sum(const OpDef& def);
-/// The op that propagation inserts to have this instruction run.
+/// The op that propagation inserts for an instruction.
 std::string_view op_inserted_for(Opcode instruction);
 
 /// Throws Error naming the kind, with a "did you mean", when there is no such op.

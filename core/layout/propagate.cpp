@@ -116,9 +116,10 @@ private:
         const bool whole = std::none_of(op.outputs.begin(), op.outputs.end(),
                                         [&](ValueId id) { return versions_.held(id).versions.empty(); });
         if (replaced ? !whole : added)
-            throw Error(op.origin, fmt::format("decompose of {} {}", title(op),
-                                               replaced ? "leaves an output that no part makes"
-                                                        : "adds parts, yet leaves the op as it is"));
+            throw Error(op.origin,
+                        fmt::format("decompose of {} {}", title(op),
+                                    replaced ? "returned true, but no op that it added makes one of its outputs"
+                                             : "added ops, but returned false"));
         return replaced;
     }
 

@@ -16,7 +16,7 @@ struct ReshardStep {
     Opcode instruction = Opcode::kernel;
     AxisId axis = 0;
     int from = -1;  ///< all_gather, all_to_all: the dim that was split
-    int to = -1;    ///< reduce_scatter, all_to_all, shard: the dim that is split then
+    int to = -1;    ///< reduce_scatter, all_to_all, kernel: the dim that is split then
     ReduceOp op = ReduceOp::sum;
     int64_t bytes = 0;  ///< sent by each rank
     Layout layout;      ///< after this step

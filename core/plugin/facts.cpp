@@ -39,7 +39,7 @@ Form form_of(std::string_view kind, const std::string& name) {
     std::vector<std::string> names;
     for (const auto& [other, form] : known) names.push_back(other);
     const std::string one = "a " + std::string(kind) + " has";
-    throw fault("have " + quote(name) + (names.empty() ? ", and " + one + " no facts" : choices(one, name, names)));
+    throw fault("have " + quote(name) + (names.empty() ? ", but " + one + " no facts" : choices(one, name, names)));
 }
 
 std::vector<std::string> values_of(const std::string& name, const std::string& text) {
@@ -57,7 +57,7 @@ bool is_plain(std::string_view text) {
 }  // namespace
 
 PluginFacts::PluginFacts(std::string_view kind, std::string_view text) {
-    if (!is_plain(text)) throw fault("are no text of printable letters");
+    if (!is_plain(text)) throw fault("have a byte that is not printable ASCII");
     for (const std::string& word : split(std::string(text), ' ')) {
         if (word.empty()) continue;
         const size_t sign = word.find('=');
@@ -67,7 +67,7 @@ PluginFacts::PluginFacts(std::string_view kind, std::string_view text) {
         if (form_of(kind, name) == Form::list)
             values = values_of(name, sign == std::string::npos ? "" : word.substr(sign + 1));
         else if (sign != std::string::npos)
-            throw fault("have " + quote(word) + ", and " + name + " takes no value");
+            throw fault("have " + quote(word) + ", but " + name + " takes no value");
         facts_.emplace_back(name, std::move(values));
     }
 }
@@ -90,20 +90,21 @@ std::string PluginFacts::text() const {
 DeviceFacts PluginFacts::of_device() const {
     DeviceFacts facts{has("host_memory"), has("host_memory") ? "cpu" : "", has("leaves_nothing")};
     const std::vector<std::string> memory = values("memory");
-    if (memory.size() > 1) throw fault("have memory of several devices, expected one");
+    if (memory.size() > 1) throw fault("have several values of memory, expected one");
     if (!memory.empty()) facts.memory = memory.front();
     return facts;
 }
 
 TransportFacts PluginFacts::of_transport() const {
     if (!has("devices"))
-        throw fault("do not say whose memory it takes\n  write ORRERY_FACTS(\"devices=cpu\") in its source");
+        throw fault(
+            "do not name the devices whose memory it takes\n  write ORRERY_FACTS(\"devices=cpu\") in its source");
     return {values("devices"), has("same_process"), has("pins_ranks")};
 }
 
 std::string facts_text(const LibraryFile& file) {
     std::string text = file.bytes_of(facts_section, most_text).value_or(std::string(1, '\0'));
-    if (text.empty() || text.back() != '\0') throw fault("are no text that ends");
+    if (text.empty() || text.back() != '\0') throw fault("do not end with a zero byte: the file is damaged");
     text.pop_back();
     return text;
 }

@@ -11,7 +11,7 @@ namespace orrery {
 /// Facts of a device: what core asks before it makes one.
 struct DeviceFacts {
     bool host_memory = false;     ///< its memory is the host's (DeviceLimits::host_visible)
-    std::string memory = {};      ///< whose it is by TransportContract::devices; "": of its own name
+    std::string memory = {};      ///< the name that transports give it in `devices`; "": the device's name
     bool leaves_nothing = false;  ///< making and destroying one leaves nothing in the process, unlike a GPU's context
 };
 

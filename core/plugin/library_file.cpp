@@ -34,7 +34,7 @@ bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes) {
 }
 
 LibraryFile::LibraryFile(std::filesystem::path path) : path_(std::move(path)) {
-    const auto damaged = [] { return Error("it is no shared library of this machine, or is cut short"); };
+    const auto damaged = [] { return Error("it is no shared library for this machine, or is truncated"); };
     std::ifstream file(path_, std::ios::binary);
     ElfW(Ehdr) header;
     if (!read_at(file, 0, &header, sizeof(header)) || !is_library(header)) throw damaged();
@@ -66,7 +66,7 @@ std::optional<std::string> LibraryFile::bytes_of(std::string_view section, size_
     std::string bytes(found->bytes, '\0');
     std::ifstream file(path_, std::ios::binary);
     if (!read_at(file, found->offset, bytes.data(), bytes.size()))
-        throw Error("its section " + std::string(section) + " is cut short");
+        throw Error("its section " + std::string(section) + " is truncated");
     return bytes;
 }
 

@@ -15,7 +15,7 @@ bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes);
 /// A shared library of this machine as a file, of which nothing runs.
 class LibraryFile {
 public:
-    /// Throws Error when it is another kind of file, or is cut short.
+    /// Throws Error when it is another kind of file, or is truncated.
     explicit LibraryFile(std::filesystem::path path);
 
     /// The first section whose name begins so, nullopt when there is none.

@@ -179,7 +179,7 @@ std::string first_line(const fs::path& path) {
 
 std::string absent_line(const Found& file) { return "this build has none: " + first_line(file.path); }
 
-/// Also refuses those of a transport that do not say what is needed to choose it.
+/// Throws Error also for a transport without `devices`, which choosing a transport needs.
 PluginFacts facts_of(const Found& file, const LibraryFile& library) {
     PluginFacts facts(file.kind, facts_text(library));
     if (file.kind == "transport") facts.of_transport();

@@ -34,8 +34,8 @@ class Session {
 public:
     /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
     /// Fault::peer naming a rank that does not come, or whose plan differs.
-    /// `met`: set as soon as the others learn from this session why this rank ends. `end`: where it throws, end_by() of
-    /// that.
+    /// `met`: set once this session can report to the other ranks why this rank ends. `end`: if the constructor throws,
+    /// end_by() of its exception.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
             std::unique_ptr<Device> device = nullptr, bool* met = nullptr, Loss* end = nullptr);
     ~Session();
@@ -45,7 +45,7 @@ public:
     const Settings& settings() const { return settings_; }
     const Compiled& compiled() const { return compiled_; }
     Device& device() { return *device_; }
-    /// Of one of the compiled plans that has one: of the train steps that is main() alone.
+    /// The executor of a compiled plan. Of the train steps only the one in main() has an executor.
     Executor& executor(const Plan& plan);
     /// Of the program whose params and states a checkpoint holds: a train step, or logits where it is only sampled.
     Executor& main() { return *executors_.front(); }

@@ -24,7 +24,7 @@ enum class Overlap : uint8_t { automatic, on, off };
 /// The tables of the configuration that belong to the core, read once and checked.
 struct Settings {
     std::string device = "cpu";            ///< [run] device
-    std::string device_memory;             ///< DeviceFacts::memory of it; "": of its own name
+    std::string device_memory;             ///< DeviceFacts::memory of it; "": its name
     std::string transport = "shm";         ///< [run] transport
     std::string store = "posix";           ///< [run] store
     std::string rendezvous = "tcp";        ///< [run] rendezvous
@@ -60,7 +60,7 @@ struct Settings {
     Mesh mesh;                  ///< [mesh], axes of size 1 included
 
     const std::string& transport_of(const std::string& axis) const;
-    /// Whose memory its device has, as TransportContract::devices names it.
+    /// The name that transports give the device's memory in TransportContract::devices.
     const std::string& memory() const { return device_memory.empty() ? device : device_memory; }
 };
 

@@ -167,7 +167,7 @@ await() {
     again) wait_for trains_again ;;
     noticed) wait_for noticed ;;
     *) wait_for steps_done "$folder" "$1" ;;
-    esac || bad "it did not come to: $1"
+    esac || bad "timed out waiting for: $1"
 }
 
 # happens WHEN WHAT WHOM [NUMBER]
@@ -362,7 +362,7 @@ play() {
     fi
     in_time
     # A missing node is waited for as long as --wait-node says.
-    [ "$code" -ne 75 ] || [ $took -ge $(($(of wait 0) * 1000)) ] || bad "it has waited for $took ms alone"
+    [ "$code" -ne 75 ] || [ $took -ge $(($(of wait 0) * 1000)) ] || bad "it waited only $took ms for the missing node"
     [ ! -d "$folder.away" ] || [ -z "$(ls -d "$folder"/checkpoints/step-* 2> /dev/null)" ] ||
         bad "a step is saved in another folder"
     if [ "$after" = resumes ]; then

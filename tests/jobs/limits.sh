@@ -47,5 +47,5 @@ grep -q "dp=3 has 3 ranks, torchrun started 2" one.log && grep -q "dp=5 has 5 ra
 # Inside a Slurm job of several nodes only this one is used: that is said.
 SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 run_tiny batch 2 > batch.log 2>&1 ||
     { tail -5 batch.log; fail "in a batch script"; }
-grep -q "Slurm job 7 has 2 nodes, but the ranks start on this one alone" batch.log || fail "idle nodes are not named"
+grep -q "Slurm job 7 has 2 nodes, but the ranks start on this node alone" batch.log || fail "idle nodes are not named"
 echo "1 passed, 0 failed"

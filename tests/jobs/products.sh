@@ -51,8 +51,8 @@ if [ -e "$plugins/liborrery_device_apart.so" ]; then
     export ORRERY_APART_KINDS=1
     must faulty.txt $orrery products --device apart --types f32 --set "plugins.path=[\"$plugins\"]"
     says faulty.txt "^f32   plain    [0-9]"
-    says faulty.txt "^f32   faulty   no candidate: its trial was ended by signal 4 (Illegal instruction)$"
+    says faulty.txt "^f32   faulty   not usable: its trial was ended by signal 4 (Illegal instruction)$"
     tail -n 1 faulty.txt | grep -q "^plain, the default, is within" || { cat faulty.txt; fail "which to set"; }
-    echo "a kind that faults: no candidate"
+    echo "a kind that faults: not usable"
 fi
 echo "1 passed, 0 failed"

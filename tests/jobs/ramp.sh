@@ -8,7 +8,8 @@ ramp=(--set train.sequences_per_step=8 --set train.ramp_start=2 --set train.ramp
 run_tiny whole 20 "${ramp[@]}" > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 grep -q "batch: 2 from step 1, 4 from step 9, 6 from step 13, 8 from step 16" whole.log ||
     { cat whole.log; fail "the summary does not show the ramp"; }
-grep -q "ramp: steps of 4 sizes compiled in [0-9.]* s" whole.log || { cat whole.log; fail "how long compiling took"; }
+grep -q "batch ramp: train steps of 4 batch sizes compiled in [0-9.]* s" whole.log ||
+    { cat whole.log; fail "how long compiling took"; }
 losses whole > whole.txt
 [ "$(wc -l < whole.txt)" -eq 20 ] || fail "not 20 steps"
 grep -q '"samples":90' whole/checkpoints/step-00000020/manifest.json ||

@@ -144,7 +144,7 @@ TEST_CASE("a file that others may change, or that is damaged, is refused") {
         fs::resize_file(copy.file, keep);
         CHECK(refusal("fine", copy.folder) ==
               "run.toml:3:9: cannot load copied_plugins/liborrery_store_fine.so\n"
-              "  it is no shared library of this machine, or is cut short\n"
+              "  it is no shared library for this machine, or is truncated\n"
               "  rebuild it with: cmake --build build --target store_fine");
     }
 }
@@ -314,18 +314,18 @@ TEST_CASE("the facts of a plugin that cannot be opened are read") {
 }
 
 TEST_CASE("facts that are damaged or of another kind are refused with a message") {
-    refused_facts("host_memory leaves_nothing!", "its ORRERY_FACTS are no text that ends");
-    refused_facts(std::string("host_\x1b[2J", 10), "its ORRERY_FACTS are no text of printable letters");
+    refused_facts("host_memory leaves_nothing!", "its ORRERY_FACTS do not end with a zero byte: the file is damaged");
+    refused_facts(std::string("host_\x1b[2J", 10), "its ORRERY_FACTS have a byte that is not printable ASCII");
     refused_facts("host_memory host_memory  ", "its ORRERY_FACTS have \"host_memory\" twice");
     refused_facts("host_memory=yes leaves",
-                  "its ORRERY_FACTS have \"host_memory=yes\", and host_memory takes no value");
+                  "its ORRERY_FACTS have \"host_memory=yes\", but host_memory takes no value");
     refused_facts("host_memory leaves_nothink",
                   "its ORRERY_FACTS have \"leaves_nothink\"\n  a device has: host_memory, leaves_nothing, memory "
                   "       did you mean \"leaves_nothing\"?");
     for (const char* text : {"devices", "devices=", "devices=cpu,", "same_process=1 devices=cpu", "", "same_process"})
         CHECK_THROWS_AS(PluginFacts("transport", text).of_transport(), Error);
     CHECK(PluginFacts("transport", " devices=cpu,cuda  pins_ranks ").of_transport().devices.size() == 2);
-    CHECK_THROWS_WITH(PluginFacts("store", "x"), "its ORRERY_FACTS have \"x\", and a store has no facts");
+    CHECK_THROWS_WITH(PluginFacts("store", "x"), "its ORRERY_FACTS have \"x\", but a store has no facts");
 }
 
 TEST_CASE("a section of facts that is longer than a text of facts, or outside of its file, is refused") {
@@ -355,8 +355,8 @@ TEST_CASE("a section of facts that is longer than a text of facts, or outside of
     CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_size = uint64_t{1} << 40; })(),
                       Contains("has 1099511627776 bytes, expected at most 4096"));
     CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_offset = uint64_t{1} << 40; })(),
-                      Contains(".orrery_facts is cut short"));
+                      Contains(".orrery_facts is truncated"));
     CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_size = 0; })(), Contains("no text that ends"));
     CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_name = uint32_t{1} << 30; })(),
-                      Contains("it is no shared library of this machine, or is cut short"));
+                      Contains("it is no shared library for this machine, or is truncated"));
 }

@@ -162,15 +162,15 @@ TEST_CASE("options of what is sent over an axis: declared, by phase, the first s
     program.bucket("dp", 100, zero);  // the update takes it, the backward pass has another size
     CHECK(program.bucket_bytes("dp", Phase::update) == 100);
     REQUIRE(program.remarks().size() == 1);
-    CHECK(program.remarks()[0].text == "messages of 100 bytes over dp are not taken: an earlier strategy chose 200");
+    CHECK(program.remarks()[0].text == "bucket of 100 bytes over dp is not taken: an earlier strategy chose 200");
     CHECK(program.edges().size() == 4);
     const auto refused = [&](std::optional<Phase> phase, const char* option, Attribute value, const char* why) {
         CHECK(message([&] { program.edge("tp", phase, option, std::move(value), zero); }).find(why) !=
               std::string::npos);
     };
-    refused({}, "codec", int64_t{8}, "zero, a.lua:4: \"codec\" is not an option of what is sent over tp");
+    refused({}, "codec", int64_t{8}, "zero, a.lua:4: \"codec\" is not a communication option of axis tp");
     refused({}, "bucket", 1.5, "bucket over tp has a value of the wrong type");
-    refused(Phase::forward, "reduce", std::string("bf16"), "reduce over tp cannot be asked for in the forward phase");
+    refused(Phase::forward, "reduce", std::string("bf16"), "reduce over tp cannot be set for the forward phase");
     refused({}, "prefetch", std::vector<int64_t>{1}, "prefetch over tp has 1 numbers");
 }
 

@@ -25,8 +25,7 @@ std::unique_ptr<Device> open_device(const ProductsCommand& command) {
     if (const std::string why = loader.cannot_run("device", command.device); !why.empty())
         throw Error(fmt::format("products: device {} cannot run here: {}", command.device, why));
     Config& options = config.table("device").table(command.device);
-    if (command.rank_threads > 0)
-        options.set("threads", {command.rank_threads, Origin{"", "--threads", 0, 0}, true});
+    if (command.rank_threads > 0) options.set("threads", {command.rank_threads, Origin{"", "--threads", 0, 0}, true});
     auto device = registry.device(command.device, {})(options);
     options.reject_unused();
     return device;
@@ -47,8 +46,15 @@ struct Tried {
 
 /// A process of its own, as a kind may fault whatever the processor's flags say.
 Tried try_kind(const ProductsCommand& command, const std::string& kind, const std::string& type) {
-    std::vector<std::string> arguments = {"/proc/self/exe", "products", "--device", command.device, "--try", "--types",
-                                          type, "--threads", std::to_string(command.rank_threads)};
+    std::vector<std::string> arguments = {"/proc/self/exe",
+                                          "products",
+                                          "--device",
+                                          command.device,
+                                          "--try",
+                                          "--types",
+                                          type,
+                                          "--threads",
+                                          std::to_string(command.rank_threads)};
     for (const std::string& set : command.sets) arguments.insert(arguments.end(), {"--set", set});
     arguments.insert(arguments.end(), {"--set", fmt::format("device.{}.products={}", command.device, kind)});
     const ChildEnd end = run_child(arguments, trial_limit);
@@ -83,7 +89,9 @@ int products_command(const ProductsCommand& command) {
         return 0;
     }
     const std::vector<std::string> kinds = device->products().names;
-    if (kinds.empty()) throw Error(fmt::format("products: device {} has one kind", command.device));
+    if (kinds.empty())
+        throw Error(
+            fmt::format("products: device {} has one kind of matrix products: nothing to compare", command.device));
     for (const std::string& line : split(trim(device->machine()), '\n')) fmt::print("# {}\n", line);
     fmt::print("# GFLOP/s over three large shapes, and of the fastest of them\n");
     std::vector<std::string> faster;
@@ -96,7 +104,7 @@ int products_command(const ProductsCommand& command) {
             fmt::print("{:<5} {:<8} {}\n", type, kind,
                        tried.why_not.empty()
                            ? fmt::format("{:.1f} ({:.1f})", tried.rates.all / 1e9, tried.rates.fastest / 1e9)
-                           : "no candidate: " + tried.why_not);
+                           : "not usable: " + tried.why_not);
             std::fflush(stdout);
             if (kind == kinds.front()) usual = tried.rates.all;
             if (tried.rates.all > most) most = tried.rates.all, best = kind;

@@ -11,8 +11,8 @@ struct Revision {
     bool clean = true;   ///< the file and all that is tracked are as committed
 };
 
-/// Of the git repository that a file lies in, by the program `git`, which has some seconds; nullopt where there is no
-/// repository, no commit in it, or no such program.
+/// Of the git repository that a file lies in, by the program `git`; nullopt where there is no repository or no commit,
+/// or where `git` is missing, fails or takes more than 5 s.
 std::optional<Revision> revision_of(const std::filesystem::path& file);
 
 }  // namespace orrery

@@ -38,13 +38,13 @@ Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_m
     const auto own = [](const RankEnd& e) { return e.signal == 0 && e.code != 0 && !stopped(e) && !hearsay(e); };
     if (const RankEnd* e = first(ends, own)) {
         const bool mistake = e->code == code_of_mistake || (e->told && e->told->cause == Cause::mistake);
-        Loss found = loss(
-            mistake   ? Cause::mistake
-            : e->told ? Cause::error
-                      : Cause::process,
-            *e, e->told ? e->told->site : "exit",
-            e->told ? "failed: " + e->told->text.first_line() : fmt::format("ended with exit code {}", e->code));
-        if (mistake) found.code = code_of_mistake;  // a rank that heard of it may have ended first, with 1
+        Loss found =
+            loss(mistake   ? Cause::mistake
+                 : e->told ? Cause::error
+                           : Cause::process,
+                 *e, e->told ? e->told->site : "exit",
+                 e->told ? "failed: " + e->told->text.first_line() : fmt::format("ended with exit code {}", e->code));
+        if (mistake) found.code = code_of_mistake;  // a rank that learned of it may have exited first, with code 1
         return found;
     }
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.late && e.state == 'T'; }))

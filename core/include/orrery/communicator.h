@@ -85,14 +85,14 @@ struct TransportContract {
     /// Members prove to each other that they belong to the job; otherwise whoever reaches a port of theirs may speak.
     bool authenticates = false;
 
-    // A plugin gives these three as ORRERY_FACTS, and the loader puts them here.
-    bool same_process = false;  ///< members must be threads of one process
-    bool pins_ranks = false;    ///< its waits keep a processor busy: measured with each rank on a processor of its own
+    // Set by the loader from ORRERY_FACTS, over what contract() says.
+    bool same_process = false;         ///< members must be threads of one process
+    bool pins_ranks = false;           ///< it busy-waits: benchmarks pin each rank to a processor of its own
     std::vector<std::string> devices;  ///< whose memory it takes: "cpu", "cuda"
 
-    /// Messages that are issued one right after the other proceed together, and none is done before all are.
+    /// Messages issued back to back proceed together and complete together (as in an NCCL group).
     ORRERY_API bool groups_messages() const;
-    /// How many sends to one peer may be done before they are received.
+    /// How many sends to one peer may complete before it receives them.
     ORRERY_API int sends_done_unmet() const;
     /// "rendezvous sends, a lane per peer and direction, ...": what a plan relies on, in one line.
     ORRERY_API std::string text() const;

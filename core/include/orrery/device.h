@@ -129,7 +129,7 @@ public:
     /// The vendor's handle (cudaStream_t), nullptr on CPU.
     virtual void* native(int queue) = 0;
 
-    /// Empty where the device has no choice.
+    /// The kinds of matrix products that it has, and the one in use; empty where there is no choice.
     virtual ProductKinds products() { return {}; }
     /// "name=value" lines of what its speed depends on: processor, microcode, libraries, this code, threads.
     virtual std::string machine() { return ""; }

@@ -85,9 +85,9 @@ struct OpLayouts {
     std::vector<Layout> inputs;  ///< in operand order
 };
 
-/// Adds an op in the place of the one that is decomposed, with its phase, scope, stage and origin, laid out by its own
-/// rule; it is not decomposed in turn. `made`: outputs of the decomposed op that it makes; empty: new values. Returns
-/// its outputs.
+/// Adds an op in place of the decomposed one and returns its outputs. It gets that op's phase, scope, stage and origin,
+/// is laid out by its own rule, and is not decomposed again. `made`: the outputs of the decomposed op that the new op
+/// makes; empty: it makes new values.
 using AddPart = std::function<std::vector<ValueId>(std::string_view kind, std::vector<ValueId> inputs,
                                                    Attributes attributes, const std::vector<ValueId>& made)>;
 
@@ -106,8 +106,8 @@ struct OpDef {
     std::vector<Typed> (*infer)(Infer&) = nullptr;
     FactorRule (*rule)(const Program&, const Op&) = nullptr;
     void (*gradient)(Backward&) = nullptr;  ///< null: nothing flows through
-    /// Writes the op as others that do the same where its inputs lie so: parts that make all its outputs, by `add`, and
-    /// true; or adds nothing and false: the op stays, and its inputs are laid out by `rule`. Asked by propagation.
+    /// Optional: replaces the op by others for these input layouts. Called by propagation. Either adds ops with `add`
+    /// that make all outputs and returns true, or adds nothing and returns false: then `rule` lays the op out.
     bool (*decompose)(const OpLayouts&, const AddPart& add) = nullptr;
     int64_t (*flops)(const Program&, const Op&) = nullptr;
     std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): may share a buffer when of one type
@@ -115,11 +115,11 @@ struct OpDef {
     std::vector<int> constant_outputs = {};
     int norm_vectors = 0;  ///< of a norm: how many operands behind the first are gain and bias
     bool alias = false;    ///< the output is the input's memory: no kernel
-    /// What a plan runs for an op that propagation or lowering inserts: no kernel of its own. Opcode::send stands for
-    /// the receive, too; Opcode::kernel: each rank cuts its block, and nothing is sent.
+    /// For ops that propagation or lowering inserts: the instruction that the plan runs. Opcode::send stands for the
+    /// receive, too; Opcode::kernel: each rank cuts out its block with a kernel, and nothing is sent.
     std::optional<Opcode> collective = {};
-    bool between_stages = false;  ///< a collective over the axis that carries stages, inserted by lowering
-    bool elsewhere = false;       ///< inserted for devices that are not among these: checked and priced, no kernel here
+    bool between_stages = false;  ///< a collective over the pipeline axis, inserted by lowering
+    bool elsewhere = false;       ///< no device plugin here has a kernel for it: it is checked and priced only
     /// Outputs that the attribute `accumulate` makes the kernel add into instead of overwrite.
     std::vector<int> accumulates = {};
     /// The operand whose `global_shape` and `offset` the kernel needs when it is split.

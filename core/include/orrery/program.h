@@ -42,7 +42,7 @@ struct Op {
     Origin origin;
 };
 
-/// One option of what is sent over an axis. Which options there are, of which type: core/ir/edges.cpp.
+/// A communication option of an axis, set by a strategy. core/ir/edges.cpp declares the options and their types.
 struct EdgeMark {
     std::string axis;
     std::optional<Phase> phase;  ///< nullopt: in every phase
@@ -106,9 +106,9 @@ public:
     void microbatches(int64_t n, const Origin& origin);
     /// Stages lie on the ranks of an axis. Throws when an earlier strategy asked for another pipeline.
     void pipeline(Pipeline pipeline);
-    /// Adds a row to the table of what is sent over axes: `bucket`, `reduce_as` and `prefetch` do. The first row for
-    /// an option, axis and phase stays; a later one that asks for another value leaves a remark. nullopt: every phase.
-    /// Throws for an option that is not declared, a value that it cannot have, and a phase that it does not concern.
+    /// Sets a communication option of an axis, as `bucket`, `reduce_as` and `prefetch` do; nullopt: in every phase. The
+    /// first value for an option, axis and phase is kept; a later, different one leaves a remark. Throws Error for an
+    /// unknown option, a value that it cannot have, and a phase that it cannot be set for.
     void edge(std::string_view axis, std::optional<Phase> phase, std::string_view option, Attribute value,
               const Origin& origin);
     /// Joins collectives of one axis, kind and type in messages of at most this many bytes.
@@ -126,15 +126,15 @@ public:
     int64_t microbatches() const { return microbatches_; }
     const Pipeline& pipeline() const { return pipeline_; }
     const std::vector<EdgeMark>& edges() const { return edges_; }
-    /// The options of what is sent over an axis in a phase.
+    /// The communication options of an axis in a phase.
     Attributes edge(std::string_view axis, Phase phase) const;
     /// The axes that have the option, in the order in which they were given it.
     std::vector<std::string> axes_with(std::string_view option) const;
-    /// 0: do not join; "rep+dp": the least of those with a mark.
+    /// Max bytes of a message; 0: messages are not joined. For joined axes ("rep+dp") the smallest of their values.
     int64_t bucket_bytes(std::string_view axis, Phase phase = Phase::backward) const;
     /// nullopt: gradients are summed over the axis in their own type.
     std::optional<DType> reduced_as(std::string_view axis) const;
-    /// nullopt: left to lowering, which takes a layer where the transport is `queued`, else none.
+    /// nullopt: lowering decides: 1 layer where the transport is `queued`, else 0.
     std::optional<PrefetchDepth> prefetch_depth(std::string_view axis) const;
     const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< (param, gradient)
 

@@ -176,8 +176,8 @@ void refuse_several(const std::vector<Asked>& found) {
     std::vector<std::string> names;
     for (const Asked& one : found) names.push_back(one.known->name);
     throw Error(
-        fmt::format("the launchers {} each say that they have started this process\n  name the one that has: "
-                    "[run] launcher = \"{}\"",
+        fmt::format("the launchers {} each say that they have started this process\n  name the one that started the "
+                    "ranks: [run] launcher = \"{}\"",
                     join(names, " and "), names.front()));
 }
 
@@ -228,7 +228,7 @@ Job job_from_environment(const std::function<Launchers()>& find) {
     refuse_several(found);
     if (found.empty() && launchers.required)
         throw Error(launchers.asked,
-                    fmt::format("run.launcher = \"{0}\", and {0} has not started this process\n  start it by {0}, or "
+                    fmt::format("run.launcher = \"{0}\", but {0} has not started this process\n  start it with {0}, or "
                                 "leave run.launcher out",
                                 launchers.known.front().name));
     Job job;

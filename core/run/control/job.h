@@ -32,7 +32,7 @@ struct Job {
     bool assigned = false;  ///< somebody else started the ranks
     std::string launcher;   ///< a plugin's name, "orrery" for this project's own, or ""
     bool ours = false;      ///< this project's own has started it: it holds the run's folder and takes generations
-    bool counted = true;    ///< local_ranks is what the launcher has started on this host, not a guess
+    bool counted = true;    ///< run.ranks must equal local_ranks; false: its launcher has the fact `uncounted`
     bool restarts = false;  ///< the launcher starts a failed job again, when told so
 };
 
@@ -56,11 +56,11 @@ struct Launchers {
     Origin asked = {};      ///< where
 };
 
-/// Reads the variables of this project's launcher, else asks those that `find` returns; not those of which no variable
-/// is set. Where one was started by another (KnownLauncher::inside) it alone counts. An unassigned one-rank job when
-/// none has started this process. Throws Error when two have; naming the variable that is missing or no number; when
-/// ranks of several hosts would meet at a loopback address; and when they meet at another address without
-/// ORRERY_TOKEN, since anybody could join them there.
+/// Reads the variables of `orrery run`; where they are not set, opens and asks those launchers of `find` that have one
+/// of their variables set. If one launcher was started by another (KnownLauncher::inside), the inner one counts. If
+/// none is detected, returns a one-rank job with assigned = false. Throws Error when two are detected, when a variable
+/// is missing or not a number, when ranks of several hosts would meet at a loopback address, and when they meet at
+/// another address without ORRERY_TOKEN, since any process could join them there.
 Job job_from_environment(const std::function<Launchers()>& find);
 
 /// Ranks of each host, where its launcher gives all hosts equally many; 0: it need not.

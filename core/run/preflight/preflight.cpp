@@ -28,9 +28,9 @@ using Clock = std::chrono::steady_clock;
 constexpr auto pair_timeout = std::chrono::milliseconds(5000);
 
 /// The numbers of RankFigures, as they travel.
-constexpr double RankFigures::*rank_numbers[] = {
-    &RankFigures::matrix_f32,  &RankFigures::matrix_bf16, &RankFigures::copy_bytes,
-    &RankFigures::write_bytes, &RankFigures::read_bytes,  &RankFigures::sync_s};
+constexpr double RankFigures::*rank_numbers[] = {&RankFigures::matrix_f32, &RankFigures::matrix_bf16,
+                                                 &RankFigures::copy_bytes, &RankFigures::write_bytes,
+                                                 &RankFigures::read_bytes, &RankFigures::sync_s};
 
 /// A communicator among some of the ranks, and the line over it.
 struct Joined {
@@ -104,7 +104,7 @@ private:
     void allocate() {
         if (arena_.data) return;
         const TransportContract contract = rank_.transport->contract();
-        staged_ = !serves(contract, rank_.device_kind);
+        staged_ = !serves(contract, rank_.memory);
         const bool own = contract.needs_arena && !contract.memory.empty() && !staged_;
         arena_ = rank_.device.allocate(TrialLine::arena_bytes(options_.message_bytes, rank_.ranks),
                                        own ? contract.memory.front() : MemoryKind::device);
@@ -425,7 +425,7 @@ private:
     const DeviceLimits limits_;
     Memory arena_;
     bool staged_ = false;
-    bool first_pair_ = true;  ///< no connection of this rank was made yet
+    bool first_pair_ = true;                   ///< no connection of this rank was made yet
     std::vector<Joined> joined_;               ///< all ranks first
     std::vector<std::filesystem::path> made_;  ///< folders that were not there, the innermost first
     std::vector<int64_t> nodes_;

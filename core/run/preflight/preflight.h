@@ -29,7 +29,7 @@ PreflightOptions quick_preflight();
 /// One rank of those that are looked at.
 struct PreflightRank {
     Device& device;
-    std::string device_kind;         ///< "cpu", "cuda"
+    std::string memory;              ///< the name that transports give the device's memory: "cpu", "cuda"
     Transport* transport = nullptr;  ///< nullptr in a job of one rank
     Rendezvous* rendezvous = nullptr;
     int64_t rank = 0, ranks = 1;

@@ -8,11 +8,11 @@
 
 namespace orrery {
 
-/// The train step at the batch of every step: all sizes of a ramp are compiled before the first step, and one executor
-/// lives at a time.
+/// The train step for each step's batch size. All sizes of a batch ramp are compiled before the first step; one train
+/// executor exists at a time.
 class StepPrograms {
 public:
-    /// `last_step`: sizes of later steps are not looked at. `data` must outlive it.
+    /// `last_step`: batch sizes of later steps are ignored. `data` must outlive it.
     StepPrograms(Session& session, const Dataset& data, int64_t last_step);
     StepPrograms(const StepPrograms&) = delete;
 
@@ -23,11 +23,11 @@ public:
         const HostResults& results;
         const std::vector<SnapshotPlan>& snapshots;
     };
-    /// The program of a step. Makes another executor where its batch is another one than before.
+    /// The program of a step. Replaces the executor where the batch size differs from the last step's.
     Step at(int64_t step);
     /// Of the step that `at` was called for last.
     const HostResults& results() const { return *results_; }
-    /// The batch of a step. From another thread than the rest.
+    /// Fills `batch` with the inputs of a step; may run on another thread than the other calls.
     void fill(int64_t step, std::byte* batch) const;
     /// Of the memory that `fill` writes: no step needs more.
     int64_t batch_bytes() const;

@@ -17,9 +17,9 @@ public:
         rank.local_ranks = environment.count("OMPI_COMM_WORLD_LOCAL_SIZE");
         rank.hint = "mpirun -x MASTER_ADDR=10.0.0.1 -x ORRERY_TOKEN";
         if (rank.local_rank >= rank.local_ranks || rank.local_ranks > rank.ranks)
-            throw Error("environment: openmpi says rank " + std::to_string(rank.local_rank) + " of " +
-                        std::to_string(rank.local_ranks) + " on this host, and " + std::to_string(rank.ranks) +
-                        " ranks in all");
+            throw Error("environment: OMPI_COMM_WORLD_LOCAL_RANK=" + std::to_string(rank.local_rank) +
+                        " of OMPI_COMM_WORLD_LOCAL_SIZE=" + std::to_string(rank.local_ranks) +
+                        ", and OMPI_COMM_WORLD_SIZE=" + std::to_string(rank.ranks));
         return rank;
     }
 };

@@ -74,8 +74,8 @@ public:
         const int64_t nodes = environment.count_or("SLURM_JOB_NUM_NODES", environment.count_or("SLURM_NNODES", 1));
         if (nodes <= 1) return "";
         return "the Slurm job " + environment.text("SLURM_JOB_ID").value_or("") + " has " + std::to_string(nodes) +
-               " nodes, but the ranks start on this one alone\n  for all of them: srun orrery run ..., with one task "
-               "a rank";
+               " nodes, but the ranks start on this node alone\n  to use all nodes: srun orrery run ..., with one task "
+               "per rank";
     }
 };
 

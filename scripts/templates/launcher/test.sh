@@ -29,5 +29,5 @@ wait "$other" || { cat "$work/other.txt"; exit 1; }
 [ "$(last_loss sundial)" = "$(last_loss orrery)" ] ||
     { echo "sundial ends with $(last_loss sundial), orrery with $(last_loss orrery)"; exit 1; }
 if rank two > "$work/wrong.txt" 2>&1; then echo "a rank that is no number is taken"; exit 1; fi
-grep -q "MY_RANK=two is not a count" "$work/wrong.txt" || { cat "$work/wrong.txt"; exit 1; }
+grep -q "MY_RANK=two: expected an integer" "$work/wrong.txt" || { cat "$work/wrong.txt"; exit 1; }
 echo "ok: both end with the loss $(last_loss sundial)"
