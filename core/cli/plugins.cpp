@@ -163,8 +163,8 @@ int plugins_command(const std::vector<std::string>& more) {
         if (report.reason.empty()) {
             std::printf("  %-24s %-8s %-12.12s %s\n", report.name.c_str(), report.version.c_str(),
                         report.digest.c_str(), report.path.c_str());
-            facts();
             if (!report.cannot_run.empty()) std::printf("      cannot run here: %s\n", report.cannot_run.c_str());
+            facts();
             continue;
         }
         std::printf("  %-24s cannot be used\n", report.name.c_str());
