@@ -168,8 +168,8 @@ int plugins_command(const std::vector<std::string>& more) {
             continue;
         }
         std::printf("  %-24s cannot be used\n", report.name.c_str());
-        facts();
         for (const std::string& line : split(report.reason, '\n')) std::printf("      %s\n", line.c_str());
+        facts();
     }
     std::printf("looked in %s\n", join(folders, ", ").c_str());
     return 0;
