@@ -184,7 +184,7 @@ struct LaunchScript final : CheckScript {
     using CheckScript::CheckScript;
 
     void print(const std::string&) override {}
-    /// Ranks compile them when their turn comes. What splits the first and the rise behind it splits all.
+    /// Ranks compile all of them before the first step. What splits the first and the rise after it splits all.
     size_t sizes_to_make(const BatchRamp& ramp) const override {
         return ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
     }

@@ -304,9 +304,11 @@ struct RankScript final : ScriptRunner {
         make_sizes(experiment);
         const size_t sizes = 1 + smaller_batches(*experiment.recipe).size();
         ScriptRunner::compile(std::move(experiment));
-        if (sizes > 1)
-            print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes,
-                              seconds_since(begin)));
+        if (sizes == 1) return;
+        settings_.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(
+            std::chrono::steady_clock::now() - begin);  // a slower host may take as long again
+        print(
+            fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, seconds_since(begin)));
     }
 
     void train(const DataSpec& data, const TrainOptions& options) override {

@@ -131,6 +131,16 @@ void ScriptRunner::choose_transport() {
             reasons += fmt::format("\n  {}: {}", name, problem.what());
         }
     }
+    if (found.size() > 1)  // one that cannot be opened is no choice
+        std::erase_if(found, [&](const std::string& name) {
+            try {
+                loader_.load("transport", name, registry_, device);
+                return false;
+            } catch (const Error& problem) {
+                reasons += fmt::format("\n  {}: {}", name, problem.what());
+                return true;
+            }
+        });
     if (found.size() > 1)
         throw Error(device, fmt::format("the transports {} serve device \"{}\"\n  name one of them: run.transport",
                                         fmt::join(found, ", "), settings_.device));

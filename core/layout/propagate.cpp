@@ -110,6 +110,7 @@ private:
             return def.decompose(at, [&](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
                                          const std::vector<ValueId>& made) {
                 added = true;
+                require_part(op, kind, inputs, attributes, made);
                 return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
             });
         });
@@ -121,6 +122,26 @@ private:
                                     replaced ? "returned true, but no op that it added makes one of its outputs"
                                              : "added ops, but returned false"));
         return replaced;
+    }
+
+    /// What a definition asks for comes from a plugin: that it fits the op is not taken for granted.
+    void require_part(const Op& op, std::string_view kind, const std::vector<ValueId>& inputs,
+                      const Attributes& attributes, const std::vector<ValueId>& made) const {
+        const auto refuse = [&](const std::string& what) {
+            throw Error(op.origin, fmt::format("decompose of {}: {} {}", title(op), kind, what));
+        };
+        for (const ValueId input : inputs)
+            if (input < 0 || static_cast<size_t>(input) >= versions_.program.values.size())
+                refuse(fmt::format("reads value {}, which there is not", input));
+        if (made.empty()) return;
+        const std::vector<Typed> typed = infer(op_def(kind), versions_.program, inputs, attributes, op.origin);
+        if (made.size() != typed.size()) refuse(fmt::format("has {} outputs, {} are named", typed.size(), made.size()));
+        for (size_t i = 0; i < made.size(); ++i) {
+            if (std::ranges::count(op.outputs, made[i]) == 0)
+                refuse(fmt::format("is to make value {}, which is no output of the op", made[i]));
+            if (versions_.program.value(made[i]).type != typed[i].type)
+                refuse(fmt::format("makes another type than output {} has", versions_.program.value(made[i]).name));
+        }
     }
 
     /// Appends an op of the composite; what `made` does not name becomes a new value.

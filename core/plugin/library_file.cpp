@@ -12,7 +12,7 @@ namespace orrery {
 
 namespace {
 
-constexpr size_t most_names = size_t{1} << 24;  // of a file that may say anything
+constexpr size_t most_names = size_t{1} << 24, longest_name = 256;  // of a file that may say anything
 
 bool is_library(const ElfW(Ehdr) & header) {
     constexpr unsigned char bits = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
@@ -23,7 +23,8 @@ bool is_library(const ElfW(Ehdr) & header) {
 /// The text from a place to the next zero, nullopt where there is none.
 std::optional<std::string> name_at(const std::string& names, size_t at) {
     const size_t end = at < names.size() ? names.find('\0', at) : std::string::npos;
-    return end == std::string::npos ? std::nullopt : std::optional(names.substr(at, end - at));
+    if (end == std::string::npos || end - at > longest_name) return std::nullopt;
+    return names.substr(at, end - at);
 }
 
 }  // namespace
@@ -35,6 +36,8 @@ bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes) {
 
 LibraryFile::LibraryFile(std::filesystem::path path) : path_(std::move(path)) {
     const auto damaged = [] { return Error("it is no shared library for this machine, or is truncated"); };
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path_, ignored)) throw damaged();  // a pipe would be waited for
     std::ifstream file(path_, std::ios::binary);
     ElfW(Ehdr) header;
     if (!read_at(file, 0, &header, sizeof(header)) || !is_library(header)) throw damaged();

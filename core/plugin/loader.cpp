@@ -179,20 +179,21 @@ std::string first_line(const fs::path& path) {
 
 std::string absent_line(const Found& file) { return "this build has none: " + first_line(file.path); }
 
-/// Throws Error also for a transport without `devices`, which choosing a transport needs.
-PluginFacts facts_of(const Found& file, const LibraryFile& library) {
+/// None of the file's code runs. Throws Error also for one of another ABI, and for a transport without `devices`, which
+/// choosing a transport needs.
+PluginFacts facts_of(const Found& file) {
+    if (file.absent) throw Error(absent_line(file));
+    if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
+    if (const std::string problem = owner_problem(file.path.parent_path()); !problem.empty()) throw Error(problem);
+    const LibraryFile library = library_of(file);
+    check_abi(file, library);
     PluginFacts facts(file.kind, facts_text(library));
     if (file.kind == "transport") facts.of_transport();
     return facts;
 }
 
 Loaded load_file(const Found& file, const std::shared_ptr<OpenCalls>& calls) {
-    if (file.absent) throw Error(absent_line(file));
-    if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
-    if (const std::string problem = owner_problem(file.path.parent_path()); !problem.empty()) throw Error(problem);
-    const LibraryFile library = library_of(file);
-    check_abi(file, library);
-    const PluginFacts facts = facts_of(file, library);
+    const PluginFacts facts = facts_of(file);
     const PluginInfo& info = open(file);
     check_info(file, info);
     const std::string full = file.kind + "/" + file.name;
@@ -286,10 +287,7 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
 
 PluginFacts Loader::facts(std::string_view kind, std::string_view name, const Origin& asked) const {
     const Found file = find_file(folders_, kind, name, asked);
-    return in_file(file, asked, "read the facts of", [&] {
-        if (file.absent) throw Error(absent_line(file));
-        return facts_of(file, library_of(file));
-    });
+    return in_file(file, asked, "read the facts of", [&] { return facts_of(file); });
 }
 
 std::string Loader::plugin_of(std::string_view op) const {
@@ -348,7 +346,7 @@ std::vector<PluginReport> Loader::list() const {
     for (const Found& file : files_in(folders_)) {
         PluginReport report{file.kind + "/" + file.name, file.path, "", "", "", "", ""};
         try {
-            if (!file.absent) report.facts = facts_of(file, library_of(file)).text();
+            report.facts = facts_of(file).text();
             const Loaded loaded = load_file(file, calls_);
             report.version = loaded.version;
             report.cannot_run = loaded.cannot_run;

@@ -90,6 +90,8 @@ launcher)
     passes torchrun,slurm,openmpi ""
     export ORRERY_TEST_FAULT
     sed 's/sundial\./wrong./' "$source/scripts/templates/launcher/ranks.toml" > ranks.toml
+    cp ranks.toml config.toml
+    ORRERY_TEST_FAULT='' passes wrong "$wrong"
     for ORRERY_TEST_FAULT in always environment changes nameless negative swapped; do
         case $ORRERY_TEST_FAULT in
         always) test="a launcher has nothing to say" ;;

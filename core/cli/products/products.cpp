@@ -109,6 +109,7 @@ int products_command(const ProductsCommand& command) {
             if (kind == kinds.front()) usual = tried.rates.all;
             if (tried.rates.all > most) most = tried.rates.all, best = kind;
         }
+        if (most == 0) throw Error(fmt::format("products: no kind of {} can be used here", type), Fault::failed);
         if (most > worth_setting * usual)
             faster.push_back(fmt::format("{} for {}", best, type) +
                              (usual > 0 ? fmt::format(" ({:.2f} times {})", most / usual, kinds.front()) : ""));

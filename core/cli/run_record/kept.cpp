@@ -26,7 +26,7 @@ void keep(const fs::path& file, const std::string& text) {
 Json revision_json(const ScriptRunner& script) {
     const auto revision = revision_of(script.script());
     if (!revision) return nullptr;
-    return {{"commit", revision->commit}, {"clean", revision->clean}};
+    return {{"commit", revision->commit}, {"clean", revision->clean ? Json(*revision->clean) : Json(nullptr)}};
 }
 
 }  // namespace
@@ -50,10 +50,8 @@ BitSources code_of(const ScriptRunner& script) {
 Json start_of(const ScriptRunner& script) {
     Json plugins = Json::array();
     for (const PluginReport& plugin : script.loader().loaded())
-        plugins.push_back({{"name", plugin.name},
-                           {"version", plugin.version},
-                           {"digest", plugin.digest},
-                           {"path", plugin.path}});
+        plugins.push_back(
+            {{"name", plugin.name}, {"version", plugin.version}, {"digest", plugin.digest}, {"path", plugin.path}});
     return {{"command", script.command().arguments},
             {"script", script.script()},
             {"revision", revision_json(script)},

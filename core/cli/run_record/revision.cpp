@@ -34,21 +34,19 @@ std::optional<Revision> revision_of(const fs::path& file) {
     std::error_code problem;
     const fs::path whole = fs::canonical(file, problem);
     if (problem) return std::nullopt;
-    // It must not touch the repository, nor hold up the run in a large one. Of files that git does not track it shows
-    // the script alone.
+    // It must not touch the repository, nor hold up the run in a large one. The first line is the commit; then come the
+    // files that were changed, of those that git does not track the script alone, and "?" where git cannot say it.
     const std::string git = "timeout 5 git -C " + in_quotes(whole.parent_path().string());
-    const std::string said = said_by(fmt::format(
-        "exec 2> /dev/null; export GIT_OPTIONAL_LOCKS=0; {} status --porcelain=v2 --branch --untracked-files=no && "
-        "{{ {} ls-files --error-unmatch -- {} > /dev/null || echo untracked; }}",
-        git, git, in_quotes(whole.string())));
-    constexpr std::string_view commit = "# branch.oid ";
-    std::optional<Revision> revision;
-    for (const std::string& line : split(said, '\n')) {
-        if (line.starts_with(commit) && line != "# branch.oid (initial)")
-            revision = Revision{line.substr(commit.size())};
-        else if (revision && !line.empty() && !line.starts_with('#'))
-            revision->clean = false;
-    }
+    const std::vector<std::string> lines = split(
+        said_by(fmt::format("exec 2> /dev/null; unset GIT_DIR GIT_WORK_TREE; export GIT_OPTIONAL_LOCKS=0; "
+                            "{0} rev-parse --verify -q HEAD && {{ {0} status --porcelain --untracked-files=no && "
+                            "{{ {0} ls-files --error-unmatch -- {1} > /dev/null || echo untracked; }} || echo '?'; }}",
+                            git, in_quotes(whole.string()))),
+        '\n');
+    if (lines.empty() || lines.front().empty()) return std::nullopt;
+    Revision revision{lines.front()};
+    const std::string& last = lines[lines.size() - (lines.size() > 1 && lines.back().empty() ? 2 : 1)];
+    if (last != "?") revision.clean = &last == &lines.front();
     return revision;
 }
 

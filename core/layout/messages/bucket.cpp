@@ -263,7 +263,8 @@ private:
 void bucket_collectives(Program& program, const Mesh& mesh) {
     const auto joined = [&](const std::string& axis) {
         const auto bytes = [&](Phase phase) { return program.bucket_bytes(axis, phase); };
-        return mesh.size(axis) > 1 && bytes(Phase::forward) + bytes(Phase::backward) + bytes(Phase::update) > 0;
+        return mesh.size(axis) > 1 &&
+               std::max({bytes(Phase::forward), bytes(Phase::backward), bytes(Phase::update)}) > 0;
     };
     const std::vector<std::string> axes = program.axes_with("bucket");
     const bool wanted = std::any_of(axes.begin(), axes.end(), joined);

@@ -129,6 +129,10 @@ Job job_of(const KnownLauncher& by, const LaunchedRank& rank) {
     job.local_rank = rank.local_rank;
     job.local_ranks = rank.local_ranks;
     job.threads = rank.threads;
+    const bool placed = !rank.counted || (rank.local_rank < rank.local_ranks && rank.local_ranks <= rank.ranks);
+    if (std::min({rank.rank, rank.local_rank, rank.generation, rank.threads}) < 0 || rank.local_ranks < 1 || !placed)
+        throw Error(fmt::format("environment: {} says rank {} of {}, and {} of {} on this host", by.name, rank.rank,
+                                rank.ranks, rank.local_rank, rank.local_ranks));
     const int port = master_port(job, rank);
     try {
         settle_meeting(job, rank, port);
