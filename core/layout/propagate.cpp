@@ -125,8 +125,8 @@ private:
     }
 
     /// What a definition asks for comes from a plugin: that it fits the op is not taken for granted.
-    void require_part(const Op& op, std::string_view kind, const std::vector<ValueId>& inputs,
-                      const Attributes& attributes, const std::vector<ValueId>& made) const {
+    void require_part(const Op& op, std::string_view kind, const std::vector<ValueId>& inputs, Attributes attributes,
+                      const std::vector<ValueId>& made) const {
         const auto refuse = [&](const std::string& what) {
             throw Error(op.origin, fmt::format("decompose of {}: {} {}", title(op), kind, what));
         };

@@ -451,7 +451,7 @@ TEST_CASE("positions reach the service, and one that is late has the wait explai
     for (const auto until = Clock::now() + 20s; asked < 3 && Clock::now() < until;) std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(300ms);
     one->tell_position([] { return std::string("late step 9"); });
-    CHECK_THAT(wait_lost(*zero, 20s), Contains("rank 1 waits") && Contains("step 7") && Contains("step 9"));
+    CHECK_THAT(wait_lost(*zero, 20s), Contains("rank 1 waits") && Contains("is at step 7,") && Contains("step 9"));
     CHECK_THAT(wait_lost(*one, 20s), Contains("rank 1 waits"));
     zero->tell_position({});
     one->tell_position({});

@@ -175,6 +175,21 @@ TEST_CASE("an op of a plugin writes itself as others where its input is split") 
                       Catch::Contains("test:2: decompose of comet %1 returned true, but no op that it added"));
     define("meteor", [](const OpLayouts& at, const AddPart& add) { return add("abs", at.op.inputs, {}, {}).empty(); });
     CHECK_THROWS_WITH(kinds("meteor", 2), Catch::Contains("decompose of meteor %1 added ops, but returned false"));
+    // Values that are not the op's, or do not fit it.
+    define("comet_input",
+           [](const OpLayouts& at, const AddPart& add) { return !add("abs", at.op.inputs, {}, at.op.inputs).empty(); });
+    CHECK_THROWS_WITH(kinds("comet_input", 2), Catch::Contains("abs is to make value 0, which is no output of the op"));
+    define("comet_two", [](const OpLayouts& at, const AddPart& add) {
+        return !add("abs", at.op.inputs, {}, {at.op.outputs[0], at.op.outputs[0]}).empty();
+    });
+    CHECK_THROWS_WITH(kinds("comet_two", 2), Catch::Contains("abs has 1 outputs, 2 are named"));
+    define("comet_type", [](const OpLayouts& at, const AddPart& add) {
+        return !add("cast", at.op.inputs, {{"dtype", std::string("bf16")}}, at.op.outputs).empty();
+    });
+    CHECK_THROWS_WITH(kinds("comet_type", 2), Catch::Contains("cast makes another type than output "));
+    define("comet_far",
+           [](const OpLayouts& at, const AddPart& add) { return !add("abs", {1000}, {}, at.op.outputs).empty(); });
+    CHECK_THROWS_WITH(kinds("comet_far", 2), Catch::Contains("abs reads value 1000, which there is not"));
 }
 
 TEST_CASE("sequence parallelism: residual values split over seq turn all-reduces into pairs") {

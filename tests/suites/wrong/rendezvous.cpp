@@ -29,7 +29,8 @@ public:
     int64_t add(std::string_view key, int64_t amount) override { return inner_->add(key, amount); }
     orrery::Message lost() const override { return fault_ == "silent" ? orrery::Message() : inner_->lost(); }
     void tell_position(std::function<std::string()> position) override {
-        inner_->tell_position(fault_ == "position" && position ? [] { return std::string("somewhere"); } : position);
+        if (fault_ != "position" || !position) return inner_->tell_position(std::move(position));
+        inner_->tell_position([position] { return position() + "0"; });  // step 70
     }
     void leave() override {
         if (fault_ != "leave") inner_->leave();
