@@ -356,7 +356,8 @@ TEST_CASE("a section of facts that is longer than a text of facts, or outside of
                       Contains("has 1099511627776 bytes, expected at most 4096"));
     CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_offset = uint64_t{1} << 40; })(),
                       Contains(".orrery_facts is truncated"));
-    CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_size = 0; })(), Contains("do not end with a zero byte"));
+    CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_size = 0; })(),
+                      Contains("do not end with a zero byte"));
     CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_name = uint32_t{1} << 30; })(),
                       Contains("it is no shared library for this machine, or is truncated"));
 }
