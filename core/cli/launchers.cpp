@@ -1,6 +1,7 @@
 #include "cli/launchers.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 
 #include "config/schema.h"
@@ -53,6 +54,11 @@ Launchers launchers_of(const std::function<Config()>& read) {
     } catch (const Error&) {
     }
     return launchers_by(config);
+}
+
+void tell_nodes_left_out(Config& config) {
+    if (const std::string left_out = nodes_left_out(launchers_by(config)); !left_out.empty())
+        std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
 }
 
 }  // namespace orrery

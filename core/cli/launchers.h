@@ -12,4 +12,7 @@ Launchers launchers_by(Config& config);
 /// The same; if `read` throws, as for an empty configuration: the command reports that error later.
 Launchers launchers_of(const std::function<Config()>& read);
 
+/// Prints a warning where this command, in a job of several nodes, starts ranks on this one alone.
+void tell_nodes_left_out(Config& config);
+
 }  // namespace orrery

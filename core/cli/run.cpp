@@ -15,7 +15,6 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/processors.h"
-#include "base/seconds.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
@@ -302,13 +301,13 @@ struct RankScript final : ScriptRunner {
     void compile(Experiment experiment) override {
         const auto begin = std::chrono::steady_clock::now();
         make_sizes(experiment);
-        const size_t sizes = 1 + smaller_batches(*experiment.recipe).size();
         ScriptRunner::compile(std::move(experiment));
+        const size_t sizes = compiled_->sizes.sizes().size();
         if (sizes == 1) return;
-        settings_.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(
-            std::chrono::steady_clock::now() - begin);  // a slower host may take as long again
-        print(
-            fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, seconds_since(begin)));
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        // A slower host may take as long again.
+        settings_.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(took);
+        print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, took.count()));
     }
 
     void train(const DataSpec& data, const TrainOptions& options) override {
@@ -485,9 +484,7 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     };
     const int64_t ranks = checked->settings().mesh.ranks();
     const bool threads = checked->ranks_are_threads();
-    if (const std::string left_out = nodes_left_out(launchers_by(checked->config()));
-        ranks > 1 && command.nodes == 1 && !left_out.empty())
-        std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
+    if (ranks > 1 && command.nodes == 1) tell_nodes_left_out(checked->config());
     if (threads && command.restarts > 0)
         throw Error(
             fmt::format("--restarts {}: the ranks are threads of this process (transport threads): what ends one ends "

@@ -97,8 +97,9 @@ void ScriptRunner::load_plugins() {
     check_backends(config_, loader_.names());
     Config& run = config_.table("run");
     loader_.load("device", settings_.device, registry_, run.where("device"));
-    settings_.device_memory = device_facts().memory;
-    if (!settings_.collectives.empty() && !device_facts().host_memory)
+    const DeviceFacts facts = device_facts();
+    settings_.device_memory = facts.memory;
+    if (!settings_.collectives.empty() && !facts.host_memory)
         throw Error(config_.table("collectives").origin(),
                     fmt::format("[collectives] moves host memory; device \"{}\" has its own\n"
                                 "  remove the table or run on device = \"cpu\"",

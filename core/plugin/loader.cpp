@@ -192,8 +192,8 @@ PluginFacts facts_of(const Found& file) {
     return facts;
 }
 
-Loaded load_file(const Found& file, const std::shared_ptr<OpenCalls>& calls) {
-    const PluginFacts facts = facts_of(file);
+/// `facts`: of this file, which has passed all that is checked without opening it.
+Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_ptr<OpenCalls>& calls) {
     const PluginInfo& info = open(file);
     check_info(file, info);
     const std::string full = file.kind + "/" + file.name;
@@ -279,7 +279,7 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
     if (std::find(loaded.begin(), loaded.end(), full) != loaded.end()) return;
     const Found file = find_file(folders_, kind, name, asked);
     in_file(file, asked, "load", [&] {
-        const Loaded made = load_file(file, calls_);
+        const Loaded made = load_file(file, facts_of(file), calls_);
         move_into(registry, file, made);
         loaded_.push_back({full, file.path.string(), made.version, "", made.cannot_run, made.digest, ""});
     });
@@ -316,7 +316,7 @@ void Loader::load_ops(const Program& program, Registry& registry) const {
 
 std::string Loader::cannot_run(std::string_view kind, std::string_view name) const {
     for (const Found& file : files_in(folders_))
-        if (file.kind == kind && file.name == name) return load_file(file, calls_).cannot_run;
+        if (file.kind == kind && file.name == name) return load_file(file, facts_of(file), calls_).cannot_run;
     return "";
 }
 
@@ -346,8 +346,9 @@ std::vector<PluginReport> Loader::list() const {
     for (const Found& file : files_in(folders_)) {
         PluginReport report{file.kind + "/" + file.name, file.path, "", "", "", "", ""};
         try {
-            report.facts = facts_of(file).text();
-            const Loaded loaded = load_file(file, calls_);
+            const PluginFacts facts = facts_of(file);
+            report.facts = facts.text();
+            const Loaded loaded = load_file(file, facts, calls_);
             report.version = loaded.version;
             report.cannot_run = loaded.cannot_run;
             report.digest = loaded.digest;

@@ -120,8 +120,7 @@ void RankContext::require(const Plan& plan, size_t k) const {
         if (asked <= has) return;
         throw Error(
             fmt::format("program {} needs {} of the {} arena{}, which holds {}: {} too much\n"
-                        "  arenas are made for what a run begins with: let a ramp's smaller batches need no more than "
-                        "the full one",
+                        "  arenas are made for the programs that a session begins with: compile it with them",
                         plan.program.name, bytes_text(asked), arena,
                         plan.classes.size() == 1 ? "" : fmt::format(" of pipeline rank {}", ranks.stage),
                         bytes_text(has), bytes_text(asked - has)));

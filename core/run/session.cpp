@@ -115,8 +115,7 @@ Executor& Session::executor(const Plan& plan) {
 }
 
 Executor& Session::train_with(const CompiledProgram& program) {
-    const Overlapping beside = overlapping(settings_, job_, compiled_.contracts, compiled_.plans());
-    std::unique_ptr<Executor> made = context_->executor(program.plan, beside.axes);
+    std::unique_ptr<Executor> made = context_->executor(program.plan);
     if (watch_) watch_->replace(main(), *made);
     if (takes_turns(job_, program.plan)) made->count_processor_time();
     executors_.front() = std::move(made);

@@ -23,24 +23,23 @@ for kib in 30000 40000 50000 60000 70000 80000; do
 done
 [ -n "$seen" ] || { tail -5 short.log; fail "no limit of memory was told: no test"; }
 
+# mistaken DP DP: both ranks of a launcher that starts two find that theirs is none of its meshes.
+mistaken() {
+    local port first
+    port=$(free_port)
+    as_rank 0 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp="$1" > one.log 2>&1 &
+    first=$!
+    as_rank 1 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp="$2" > two.log 2>&1
+    [ $? -eq 2 ] || { cat one.log two.log; fail "rank 1 does not end with 2"; }
+    wait $first
+    [ $? -eq 2 ] || { cat one.log two.log; fail "rank 0 does not end with 2"; }
+}
 # What all ranks of a launcher find is said once.
-port=$(free_port)
-as_rank 0 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp=3 > one.log 2>&1 &
-first=$!
-as_rank 1 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp=3 > two.log 2>&1
-[ $? -eq 2 ] || { cat one.log two.log; fail "rank 1 does not end with 2"; }
-wait $first
-[ $? -eq 2 ] || { cat one.log two.log; fail "rank 0 does not end with 2"; }
+mistaken 3 3
 [ "$(cat one.log two.log | grep -c 'dp=3 has 3 ranks, torchrun started 2')" -eq 1 ] ||
     { cat one.log two.log; fail "two ranks say the same"; }
 # Two different mistakes are both said.
-port=$(free_port)
-as_rank 0 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp=3 > one.log 2>&1 &
-first=$!
-as_rank 1 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp=5 > two.log 2>&1
-[ $? -eq 2 ] || { cat one.log two.log; fail "rank 1 does not end with 2"; }
-wait $first
-[ $? -eq 2 ] || { cat one.log two.log; fail "rank 0 does not end with 2"; }
+mistaken 3 5
 grep -q "dp=3 has 3 ranks, torchrun started 2" one.log && grep -q "dp=5 has 5 ranks, torchrun started 2" two.log ||
     { cat one.log two.log; fail "one of two mistakes is not said"; }
 

@@ -52,6 +52,16 @@ JoinOptions place(const RendezvousService& server, int64_t rank) {
     return options;
 }
 
+/// A process that joins as rank 1, says so under the key "up", and stays.
+pid_t rank_1(const Suite& suite, const RendezvousService& server) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    const auto r = suite.join(place(server, 1));
+    r->set("up", "1");
+    std::this_thread::sleep_for(60s);
+    _exit(0);
+}
+
 /// Waits until somebody is lost, at most `limit`; returns what was seen.
 std::string wait_lost(const Rendezvous& rendezvous, std::chrono::milliseconds limit) {
     const auto until = Clock::now() + limit;
@@ -106,13 +116,7 @@ TEST_CASE("a wait for a key names it and who has not joined") {
 TEST_CASE("a rank that dies is named to all") {
     const Suite suite;
     const auto server = suite.serve(2);
-    const pid_t child = fork();
-    if (child == 0) {
-        const auto r = suite.join(place(*server, 1));
-        r->set("up", "1");
-        std::this_thread::sleep_for(60s);
-        _exit(0);
-    }
+    const pid_t child = rank_1(suite, *server);
     const auto r = suite.join(place(*server, 0));
     r->get("up", 5s);
     CHECK(r->lost().empty());
@@ -127,13 +131,7 @@ TEST_CASE("a stopped rank is named with its state") {
     auto options = Suite::options_for(2);
     options.silence = 800ms;
     const auto server = suite.serve(options);
-    const pid_t child = fork();
-    if (child == 0) {
-        const auto r = suite.join(place(*server, 1));
-        r->set("up", "1");
-        std::this_thread::sleep_for(60s);
-        _exit(0);
-    }
+    const pid_t child = rank_1(suite, *server);
     const auto r = suite.join(place(*server, 0));
     r->get("up", 5s);
     kill(child, SIGSTOP);

@@ -143,8 +143,8 @@ ExpectedFigures expected_by(const PreflightCommand& command) {
 PreflightReport measure(const PreflightCommand& command, Backends& backends, const Job& job, Rendezvous* rendezvous) {
     const PreflightOptions options = options_of(command, backends.settings);
     const auto device = make_device(backends.settings, backends.config, backends.registry, job);
-    PreflightRank rank{*device,  backends.settings.memory(), backends.transport.get(), rendezvous,
-                       job.rank, job.ranks,                  job.local_rank};
+    PreflightRank rank{
+        *device, backends.settings.memory(), backends.transport.get(), rendezvous, job.rank, job.ranks, job.local_rank};
     // Ranks of our launcher that have no processors of their own share those that it has left to all.
     const int64_t threads = threads_of(backends.settings, job);
     if (job.ours && job.processors < threads && device->limits().host_visible)
@@ -300,9 +300,7 @@ int preflight_command(const PreflightCommand& command) {
     spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
     if (backends->settings.pin_ranks)
         spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
-    if (const std::string left_out = nodes_left_out(launchers_by(backends->config));
-        command.nodes == 1 && !left_out.empty())
-        std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
+    if (command.nodes == 1) tell_nodes_left_out(backends->config);
     spec.meeting = meeting_by(backends->config);
     return launch_meeting(std::move(spec), command.node_rank, [] {});
 }

@@ -37,16 +37,15 @@ std::optional<Revision> revision_of(const fs::path& file) {
     // It must not touch the repository, nor hold up the run in a large one. The first line is the commit; then come the
     // files that were changed, of those that git does not track the script alone, and "?" where git cannot say it.
     const std::string git = "timeout 5 git -C " + in_quotes(whole.parent_path().string());
-    const std::vector<std::string> lines = split(
+    const std::string said =
         said_by(fmt::format("exec 2> /dev/null; unset GIT_DIR GIT_WORK_TREE; export GIT_OPTIONAL_LOCKS=0; "
                             "{0} rev-parse --verify -q HEAD && {{ {0} status --porcelain --untracked-files=no && "
                             "{{ {0} ls-files --error-unmatch -- {1} > /dev/null || echo untracked; }} || echo '?'; }}",
-                            git, in_quotes(whole.string()))),
-        '\n');
+                            git, in_quotes(whole.string())));
+    const std::vector<std::string> lines = split(trim(said), '\n');
     if (lines.empty() || lines.front().empty()) return std::nullopt;
     Revision revision{lines.front()};
-    const std::string& last = lines[lines.size() - (lines.size() > 1 && lines.back().empty() ? 2 : 1)];
-    if (last != "?") revision.clean = &last == &lines.front();
+    if (lines.back() != "?") revision.clean = lines.size() == 1;
     return revision;
 }
 
