@@ -9,13 +9,15 @@ tiny=("$source_root/scripts/gpt.lua" --set run.seed=5 --set data.path=text.txt -
 # scale CODE NAME ARGUMENTS...
 scale() { TMPDIR=$work exits "$1" "$2" timeout 200 "$orrery" scale "${tiny[@]}" "${@:3}"; }
 
-h100=(--ranks 8,16,64 --simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=8 --target 0.000001)
-scale 0 cluster "${h100[@]}" -o cluster.svg
+h100=(--ranks 8,16,64 --simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=8)
+scale 0 cluster "${h100[@]}" --target 0.000001 -o cluster.svg
 [ "$(sizes cluster)" = "8 8;16 16;64 64;" ] || { cat cluster.txt; fail "sizes of a cluster: $(sizes cluster)"; }
 grep -q "weak scaling over dp, simulated, the batch grows" cluster.txt || { cat cluster.txt; fail "no title"; }
 grep -q "simulated; the batch grows" cluster.svg || fail "the picture does not say that it is simulated"
-scale 0 again "${h100[@]}"
+scale 0 again "${h100[@]}" --target 0.000001
 cmp -s cluster.txt again.txt || fail "two simulations differ"
+scale 1 missed "${h100[@]}" --target 1
+grep -q "64 ranks reach .* % of the ideal: the target is missed" missed.txt || { cat missed.txt; fail "no verdict"; }
 
 "$orrery" run "${tiny[@]}" --set run.folder=runs/a --set mesh.dp=2 > run.txt 2>&1 || { cat run.txt; fail "a run"; }
 scale 0 here --ranks 1,2,4 --simulate --table runs/a/costs.json --target 0.000001
