@@ -10,7 +10,9 @@ endif()
 if(ccache_program AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   if(precompiles)
     # What ccache demands where headers are precompiled; the .sum file below stands for the 90 MB that it would read.
-    set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1 ${ccache_program})
+    # Relative names, so that two build folders of one checkout share what they compile alike.
+    set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1
+        CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${ccache_program})
   else()
     set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_program})
   endif()
@@ -29,13 +31,14 @@ if(ORRERY_DEV AND ORRERY_WERROR AND NOT ORRERY_SANITIZE) # sanitizers give g++ 1
 endif()
 if(ORRERY_SANITIZE)
   string(REPLACE ";" "," sanitizers "${ORRERY_SANITIZE}")
-  add_compile_options(-fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
+  set(sanitizer_flags -fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${sanitizers})
   # These four cost almost half of the time that a file takes to compile, and the address sanitizer finds most of what
   # they find; `scripts/test --address --long` names them.
   if("address" IN_LIST ORRERY_SANITIZE AND NOT "vptr" IN_LIST ORRERY_SANITIZE)
-    add_compile_options(-fno-sanitize=null,vptr,alignment,object-size)
+    list(APPEND sanitizer_flags -fno-sanitize=null,vptr,alignment,object-size)
   endif()
+  add_compile_options(${sanitizer_flags})
 endif()
 
 function(orrery_precompiled_flags target)

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <regex>
 
+#include "cases.h"
 #include "drill_world.h"
 #include "folders.h"
 
@@ -43,7 +44,7 @@ TEST_CASE("every drill ends as its row says, over 200 seeds", "[drills]") {
     const std::vector<Drill> drills = all_drills();
     CHECK(drills.size() > 50);
     for (const Drill& drill : drills)
-        for (uint64_t seed = 0; seed < 200; ++seed) {
+        for (uint64_t seed = 0; seed < test::cases(200); ++seed) {
             const std::string wrong = difference(drill, test::DrillWorld(drill, seed).play());
             if (wrong.empty()) continue;
             FAIL_CHECK(drill.name << ", seed " << seed << ": " << wrong);

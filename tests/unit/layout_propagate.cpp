@@ -7,6 +7,7 @@
 #include <ctime>
 #include <map>
 
+#include "cases.h"
 #include "golden.h"
 #include "ir/build.h"
 #include "ir/check_program.h"
@@ -334,9 +335,9 @@ TEST_CASE("drawn marks on drawn meshes: whatever is not refused is right", "[slo
     };
     const std::vector<std::vector<Axis>> meshes = {
         {{"dp", 2}}, {{"tp", 3}}, {{"dp", 2}, {"tp", 2}}, {{"dp", 2}, {"fs", 2}, {"tp", 2}}, {{"dp", 4}, {"tp", 2}}};
-    int right = 0;
+    uint64_t right = 0;
     std::map<std::string, int> refused;
-    for (int round = 0; round < 400; ++round) {
+    for (uint64_t round = 0; round < cases(400); ++round) {
         Model m = draw(3) == 0 ? mlp(8, 12, 24, draw(2) == 0, draw(2) == 0)
                                : block(4, 4, 4, 2, 12, draw(2) == 0, draw(2) == 0);
         const std::vector<Axis>& axes = meshes[draw(meshes.size())];
@@ -366,5 +367,5 @@ TEST_CASE("drawn marks on drawn meshes: whatever is not refused is right", "[slo
     std::string all;
     for (const auto& [text, times] : refused) all += text + "\n";
     INFO(all);
-    CHECK(right > 250);
+    CHECK(right > cases(250));
 }

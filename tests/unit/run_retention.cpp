@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "cases.h"
 #include "orrery/error.h"
 #include "run/checkpoint/manifest.h"
 #include "run/retention/chosen_step.h"
@@ -226,7 +227,7 @@ TEST_CASE("a step that a rule would lose is not left out", "[retention]") {
 TEST_CASE("what stays of random histories is what counting says", "[retention]") {
     std::mt19937 random(16);
     int64_t removed = 0, counted = 0;
-    for (int round = 0; round < 20'000; ++round) {
+    for (uint64_t round = 0; round < test::cases(20'000); ++round) {
         std::vector<RetainedStep> steps = history(random);
         const RetentionPolicy rules = policy(random);
         const int64_t now = random() % 2 ? today : 1'700'000'000 + static_cast<int64_t>(random() % 100'000);

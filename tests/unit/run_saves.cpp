@@ -700,7 +700,7 @@ TEST_CASE("automatic saves follow from what a save costs, alike on all ranks", "
         Training often{async ? "often" : "often held"};
         often.every = 0;
         often.async = async;
-        often.steps = 2000;
+        often.steps = 600;
         often.mtbf_s = 0.02;  // a save of milliseconds: every few steps
         const Ended end = ended(often);
         CHECK(end.errors == std::vector<std::string>(2));

@@ -149,7 +149,7 @@ struct Asked {
     std::unique_ptr<Launcher> launcher;
 };
 
-std::vector<Asked> asked(const Launchers& launchers) {
+std::vector<Asked> opened(const Launchers& launchers) {
     std::vector<Asked> all;
     for (const KnownLauncher& one : launchers.known) {
         const bool here = one.variables.empty() || std::ranges::any_of(one.variables, [](const std::string& name) {
@@ -162,7 +162,7 @@ std::vector<Asked> asked(const Launchers& launchers) {
 
 /// Those that have started this process, without those that have only started another of them.
 std::vector<Asked> detected(const Launchers& launchers) {
-    std::vector<Asked> all = asked(launchers);
+    std::vector<Asked> all = opened(launchers);
     std::erase_if(all, [](const Asked& one) { return !one.launcher->detect(of_process()); });
     const auto is_outer = [&](const KnownLauncher* outer) {
         return std::ranges::any_of(
@@ -220,7 +220,7 @@ std::optional<std::string> user_token() {
 }
 
 std::string nodes_left_out(const Launchers& launchers) {
-    for (const Asked& one : asked(launchers))
+    for (const Asked& one : opened(launchers))
         if (std::string text = one.launcher->left_out(of_process()); !text.empty()) return text;
     return "";
 }
