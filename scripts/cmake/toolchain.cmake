@@ -10,7 +10,7 @@ endif()
 if(ccache_program AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   if(precompiles)
     # What ccache demands where headers are precompiled; the .sum file below stands for the 90 MB that it would read.
-    # Relative names, so that two build folders of one checkout share what they compile alike.
+    # Relative names, so that two build folders of one checkout share the objects of the same command.
     set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1
         CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${ccache_program})
   else()
@@ -23,19 +23,25 @@ if(mold_program)
 endif()
 # -Wrestrict has false alarms in g++ 12's own strings (gcc bug 105651); members of nouns have defaults.
 # A switch over an enum names every case: a new one compiles nowhere before each place has decided.
-add_compile_options(
+set(warnings
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror=switch;-Wno-restrict;-Wno-missing-field-initializers>")
 option(ORRERY_WERROR "warnings are errors; for the compiler that CI has" ON)
-if(ORRERY_DEV AND ORRERY_WERROR AND NOT ORRERY_SANITIZE) # sanitizers give g++ 12 more false alarms
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+set(plain_options "${warnings}")
+if(ORRERY_DEV AND ORRERY_WERROR)
+  list(APPEND plain_options "$<$<COMPILE_LANGUAGE:CXX>:-Werror>")
 endif()
-if(ORRERY_SANITIZE)
+set(quick_address OFF)  # as `scripts/test --address` builds, without --long
+if(NOT ORRERY_SANITIZE)
+  add_compile_options("${plain_options}")
+else()
+  add_compile_options("${warnings}")  # sanitizers give g++ 12 more false alarms: no -Werror
   string(REPLACE ";" "," sanitizers "${ORRERY_SANITIZE}")
   set(sanitizer_flags -fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${sanitizers})
   # These four cost almost half of the time that a file takes to compile, and the address sanitizer finds most of what
   # they find; `scripts/test --address --long` names them.
   if("address" IN_LIST ORRERY_SANITIZE AND NOT "vptr" IN_LIST ORRERY_SANITIZE)
+    set(quick_address ON)
     list(APPEND sanitizer_flags -fno-sanitize=null,vptr,alignment,object-size)
   endif()
   add_compile_options(${sanitizer_flags})

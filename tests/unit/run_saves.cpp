@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/json.h"
 #include "base/processors.h"
+#include "cases.h"
 #include "forwarding_store.h"
 #include "layout_models.h"
 #include "lua/built_strategy.h"
@@ -700,7 +701,7 @@ TEST_CASE("automatic saves follow from what a save costs, alike on all ranks", "
         Training often{async ? "often" : "often held"};
         often.every = 0;
         often.async = async;
-        often.steps = 600;
+        often.steps = test::few_cases() ? 600 : 2000;
         often.mtbf_s = 0.02;  // a save of milliseconds: every few steps
         const Ended end = ended(often);
         CHECK(end.errors == std::vector<std::string>(2));
