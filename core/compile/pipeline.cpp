@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <optional>
 
-#include "compile/differentiate.h"
-#include "compile/fuse.h"
-#include "compile/precision.h"
-#include "compile/prune.h"
-#include "compile/recompute.h"
+#include "compile/passes/bucket.h"
+#include "compile/passes/differentiate.h"
+#include "compile/passes/fuse.h"
+#include "compile/passes/join_axes.h"
+#include "compile/passes/narrow_gradients.h"
+#include "compile/passes/precision.h"
+#include "compile/passes/prune.h"
+#include "compile/passes/recompute.h"
+#include "compile/passes/status_word.h"
 #include "ir/check_program.h"
-#include "layout/messages/bucket.h"
-#include "layout/messages/join_axes.h"
-#include "layout/messages/narrow_gradients.h"
-#include "layout/messages/status_word.h"
 #include "layout/stages.h"
 #include "plan/check/check.h"
 

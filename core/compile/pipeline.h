@@ -2,8 +2,8 @@
 #include <span>
 #include <string_view>
 
+#include "compile/passes/join_axes.h"
 #include "compile/recipe.h"
-#include "layout/messages/join_axes.h"
 #include "orrery/program.h"
 #include "plan/chunks/chunks.h"
 #include "plan/lower/lower.h"

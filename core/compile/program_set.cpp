@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/text.h"
+#include "compile/passes/status_word.h"
 #include "ir/describe.h"
-#include "layout/messages/status_word.h"
 
 namespace orrery {
 

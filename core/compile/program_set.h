@@ -36,7 +36,7 @@ enum class Filler : uint8_t {
     data,    ///< the array of its name of the data source
     step,    ///< the number of the step, f32
     seed,    ///< the seed word of the step, u32
-    status,  ///< what this rank tells the others (layout/messages/status_word), f32
+    status,  ///< what this rank tells the others (compile/passes/status_word), f32
 };
 std::string_view name_of(Filler filler);
 

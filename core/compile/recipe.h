@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "compile/loss_scale.h"
+#include "compile/passes/loss_scale.h"
+#include "compile/passes/propagate.h"
 #include "compile/program_set.h"
 #include "compile/ramp.h"
-#include "layout/propagate.h"
 #include "orrery/schedule.h"
 #include "orrery/strategy.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "compile/differentiate.h"
+#include "compile/passes/differentiate.h"
 #include "draw.h"
 #include "interpreter.h"
 #include "ir/build.h"

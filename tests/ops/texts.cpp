@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "chosen.h"
-#include "compile/differentiate.h"
+#include "compile/passes/differentiate.h"
 #include "ir/build.h"
 #include "ir/check_program.h"
 #include "ir/parse.h"

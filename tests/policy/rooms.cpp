@@ -93,7 +93,7 @@ const std::map<std::string, std::vector<Word>> old_modules = {
       {"check_groups", "check_collectives"},
       {"check_progress", "check_deadlock"},
       {"check_tables", "check_collective_tables"}}},
-    {"core/layout", {{"ledger", "versions"}, {"join", "bucket"}, {"composites", "scalar_sums"}}},
+    {"core/compile", {{"ledger", "versions"}, {"join", "bucket"}, {"composites", "scalar_sums"}}},
     {"core/run",
      {{"host", "script_interface"},
       {"whole", "oracle_inputs"},

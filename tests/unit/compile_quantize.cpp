@@ -1,5 +1,5 @@
 // Products of 8-bit operands: the numbers, which products they are, which operands, and what is kept.
-#include "compile/precision.h"
+#include "compile/passes/precision.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "compile/differentiate.h"
+#include "compile/passes/differentiate.h"
 #include "interpreter.h"
 #include "ir/build.h"
 #include "ir/check_program.h"

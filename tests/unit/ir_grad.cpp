@@ -5,8 +5,8 @@
 #include <cmath>
 #include <map>
 
-#include "compile/differentiate.h"
-#include "compile/precision.h"
+#include "compile/passes/differentiate.h"
+#include "compile/passes/precision.h"
 #include "golden.h"
 #include "interpreter.h"
 #include "ir/check_program.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <random>
 
-#include "compile/differentiate.h"
+#include "compile/passes/differentiate.h"
 #include "ir/check_program.h"
 #include "ir/parse.h"
 #include "ir/print.h"

@@ -1,5 +1,5 @@
 // All-reduces over several axes: which become one message, what it sends, and why others stay apart.
-#include "layout/messages/join_axes.h"
+#include "compile/passes/join_axes.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,8 +1,8 @@
 // Small programs for the tests of propagation: a perceptron and a transformer block with their backward pass and
 // update.
 #pragma once
-#include "compile/differentiate.h"
-#include "compile/precision.h"
+#include "compile/passes/differentiate.h"
+#include "compile/passes/precision.h"
 #include "ir/build.h"
 #include "orrery/program.h"
 

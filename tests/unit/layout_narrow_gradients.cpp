@@ -1,5 +1,5 @@
 // Gradients that cross ranks in a narrower type: what is cast where, what is sent, and what comes of it.
-#include "layout/messages/narrow_gradients.h"
+#include "compile/passes/narrow_gradients.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // The word that every rank tells all others with each train step: what adds up, which messages carry it, who learns it.
-#include "layout/messages/status_word.h"
+#include "compile/passes/status_word.h"
 
 #include <fmt/format.h>
 #include <catch2/catch.hpp>

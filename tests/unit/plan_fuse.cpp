@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "compile/fuse.h"
+#include "compile/passes/fuse.h"
 #include "interpreter.h"
 #include "ir/check_program.h"
 #include "ir/parse.h"

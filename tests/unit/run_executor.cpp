@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "compile/fuse.h"
+#include "compile/passes/fuse.h"
 #include "ir/op.h"
 #include "ir_programs.h"
 #include "layout_models.h"

@@ -2,7 +2,7 @@
 #include <memory>
 #include <optional>
 
-#include "compile/loss_scale.h"
+#include "compile/passes/loss_scale.h"
 #include "lua/fields.h"
 #include "lua/record/tape.h"
 

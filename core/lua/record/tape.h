@@ -5,7 +5,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "compile/loss_scale.h"
+#include "compile/passes/loss_scale.h"
 #include "ir/build.h"
 #include "lua/stack.h"
 #include "orrery/mesh.h"

@@ -6,8 +6,8 @@
 
 #include "base/suggest.h"
 #include "base/text.h"
+#include "compile/passes/status_word.h"
 #include "ir/describe.h"
-#include "layout/messages/status_word.h"
 #include "lua/fields.h"
 #include "lua/record/op_call.h"
 #include "lua/record/traced.h"

@@ -148,7 +148,7 @@ private:
         once(Section::after);
     }
 
-    /// A gradient in the type of its message (layout/messages/narrow_gradients.h) leaves with that.
+    /// A gradient in the type of its message (compile/passes/narrow_gradients.h) leaves with that.
     bool sent_as_cast(const Op& op) const {
         if (!roles_.def(op).casts || op.phase != Phase::backward) return false;
         const auto& readers = roles_.readers(op.outputs[0]);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/json_fwd.h"
+#include "compile/passes/status_word.h"
 #include "compile/ramp.h"
-#include "layout/messages/status_word.h"
 #include "run/checkpoint/checkpoint.h"
 #include "run/checkpoint/nonfinite.h"
 #include "run/data/data.h"

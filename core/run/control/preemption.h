@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "layout/messages/status_word.h"
+#include "compile/passes/status_word.h"
 #include "run/host_side.h"
 
 namespace orrery {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "compile/ids.h"
-#include "layout/messages/status_word.h"
+#include "compile/passes/status_word.h"
 #include "plan/host_places.h"
 #include "run/data/data.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "compile/loss_scale.h"
-#include "layout/messages/status_word.h"
+#include "compile/passes/loss_scale.h"
+#include "compile/passes/status_word.h"
 #include "orrery/error.h"
 #include "plan/host_places.h"
 #include "run/metrics/step_metrics.h"

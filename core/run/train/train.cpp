@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/seconds.h"
 #include "base/text.h"
-#include "compile/loss_scale.h"
+#include "compile/passes/loss_scale.h"
 #include "run/checkpoint/pretrained.h"
 #include "run/control/preemption.h"
 #include "run/matrix_rate.h"

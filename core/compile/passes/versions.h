@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "compile/passes/propagate.h"
 #include "layout/marks.h"
-#include "layout/propagate.h"
 #include "layout/reshard.h"
 
 namespace orrery {

@@ -1,4 +1,4 @@
-#include "compile/precision.h"
+#include "compile/passes/precision.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "layout/versions.h"
+#include "compile/passes/versions.h"
 
 namespace orrery {
 

@@ -1,4 +1,4 @@
-#include "compile/prune.h"
+#include "compile/passes/prune.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "layout/scalar_sums.h"
+#include "compile/passes/scalar_sums.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "compile/loss_scale.h"
+#include "compile/passes/loss_scale.h"
 
 #include <string>
 

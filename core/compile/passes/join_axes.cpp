@@ -1,4 +1,4 @@
-#include "layout/messages/join_axes.h"
+#include "compile/passes/join_axes.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "compile/passes/status_word.h"
 #include "ir/build.h"
 #include "ir/op.h"
-#include "layout/messages/status_word.h"
 #include "orrery/plan.h"
 
 namespace orrery {

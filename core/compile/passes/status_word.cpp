@@ -1,4 +1,4 @@
-#include "layout/messages/status_word.h"
+#include "compile/passes/status_word.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "layout/messages/join_axes.h"
+#include "compile/passes/join_axes.h"
 #include "orrery/mesh.h"
 #include "orrery/program.h"
 

@@ -1,4 +1,4 @@
-#include "compile/recompute.h"
+#include "compile/passes/recompute.h"
 
 #include <fmt/format.h>
 

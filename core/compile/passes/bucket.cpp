@@ -1,4 +1,4 @@
-#include "layout/messages/bucket.h"
+#include "compile/passes/bucket.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "layout/messages/narrow_gradients.h"
+#include "compile/passes/narrow_gradients.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "compile/fuse.h"
+#include "compile/passes/fuse.h"
 
 #include <algorithm>
 #include <cassert>

@@ -1,4 +1,4 @@
-#include "compile/differentiate.h"
+#include "compile/passes/differentiate.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "layout/versions.h"
+#include "compile/passes/versions.h"
 
 #include <fmt/format.h>
 

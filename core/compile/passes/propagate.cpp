@@ -1,17 +1,17 @@
-#include "layout/propagate.h"
+#include "compile/passes/propagate.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
+#include "compile/passes/scalar_sums.h"
+#include "compile/passes/versions.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "ir/plugin_ops.h"
 #include "layout/choose.h"
-#include "layout/scalar_sums.h"
 #include "layout/stages.h"
-#include "layout/versions.h"
 
 namespace orrery {
 

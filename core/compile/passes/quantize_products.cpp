@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "compile/precision.h"
+#include "compile/passes/precision.h"
 #include "ir/build.h"
 #include "ir/op.h"
 
