@@ -20,7 +20,7 @@ void Backward::begin(OpId id) {
 }
 
 std::optional<double> Backward::uniform(size_t o) const {
-    const Slot& slot = slots_[static_cast<size_t>(out(o))];
+    const Slot& slot = slots_[out(o)];
     return slot.sum == none && slot.pieces.empty() ? slot.uniform : std::nullopt;
 }
 
@@ -37,7 +37,7 @@ std::vector<ValueId> Backward::add(std::string_view kind, std::vector<ValueId> i
 ValueId Backward::append(Value value) {
     program_.values.push_back(std::move(value));
     slots_.resize(program_.values.size());
-    return static_cast<ValueId>(program_.values.size()) - 1;
+    return std::ssize(program_.values) - 1;
 }
 
 ValueId Backward::scalar(double value, DType dtype) {
@@ -122,7 +122,7 @@ ValueId Backward::sum_to(ValueId gradient, ValueId like) {
     for (size_t d = 0; d < from.size(); ++d) {
         if (d >= skip && to[d - skip] == from[d]) continue;
         if (d >= skip) inner = true;
-        dims.push_back(static_cast<int64_t>(d));
+        dims.push_back(d);
     }
     if (dims.empty()) return reshape_like(gradient, like);
     Attributes attributes{{"dims", dims}, {"keep", inner}};
@@ -135,18 +135,18 @@ void Backward::accumulate(ValueId target, ValueId gradient) {
     const bool read = !only_viewed(target);
     if (read || fresh(gradient)) gradient = named_like(gradient, target);
     given_.push_back(gradient);
-    ValueId known = slots_[static_cast<size_t>(target)].sum;
+    ValueId known = slots_[target].sum;
     if (known != none && !read && differ(program_.value(known).dims, program_.value(gradient).dims)) {
         known = named_like(known, target);
         gradient = named_like(gradient, target);
     }
     if (known == none) {
-        slots_[static_cast<size_t>(target)].sum = gradient;
+        slots_[target].sum = gradient;
         return;
     }
     const DType wide = type(known).dtype == type(gradient).dtype ? type(known).dtype : DType::f32;
     const ValueId sum = one("add", {cast(known, wide), cast(gradient, wide)});
-    slots_[static_cast<size_t>(target)].sum = sum;
+    slots_[target].sum = sum;
     given_.push_back(sum);
 }
 
@@ -157,12 +157,12 @@ void Backward::give(size_t i, ValueId gradient) {
 
 void Backward::give_uniform(size_t i, double value) {
     if (!wants(i)) return;
-    Slot& slot = slots_[static_cast<size_t>(in(i))];
+    Slot& slot = slots_[in(i)];
     slot.uniform = slot.uniform.value_or(0) + value;
 }
 
 void Backward::give_piece(size_t i, int dim, int64_t start, ValueId gradient) {
-    if (wants(i)) slots_[static_cast<size_t>(in(i))].pieces.push_back({dim, start, gradient});
+    if (wants(i)) slots_[in(i)].pieces.push_back({dim, start, gradient});
 }
 
 namespace {
@@ -173,16 +173,16 @@ bool tiles(std::vector<Backward::Slot::Piece>& pieces, const Program& program, c
     int64_t end = 0;
     for (const auto& piece : pieces) {
         if (piece.dim != pieces[0].dim || piece.start != end) return false;
-        end += program.value(piece.value).type.shape[static_cast<size_t>(piece.dim)];
+        end += program.value(piece.value).type.shape[piece.dim];
     }
-    return end == shape[static_cast<size_t>(pieces[0].dim)];
+    return end == shape[pieces[0].dim];
 }
 
 }  // namespace
 
 ValueId Backward::total(ValueId id) {
-    auto pieces = std::move(slots_[static_cast<size_t>(id)].pieces);
-    slots_[static_cast<size_t>(id)].pieces.clear();
+    auto pieces = std::move(slots_[id].pieces);
+    slots_[id].pieces.clear();
     if (!pieces.empty() && tiles(pieces, program_, shape(id))) {
         std::vector<ValueId> parts;
         for (const auto& piece : pieces) parts.push_back(piece.value);
@@ -192,16 +192,15 @@ ValueId Backward::total(ValueId id) {
         accumulate(id, parts.size() == 1 ? parts[0] : one("concat", parts, {{"dim", int64_t{pieces[0].dim}}}));
     } else {
         for (const auto& piece : pieces) {
-            const auto d = static_cast<size_t>(piece.dim);
-            const int64_t after = shape(id)[d] - piece.start - shape(piece.value)[d];
+            const int64_t after = shape(id)[piece.dim] - piece.start - shape(piece.value)[piece.dim];
             accumulate(id, one("pad", {piece.value},
                                {{"dim", int64_t{piece.dim}}, {"before", piece.start}, {"after", after}}));
         }
     }
-    const auto uniform = slots_[static_cast<size_t>(id)].uniform;
-    const ValueId sum = slots_[static_cast<size_t>(id)].sum;
+    const auto uniform = slots_[id].uniform;
+    const ValueId sum = slots_[id].sum;
     if (!uniform) return sum;
-    slots_[static_cast<size_t>(id)].uniform.reset();
+    slots_[id].uniform.reset();
     if (sum != none) {
         accumulate(id, scalar(*uniform, type(sum).dtype));
     } else {
@@ -210,14 +209,14 @@ ValueId Backward::total(ValueId id) {
         program_.value(full).dims = program_.value(id).dims;
         accumulate(id, full);
     }
-    return slots_[static_cast<size_t>(id)].sum;
+    return slots_[id].sum;
 }
 
 ValueId Backward::raw_dy(size_t o) { return total(out(o)); }
 
 ValueId Backward::dy(size_t o) {
     const ValueId value = cast(total(out(o)), type(out(o)).dtype);
-    slots_[static_cast<size_t>(out(o))].sum = value;
+    slots_[out(o)].sum = value;
     given_.push_back(value);
     return value;
 }

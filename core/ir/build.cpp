@@ -9,7 +9,7 @@ namespace orrery {
 
 Builder::Builder(Program& program) : program_(program) {
     for (size_t i = 0; i < program.values.size(); ++i) {
-        if (!program.values[i].name.empty()) names_.emplace(program.values[i].name, static_cast<ValueId>(i));
+        if (!program.values[i].name.empty()) names_.emplace(program.values[i].name, i);
     }
 }
 
@@ -21,7 +21,7 @@ void Builder::claim(std::string_view name, ValueId value, const Origin& origin) 
 }
 
 ValueId Builder::source(Value value) {
-    const auto id = static_cast<ValueId>(program_.values.size());
+    const ValueId id = program_.values.size();
     if (value.name.empty()) throw Error(value.origin, "an input, param or state needs a name");
     const Shape& shape = value.type.shape;
     for (int64_t size : shape) {
@@ -115,16 +115,16 @@ std::vector<ValueId> Builder::add(std::string_view kind, std::vector<ValueId> in
     op.scope = scope_;
     op.forward = forward_;
     op.origin = origin;
-    const auto op_id = static_cast<OpId>(program_.ops.size());
+    const OpId op_id = program_.ops.size();
     for (size_t i = 0; i < outputs.size(); ++i) {
         if (i < names.size()) apply_names(def, outputs[i], names[i], origin);
         Value value;
         value.type = std::move(outputs[i].type);
         value.dims = std::move(outputs[i].dims);
         value.op = op_id;
-        value.output = static_cast<int>(i);
+        value.output = i;
         value.origin = origin;
-        op.outputs.push_back(static_cast<ValueId>(program_.values.size()));
+        op.outputs.push_back(program_.values.size());
         program_.values.push_back(std::move(value));
     }
     std::vector<ValueId> result = op.outputs;
@@ -173,10 +173,10 @@ void Builder::pop_scope() {
 void relink(Program& program, const std::vector<OpId>& moved) {
     for (size_t id = 0; id < program.ops.size(); ++id) {
         Op& op = program.ops[id];
-        if (op.forward != none) op.forward = moved[static_cast<size_t>(op.forward)];
+        if (op.forward != none) op.forward = moved[op.forward];
         for (size_t k = 0; k < op.outputs.size(); ++k) {
-            program.value(op.outputs[k]).op = static_cast<OpId>(id);
-            program.value(op.outputs[k]).output = static_cast<int>(k);
+            program.value(op.outputs[k]).op = id;
+            program.value(op.outputs[k]).output = k;
         }
     }
 }

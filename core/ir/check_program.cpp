@@ -12,7 +12,7 @@ namespace orrery {
 
 namespace {
 
-bool exists(const Program& program, ValueId id) { return id >= 0 && static_cast<size_t>(id) < program.values.size(); }
+bool exists(const Program& program, ValueId id) { return id >= 0 && id < std::ssize(program.values); }
 
 // Each check returns "" when all is well. They run in this order: later ones rely on earlier ones.
 
@@ -24,8 +24,7 @@ std::string value_form(const Program& program, ValueId id) {
     const bool source = v.role != Role::temporary;
     if (source && v.op != none) return "is an input, param or state, yet an op makes it";
     if (source && v.name.empty()) return "is an input, param or state without a name";
-    if (!source && v.op != none && (v.op < 0 || static_cast<size_t>(v.op) >= program.ops.size()))
-        return "is made by no op";
+    if (!source && v.op != none && (v.op < 0 || v.op >= std::ssize(program.ops))) return "is made by no op";
     return "";
 }
 
@@ -39,8 +38,7 @@ std::string value_maker(const Program& program, ValueId id) {
     const Value& v = program.value(id);
     if (v.op == none) return "";
     const auto& outputs = program.op(v.op).outputs;
-    const bool listed =
-        v.output >= 0 && static_cast<size_t>(v.output) < outputs.size() && outputs[static_cast<size_t>(v.output)] == id;
+    const bool listed = v.output >= 0 && v.output < std::ssize(outputs) && outputs[v.output] == id;
     return listed ? "" : fmt::format("is not output {} of the op that should make it", v.output);
 }
 
@@ -163,7 +161,7 @@ constexpr std::string (*program_checks[])(const Program&) = {program_names, prog
 
 void check_program(const Program& program) {
     for (auto check : value_checks) {
-        for (ValueId id = 0; static_cast<size_t>(id) < program.values.size(); ++id) {
+        for (ValueId id = 0; id < std::ssize(program.values); ++id) {
             const std::string wrong = check(program, id);
             if (wrong.empty()) continue;
             throw Error(program.value(id).origin,
@@ -171,7 +169,7 @@ void check_program(const Program& program) {
         }
     }
     for (auto check : op_checks) {
-        for (OpId id = 0; static_cast<size_t>(id) < program.ops.size(); ++id) {
+        for (OpId id = 0; id < std::ssize(program.ops); ++id) {
             const std::string wrong = check(program, id);
             if (wrong.empty()) continue;
             const Op& op = program.op(id);

@@ -29,7 +29,7 @@ double model_flops(const Program& program) {
     for (const Op& op : program.ops) {
         differentiated |= op.phase == Phase::backward;
         if (op.phase == Phase::backward && op.forward != none)
-            backward[static_cast<size_t>(op.forward)] += multiplies(op) ? flops(program, op) : 0;
+            backward[op.forward] += multiplies(op) ? flops(program, op) : 0;
     }
     double total = 0;
     for (size_t i = 0; i < program.ops.size(); ++i) {

@@ -15,8 +15,7 @@ std::string numbered(const std::string& scope) {
     for (size_t begin = 0; begin < scope.size();) {
         const size_t end = std::min(scope.find('.', begin), scope.size());
         const bool number =
-            std::all_of(scope.begin() + static_cast<std::ptrdiff_t>(begin),
-                        scope.begin() + static_cast<std::ptrdiff_t>(end), [](char c) { return c >= '0' && c <= '9'; });
+            std::all_of(scope.begin() + begin, scope.begin() + end, [](char c) { return c >= '0' && c <= '9'; });
         if (number && end > begin) return scope.substr(0, end);
         begin = end + 1;
     }
@@ -40,8 +39,7 @@ std::vector<int> layers_of_ops(const Program& program) {
     for (const Op& op : program.ops) {
         std::string scope = any ? numbered(op.scope) : "";
         if (scope.empty()) scope = outermost(op.scope);
-        of.push_back(scope.empty() ? none
-                                   : ids.try_emplace(std::move(scope), static_cast<int>(ids.size())).first->second);
+        of.push_back(scope.empty() ? none : ids.try_emplace(std::move(scope), ids.size()).first->second);
     }
     return of;
 }

@@ -33,7 +33,7 @@ public:
         Number value{};
         const auto [stop, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
         if (error != std::errc{}) fail(std::string(what));
-        at_ = static_cast<size_t>(stop - text_.data());
+        at_ = stop - text_.data();
         return value;
     }
 

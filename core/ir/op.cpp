@@ -26,15 +26,14 @@ void Infer::fail(const std::string& what, const std::string& remedy) const {
 
 namespace {
 std::string dim_text(const Value& value, int d) {
-    const auto at = static_cast<size_t>(d);
-    const std::string& name = value.dims[at];
-    return name.empty() ? fmt::format("{}", value.type.shape[at]) : fmt::format("{}={}", name, value.type.shape[at]);
+    const std::string& name = value.dims[d];
+    return name.empty() ? fmt::format("{}", value.type.shape[d]) : fmt::format("{}={}", name, value.type.shape[d]);
 }
 }  // namespace
 
 std::string Infer::unify(size_t i, int di, size_t j, int dj) const {
-    const std::string& a = dims(i)[static_cast<size_t>(di)];
-    const std::string& b = dims(j)[static_cast<size_t>(dj)];
+    const std::string& a = dims(i)[di];
+    const std::string& b = dims(j)[dj];
     if (a.empty()) return b;
     if (b.empty() || a == b) return a;
     fail(fmt::format("dim names differ: {} of {} and {} of {}", dim_text(value(i), di), show(i), dim_text(value(j), dj),
@@ -43,7 +42,7 @@ std::string Infer::unify(size_t i, int di, size_t j, int dj) const {
 }
 
 std::string Infer::same_dim(size_t i, int di, size_t j, int dj, std::string_view what) const {
-    if (shape(i)[static_cast<size_t>(di)] != shape(j)[static_cast<size_t>(dj)]) {
+    if (shape(i)[di] != shape(j)[dj]) {
         fail(fmt::format("{} differ: {} and {}", what, show(i), show(j)),
              fmt::format("{} must equal {}", dim_text(value(i), di), dim_text(value(j), dj)));
     }
@@ -54,7 +53,7 @@ Typed Infer::same_type(size_t i, size_t j) const {
     expect_same_dtype(i, j);
     if (rank(i) != rank(j)) fail(fmt::format("ranks differ: {} and {}", show(i), show(j)));
     Typed result = typed(i);
-    for (int d = 0; d < rank(i); ++d) result.dims[static_cast<size_t>(d)] = same_dim(i, d, j, d, "dims");
+    for (int d = 0; d < rank(i); ++d) result.dims[d] = same_dim(i, d, j, d, "dims");
     return result;
 }
 
@@ -86,7 +85,7 @@ int Infer::dim_attribute(std::string_view key, int rank) {
              rank == 0 ? "it is a scalar" : fmt::format("give 0 to {}, or -1 for the last", rank - 1));
     }
     attributes.set(key, d);
-    return static_cast<int>(d);
+    return d;
 }
 
 DType Infer::dtype_attribute(DType fallback) const {
@@ -103,7 +102,7 @@ bool is_kind(const Attribute& value, AttributeDef::Kind kind) { return value.ind
 
 std::string_view name_of(AttributeDef::Kind kind) {
     constexpr std::string_view names[] = {"a flag", "an integer", "a number", "a text", "a list of integers"};
-    return names[static_cast<size_t>(kind)];
+    return names[kind];
 }
 
 void check_known(const Infer& at, const OpDef& def) {
@@ -194,7 +193,7 @@ FactorRule rule_of(const Program& program, const Op& op) {
 std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<const ValueId> inputs,
                          Attributes& attributes, const Origin& origin) {
     for (ValueId id : inputs) {
-        if (id < 0 || static_cast<size_t>(id) >= program.values.size()) {
+        if (id < 0 || id >= std::ssize(program.values)) {
             throw Error(origin, fmt::format("{}: operand %{} does not exist", def.name, id));
         }
     }

@@ -150,7 +150,7 @@ private:
             if (static_cast<size_t>(id) > most_values_) {
                 throw Error(place_, fmt::format("%{} is far beyond the number of values", id));
             }
-            program_.values.resize(static_cast<size_t>(id) + 1);
+            program_.values.resize(id + 1);
         }
         return program_.value(id);
     }
@@ -179,10 +179,10 @@ private:
             op.scope = scope_;
             while (line.sees("%")) op.inputs.push_back(line.value());
             op.attributes = attributes(line);
-            const auto id = static_cast<OpId>(program_.ops.size());
+            const OpId id = program_.ops.size();
             for (size_t i = 0; i < outputs.size(); ++i) {
                 slot(outputs[i]).op = id;
-                slot(outputs[i]).output = static_cast<int>(i);
+                slot(outputs[i]).output = i;
             }
             tail(line, outputs, &op);
             program_.ops.push_back(std::move(op));
@@ -230,7 +230,7 @@ private:
             if (dim < 0 || dim >= static_cast<int64_t>(rank))
                 line.fail(fmt::format("a dim of the {} that there are", rank));
             line.expect(")");
-            return Placement::split(static_cast<int>(dim));
+            return Placement::split(dim);
         }
         line.expect("P(");
         const std::string name = line.word();

@@ -37,7 +37,7 @@ public:
         if (mesh_) text_ += "  mesh " + mesh_->text();
         text_ += '\n';
         for (size_t i = 0; i < program_.values.size(); ++i) {
-            if (program_.values[i].role != Role::temporary) source(static_cast<ValueId>(i));
+            if (program_.values[i].role != Role::temporary) source(i);
         }
         for (const Op& op : program_.ops) {
             heading(op);

@@ -32,7 +32,7 @@ template <class Accept>
 std::vector<ValueId> select(const Program& program, Accept accept) {
     std::vector<ValueId> ids;
     for (size_t i = 0; i < program.values.size(); ++i) {
-        if (accept(program.values[i])) ids.push_back(static_cast<ValueId>(i));
+        if (accept(program.values[i])) ids.push_back(i);
     }
     return ids;
 }
@@ -62,18 +62,18 @@ std::vector<ValueId> Program::states_of(ValueId param) const {
 }
 
 ValueId Program::grad_of(ValueId param) const {
-    const auto at = static_cast<size_t>(param);
+    const size_t at = param;
     if (at >= grad_at_.size() || grad_at_[at] == none) return none;
-    return grads_[static_cast<size_t>(grad_at_[at])].second;
+    return grads_[grad_at_[at]].second;
 }
 
 void Program::set_grad(ValueId param, ValueId grad) {
-    const auto at = static_cast<size_t>(param);
+    const size_t at = param;
     if (at >= grad_at_.size()) grad_at_.resize(at + 1, none);
     if (grad_at_[at] != none) {
-        grads_[static_cast<size_t>(grad_at_[at])].second = grad;
+        grads_[grad_at_[at]].second = grad;
     } else {
-        grad_at_[at] = static_cast<int>(grads_.size());
+        grad_at_[at] = grads_.size();
         grads_.emplace_back(param, grad);
     }
 }
@@ -90,15 +90,14 @@ std::vector<bool> Program::params_with_low_copies() const {
         if (op.phase != Phase::forward || !op_def(op.kind).casts) continue;
         const Value& from = value(op.inputs[0]);
         const Value& to = value(op.outputs[0]);
-        if (from.role == Role::param && size_of(to.type.dtype) < size_of(from.type.dtype))
-            low[static_cast<size_t>(op.inputs[0])] = true;
+        if (from.role == Role::param && size_of(to.type.dtype) < size_of(from.type.dtype)) low[op.inputs[0]] = true;
     }
     return low;
 }
 
 std::optional<ValueId> Program::find(std::string_view value_name) const {
     for (size_t i = 0; i < values.size(); ++i) {
-        if (values[i].name == value_name) return static_cast<ValueId>(i);
+        if (values[i].name == value_name) return i;
     }
     return std::nullopt;
 }
@@ -122,27 +121,27 @@ std::optional<int> Program::first_dim_divisible_by(ValueId id, int64_t n, const 
     const Shape& shape = value(id).type.shape;
     std::vector<int64_t> parts(shape.size(), n);
     if (static_cast<size_t>(id) < marks_of_.size())
-        for (int place : marks_of_[static_cast<size_t>(id)]) {
-            const Mark& mark = marks_[static_cast<size_t>(place)];
+        for (int place : marks_of_[id]) {
+            const Mark& mark = marks_[place];
             if (mark.what == Mark::What::store && mark.placement.kind == Placement::Kind::split)
-                parts[static_cast<size_t>(mark.placement.dim)] *= mesh.size(mark.axis);
+                parts[mark.placement.dim] *= mesh.size(mark.axis);
         }
     for (size_t dim = 0; dim < shape.size(); ++dim)
-        if (shape[dim] % parts[dim] == 0) return static_cast<int>(dim);
+        if (shape[dim] % parts[dim] == 0) return dim;
     return std::nullopt;
 }
 
 void Program::mark(Mark mark) {
     check_split(*this, mark);
     if (marks_of_.size() < values.size()) marks_of_.resize(values.size());
-    auto& places = marks_of_.at(static_cast<size_t>(mark.value));
+    auto& places = marks_of_.at(mark.value);
     for (int place : places) {
-        const Mark& earlier = marks_[static_cast<size_t>(place)];
+        const Mark& earlier = marks_[place];
         if (earlier.what != mark.what || earlier.axis != mark.axis) continue;
         if (earlier.placement != mark.placement || earlier.keep != mark.keep) ignored_.push_back(std::move(mark));
         return;
     }
-    places.push_back(static_cast<int>(marks_.size()));
+    places.push_back(marks_.size());
     marks_.push_back(std::move(mark));
 }
 

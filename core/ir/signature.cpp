@@ -113,8 +113,7 @@ std::string expected(const OpDef& def, char letter, const Misfit& misfit, const 
 std::string counts(std::string_view side) {
     const std::vector<std::string_view> words = words_of(side);
     const auto least = std::count_if(words.begin(), words.end(), [](auto word) { return ending(word).empty(); });
-    return static_cast<size_t>(least) == words.size() ? fmt::format("{}", least)
-                                                      : fmt::format("{} to {}", least, words.size());
+    return least == std::ssize(words) ? fmt::format("{}", least) : fmt::format("{} to {}", least, words.size());
 }
 
 }  // namespace

@@ -11,26 +11,26 @@ Typed broadcast(const Infer& at, size_t from) {
     for (size_t i = from; i < at.count(); ++i) rank = std::max(rank, at.rank(i));
     Typed result;
     result.type.dtype = at.dtype(from);
-    result.type.shape.assign(static_cast<size_t>(rank), 1);
-    result.dims.resize(static_cast<size_t>(rank));
+    result.type.shape.assign(rank, 1);
+    result.dims.resize(rank);
     for (int back = 1; back <= rank; ++back) {
-        const auto d = static_cast<size_t>(rank - back);
+        const size_t d = rank - back;
         std::optional<size_t> owner;  // the operand that fixed the size
         for (size_t i = from; i < at.count(); ++i) {
             if (at.rank(i) < back) continue;
             const int di = at.rank(i) - back;
-            if (at.shape(i)[static_cast<size_t>(di)] == 1) continue;
+            if (at.shape(i)[di] == 1) continue;
             if (owner) {
                 const std::string name = at.same_dim(*owner, at.rank(*owner) - back, i, di, "dims");
                 if (!name.empty()) result.dims[d] = name;
             } else {
                 owner = i;
-                result.type.shape[d] = at.shape(i)[static_cast<size_t>(di)];
-                result.dims[d] = at.dims(i)[static_cast<size_t>(di)];
+                result.type.shape[d] = at.shape(i)[di];
+                result.dims[d] = at.dims(i)[di];
             }
         }
         for (size_t i = from; i < at.count() && !owner && result.dims[d].empty(); ++i) {  // every operand has size 1
-            if (at.rank(i) >= back) result.dims[d] = at.dims(i)[static_cast<size_t>(at.rank(i) - back)];
+            if (at.rank(i) >= back) result.dims[d] = at.dims(i)[at.rank(i) - back];
         }
     }
     return result;
@@ -84,7 +84,7 @@ FactorRule source_rule(const Program& program, const Op& op) { return elementwis
 
 FactorRule last_dim_whole_rule(const Program& program, const Op& op) {
     FactorRule rule = elementwise_rule(program, op);
-    for (int factor : rule.outputs[0].back()) rule.factors[static_cast<size_t>(factor)].kind = Factor::Kind::whole;
+    for (int factor : rule.outputs[0].back()) rule.factors[factor].kind = Factor::Kind::whole;
     return rule;
 }
 

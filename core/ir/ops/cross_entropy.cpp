@@ -11,7 +11,7 @@ namespace {
 std::vector<Typed> infer_cross_entropy(Infer& at) {
     at.expect_rank(0, at.rank(1) + 1, at.rank(1) + 1);
     Typed logits = at.typed(0);
-    for (int d = 0; d < at.rank(1); ++d) logits.dims[static_cast<size_t>(d)] = at.same_dim(0, d, 1, d, "row dims");
+    for (int d = 0; d < at.rank(1); ++d) logits.dims[d] = at.same_dim(0, d, 1, d, "row dims");
     if (at.count() > 2) at.expect_rank(2, 0, 0);
     std::vector<Typed> result(2, make_typed(DType::f32, {}, {}));
     if (at.attributes.flag("grad")) result.push_back(logits);
@@ -43,7 +43,7 @@ ValueId dlogits_of(Backward& g) {
     value.output = 2;
     value.origin = g.op().origin;
     const ValueId result = g.append(std::move(value));
-    Op& op = program.ops[static_cast<size_t>(id)];
+    Op& op = program.ops[id];
     op.attributes.set("grad", true);
     op.outputs.push_back(result);
     return result;
@@ -62,7 +62,7 @@ void grad_cross_entropy(Backward& g) {
     const bool fresh = g.op().outputs.size() == 2 && g.count() == 2;
     const ValueId dlogits = dlogits_of(g);
     if (!c && fresh && known_before(g, g.dy())) {
-        g.program().ops[static_cast<size_t>(g.program().value(dlogits).op)].inputs.push_back(g.dy());
+        g.program().ops[g.program().value(dlogits).op].inputs.push_back(g.dy());
         return g.give(0, dlogits);
     }
     if (c && *c == 1) {
@@ -98,7 +98,7 @@ std::vector<Typed> infer_stats(Infer& at) {
     at.expect_rank(1, at.rank(2), at.rank(2));
     Typed rows = at.typed(2);
     rows.type.dtype = DType::f32;
-    for (int d = 0; d < at.rank(2); ++d) rows.dims[static_cast<size_t>(d)] = at.same_dim(0, d, 2, d, "row dims");
+    for (int d = 0; d < at.rank(2); ++d) rows.dims[d] = at.same_dim(0, d, 2, d, "row dims");
     return {rows, rows};
 }
 

@@ -63,8 +63,8 @@ std::vector<Typed> infer_matmul_quantized(Infer& at) {
     at.expect_rank(0, 2);
     at.expect_rank(1, 2, 2);
     if (at.rank(0) > 2 && at.attributes.flag("trans_a")) at.fail(fmt::format("trans_a of {}", at.show(0)));
-    const PairPlaces p = pair_places(at.attributes, static_cast<size_t>(at.rank(0)));
-    at.same_dim(0, static_cast<int>(p.ak), 1, static_cast<int>(p.bk), "inner dims");
+    const PairPlaces p = pair_places(at.attributes, at.rank(0));
+    at.same_dim(0, p.ak, 1, p.bk, "inner dims");
     Typed y = at.typed(0);
     const size_t m = y.type.shape.size() - 2;
     y.type.shape[m] = at.shape(0)[p.am];
@@ -74,7 +74,7 @@ std::vector<Typed> infer_matmul_quantized(Infer& at) {
     y.type.dtype = at.dtype_attribute(DType::bf16);
     if (at.count() > 4) {
         at.expect_rank(4, 1, 1);
-        y.dims.back() = at.same_dim(1, static_cast<int>(p.bn), 4, 0, "bias and columns");
+        y.dims.back() = at.same_dim(1, p.bn, 4, 0, "bias and columns");
     }
     return {y};
 }

@@ -25,7 +25,7 @@ std::vector<std::string> match_ids(Infer& at, int dim) {
     const bool rows = picks_rows(at.shape(0), at.shape(1), dim);
     for (int d = 0; d < at.rank(0); ++d) {
         if (d == dim || (rows && d > dim)) continue;
-        names[static_cast<size_t>(d)] = at.same_dim(0, d, 1, d, "dims");
+        names[d] = at.same_dim(0, d, 1, d, "dims");
     }
     return names;
 }
@@ -36,19 +36,17 @@ void check_index_range(Infer& at, int64_t size) {
 }
 
 std::vector<Typed> infer_gather(Infer& at) {
-    const int dim = at.dim_attribute("dim", at.rank(0));
-    const auto d = static_cast<size_t>(dim);
-    Typed y{at.type(0), match_ids(at, dim)};
+    const int d = at.dim_attribute("dim", at.rank(0));
+    Typed y{at.type(0), match_ids(at, d)};
     y.type.shape[d] = at.shape(1)[d];
     y.dims[d] = at.dims(1)[d];
     return {y};
 }
 
 std::vector<Typed> infer_scatter_add(Infer& at) {
-    const int dim = at.dim_attribute("dim", at.rank(0));
-    const auto d = static_cast<size_t>(dim);
-    Typed y{at.type(0), match_ids(at, dim)};
-    at.same_dim(0, dim, 1, dim, "dims");
+    const int d = at.dim_attribute("dim", at.rank(0));
+    Typed y{at.type(0), match_ids(at, d)};
+    at.same_dim(0, d, 1, d, "dims");
     const int64_t size = at.attributes.integer("size");
     if (size < 1) at.fail(fmt::format("size = {} must be at least 1", size));
     check_index_range(at, size);
@@ -64,7 +62,7 @@ struct IndexRule {
     FactorRule::Dims shared, ids;
     size_t dim;
 
-    IndexRule(const Program& program, const Op& op) : dim(static_cast<size_t>(op.attributes.integer("dim"))) {
+    IndexRule(const Program& program, const Op& op) : dim(op.attributes.integer("dim")) {
         const Shape& x = shape_of(program, op.inputs[0]);
         const bool rows = picks_rows(x, shape_of(program, op.inputs[1]), op.attributes.integer("dim"));
         for (size_t d = 0; d < x.size(); ++d) {
@@ -106,7 +104,7 @@ FactorRule scatter_add_rule(const Program& program, const Op& op) {
 void scatter_back(Backward& g, ValueId ids) {
     if (!g.wants(0)) return;
     const int64_t dim = g.attributes().integer("dim");
-    Attributes attributes{{"dim", dim}, {"size", g.shape(g.in(0))[static_cast<size_t>(dim)]}};
+    Attributes attributes{{"dim", dim}, {"size", g.shape(g.in(0))[dim]}};
     if (g.is_weight(g.in(0))) attributes.set("dtype", std::string("f32"));
     g.give(0, g.one("scatter_add", {g.dy(), ids}, std::move(attributes)));
 }
@@ -121,7 +119,7 @@ void grad_scatter_add(Backward& g) {
 }
 
 std::vector<Typed> infer_top_k(Infer& at) {
-    const auto d = static_cast<size_t>(at.dim_attribute("dim", at.rank(0)));
+    const size_t d = at.dim_attribute("dim", at.rank(0));
     const int64_t k = at.attributes.integer("k"), size = at.shape(0)[d];
     if (k < 1 || k > size)
         at.fail(fmt::format("k = {} is not from 1 to the {} elements of dim {} of {}", k, size,
@@ -137,7 +135,7 @@ std::vector<Typed> infer_top_k(Infer& at) {
 
 // All operands alike, but that `dim` is read and written whole.
 FactorRule whole_dim_rule(const Program& program, const Op& op) {
-    const auto whole = static_cast<size_t>(op.attributes.integer("dim"));
+    const size_t whole = op.attributes.integer("dim");
     const Shape& x = shape_of(program, op.inputs[0]);
     RuleMaker make;
     FactorRule::Dims shared;
@@ -172,12 +170,12 @@ void grad_cumsum(Backward& g) {
 
 std::vector<Typed> infer_iota(Infer& at) {
     const Typed y = shaped(at, at.dtype_attribute(DType::i32));
-    const auto rank = static_cast<int64_t>(y.type.shape.size());
+    const int64_t rank = y.type.shape.size();
     const int64_t given = at.attributes.integer("dim"), dim = given < 0 ? given + rank : given;
     if (dim < 0 || dim >= rank)
         at.fail(fmt::format("dim = {} is not a dim of shape = {}", given, text_of(y.type.shape)));
     at.attributes.set("dim", dim);
-    check_index_range(at, y.type.shape[static_cast<size_t>(dim)]);
+    check_index_range(at, y.type.shape[dim]);
     return {y};
 }
 

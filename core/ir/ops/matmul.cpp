@@ -38,14 +38,14 @@ Typed infer_product(Infer& at) {
     const Places p = places(at.attributes, at.rank(0), at.rank(1));
     Typed y = at.typed(0);
     for (int d = 0; !shared && d + 2 < at.rank(0); ++d) {
-        y.dims[static_cast<size_t>(d)] = at.same_dim(0, d, 1, d, "leading dims");
+        y.dims[d] = at.same_dim(0, d, 1, d, "leading dims");
     }
     at.same_dim(0, p.ak, 1, p.bk, "inner dims");
     const size_t m = y.type.shape.size() - 2;
-    y.type.shape[m] = at.shape(0)[static_cast<size_t>(p.am)];
-    y.dims[m] = at.dims(0)[static_cast<size_t>(p.am)];
-    y.type.shape[m + 1] = at.shape(1)[static_cast<size_t>(p.bn)];
-    y.dims[m + 1] = at.dims(1)[static_cast<size_t>(p.bn)];
+    y.type.shape[m] = at.shape(0)[p.am];
+    y.dims[m] = at.dims(0)[p.am];
+    y.type.shape[m + 1] = at.shape(1)[p.bn];
+    y.dims[m + 1] = at.dims(1)[p.bn];
     y.type.dtype = at.dtype_attribute(at.dtype(0));
     return y;
 }
@@ -79,7 +79,7 @@ std::vector<Typed> infer_gelu_grad(Infer& at) {
 FactorRule pair_rule(const Program& program, const Op& op) {
     const Shape& a = shape_of(program, op.inputs[0]);
     const Shape& b = shape_of(program, op.inputs[1]);
-    const Places p = places(op.attributes, static_cast<int>(a.size()), static_cast<int>(b.size()));
+    const Places p = places(op.attributes, a.size(), b.size());
     RuleMaker make;
     FactorRule::Dims da(a.size());
     FactorRule::Dims db(b.size());
@@ -88,12 +88,12 @@ FactorRule pair_rule(const Program& program, const Op& op) {
         da[d] = dy[d] = make.parallel(a[d]);
         if (b.size() > 2) db[d] = da[d];
     }
-    const auto m = make.parallel(a[static_cast<size_t>(p.am)]);
-    const auto n = make.parallel(b[static_cast<size_t>(p.bn)]);
-    const auto k = make.contracted(a[static_cast<size_t>(p.ak)]);
-    da[static_cast<size_t>(p.am)] = dy[a.size() - 2] = m;
-    da[static_cast<size_t>(p.ak)] = db[static_cast<size_t>(p.bk)] = k;
-    db[static_cast<size_t>(p.bn)] = dy[a.size() - 1] = n;
+    const auto m = make.parallel(a[p.am]);
+    const auto n = make.parallel(b[p.bn]);
+    const auto k = make.contracted(a[p.ak]);
+    da[p.am] = dy[a.size() - 2] = m;
+    da[p.ak] = db[p.bk] = k;
+    db[p.bn] = dy[a.size() - 1] = n;
     make.rule.inputs = {da, db};
     make.rule.outputs.assign(op.outputs.size(), dy);
     return make.rule;
@@ -127,8 +127,8 @@ FactorRule bias_gelu_rule(const Program& program, const Op& op) {
 
 int64_t product_flops(const Program& program, const Op& op) {
     const Shape& a = shape_of(program, op.inputs[0]);
-    const Places p = places(op.attributes, static_cast<int>(a.size()), rank_of(program, op.inputs[1]));
-    return 2 * program.value(op.outputs[0]).type.count() * a[static_cast<size_t>(p.ak)];
+    const Places p = places(op.attributes, a.size(), rank_of(program, op.inputs[1]));
+    return 2 * program.value(op.outputs[0]).type.count() * a[p.ak];
 }
 
 // With A = a or its transpose and B likewise: dA = dy B^T and dB = A^T dy, each written for the stored operand.

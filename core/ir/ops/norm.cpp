@@ -91,7 +91,7 @@ FactorRule norm_rule(const Program& program, const Op& op, Factor::Kind rows_kin
     const size_t vectors = op.kind == "layernorm" ? 2 : 1;
     auto dims_of = [&](ValueId id, bool vector) {
         if (vector) return FactorRule::Dims{last};
-        return rank_of(program, id) == static_cast<int>(x.size()) ? all : rows;
+        return rank_of(program, id) == std::ssize(x) ? all : rows;
     };
     for (size_t i = 0; i < op.inputs.size(); ++i) {
         make.rule.inputs.push_back(dims_of(op.inputs[i], i > 0 && i <= vectors));

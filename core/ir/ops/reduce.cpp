@@ -37,8 +37,8 @@ std::vector<Typed> infer_reduce(Infer& at) {
     for (int d = 0; d < at.rank(0); ++d) {
         const bool reduced = std::binary_search(dims.begin(), dims.end(), d);
         if (reduced && !keep) continue;
-        y.type.shape.push_back(reduced ? 1 : at.shape(0)[static_cast<size_t>(d)]);
-        y.dims.push_back(at.dims(0)[static_cast<size_t>(d)]);
+        y.type.shape.push_back(reduced ? 1 : at.shape(0)[d]);
+        y.dims.push_back(at.dims(0)[d]);
     }
     return {y};
 }
@@ -66,7 +66,7 @@ FactorRule reduce_rule(const Program& program, const Op& op) {
 // y seen with x's rank: the reduced dims are 1.
 ValueId keep_dims(Backward& g, ValueId y) {
     Shape shape = g.shape(g.in(0));
-    for (int64_t d : g.attributes().integers("dims")) shape[static_cast<size_t>(d)] = 1;
+    for (int64_t d : g.attributes().integers("dims")) shape[d] = 1;
     if (g.shape(y) == shape) return y;
     const ValueId kept = g.one("reshape", {y}, {{"shape", shape}});
     g.program().value(kept).dims = g.program().value(g.in(0)).dims;

@@ -16,7 +16,7 @@ std::vector<Typed> infer_reshape(Infer& at) {
     int open = none;
     for (size_t d = 0; d < shape.size(); ++d) {
         if (shape[d] == -1 && open == none) {
-            open = static_cast<int>(d);
+            open = d;
         } else if (shape[d] < 1) {
             at.fail(fmt::format("shape = {}: sizes must be at least 1, and one may be -1", text_of(shape)));
         } else if (__builtin_mul_overflow(known, shape[d], &known)) {
@@ -24,7 +24,7 @@ std::vector<Typed> infer_reshape(Infer& at) {
         }
     }
     const int64_t count = at.type(0).count();
-    if (open != none && count % known == 0) shape[static_cast<size_t>(open)] = count / known;
+    if (open != none && count % known == 0) shape[open] = count / known;
     if (count_of(shape) != count) {
         at.fail(fmt::format("{} has {} elements, {} has {}", at.show(0), count, text_of(shape),
                             open != none ? fmt::format("a multiple of {}", known) : fmt::format("{}", known)));
@@ -116,8 +116,8 @@ std::vector<int64_t> permutation(Infer& at) {
     bool good = perm.size() == seen.size();
     for (int64_t& d : perm) {
         if (d < 0) d += at.rank(0);
-        good = good && d >= 0 && d < at.rank(0) && !seen[static_cast<size_t>(d)];
-        if (good) seen[static_cast<size_t>(d)] = 1;
+        good = good && d >= 0 && d < at.rank(0) && !seen[d];
+        if (good) seen[d] = 1;
     }
     if (!good)
         at.fail(fmt::format("perm = {} is no order of the {} dims of {}", text_of(perm), at.rank(0), at.show(0)));
@@ -128,8 +128,8 @@ std::vector<int64_t> permutation(Infer& at) {
 std::vector<Typed> infer_transpose(Infer& at) {
     Typed y{{at.dtype(0), {}}, {}};
     for (int64_t d : permutation(at)) {
-        y.type.shape.push_back(at.shape(0)[static_cast<size_t>(d)]);
-        y.dims.push_back(at.dims(0)[static_cast<size_t>(d)]);
+        y.type.shape.push_back(at.shape(0)[d]);
+        y.dims.push_back(at.dims(0)[d]);
     }
     return {y};
 }
@@ -139,7 +139,7 @@ FactorRule transpose_rule(const Program& program, const Op& op) {
     FactorRule::Dims in;
     FactorRule::Dims out;
     for (int64_t size : shape_of(program, op.inputs[0])) in.push_back(make.parallel(size));
-    for (int64_t d : op.attributes.integers("perm")) out.push_back(in[static_cast<size_t>(d)]);
+    for (int64_t d : op.attributes.integers("perm")) out.push_back(in[d]);
     make.rule.inputs = {in};
     make.rule.outputs = {out};
     make.rule.linear_in = {0};
@@ -150,12 +150,12 @@ void grad_transpose(Backward& g) {
     if (const auto c = g.uniform()) return g.give_uniform(0, *c);
     const std::vector<int64_t> perm = g.attributes().integers("perm");
     std::vector<int64_t> inverse(perm.size());
-    for (size_t d = 0; d < perm.size(); ++d) inverse[static_cast<size_t>(perm[d])] = static_cast<int64_t>(d);
+    for (size_t d = 0; d < perm.size(); ++d) inverse[perm[d]] = d;
     g.give(0, g.one("transpose", {g.raw_dy()}, {{"perm", inverse}}));
 }
 
 std::vector<Typed> infer_slice(Infer& at) {
-    const auto d = static_cast<size_t>(at.dim_attribute("dim", at.rank(0)));
+    const size_t d = at.dim_attribute("dim", at.rank(0));
     const int64_t start = at.attributes.integer("start");
     const int64_t size = at.attributes.integer("size");
     if (start < 0 || size < 1 || start + size > at.shape(0)[d]) {
@@ -168,7 +168,7 @@ std::vector<Typed> infer_slice(Infer& at) {
 
 // Like elementwise, but the dim that is cut differs in size between operands: each gets a whole factor of its own.
 FactorRule cut_rule(const Program& program, const Op& op) {
-    const auto cut = static_cast<size_t>(op.attributes.integer("dim"));
+    const size_t cut = op.attributes.integer("dim");
     RuleMaker make;
     FactorRule::Dims common;
     const Shape& y = shape_of(program, op.outputs[0]);
@@ -180,7 +180,7 @@ FactorRule cut_rule(const Program& program, const Op& op) {
     };
     for (ValueId id : op.inputs) make.rule.inputs.push_back(dims_of(id));
     make.rule.outputs.push_back(dims_of(op.outputs[0]));
-    for (size_t i = 0; i < op.inputs.size(); ++i) make.rule.linear_in.push_back(static_cast<int>(i));
+    for (size_t i = 0; i < op.inputs.size(); ++i) make.rule.linear_in.push_back(i);
     return make.rule;
 }
 
@@ -194,12 +194,11 @@ std::vector<Typed> infer_concat(Infer& at) {
     for (size_t i = 1; i < at.count(); ++i) {
         at.expect_rank(i, at.rank(0), at.rank(0));
         for (int d = 0; d < at.rank(0); ++d) {
-            const auto place = static_cast<size_t>(d);
             if (d == cut) {
-                y.type.shape[place] += at.shape(i)[place];
-                if (y.dims[place] != at.dims(i)[place]) y.dims[place].clear();
+                y.type.shape[d] += at.shape(i)[d];
+                if (y.dims[d] != at.dims(i)[d]) y.dims[d].clear();
             } else if (const std::string name = at.same_dim(0, d, i, d, "dims"); !name.empty()) {
-                y.dims[place] = name;
+                y.dims[d] = name;
             }
         }
     }
@@ -215,14 +214,14 @@ void grad_concat(Backward& g) {
     const ValueId dy = g.raw_dy();
     int64_t start = 0;
     for (size_t i = 0; i < g.count(); ++i) {
-        const int64_t size = g.shape(g.in(i))[static_cast<size_t>(dim)];
+        const int64_t size = g.shape(g.in(i))[dim];
         if (g.wants(i)) g.give(i, g.one("slice", {dy}, {{"dim", dim}, {"start", start}, {"size", size}}));
         start += size;
     }
 }
 
 std::vector<Typed> infer_pad(Infer& at) {
-    const auto d = static_cast<size_t>(at.dim_attribute("dim", at.rank(0)));
+    const size_t d = at.dim_attribute("dim", at.rank(0));
     const int64_t before = at.attributes.integer("before");
     const int64_t after = at.attributes.integer("after");
     if (before < 0 || after < 0) at.fail(fmt::format("before = {} and after = {} must not be negative", before, after));
@@ -235,9 +234,7 @@ void grad_pad(Backward& g) {
     if (const auto c = g.uniform()) return g.give_uniform(0, *c);
     const int64_t dim = g.attributes().integer("dim");
     g.give(0, g.one("slice", {g.raw_dy()},
-                    {{"dim", dim},
-                     {"start", g.attributes().integer("before")},
-                     {"size", g.shape(g.in(0))[static_cast<size_t>(dim)]}}));
+                    {{"dim", dim}, {"start", g.attributes().integer("before")}, {"size", g.shape(g.in(0))[dim]}}));
 }
 
 Samples reshapes() {
