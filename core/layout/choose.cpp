@@ -44,14 +44,12 @@ public:
 private:
     void collect_options() {
         options_.resize(mesh_.axes().size());
-        for (size_t i = 0; i < options_.size(); ++i) {
-            const auto axis = static_cast<AxisId>(i);
-            if (mesh_.size(axis) > 1 && passes_on(axis)) options_[i].push_back(passed_on);
-        }
+        for (AxisId axis = 0; axis < std::ssize(options_); ++axis)
+            if (mesh_.size(axis) > 1 && passes_on(axis)) options_[axis].push_back(passed_on);
         for (const Source& source : sources_)
             for (const Preference& preferred : preferences_of(*source.layout, *source.dims, rule_, mesh_)) {
                 if (preferred.blocked != Blocked::no) continue;
-                auto& options = options_[static_cast<size_t>(preferred.axis)];
+                auto& options = options_[preferred.axis];
                 if (std::find(options.begin(), options.end(), preferred.factor) == options.end())
                     options.push_back(preferred.factor);
             }
@@ -60,9 +58,8 @@ private:
 
     bool passes_on(AxisId axis) const {
         if (rule_.linear_in.empty() || mesh_.axis(axis).sequential) return false;
-        return std::all_of(rule_.linear_in.begin(), rule_.linear_in.end(), [&](int i) {
-            return inputs_[static_cast<size_t>(i)].preferred->at(axis) == Placement::partial(ReduceOp::sum);
-        });
+        return std::all_of(rule_.linear_in.begin(), rule_.linear_in.end(),
+                           [&](int i) { return inputs_[i].preferred->at(axis) == Placement::partial(ReduceOp::sum); });
     }
 
     /// Tries every combination, in order; most ops have one or two. Stops at one that moves nothing.
@@ -79,7 +76,7 @@ private:
         std::vector<int> count(rule_.factors.size(), 0);
         bool ordered = false;
         for (int option : pick)
-            if (option >= 0 && ++count[static_cast<size_t>(option)] > 1) ordered = true;
+            if (option >= 0 && ++count[option] > 1) ordered = true;
         for (size_t leader = 0; leader < (ordered ? sources_.size() : 1); ++leader)
             enforce_budget(assemble(pick, leader));
     }
@@ -93,17 +90,17 @@ private:
             const Source& source = sources_[i == 0 ? leader : i <= leader ? i - 1 : i];
             for (const auto& axes : source.layout->splits())
                 for (AxisId axis : axes) {
-                    const int factor = pick[static_cast<size_t>(axis)];
+                    const int factor = pick[axis];
                     if (factor < 0) continue;
                     if (mesh_.axis(axis).sequential) {
                         last = axis;
                         continue;
                     }
-                    auto& list = result.splits[static_cast<size_t>(factor)];
+                    auto& list = result.splits[factor];
                     if (std::find(list.begin(), list.end(), axis) == list.end()) list.push_back(axis);
                 }
         }
-        if (last >= 0) result.splits[static_cast<size_t>(pick[static_cast<size_t>(last)])].push_back(last);
+        if (last >= 0) result.splits[pick[last]].push_back(last);
         for (size_t i = 0; i < pick.size(); ++i)
             if (pick[i] == passed_on) result.linear.push_back({static_cast<AxisId>(i), ReduceOp::sum});
         return result;

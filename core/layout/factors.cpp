@@ -10,7 +10,7 @@ namespace {
 void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const FactorRule& rule,
               const Mesh& mesh, std::vector<Preference>& preferences) {
     size_t at = 0;
-    const auto size = [&] { return at < factors.size() ? rule.factors[static_cast<size_t>(factors[at])].size : 1; };
+    const auto size = [&] { return at < factors.size() ? rule.factors[factors[at]].size : 1; };
     int64_t left = size();
     Blocked blocked = Blocked::no;
     for (AxisId axis : axes) {
@@ -22,7 +22,7 @@ void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, 
         }
         const int factor = at < factors.size() ? factors[at] : -1;
         if (blocked == Blocked::no) {
-            if (factor < 0 || rule.factors[static_cast<size_t>(factor)].kind == Factor::Kind::whole)
+            if (factor < 0 || rule.factors[factor].kind == Factor::Kind::whole)
                 blocked = Blocked::whole;
             else if (left % n != 0)
                 blocked = Blocked::uneven;
@@ -35,8 +35,7 @@ void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, 
 bool contiguous(const FactorRule::Dims& dims, const FactorRule& rule, const std::vector<int64_t>& parts) {
     for (const auto& factors : dims) {
         bool complete = true;
-        for (int id : factors) {
-            const auto factor = static_cast<size_t>(id);
+        for (int factor : factors) {
             if (parts[factor] > 1 && !complete) return false;
             complete = complete && parts[factor] == rule.factors[factor].size;
         }
@@ -54,8 +53,7 @@ Layout layout_of(const FactorRule::Dims& dims, const Assignment& assignment) {
     Layout layout(dims.size());
     for (size_t dim = 0; dim < dims.size(); ++dim)
         for (int factor : dims[dim])
-            for (AxisId axis : assignment.splits[static_cast<size_t>(factor)])
-                layout.set(axis, Placement::split(static_cast<int>(dim)));
+            for (AxisId axis : assignment.splits[factor]) layout.set(axis, Placement::split(dim));
     return layout;
 }
 
@@ -65,7 +63,7 @@ std::vector<Preference> preferences_of(const Layout& layout, const FactorRule::D
                                        const Mesh& mesh) {
     std::vector<Preference> preferences;
     for (size_t dim = 0; dim < dims.size(); ++dim)
-        read_dim(layout.splits()[dim], dims[dim], static_cast<int>(dim), rule, mesh, preferences);
+        read_dim(layout.splits()[dim], dims[dim], dim, rule, mesh, preferences);
     return preferences;
 }
 
@@ -78,7 +76,7 @@ bool legal(const FactorRule& rule, const Assignment& assignment, const Mesh& mes
             return false;
         if (rule.factors[factor].kind != Factor::Kind::parallel) continue;
         for (const auto& output : rule.outputs)
-            if (!has(output, static_cast<int>(factor))) return false;
+            if (!has(output, factor)) return false;
     }
     const auto good = [&](const FactorRule::Dims& dims) { return contiguous(dims, rule, parts); };
     return std::all_of(rule.inputs.begin(), rule.inputs.end(), good) &&
@@ -87,7 +85,7 @@ bool legal(const FactorRule& rule, const Assignment& assignment, const Mesh& mes
 
 Layout input_layout(const FactorRule& rule, size_t input, const Assignment& assignment) {
     Layout layout = layout_of(rule.inputs[input], assignment);
-    if (std::find(rule.linear_in.begin(), rule.linear_in.end(), static_cast<int>(input)) != rule.linear_in.end())
+    if (std::find(rule.linear_in.begin(), rule.linear_in.end(), input) != rule.linear_in.end())
         for (const auto& partial : assignment.linear) layout.set(partial.axis, Placement::partial(partial.op));
     return layout;
 }
@@ -95,7 +93,7 @@ Layout input_layout(const FactorRule& rule, size_t input, const Assignment& assi
 Layout output_layout(const FactorRule& rule, size_t output, const Assignment& assignment) {
     Layout layout = layout_of(rule.outputs[output], assignment);
     for (size_t factor = 0; factor < rule.factors.size(); ++factor) {
-        if (assignment.splits[factor].empty() || has(rule.outputs[output], static_cast<int>(factor))) continue;
+        if (assignment.splits[factor].empty() || has(rule.outputs[output], factor)) continue;
         for (AxisId axis : assignment.splits[factor]) layout.set(axis, Placement::partial(rule.factors[factor].reduce));
     }
     for (const auto& partial : assignment.linear) layout.set(partial.axis, Placement::partial(partial.op));

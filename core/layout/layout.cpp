@@ -30,7 +30,7 @@ Placement Layout::at(AxisId axis) const {
         if (partial.axis == axis) return Placement::partial(partial.op);
     for (size_t dim = 0; dim < splits_.size(); ++dim)
         if (std::find(splits_[dim].begin(), splits_[dim].end(), axis) != splits_[dim].end())
-            return Placement::split(static_cast<int>(dim));
+            return Placement::split(dim);
     return Placement::replicated();
 }
 
@@ -40,8 +40,8 @@ void Layout::set(AxisId axis, Placement placement) {
     switch (placement.kind) {
         case Placement::Kind::replicate: break;
         case Placement::Kind::split:
-            assert(placement.dim >= 0 && static_cast<size_t>(placement.dim) < splits_.size());
-            splits_[static_cast<size_t>(placement.dim)].push_back(axis);
+            assert(placement.dim >= 0 && placement.dim < std::ssize(splits_));
+            splits_[placement.dim].push_back(axis);
             break;
         case Placement::Kind::partial: {
             const auto place = std::find_if(partials_.begin(), partials_.end(),
@@ -83,7 +83,7 @@ Shape Layout::offset(const Shape& global, const Mesh& mesh, int64_t rank, int64_
     for (size_t dim = 0; dim < splits_.size(); ++dim) {
         int64_t block = 0;
         for (AxisId axis : splits_[dim])
-            block = block * mesh.size(axis) + (mesh.axis(axis).sequential ? micro : place[static_cast<size_t>(axis)]);
+            block = block * mesh.size(axis) + (mesh.axis(axis).sequential ? micro : place[axis]);
         result[dim] = block * local[dim];
     }
     return result;
@@ -95,13 +95,9 @@ std::string Layout::text(const Mesh& mesh) const {
     std::vector<AxisId> order;
     std::vector<size_t> next(splits_.size(), 0);
     for (size_t i = 0; i < mesh.axes().size(); ++i) {
-        const Placement here = at(static_cast<AxisId>(i));
-        if (here.kind == Placement::Kind::split) {
-            const auto dim = static_cast<size_t>(here.dim);
-            order.push_back(splits_[dim][next[dim]++]);
-        } else {
-            order.push_back(static_cast<AxisId>(i));
-        }
+        const Placement here = at(i);
+        order.push_back(here.kind == Placement::Kind::split ? splits_[here.dim][next[here.dim]++]
+                                                            : static_cast<AxisId>(i));
     }
     std::string result;
     for (AxisId axis : order) {

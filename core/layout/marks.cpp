@@ -13,7 +13,7 @@ namespace {
 using Kind = Placement::Kind;
 
 std::string dim_text(const Value& value, int dim) {
-    const auto d = static_cast<size_t>(dim);
+    const size_t d = dim;
     const std::string name = d < value.dims.size() ? value.dims[d] : "";
     return name.empty() ? fmt::format("dim {} of size {}", dim, value.type.shape[d])
                         : fmt::format("dim {} ({}) of size {}", dim, name, value.type.shape[d]);
@@ -51,11 +51,10 @@ private:
             throw Error(mark.origin, fmt::format("cannot hold {} as {} over {}: only what an op computes can be "
                                                  "partial; mark it S(dim) or R",
                                                  describe(program_, mark.value), mark.placement.text(), mark.axis));
-        const auto id = static_cast<size_t>(mark.value);
         const Target target{*axis, mark.placement, mark.keep, mark.optional, mark.origin};
-        auto& targets = mark.what == Mark::What::store ? marks_.store[id] : marks_.use[id];
-        Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[id]);
-        if (mark.what == Mark::What::use) layout = with_targets(layout, marks_.use[id]);
+        auto& targets = mark.what == Mark::What::store ? marks_.store[mark.value] : marks_.use[mark.value];
+        Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[mark.value]);
+        if (mark.what == Mark::What::use) layout = with_targets(layout, marks_.use[mark.value]);
         layout.set(target.axis, target.placement);
         if (divides(mark.value, layout, target)) targets.push_back(target);
     }
@@ -64,7 +63,7 @@ private:
     bool divides(ValueId id, const Layout& layout, const Target& target) const {
         if (target.placement.kind != Kind::split) return true;
         const Value& value = program_.value(id);
-        const auto dim = static_cast<size_t>(target.placement.dim);
+        const size_t dim = target.placement.dim;
         int64_t parts = 1;
         std::string others;
         for (AxisId axis : layout.splits()[dim]) {
@@ -84,10 +83,10 @@ private:
     void inherit() {
         for (size_t id = 0; id < program_.values.size(); ++id) {
             const Value& value = program_.values[id];
-            if (value.role == Role::state && value.of != none) inherit(static_cast<ValueId>(id), value.of);
+            if (value.role == Role::state && value.of != none) inherit(id, value.of);
             if (value.role != Role::param || marks_.store[id].empty()) continue;
-            const ValueId grad = program_.grad_of(static_cast<ValueId>(id));
-            if (grad != none) inherit(grad, static_cast<ValueId>(id));
+            const ValueId grad = program_.grad_of(id);
+            if (grad != none) inherit(grad, id);
         }
     }
 
@@ -95,9 +94,9 @@ private:
     void inherit(ValueId id, ValueId param) {
         const Value& value = program_.value(id);
         if (program_.value(param).type.shape != value.type.shape) return;
-        std::vector<Target> own = std::move(marks_.store[static_cast<size_t>(id)]);
+        std::vector<Target> own = std::move(marks_.store[id]);
         std::vector<Target> both;
-        for (const Target& target : marks_.store[static_cast<size_t>(param)])
+        for (const Target& target : marks_.store[param])
             if (std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.axis == target.axis; }))
                 both.push_back(target);
         // The value's own mark was checked alone; behind the param's axes it splits further.
@@ -106,7 +105,7 @@ private:
             layout.set(target.axis, target.placement);
             if (divides(id, layout, target)) both.push_back(std::move(target));
         }
-        marks_.store[static_cast<size_t>(id)] = std::move(both);
+        marks_.store[id] = std::move(both);
     }
 
     void split_inputs() {
@@ -115,21 +114,21 @@ private:
         for (size_t id = 0; id < program_.values.size(); ++id) {
             const Value& value = program_.values[id];
             if (value.role != Role::input) continue;
-            const auto dim = program_.dim(static_cast<ValueId>(id), "batch");
+            const auto dim = program_.dim(id, "batch");
             if (!dim) continue;
-            const Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[id]);
+            const Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[mark.value]);
             int64_t parts = mesh_.microbatches();
             std::string others;
-            for (AxisId axis : layout.splits()[static_cast<size_t>(*dim)]) {
+            for (AxisId axis : layout.splits()[*dim]) {
                 parts *= mesh_.size(axis);
                 others += fmt::format(" and {}={}", mesh_.axis(axis).name, mesh_.size(axis));
             }
-            if (value.type.shape[static_cast<size_t>(*dim)] % parts != 0)
-                throw Error(value.origin,
-                            fmt::format("cannot split {} into {} micro-batches{}: {} is not a multiple of {}; change "
-                                        "the batch or the number of micro-batches",
-                                        describe(program_, static_cast<ValueId>(id)), mesh_.microbatches(), others,
-                                        dim_text(value, *dim), parts));
+            if (value.type.shape[*dim] % parts != 0)
+                throw Error(
+                    value.origin,
+                    fmt::format("cannot split {} into {} micro-batches{}: {} is not a multiple of {}; change "
+                                "the batch or the number of micro-batches",
+                                describe(program_, id), mesh_.microbatches(), others, dim_text(value, *dim), parts));
             marks_.store[id].push_back({micro, Placement::split(*dim), Keep::step, false, value.origin});
         }
     }
@@ -157,7 +156,7 @@ Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Targe
     };
     for (const Target& use : uses) {
         if (use.placement.kind != Kind::split) continue;
-        const auto dim = static_cast<size_t>(use.placement.dim);
+        const size_t dim = use.placement.dim;
         const std::vector<AxisId> axes = preferred.splits()[dim];
         int64_t parts = 1;
         for (AxisId axis : axes) parts *= mesh.size(axis);

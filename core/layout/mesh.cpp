@@ -33,10 +33,9 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
 /// All axes that two or more of the named ones make together.
 void Mesh::join() {
     std::vector<AxisId> several;
-    for (size_t i = 0; i < axes_.size(); ++i) {
-        const auto id = static_cast<AxisId>(i);
+    for (AxisId id = 0; id < std::ssize(axes_); ++id) {
         parts_.push_back({id});
-        if (!axes_[i].sequential && axes_[i].size > 1 && several.size() < most_parts) several.push_back(id);
+        if (!axes_[id].sequential && axes_[id].size > 1 && several.size() < most_parts) several.push_back(id);
     }
     for (unsigned chosen = 1; chosen < 1u << several.size(); ++chosen) {
         if ((chosen & (chosen - 1)) == 0) continue;
@@ -45,7 +44,7 @@ void Mesh::join() {
         for (size_t i = 0; i < several.size(); ++i) {
             if ((chosen >> i & 1) == 0) continue;
             parts.push_back(several[i]);
-            const Axis& part = axes_[static_cast<size_t>(several[i])];
+            const Axis& part = axes_[several[i]];
             all.name += (all.name.empty() ? "" : "+") + part.name;
             all.size *= part.size;
         }
@@ -53,19 +52,19 @@ void Mesh::join() {
 }
 
 const Axis& Mesh::axis(AxisId id) const {
-    const auto i = static_cast<size_t>(id);
+    const size_t i = id;
     return i < axes_.size() ? axes_[i] : joined_.at(i - axes_.size());
 }
 
 std::optional<AxisId> Mesh::find(std::string_view name) const {
     for (size_t i = 0; i < axes_.size(); ++i)
-        if (axes_[i].name == name) return static_cast<AxisId>(i);
+        if (axes_[i].name == name) return i;
     return std::nullopt;
 }
 
 std::optional<AxisId> Mesh::over(std::string_view name) const {
     for (size_t i = 0; i < joined_.size(); ++i)
-        if (joined_[i].name == name) return static_cast<AxisId>(axes_.size() + i);
+        if (joined_[i].name == name) return axes_.size() + i;
     return find(name);
 }
 
@@ -92,7 +91,7 @@ int64_t Mesh::microbatches() const { return sequential_axis() ? axes_.back().siz
 
 std::optional<AxisId> Mesh::sequential_axis() const {
     if (axes_.empty() || !axes_.back().sequential) return std::nullopt;
-    return static_cast<AxisId>(axes_.size()) - 1;
+    return std::ssize(axes_) - 1;
 }
 
 std::vector<int64_t> Mesh::coordinates(int64_t rank) const {
@@ -122,7 +121,7 @@ std::vector<int64_t> Mesh::group(int64_t rank, AxisId along) const {
         int64_t rest = i;
         for (size_t k = parts(along).size(); k-- > 0;) {  // the innermost part counts fastest, as ranks do
             const AxisId part = parts(along)[k];
-            place[static_cast<size_t>(part)] = rest % size(part);
+            place[part] = rest % size(part);
             rest /= size(part);
         }
         members.push_back(rank_of(place));
@@ -133,7 +132,7 @@ std::vector<int64_t> Mesh::group(int64_t rank, AxisId along) const {
 int64_t Mesh::member(int64_t rank, AxisId along) const {
     const std::vector<int64_t> place = coordinates(rank);
     int64_t member = 0;
-    for (const AxisId part : parts(along)) member = member * size(part) + place[static_cast<size_t>(part)];
+    for (const AxisId part : parts(along)) member = member * size(part) + place[part];
     return member;
 }
 

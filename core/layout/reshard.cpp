@@ -54,8 +54,8 @@ public:
         while (!open_.empty()) {
             const auto [cost, at] = *open_.begin();
             open_.erase(open_.begin());
-            if (cost > nodes_[static_cast<size_t>(at)].cost) continue;
-            if (nodes_[static_cast<size_t>(at)].step.layout == to_) return trace(at);
+            if (cost > nodes_[at].cost) continue;
+            if (nodes_[at].step.layout == to_) return trace(at);
             expand(at);
         }
         return nullptr;
@@ -70,11 +70,11 @@ private:
 
     void reach(Layout layout, ReshardStep step, int64_t cost, int before) {
         step.layout = layout;
-        const auto [place, fresh] = found_.try_emplace(std::move(layout), static_cast<int>(nodes_.size()));
+        const auto [place, fresh] = found_.try_emplace(std::move(layout), nodes_.size());
         if (fresh) {
             nodes_.push_back({std::move(step), cost, before});
         } else {
-            Node& node = nodes_[static_cast<size_t>(place->second)];
+            Node& node = nodes_[place->second];
             if (node.cost <= cost) return;
             node = {std::move(step), cost, before};
         }
@@ -82,11 +82,9 @@ private:
     }
 
     void expand(int at) {
-        const Layout layout = nodes_[static_cast<size_t>(at)].step.layout;
-        for (size_t i = 0; i < mesh_.axes().size(); ++i) {
-            const auto axis = static_cast<AxisId>(i);
+        const Layout layout = nodes_[at].step.layout;
+        for (AxisId axis = 0; axis < std::ssize(mesh_.axes()); ++axis)
             if (mesh_.size(axis) > 1) expand(at, layout, axis);
-        }
     }
 
     void expand(int at, const Layout& layout, AxisId axis) {
@@ -105,7 +103,7 @@ private:
                 if (lands) move(at, layout, axis, Opcode::kernel, here, goal, 0);
                 break;
             case Kind::split:
-                if (sequential || layout.splits()[static_cast<size_t>(here.dim)].back() != axis) return;
+                if (sequential || layout.splits()[here.dim].back() != axis) return;
                 move(at, layout, axis, Opcode::all_gather, here, Placement::replicated(), 1);
                 if (lands && goal.dim != here.dim) move(at, layout, axis, Opcode::all_to_all, here, goal, 1);
                 break;
@@ -113,8 +111,7 @@ private:
     }
 
     bool fits(const Layout& layout, AxisId axis, int dim) const {
-        const auto d = static_cast<size_t>(dim);
-        return extends_target(layout.splits()[d], axis, to_.splits()[d]);
+        return extends_target(layout.splits()[dim], axis, to_.splits()[dim]);
     }
 
     int64_t local_bytes(const Layout& layout) const {
@@ -140,15 +137,15 @@ private:
         const int64_t n = mesh_.size(axis);
         step.bytes = factor * std::max(before, after) * (n - 1) / n;
         const int64_t price = factor > 0 ? step.bytes + message_cost : shard_cost;
-        const int64_t cost = nodes_[static_cast<size_t>(at)].cost + price;
+        const int64_t cost = nodes_[at].cost + price;
         reach(std::move(next), std::move(step), cost, at);
     }
 
     std::unique_ptr<ReshardPath> trace(int at) const {
         auto path = std::make_unique<ReshardPath>();
-        path->cost = nodes_[static_cast<size_t>(at)].cost;
-        for (; nodes_[static_cast<size_t>(at)].before >= 0; at = nodes_[static_cast<size_t>(at)].before) {
-            path->steps.push_back(nodes_[static_cast<size_t>(at)].step);
+        path->cost = nodes_[at].cost;
+        for (; nodes_[at].before >= 0; at = nodes_[at].before) {
+            path->steps.push_back(nodes_[at].step);
             path->bytes += path->steps.back().bytes;
         }
         std::reverse(path->steps.begin(), path->steps.end());
@@ -171,7 +168,7 @@ const ReshardPath* Resharder::path(const TensorType& type, const Layout& from, c
     if (from == to) return &nothing_;
     key_.clear();
     append(key_, size_of(type.dtype));
-    append(key_, static_cast<int64_t>(type.shape.size()));
+    append(key_, type.shape.size());
     for (int64_t size : type.shape) append(key_, size);
     append(key_, from);
     append(key_, to);

@@ -68,21 +68,21 @@ Block block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int6
 bool first_holder(const Layout& layout, const Mesh& mesh, int64_t rank) {
     const std::vector<int64_t> place = mesh.coordinates(rank);
     for (size_t i = 0; i < place.size(); ++i)
-        if (place[i] != 0 && layout.at(static_cast<AxisId>(i)).kind != Placement::Kind::split) return false;
+        if (place[i] != 0 && layout.at(i).kind != Placement::Kind::split) return false;
     return true;
 }
 
 void slice(const void* global, const Shape& global_shape, const Block& block, int64_t item, void* local) {
     for_runs(block, whole(global_shape), block, [&](int64_t from, int64_t to, int64_t count) {
         std::memcpy(static_cast<char*>(local) + to * item, static_cast<const char*>(global) + from * item,
-                    static_cast<size_t>(count * item));
+                    count * item);
     });
 }
 
 void place(void* global, const Shape& global_shape, const Block& block, int64_t item, const void* local) {
     for_runs(block, whole(global_shape), block, [&](int64_t to, int64_t from, int64_t count) {
         std::memcpy(static_cast<char*>(global) + to * item, static_cast<const char*>(local) + from * item,
-                    static_cast<size_t>(count * item));
+                    count * item);
     });
 }
 

@@ -31,11 +31,11 @@ public:
     void run() {
         find_feeding();
         for (size_t i = 0; i < program_.ops.size(); ++i) one(program_.ops[i], feeds_[i] != 0);
-        std::vector<char> works(static_cast<size_t>(stages_), 0);
+        std::vector<char> works(stages_, 0);
         for (const Op& op : program_.ops)
-            if (op.phase == Phase::forward) works[static_cast<size_t>(op.stage)] = 1;
+            if (op.phase == Phase::forward) works[op.stage] = 1;
         for (int stage = 0; stage < stages_; ++stage)
-            if (!works[static_cast<size_t>(stage)])
+            if (!works[stage])
                 throw Error(program_.pipeline().origin,
                             fmt::format("stage {} of {} has no op: give it a layer, or use fewer ranks on {} or fewer "
                                         "chunks",
@@ -60,11 +60,10 @@ private:
         for (size_t i = program_.ops.size(); i-- > 0;) {
             const Op& op = program_.ops[i];
             if (op.phase != Phase::forward) continue;
-            feeds_[i] = mark_of(op.scope) != none || std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) {
-                            return read[static_cast<size_t>(id)] != 0;
-                        });
+            feeds_[i] = mark_of(op.scope) != none ||
+                        std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return read[id] != 0; });
             if (!feeds_[i]) continue;
-            for (ValueId input : op.inputs) read[static_cast<size_t>(input)] = 1;
+            for (ValueId input : op.inputs) read[input] = 1;
         }
     }
 
@@ -72,14 +71,14 @@ private:
         if (op.phase == Phase::update) return;
         int latest = 0;
         for (ValueId input : op.inputs)
-            if (program_.value(input).op != none) latest = std::max(latest, stage_of_[static_cast<size_t>(input)]);
+            if (program_.value(input).op != none) latest = std::max(latest, stage_of_[input]);
         if (op.phase == Phase::backward && op.forward != none) {
             op.stage = program_.op(op.forward).stage;
         } else {
             const int mark = mark_of(op.scope);
             op.stage = mark != none ? mark : feeds || op.phase == Phase::backward ? latest : stages_ - 1;
         }
-        for (ValueId output : op.outputs) stage_of_[static_cast<size_t>(output)] = op.stage;
+        for (ValueId output : op.outputs) stage_of_[output] = op.stage;
     }
 
     Program& program_;
