@@ -42,7 +42,7 @@ int64_t tokens_of(const Program& program) {
 
 int64_t sequences_of(const Program& program) {
     for (ValueId id : program.inputs())
-        if (const auto dim = program.dim(id, "batch")) return program.value(id).type.shape[static_cast<size_t>(*dim)];
+        if (const auto dim = program.dim(id, "batch")) return program.value(id).type.shape[*dim];
     return 0;
 }
 
@@ -55,7 +55,7 @@ std::string whose(const Compiled& compiled, size_t k) {
 bool smaller(const ArenaBytes& a, const ArenaBytes& b) { return a.both() < b.both(); }
 
 size_t largest_class(const std::vector<ArenaBytes>& arenas) {
-    return static_cast<size_t>(std::max_element(arenas.begin(), arenas.end(), smaller) - arenas.begin());
+    return std::max_element(arenas.begin(), arenas.end(), smaller) - arenas.begin();
 }
 
 /// What a rank of the class has in the device's memory.
@@ -132,7 +132,7 @@ const Op* runs_elsewhere(const Compiled& compiled, Device& device) {
         for (const RankClass& c : plan->classes)
             for (const Instruction& i : c.stream)
                 if (i.opcode == Opcode::kernel) {
-                    const KernelSpec& spec = c.kernels[static_cast<size_t>(i.kernel)];
+                    const KernelSpec& spec = c.kernels[i.kernel];
                     if (op_def(spec.op).elsewhere && !device.why_not(spec).empty()) return &plan->program.op(i.op);
                 }
     return nullptr;
@@ -350,7 +350,7 @@ std::string summary(const Compiled& compiled) {
                                 ? fmt::format(", {} in all,", bytes_text(arenas[most].both() + bytes))
                                 : " in the host's memory");
     if (arenas.size() == 1) return text;
-    const auto least = static_cast<size_t>(std::min_element(arenas.begin(), arenas.end(), smaller) - arenas.begin());
+    const size_t least = std::min_element(arenas.begin(), arenas.end(), smaller) - arenas.begin();
     return text + fmt::format("; {}{}, where it is least", bytes_text(arenas[least].both()), whose(compiled, least));
 }
 

@@ -29,13 +29,13 @@ std::map<std::string, IdRange> ids_of(const Program& recorded) {
         const OpDef& def = op_def(op.kind);
         if (op.phase != Phase::forward || !def.looks_up) continue;
         const Lookup& lookup = *def.looks_up;
-        const ValueId input = input_behind(recorded, op.inputs.at(static_cast<size_t>(lookup.ids)));
+        const ValueId input = input_behind(recorded, op.inputs.at(lookup.ids));
         if (input == none) continue;
         const auto& rows = lookup.rows.output ? op.outputs : op.inputs;
-        const Shape& shape = recorded.value(rows.at(static_cast<size_t>(lookup.rows.index))).type.shape;
+        const Shape& shape = recorded.value(rows.at(lookup.rows.index)).type.shape;
         const int64_t dim = lookup.dim_attribute.empty() ? lookup.dim : op.attributes.integer(lookup.dim_attribute);
         IdRange& range = ranges[recorded.value(input).name];
-        const int64_t size = dim < 0 ? shape.back() : shape.at(static_cast<size_t>(dim));
+        const int64_t size = dim < 0 ? shape.back() : shape.at(dim);
         range.count = fewest(range.count, fewest(size, op.attributes.integer("ids")));
         if (!lookup.skips) range.least = 0;
     }

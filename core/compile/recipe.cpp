@@ -99,7 +99,7 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
         return marked(recipe, entry, mesh, std::move(recorded));
     } catch (const Error& error) {
         if (entry.added < 0) throw;
-        const AddedProgram& added = recipe.added[static_cast<size_t>(entry.added)];
+        const AddedProgram& added = recipe.added[entry.added];
         throw Error(
             fmt::format("{}\n  in the metric {} ({}): it sees the params of the model and is split as the model "
                         "is",

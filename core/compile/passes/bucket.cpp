@@ -29,12 +29,12 @@ public:
         std::vector<OpId> moved;
         for (Op& op : old) {
             if (!open_.empty() && op.phase == phase_ && follow(op)) {
-                moved.push_back(static_cast<OpId>(program_.ops.size()));
+                moved.push_back(program_.ops.size());
                 continue;
             }
             if (!open_.empty() && (op.phase != phase_ || reads_waiting(op))) flush_before(op);
             phase_ = op.phase;
-            moved.push_back(static_cast<OpId>(program_.ops.size()));
+            moved.push_back(program_.ops.size());
             if (joins(op)) {
                 add(std::move(op));
             } else {
@@ -58,10 +58,10 @@ private:
         std::vector<int> first(program_.values.size(), none);
         for (const Op& op : ops)
             for (ValueId id : op.inputs) {
-                int& stage = first[static_cast<size_t>(id)];
+                int& stage = first[id];
                 if (op.stage != none && (stage == none || op.stage < stage)) stage = op.stage;
             }
-        for (const Update& update : program_.updates) homes_[update.value] = first[static_cast<size_t>(update.target)];
+        for (const Update& update : program_.updates) homes_[update.value] = first[update.target];
     }
 
     int stage_of(const Op& op) const {
@@ -70,8 +70,7 @@ private:
     }
 
     bool reads_waiting(const Op& op) const {
-        return std::any_of(op.inputs.begin(), op.inputs.end(),
-                           [&](ValueId id) { return waiting_[static_cast<size_t>(id)] != 0; });
+        return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return waiting_[id] != 0; });
     }
 
     /// Other axes do not split the value, and its dim only by this one: a block is then a run of rows.
@@ -102,7 +101,7 @@ private:
         const int64_t bytes = program_.value(op.inputs[0]).type.bytes();
         Bucket& bucket = open_[key_of(op)];
         if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"), op.phase)) flush(bucket);
-        waiting_[static_cast<size_t>(op.outputs[0])] = 1;
+        waiting_[op.outputs[0]] = 1;
         bucket.bytes += bytes;
         bucket.members.push_back(std::move(op));
     }
@@ -118,7 +117,7 @@ private:
         if (!op_def(op.kind).casts || !reads_waiting(op)) return false;
         for (auto& [key, bucket] : open_) {
             if (!reads(op, bucket.members) || collective_of(bucket.members.front()) != Opcode::reduce_scatter) continue;
-            waiting_[static_cast<size_t>(op.outputs[0])] = 1;
+            waiting_[op.outputs[0]] = 1;
             bucket.followers.push_back(std::move(op));
             return true;
         }
@@ -132,7 +131,7 @@ private:
 
     void flush(Bucket& bucket) {
         for (const auto* made : {&bucket.members, &bucket.followers})
-            for (const Op& op : *made) waiting_[static_cast<size_t>(op.outputs[0])] = 0;
+            for (const Op& op : *made) waiting_[op.outputs[0]] = 0;
         if (bucket.members.size() > 1)
             emit(bucket);
         else
@@ -151,7 +150,7 @@ private:
             value.layout = std::move(layout);
             value.causes = program_.value(like.outputs[0]).causes;
             value.origin = like.origin;
-            out = static_cast<ValueId>(program_.values.size());
+            out = program_.values.size();
             program_.values.push_back(std::move(value));
             waiting_.push_back(0);
         }
@@ -173,10 +172,9 @@ private:
         std::vector<int64_t> order(rank);
         std::iota(order.begin(), order.end(), int64_t{0});
         if (back)
-            std::rotate(order.begin(), order.begin() + 1, order.begin() + static_cast<std::ptrdiff_t>(dim) + 1);
+            std::rotate(order.begin(), order.begin() + 1, order.begin() + dim + 1);
         else
-            std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(dim),
-                        order.begin() + static_cast<std::ptrdiff_t>(dim) + 1);
+            std::rotate(order.begin(), order.begin() + dim, order.begin() + dim + 1);
         return {{"perm", order}};
     }
 
@@ -203,11 +201,10 @@ private:
         int64_t width = 0, sends = 0;
         for (const Op& member : bucket.members) {
             const ValueId x = member.inputs[0];
-            const auto dim = static_cast<size_t>(member.attributes.integer("dim"));
+            const size_t dim = member.attributes.integer("dim");
             const Shape shape = program_.value(x).type.shape;
             Shape front = shape;
-            std::rotate(front.begin(), front.begin() + static_cast<std::ptrdiff_t>(dim),
-                        front.begin() + static_cast<std::ptrdiff_t>(dim) + 1);
+            std::rotate(front.begin(), front.begin() + dim, front.begin() + dim + 1);
             const ValueId turned = dim == 0 ? x
                                             : make(last, "transpose", {x}, perm(shape.size(), dim, false), front,
                                                    lies(in, shape.size(), axis, gathers, out));
@@ -232,14 +229,13 @@ private:
     int64_t cut_off(const Op& last, const Op& member, ValueId moved, int64_t start, AxisId axis, int64_t parts) {
         const ValueId y = member.outputs[0];
         const bool split = collective_of(last) == Opcode::reduce_scatter;
-        const auto dim = static_cast<size_t>(member.attributes.integer("dim"));
+        const size_t dim = member.attributes.integer("dim");
         const Shape shape = program_.value(y).type.shape;
         const Shape flat{parts, count_of(shape) / parts};
         const ValueId row = make(last, "slice", {moved}, {{"dim", int64_t{1}}, {"start", start}, {"size", flat[1]}},
                                  flat, lies(y, 2, axis, split));
         Shape front = shape;
-        std::rotate(front.begin(), front.begin() + static_cast<std::ptrdiff_t>(dim),
-                    front.begin() + static_cast<std::ptrdiff_t>(dim) + 1);
+        std::rotate(front.begin(), front.begin() + dim, front.begin() + dim + 1);
         if (dim == 0) {
             make(last, "reshape", {row}, {{"shape", front}}, {}, {}, y);
         } else {

@@ -16,14 +16,14 @@ namespace {
 // What trains depends on: params, and the float results of differentiable ops on them.
 std::vector<char> wanted_values(const Program& program) {
     std::vector<char> wanted(program.values.size(), 0);
-    for (ValueId id : program.params()) wanted[static_cast<size_t>(id)] = is_float(program.value(id).type.dtype);
+    for (ValueId id : program.params()) wanted[id] = is_float(program.value(id).type.dtype);
     for (const Op& op : program.ops) {
-        const bool reached = std::any_of(op.inputs.begin(), op.inputs.end(),
-                                         [&](ValueId id) { return wanted[static_cast<size_t>(id)] != 0; });
+        const bool reached =
+            std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return wanted[id] != 0; });
         if (!reached) continue;
-        for (ValueId id : op.outputs) wanted[static_cast<size_t>(id)] = is_float(program.value(id).type.dtype);
+        for (ValueId id : op.outputs) wanted[id] = is_float(program.value(id).type.dtype);
         for (int output : op_def(op.kind).constant_outputs) {
-            wanted[static_cast<size_t>(op.outputs[static_cast<size_t>(output)])] = 0;
+            wanted[op.outputs[output]] = 0;
         }
     }
     return wanted;
@@ -35,7 +35,7 @@ void check_loss(const Program& program, ValueId loss, const std::vector<char>& w
         throw Error(value.origin,
                     fmt::format("the loss must be one f32 number, got {}; sum it", describe(program, loss)));
     }
-    if (!wanted[static_cast<size_t>(loss)]) {
+    if (!wanted[loss]) {
         throw Error(value.origin, fmt::format("the loss {} does not depend on any param", describe(program, loss)));
     }
 }
@@ -56,38 +56,37 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
     check_loss(program, loss, wanted);
     std::vector<Backward::Slot> slots(program.values.size());
     if (seed == none)
-        slots[static_cast<size_t>(loss)].uniform = 1;
+        slots[loss].uniform = 1;
     else
-        slots[static_cast<size_t>(loss)].sum = seed;
+        slots[loss].sum = seed;
     Builder builder(program);
     builder.set_phase(Phase::backward);
     Backward backward(program, builder, slots, wanted);
     std::vector<OpId> last(program.values.size(), none);  // the forward op whose gradient came last, by param
-    for (auto id = static_cast<OpId>(program.ops.size()) - 1; id >= 0; --id) {
+    for (OpId id = std::ssize(program.ops) - 1; id >= 0; --id) {
         const Op& op = program.op(id);
-        const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId out) {
-            return wanted[static_cast<size_t>(out)] && !slots[static_cast<size_t>(out)].empty();
-        });
+        const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(),
+                                         [&](ValueId out) { return wanted[out] && !slots[out].empty(); });
         if (!reached) continue;
         const OpDef& def = op_def(op.kind);
         if (!def.gradient) {
             throw Error(op.origin, fmt::format("the loss depends on {}, which has no gradient", describe(program, op)));
         }
-        for (ValueId input : op.inputs) last[static_cast<size_t>(input)] = id;
+        for (ValueId input : op.inputs) last[input] = id;
         backward.begin(id);
         call_op(def.name, "gradient", [&] { def.gradient(backward); });
     }
     std::vector<char> taken(program.values.size(), 0);  // by an op, or as another param's gradient
     for (const Op& op : program.ops)
-        for (ValueId input : op.inputs) taken[static_cast<size_t>(input)] = 1;
+        for (ValueId input : op.inputs) taken[input] = 1;
     for (ValueId param : program.params()) {
-        if (slots[static_cast<size_t>(param)].empty()) continue;
-        backward.begin(last[static_cast<size_t>(param)]);
+        if (slots[param].empty()) continue;
+        backward.begin(last[param]);
         ValueId grad = own_gradient(backward, program, param);
-        if (static_cast<size_t>(grad) < taken.size() && taken[static_cast<size_t>(grad)])
+        if (static_cast<size_t>(grad) < taken.size() && taken[grad])
             grad = backward.named_like(grad, param);
         else if (static_cast<size_t>(grad) < taken.size())
-            taken[static_cast<size_t>(grad)] = 1;
+            taken[grad] = 1;
         program.set_grad(param, grad);
         program.value(grad).dims = program.value(param).dims;  // also where a value without names came in
         if (program.value(grad).name.empty()) {

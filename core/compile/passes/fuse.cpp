@@ -77,7 +77,7 @@ struct Names {
 std::optional<size_t> place_in(const std::vector<std::string_view>& names, std::string_view name) {
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) return std::nullopt;
-    return static_cast<size_t>(found - names.begin());
+    return found - names.begin();
 }
 
 /// A row, and where in it both ops meet.
@@ -122,16 +122,15 @@ public:
         readers_.resize(program_.values.size());
         kept_.assign(program_.values.size(), 0);
         for (size_t id = 0; id < program_.ops.size(); ++id)
-            for (ValueId input : program_.ops[id].inputs)
-                readers_[static_cast<size_t>(input)].push_back(static_cast<OpId>(id));
-        const auto keep = [&](ValueId id) { kept_[static_cast<size_t>(id)] = 1; };
+            for (ValueId input : program_.ops[id].inputs) readers_[input].push_back(id);
+        const auto keep = [&](ValueId id) { kept_[id] = 1; };
         for (const Result& result : program_.results) keep(result.value);
         for (const Update& update : program_.updates) keep(update.value);
         for (const auto& [param, grad] : program_.grads()) keep(grad);
     }
 
     Program run() {
-        for (OpId id = 0; id < static_cast<OpId>(program_.ops.size()); ++id)
+        for (OpId id = 0; id < std::ssize(program_.ops); ++id)
             for (const Pattern& p : patterns())
                 if (join(p, id)) break;
         if (fused_ > 0) compact();
@@ -139,16 +138,16 @@ public:
     }
 
 private:
-    const std::vector<OpId>& readers(ValueId id) const { return readers_[static_cast<size_t>(id)]; }
+    const std::vector<OpId>& readers(ValueId id) const { return readers_[id]; }
     bool can_run(const Op& op) const { return !runs_ || runs_(program_, op); }
-    bool gone(OpId id) const { return stands_[static_cast<size_t>(id)] != none; }
-    Op& op(OpId id) { return program_.ops[static_cast<size_t>(id)]; }
+    bool gone(OpId id) const { return stands_[id] != none; }
+    Op& op(OpId id) { return program_.ops[id]; }
 
     /// Whether nothing reads it before the op.
     bool unread_before(ValueId value, OpId id) const { return readers(value).empty() || readers(value).front() >= id; }
     /// Whether one op reads it and nobody asked for it.
     bool for_one(ValueId value) const {
-        return readers(value).size() == 1 && !kept_[static_cast<size_t>(value)] && program_.value(value).name.empty();
+        return readers(value).size() == 1 && !kept_[value] && program_.value(value).name.empty();
     }
 
     /// Both run in one fragment, and the second one on what the first one made.
@@ -173,7 +172,7 @@ private:
 
     /// `first` is done by the op that now stands at `second`.
     void replace(OpId first, OpId second) {
-        stands_[static_cast<size_t>(first)] = second;
+        stands_[first] = second;
         ++fused_;
     }
 
@@ -225,9 +224,7 @@ private:
         return p.keeps() ? unread_before(between, id) : for_one(between);
     }
 
-    bool needed(ValueId id) const {
-        return readers(id).size() > 1 || kept_[static_cast<size_t>(id)] || !program_.value(id).name.empty();
-    }
+    bool needed(ValueId id) const { return readers(id).size() > 1 || kept_[id] || !program_.value(id).name.empty(); }
 
     Op joined(const Pattern& p, const Op& first, const Op& second) const {
         const bool like_first = p.row.like == Of::first;
@@ -304,7 +301,7 @@ private:
     /// Where the op that makes a value stands now; none for inputs, params and states.
     OpId place(ValueId id) const {
         OpId maker = program_.value(id).op;
-        while (maker != none && gone(maker)) maker = stands_[static_cast<size_t>(maker)];
+        while (maker != none && gone(maker)) maker = stands_[maker];
         return maker;
     }
 
@@ -314,9 +311,9 @@ private:
         for (size_t id = 0; id < moved.size(); ++id)
             if (stands_[id] == none) moved[id] = next++;
         for (size_t id = 0; id < moved.size(); ++id)
-            if (stands_[id] != none) moved[id] = moved[static_cast<size_t>(stands_[id])];
+            if (stands_[id] != none) moved[id] = moved[stands_[id]];
         std::vector<Op> ops;
-        ops.reserve(static_cast<size_t>(next));
+        ops.reserve(next);
         for (size_t id = 0; id < moved.size(); ++id)
             if (stands_[id] == none) ops.push_back(std::move(program_.ops[id]));
         program_.ops = std::move(ops);

@@ -27,10 +27,10 @@ public:
     Chains(const Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {
         readers_.assign(program.values.size(), 0);
         for (const Op& op : program.ops)
-            for (const ValueId id : op.inputs) ++readers_[static_cast<size_t>(id)];
-        for (const Result& result : program.results) ++readers_[static_cast<size_t>(result.value)];
-        for (const Update& update : program.updates) ++readers_[static_cast<size_t>(update.value)];
-        for (const auto& [param, grad] : program.grads()) ++readers_[static_cast<size_t>(grad)];
+            for (const ValueId id : op.inputs) ++readers_[id];
+        for (const Result& result : program.results) ++readers_[result.value];
+        for (const Update& update : program.updates) ++readers_[update.value];
+        for (const auto& [param, grad] : program.grads()) ++readers_[grad];
     }
 
     /// The all_reduce of the same kind over another axis whose sum this one adds up; none: there is none.
@@ -45,7 +45,7 @@ public:
 
     /// Why two that follow each other cannot be one, whatever carries them; "": they can.
     std::string why_apart(const Op& first, const Op& then) const {
-        if (readers_[static_cast<size_t>(then.inputs[0])] > 1)
+        if (readers_[then.inputs[0]] > 1)
             return fmt::format("the sum over {} alone is read, too", first.attributes.text("axis"));
         if (first.phase != then.phase) return "they belong to different phases";
         if (first.stage != then.stage) return "they belong to different stages";
@@ -74,8 +74,8 @@ public:
         program_.ops.clear();
         std::vector<OpId> moved;
         for (size_t id = 0; id < old.size(); ++id) {
-            moved.push_back(static_cast<OpId>(program_.ops.size()));
-            const auto made = made_.find(static_cast<OpId>(id));
+            moved.push_back(program_.ops.size());
+            const auto made = made_.find(id);
             if (made == made_.end())
                 program_.ops.push_back(std::move(old[id]));
             else
@@ -88,20 +88,20 @@ private:
     /// The longest ones, of all-reduces that could be one if their axes could.
     void find_chains() {
         std::map<OpId, size_t> ends;  // by last op
-        for (size_t id = 0; id < program_.ops.size(); ++id) {
+        for (OpId id = 0; id < std::ssize(program_.ops); ++id) {
             const Op& op = program_.ops[id];
             if (collective_of(op) != Opcode::all_reduce) continue;
             const OpId before = chains_.before(op);
             const auto known = before == none ? ends.end() : ends.find(before);
             if (known == ends.end() || !chains_.why_apart(program_.op(before), op).empty()) {
-                ends[static_cast<OpId>(id)] = all_.size();
-                all_.push_back({static_cast<OpId>(id)});
+                ends[id] = all_.size();
+                all_.push_back({id});
                 continue;
             }
             const size_t chain = known->second;
             ends.erase(known);
-            ends[static_cast<OpId>(id)] = chain;
-            all_[chain].push_back(static_cast<OpId>(id));
+            ends[id] = chain;
+            all_[chain].push_back(id);
         }
     }
 
@@ -199,7 +199,7 @@ public:
 private:
     using Sent = std::map<std::pair<std::string, AxisId>, int64_t>;  ///< values, by the collective that they come of
 
-    Sent& sent_of(ValueId id) { return sent_[static_cast<size_t>(id)]; }
+    Sent& sent_of(ValueId id) { return sent_[id]; }
 
     void look_at(const Op& op) {
         if (const OpId before = chains_.before(op); before != none) return add(program_.op(before), op);

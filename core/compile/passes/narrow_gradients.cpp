@@ -25,25 +25,24 @@ bool sums_over_ranks(const Op& op) {
 /// Values that are a gradient of a param, a term of one, or what ops that multiply by one number made of these.
 std::vector<char> find_gradients(const Program& program) {
     std::vector<char> known(program.values.size(), 0);
-    for (const auto& [param, grad] : program.grads()) known[static_cast<size_t>(grad)] = 1;
+    for (const auto& [param, grad] : program.grads()) known[grad] = 1;
     const auto carries = [](const Op& op) { return op_def(op.kind).collective && op.inputs.size() == 1; };
     for (size_t i = program.ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
-        if (op.phase == Phase::forward || known[static_cast<size_t>(op.outputs[0])] == 0) continue;
+        if (op.phase == Phase::forward || known[op.outputs[0]] == 0) continue;
         if (!carries(op) && !is_sum(op_def(op.kind)) && op_def(op.kind).moves == Moves::no) continue;
         for (const ValueId input : op.inputs)
             if (program.value(input).op != none && program.op(program.value(input).op).phase != Phase::forward)
-                known[static_cast<size_t>(input)] = 1;
+                known[input] = 1;
     }
     for (const Op& op : program.ops) {
         const OpDef& def = op_def(op.kind);
-        const auto of_gradient = [&](ValueId id) { return known[static_cast<size_t>(id)] != 0; };
+        const auto of_gradient = [&](ValueId id) { return known[id] != 0; };
         const bool multiple = std::any_of(def.multiplies.begin(), def.multiplies.end(), [&](int i) {
-            return static_cast<size_t>(i) < op.inputs.size() && of_gradient(op.inputs[static_cast<size_t>(i)]);
+            return static_cast<size_t>(i) < op.inputs.size() && of_gradient(op.inputs[i]);
         });
         const bool sum = is_sum(def) && std::all_of(op.inputs.begin(), op.inputs.end(), of_gradient);
-        if (multiple || sum || (carries(op) && of_gradient(op.inputs[0])))
-            known[static_cast<size_t>(op.outputs[0])] = 1;
+        if (multiple || sum || (carries(op) && of_gradient(op.inputs[0]))) known[op.outputs[0]] = 1;
     }
     return known;
 }
@@ -60,13 +59,13 @@ public:
         std::vector<Op> old = std::move(program_.ops);
         program_.ops.clear();
         std::vector<OpId> moved;
-        for (size_t i = 0; i < old.size(); ++i) {
+        for (OpId i = 0; i < std::ssize(old); ++i) {
             for (const ValueId input : old[i].inputs)
-                if (passed_on_.count({static_cast<OpId>(i), input}) == 0) bring_back(input);
-            const auto message = messages_.find(static_cast<OpId>(i));
+                if (passed_on_.count({i, input}) == 0) bring_back(input);
+            const auto message = messages_.find(i);
             const ValueId sum = old[i].outputs[0];
             if (message != messages_.end()) narrow(old[i], message->second);
-            moved.push_back(static_cast<OpId>(program_.ops.size()));
+            moved.push_back(program_.ops.size());
             program_.ops.push_back(std::move(old[i]));
             if (message != messages_.end() && !delayed(sum)) bring_back(sum);
         }
@@ -78,10 +77,10 @@ private:
     void find_messages() {
         for (size_t i = 0; i < program_.ops.size(); ++i) {
             const Op& op = program_.ops[i];
-            if (!sums_over_ranks(op) || gradients_[static_cast<size_t>(op.inputs[0])] == 0) continue;
+            if (!sums_over_ranks(op) || gradients_[op.inputs[0]] == 0) continue;
             const std::optional<DType> type = program_.reduced_as(op.attributes.text("axis"));
             const DType own = program_.value(op.inputs[0]).type.dtype;
-            if (type && is_float(own) && size_of(own) > size_of(*type)) messages_[static_cast<OpId>(i)] = *type;
+            if (type && is_float(own) && size_of(own) > size_of(*type)) messages_[i] = *type;
         }
     }
 
@@ -89,20 +88,20 @@ private:
     void find_readers() {
         read_.assign(program_.values.size(), 0);
         early_.assign(program_.values.size(), 0);
-        for (size_t i = 0; i < program_.ops.size(); ++i)
+        for (OpId i = 0; i < std::ssize(program_.ops); ++i)
             for (const ValueId input : program_.ops[i].inputs) {
-                const auto next = messages_.find(static_cast<OpId>(i));
+                const auto next = messages_.find(i);
                 const auto before = messages_.find(program_.value(input).op);
                 if (next != messages_.end() && before != messages_.end() && next->second == before->second) {
-                    passed_on_.insert({static_cast<OpId>(i), input});
+                    passed_on_.insert({i, input});
                     continue;
                 }
-                read_[static_cast<size_t>(input)] = 1;
-                if (program_.ops[i].phase != Phase::update) early_[static_cast<size_t>(input)] = 1;
+                read_[input] = 1;
+                if (program_.ops[i].phase != Phase::update) early_[input] = 1;
             }
-        for (const Result& result : program_.results) read_[static_cast<size_t>(result.value)] = 1;
-        for (const Update& update : program_.updates) read_[static_cast<size_t>(update.value)] = 1;
-        for (const auto& [param, grad] : program_.grads()) read_[static_cast<size_t>(grad)] = 1;
+        for (const Result& result : program_.results) read_[result.value] = 1;
+        for (const Update& update : program_.updates) read_[update.value] = 1;
+        for (const auto& [param, grad] : program_.grads()) read_[grad] = 1;
     }
 
     Placement over_micro(ValueId id) const {
@@ -111,9 +110,7 @@ private:
 
     /// A sum that the update alone reads comes back where that first reads it: until then it is on its way. What is
     /// sent in each micro-batch comes back there, to be added up in its own type.
-    bool delayed(ValueId sum) const {
-        return over_micro(sum).kind != Kind::partial && early_[static_cast<size_t>(sum)] == 0;
-    }
+    bool delayed(ValueId sum) const { return over_micro(sum).kind != Kind::partial && early_[sum] == 0; }
 
     ValueId add_value(ValueId like, DType type, Layout layout) {
         Value value;
@@ -123,7 +120,7 @@ private:
         value.causes = program_.value(like).causes;
         value.origin = program_.value(like).origin;
         program_.values.push_back(std::move(value));
-        return static_cast<ValueId>(program_.values.size()) - 1;
+        return std::ssize(program_.values) - 1;
     }
 
     Op cast(const Op& message, ValueId from, ValueId to) const {
@@ -162,7 +159,7 @@ private:
         if (const int64_t bytes = message.attributes.integer("sends"); bytes > 0)
             message.attributes.set("sends", bytes * size_of(type) / item);
         narrow_[sum] = sent;
-        if (read_[static_cast<size_t>(sum)] == 0) {
+        if (read_[sum] == 0) {
             program_.value(sum).op = none;
             program_.value(sum).output = 0;
             return;

@@ -43,7 +43,7 @@ private:
         std::vector<size_t> places;
         const OpDef& def = op_def(op.kind);
         if (def.casts || def.reduces) return places;
-        const auto norm_vectors = static_cast<size_t>(def.norm_vectors);
+        const size_t norm_vectors = def.norm_vectors;
         const bool low = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
             return value(id).type.dtype == compute_ || (is_f32(id) && is_matrix(id));
         });
@@ -62,7 +62,7 @@ private:
 
     /// Made where `near` is.
     ValueId cast_of(ValueId id, DType type, const Op& near) {
-        const auto copy = static_cast<ValueId>(program_.values.size());
+        const ValueId copy = program_.values.size();
         Op cast;
         cast.kind = "cast";
         cast.attributes = {{"dtype", std::string(name_of(type))}};
@@ -75,7 +75,7 @@ private:
         if (!value(id).name.empty()) result.name = fmt::format("{}.{}", value(id).name, name_of(type));
         result.type = {type, value(id).type.shape};
         result.dims = value(id).dims;
-        result.op = static_cast<OpId>(program_.ops.size());
+        result.op = program_.ops.size();
         result.origin = value(id).origin;
         program_.values.push_back(std::move(result));
         program_.ops.push_back(std::move(cast));
@@ -94,7 +94,7 @@ private:
         for (size_t i = 0; i < outputs.size(); ++i) {
             Value& out = program_.value(op.outputs[i]);
             out.type = outputs[i].type;
-            out.op = static_cast<OpId>(program_.ops.size());
+            out.op = program_.ops.size();
         }
         program_.ops.push_back(std::move(op));
     }
@@ -114,12 +114,12 @@ bool passes_on(const Op& op) { return op_def(op.kind).casts || op_def(op.kind).m
 /// Products of activations with a matrix of params, but the one whose result is the logits.
 void mark_products(Program& program) {
     std::vector<char> logits(program.values.size(), 0);
-    for (const Result& result : program.results) logits[static_cast<size_t>(result.value)] = 1;
+    for (const Result& result : program.results) logits[result.value] = 1;
     for (size_t i = program.ops.size(); i-- > 0;) {
         Op& op = program.ops[i];
-        if (op_def(op.kind).loss) logits[static_cast<size_t>(op.inputs[0])] = 1;
-        const bool last = logits[static_cast<size_t>(op.outputs[0])] != 0;
-        if (last && passes_on(op)) logits[static_cast<size_t>(op.inputs[0])] = 1;
+        if (op_def(op.kind).loss) logits[op.inputs[0]] = 1;
+        const bool last = logits[op.outputs[0]] != 0;
+        if (last && passes_on(op)) logits[op.inputs[0]] = 1;
         const OpDef& def = op_def(op.kind);
         if (last || !def.product || def.quantized.empty() || op.attributes.flag(def.swaps.front())) continue;
         ValueId weight = op.inputs[1];

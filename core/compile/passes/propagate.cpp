@@ -29,12 +29,12 @@ public:
           versions_(annotated, mesh, options) {
         for (const Update& update : annotated.updates) targets_[update.value] = update.target;
         for (size_t id = 0; id < annotated.values.size(); ++id)
-            if (annotated.values[id].role != Role::temporary) rest(static_cast<ValueId>(id));
+            if (annotated.values[id].role != Role::temporary) rest(id);
     }
 
     Program run() {
         for (size_t i = 0; i < annotated_.ops.size(); ++i)
-            if (!sums_.inner(i)) propagate(annotated_.ops[i], static_cast<int>(i));
+            if (!sums_.inner(i)) propagate(annotated_.ops[i], i);
         finish();
         return versions_.finish();
     }
@@ -43,9 +43,9 @@ private:
     /// Inputs, params and states lie as they are marked.
     void rest(ValueId id) {
         Value& value = versions_.program.value(id);
-        const auto& store = marks_.store[static_cast<size_t>(id)];
+        const auto& store = marks_.store[id];
         value.layout = with_targets(Layout(value.type.shape.size()), store);
-        add_uses(id, marks_.use[static_cast<size_t>(id)]);
+        add_uses(id, marks_.use[id]);
         versions_.held(id).pinned = value.role != Role::input && !(store.empty() && versions_.held(id).uses.empty());
         versions_.held(id).versions = {id};
         versions_.held(id).fragments = {-1};
@@ -58,7 +58,7 @@ private:
     }
 
     Layout preferred_for(ValueId id, const Layout& lies) const {
-        const auto place = static_cast<size_t>(id);
+        const size_t place = id;
         const bool marked = place < marks_.store.size();
         return with_uses(lies, versions_.program.value(id).type.shape, versions_.held(id).uses,
                          marked ? marks_.store[place] : std::vector<Target>{}, mesh_);
@@ -94,7 +94,7 @@ private:
         Op add = op;
         add.kind = op_combining(ReduceOp::sum);
         add.attributes = {};
-        add.inputs = {product, op.inputs[static_cast<size_t>(rule.added_once.front())]};
+        add.inputs = {product, op.inputs[rule.added_once.front()]};
         const FactorRule add_rule = rule_of(versions_.program, add);
         apply(add, index, add_rule, decide(add, add_rule));
     }
@@ -131,7 +131,7 @@ private:
             throw Error(op.origin, fmt::format("decompose of {}: {} {}", title(op), kind, what));
         };
         for (const ValueId input : inputs)
-            if (input < 0 || static_cast<size_t>(input) >= versions_.program.values.size())
+            if (input < 0 || input >= std::ssize(versions_.program.values))
                 refuse(fmt::format("reads value {}, which there is not", input));
         if (made.empty()) return;
         const std::vector<Typed> typed = infer(op_def(kind), versions_.program, inputs, attributes, op.origin);
@@ -206,7 +206,7 @@ private:
 
     std::optional<Constraint> demand_of(ValueId value, size_t output) const {
         if (static_cast<size_t>(value) >= annotated_.values.size()) return std::nullopt;
-        Constraint constraint{output, &annotated_.value(value).type, {}, marks_.store[static_cast<size_t>(value)]};
+        Constraint constraint{output, &annotated_.value(value).type, {}, marks_.store[value]};
         const auto target = targets_.find(value);
         if (target != targets_.end()) constraint.rest = versions_.program.value(target->second).layout;
         if (!constraint.rest && constraint.targets.empty()) return std::nullopt;
@@ -236,16 +236,15 @@ private:
             const std::string name = name_of_factor(op, rule, w.factor);
             const std::string cause = versions_.cause(input, w.axis).text();
             std::string others;
-            for (AxisId axis : preferred.splits()[static_cast<size_t>(w.dim)])
+            for (AxisId axis : preferred.splits()[w.dim])
                 if (axis != w.axis) others += fmt::format(" and {}={}", mesh_.axis(axis).name, mesh_.size(axis));
             const std::string axis = fmt::format("{}={}", mesh_.axis(w.axis).name, mesh_.size(w.axis));
-            throw Error(
-                op.origin,
-                fmt::format("{} cannot be split over {}: {} is split in dim {}{}, which holds {}of size {}; "
-                            "choose a size that {}{} divide, or keep that dim whole over {}",
-                            title(op), axis, describe(versions_.program, input), w.dim,
-                            cause.empty() ? "" : " by " + cause, name.empty() ? "a factor " : name + " ",
-                            rule.factors[static_cast<size_t>(w.factor)].size, axis, others, mesh_.axis(w.axis).name));
+            throw Error(op.origin,
+                        fmt::format("{} cannot be split over {}: {} is split in dim {}{}, which holds {}of size {}; "
+                                    "choose a size that {}{} divide, or keep that dim whole over {}",
+                                    title(op), axis, describe(versions_.program, input), w.dim,
+                                    cause.empty() ? "" : " by " + cause, name.empty() ? "a factor " : name + " ",
+                                    rule.factors[w.factor].size, axis, others, mesh_.axis(w.axis).name));
         }
     }
 
@@ -274,8 +273,8 @@ private:
             held.versions = {output};
             held.fragments = {-1};
             if (late != none) versions_.set_late(output);
-            add_uses(output, cast ? marks_.use[static_cast<size_t>(read[0])]
-                             : static_cast<size_t>(output) < marks_.use.size() ? marks_.use[static_cast<size_t>(output)]
+            add_uses(output, cast                                              ? marks_.use[read[0]]
+                             : static_cast<size_t>(output) < marks_.use.size() ? marks_.use[output]
                                                                                : std::vector<Target>{});
             held.pinned = cast && versions_.held(read[0]).pinned;
         }
@@ -324,7 +323,7 @@ private:
                const std::vector<ValueId>& made) {
         std::vector<int> factor(mesh_.axes().size(), -1);
         for (size_t f = 0; f < assignment.splits.size(); ++f)
-            for (AxisId axis : assignment.splits[f]) factor[static_cast<size_t>(axis)] = static_cast<int>(f);
+            for (AxisId axis : assignment.splits[f]) factor[axis] = static_cast<int>(f);
         std::vector<Origin> first(factor.size());
         std::vector<Origin> same(factor.size());
         for (size_t i = 0; i < read.size(); ++i) {
@@ -332,16 +331,16 @@ private:
             for (const auto& partial : preferred.partials()) keep(first, partial.axis, read[i]);
             for (const Preference& w : preferences_of(preferred, rule.inputs[i], rule, mesh_)) {
                 keep(first, w.axis, read[i]);
-                if (w.factor == factor[static_cast<size_t>(w.axis)]) keep(same, w.axis, read[i]);
+                if (w.factor == factor[w.axis]) keep(same, w.axis, read[i]);
             }
         }
         for (ValueId output : made)
             for (size_t a = 0; a < factor.size(); ++a)
-                if (splits(versions_.program.value(output).layout, static_cast<AxisId>(a)))
-                    versions_.set_cause(output, static_cast<AxisId>(a), same[a] == Origin{} ? first[a] : same[a]);
+                if (splits(versions_.program.value(output).layout, a))
+                    versions_.set_cause(output, a, same[a] == Origin{} ? first[a] : same[a]);
     }
     void keep(std::vector<Origin>& causes, AxisId axis, ValueId input) const {
-        Origin& cause = causes[static_cast<size_t>(axis)];
+        Origin& cause = causes[axis];
         if (cause == Origin{}) cause = versions_.cause(input, axis);
     }
 

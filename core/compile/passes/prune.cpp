@@ -8,13 +8,13 @@ namespace orrery {
 
 Program prune(const Program& program) {
     std::vector<bool> needed(program.values.size());
-    for (const Result& result : program.results) needed[static_cast<size_t>(result.value)] = true;
+    for (const Result& result : program.results) needed[result.value] = true;
     std::vector<bool> runs(program.ops.size());
     for (size_t i = program.ops.size(); i-- > 0;) {
-        for (const ValueId id : program.ops[i].outputs) runs[i] = runs[i] || needed[static_cast<size_t>(id)];
+        for (const ValueId id : program.ops[i].outputs) runs[i] = runs[i] || needed[id];
         if (!runs[i]) continue;
-        for (const ValueId id : program.ops[i].inputs) needed[static_cast<size_t>(id)] = true;
-        for (const ValueId id : program.ops[i].outputs) needed[static_cast<size_t>(id)] = true;
+        for (const ValueId id : program.ops[i].inputs) needed[id] = true;
+        for (const ValueId id : program.ops[i].outputs) needed[id] = true;
     }
     Program out;
     out.name = program.name;
@@ -24,20 +24,19 @@ Program prune(const Program& program) {
         if (runs[i]) op_moved[i] = static_cast<OpId>(next++);
     for (size_t i = 0; i < needed.size(); ++i) {
         if (!needed[i]) continue;
-        moved[i] = static_cast<ValueId>(out.values.size());
+        moved[i] = out.values.size();
         Value value = program.values[i];
-        if (value.op != none) value.op = op_moved[static_cast<size_t>(value.op)];
+        if (value.op != none) value.op = op_moved[value.op];
         out.values.push_back(std::move(value));
     }
     for (size_t i = 0; i < runs.size(); ++i) {
         if (!runs[i]) continue;
         Op op = program.ops[i];
-        for (ValueId& id : op.inputs) id = moved[static_cast<size_t>(id)];
-        for (ValueId& id : op.outputs) id = moved[static_cast<size_t>(id)];
+        for (ValueId& id : op.inputs) id = moved[id];
+        for (ValueId& id : op.outputs) id = moved[id];
         out.ops.push_back(std::move(op));
     }
-    for (const Result& result : program.results)
-        out.results.push_back({result.name, moved[static_cast<size_t>(result.value)]});
+    for (const Result& result : program.results) out.results.push_back({result.name, moved[result.value]});
     return out;
 }
 

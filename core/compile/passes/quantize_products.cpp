@@ -25,12 +25,12 @@ public:
         std::vector<OpId> moved;
         for (Op op : old) {
             const bool marked = op.attributes.flag("f8");
-            const bool gradient = !marked && op.phase == Phase::backward && op.forward != none &&
-                                  old[static_cast<size_t>(op.forward)].attributes.flag("f8");
+            const bool gradient =
+                !marked && op.phase == Phase::backward && op.forward != none && old[op.forward].attributes.flag("f8");
             op.attributes.erase("f8");
-            const Op* const forward = gradient ? &old[static_cast<size_t>(op.forward)] : nullptr;
+            const Op* const forward = gradient ? &old[op.forward] : nullptr;
             if ((marked || gradient) && fits(op)) rewrite(op, forward);
-            moved.push_back(static_cast<OpId>(program_.ops.size()));
+            moved.push_back(program_.ops.size());
             program_.ops.push_back(std::move(op));
         }
         relink(program_, moved);
@@ -90,7 +90,7 @@ private:
         value.causes = like.causes;
         value.origin = like.origin;
         program_.values.push_back(std::move(value));
-        return static_cast<ValueId>(program_.values.size()) - 1;
+        return std::ssize(program_.values) - 1;
     }
 
     /// Made once for all readers of a stage: the backward pass reads what the forward pass has made.

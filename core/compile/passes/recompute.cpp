@@ -37,7 +37,7 @@ public:
             to_.ops.push_back(std::move(next));
         }
         for (size_t id = 0; id < to_.ops.size(); ++id)
-            for (ValueId output : to_.ops[id].outputs) to_.value(output).op = static_cast<OpId>(id);
+            for (ValueId output : to_.ops[id].outputs) to_.value(output).op = id;
         return std::move(to_);
     }
 
@@ -58,7 +58,7 @@ private:
                 if (!kinds.empty() && std::find(kinds.begin(), kinds.end(), op.kind) == kinds.end()) continue;
                 if (runs_once(op)) continue;
                 found[m] = true;
-                if (regions_[id] == none) regions_[id] = static_cast<int>(m);
+                if (regions_[id] == none) regions_[id] = m;
             }
         }
         for (size_t m = 0; m < marks_.size(); ++m)
@@ -81,13 +81,13 @@ private:
     /// Of a pipeline each stage makes its own values again.
     bool same_stage(const Op& a, const Op& b) const { return a.stage == b.stage; }
 
-    int region_of(OpId op) const { return op == none ? none : regions_[static_cast<size_t>(op)]; }
+    int region_of(OpId op) const { return op == none ? none : regions_[op]; }
 
     /// Whether a backward op reads the value from the copy.
     bool serves(ValueId value, const Op& reader) const {
         const int region = region_of(from_.value(value).op);
         if (region == none || !same_stage(reader, from_.op(from_.value(value).op))) return false;
-        return !marks_[static_cast<size_t>(region)]->kinds.empty() || region_of(reader.forward) == region;
+        return !marks_[region]->kinds.empty() || region_of(reader.forward) == region;
     }
 
     /// The copy of a value; what it is made from within its region is made again first.
@@ -103,7 +103,7 @@ private:
         for (ValueId& output : op.outputs) {
             Value copy = from_.value(output);
             copy.name.clear();
-            const auto id = static_cast<ValueId>(to_.values.size());
+            const ValueId id = to_.values.size();
             to_.values.push_back(std::move(copy));
             copies_[output] = id;
             copy_marks(output, id);

@@ -27,29 +27,28 @@ ScalarSums::ScalarSums(const Program& annotated)
     : annotated_(annotated), inner_(annotated.ops.size(), false), marked_(annotated.values.size(), false) {
     std::vector<int> readers(annotated.values.size(), 0);
     std::vector<bool> added(annotated.values.size(), false);
-    const auto count = [&](ValueId id) { ++readers[static_cast<size_t>(id)]; };
+    const auto count = [&](ValueId id) { ++readers[id]; };
     for (size_t i = 0; i < annotated.ops.size(); ++i)
         for (ValueId input : annotated.ops[i].inputs) {
             count(input);
-            if (scalar_add(annotated, static_cast<OpId>(i))) added[static_cast<size_t>(input)] = true;
+            if (scalar_add(annotated, i)) added[input] = true;
         }
     // A sum that a mark lays out is a value of its own, not a step on the way to another.
     for (const Mark& mark : annotated.marks()) {
         count(mark.value), count(mark.value);
-        marked_[static_cast<size_t>(mark.value)] = true;
+        marked_[mark.value] = true;
     }
     for (const Result& result : annotated.results) count(result.value);
     for (const Update& update : annotated.updates) count(update.value);
-    for (size_t i = 0; i < annotated.ops.size(); ++i) {
-        const auto id = static_cast<OpId>(i);
+    for (OpId id = 0; id < std::ssize(annotated.ops); ++id) {
         if (!scalar_add(annotated, id)) continue;
-        const auto out = static_cast<size_t>(annotated.ops[i].outputs[0]);
+        const size_t out = annotated.ops[id].outputs[0];
         if (added[out] && readers[out] == 1) continue;
         Sum sum;
-        for (ValueId input : annotated.ops[i].inputs) collect(input, sum, readers);
+        for (ValueId input : annotated.ops[id].inputs) collect(input, sum, readers);
         if (sum.inner.empty()) continue;
         std::sort(sum.inner.begin(), sum.inner.end());
-        for (OpId inner : sum.inner) inner_[static_cast<size_t>(inner)] = true;
+        for (OpId inner : sum.inner) inner_[inner] = true;
         roots_.emplace(id, std::move(sum));
     }
 }
@@ -57,7 +56,7 @@ ScalarSums::ScalarSums(const Program& annotated)
 /// Goes down the left operand in a loop: a norm adds one term after the other.
 void ScalarSums::collect(ValueId value, Sum& sum, const std::vector<int>& readers) {
     std::vector<ValueId> right;
-    while (scalar_add(annotated_, annotated_.value(value).op) && readers[static_cast<size_t>(value)] == 1) {
+    while (scalar_add(annotated_, annotated_.value(value).op) && readers[value] == 1) {
         const OpId id = annotated_.value(value).op;
         sum.inner.push_back(id);
         right.push_back(annotated_.op(id).inputs[1]);
@@ -93,8 +92,8 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
     const Op& last = annotated_.op(root);
     std::vector<Item> items;
     for (ValueId term : roots_.at(root).terms)  // what a mark asks for is done behind the op that it concerns
-        items.push_back({stage_of(term), partial_axes(versions, term), term,
-                         marked_[static_cast<size_t>(term)] ? root : annotated_.value(term).op});
+        items.push_back(
+            {stage_of(term), partial_axes(versions, term), term, marked_[term] ? root : annotated_.value(term).op});
     std::vector<OpId> additions = roots_.at(root).inner;  // each makes what one of the program's did
     additions.push_back(root);
     size_t next = 0;
@@ -133,7 +132,7 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         size_t pick = widest->axes.size() - 1;
         for (size_t i = 0; i < widest->axes.size(); ++i) {
             std::vector<AxisId> left = widest->axes;
-            left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+            left.erase(left.begin() + i);
             if (std::any_of(items.begin(), items.end(),
                             [&](const Item& item) { return item.stage == widest->stage && item.axes == left; }))
                 pick = i;
@@ -144,7 +143,7 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
                             {static_cast<int>(root), "for a sum of scalars over " + mesh.axis(widest->axes[pick]).name,
                              "terms are added where they lie alike", last.origin, false});
         widest->ready = root;
-        widest->axes.erase(widest->axes.begin() + static_cast<std::ptrdiff_t>(pick));
+        widest->axes.erase(widest->axes.begin() + pick);
     }
 }
 

@@ -38,7 +38,7 @@ ValueId new_value(Program& program, Shape shape, Layout layout) {
     value.type = {DType::f32, std::move(shape)};
     value.layout = std::move(layout);
     program.values.push_back(std::move(value));
-    return static_cast<ValueId>(program.values.size()) - 1;
+    return std::ssize(program.values) - 1;
 }
 
 Op record(std::string_view kind, Attributes attributes, ValueId from, ValueId to) {
@@ -56,7 +56,7 @@ void insert(Program& program, std::vector<Op> ops) {
         std::find_if(program.ops.begin(), program.ops.end(), [](const Op& op) { return op.phase != Phase::forward; });
     program.ops.insert(behind, std::make_move_iterator(ops.begin()), std::make_move_iterator(ops.end()));
     for (size_t i = 0; i < program.ops.size(); ++i)
-        for (const ValueId output : program.ops[i].outputs) program.value(output).op = static_cast<OpId>(i);
+        for (const ValueId output : program.ops[i].outputs) program.value(output).op = i;
 }
 
 }  // namespace
@@ -84,9 +84,8 @@ void add_status(Program& program, const Mesh& mesh, const AxisCarriers& carriers
         });
     };
     std::vector<AxisId> others;
-    for (size_t a = 0; a < mesh.axes().size(); ++a)
-        if (const auto id = static_cast<AxisId>(a); !mesh.axes()[a].sequential && mesh.axes()[a].size > 1)
-            if (!summed_over(id)) others.push_back(id);
+    for (AxisId a = 0; a < std::ssize(mesh.axes()); ++a)
+        if (!mesh.axes()[a].sequential && mesh.axes()[a].size > 1 && !summed_over(a)) others.push_back(a);
     for (const AxisId axis : join_axes(mesh, carriers, others)) axes.push_back(axis);
     // What a pipeline's ranks all have is once a step; the loss, of each micro-batch, is one stage's.
     const AxisId micro = stage_count(program, mesh) == 1 ? mesh.sequential_axis().value_or(none) : none;

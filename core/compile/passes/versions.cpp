@@ -32,11 +32,11 @@ void Versions::resize() {
 ValueId Versions::add_value(Value value) {
     program.values.push_back(std::move(value));
     resize();
-    return static_cast<ValueId>(program.values.size() - 1);
+    return program.values.size() - 1;
 }
 
 void Versions::emit(Op op, int index) {
-    for (ValueId output : op.outputs) places_[static_cast<size_t>(output)] = {index, false};
+    for (ValueId output : op.outputs) places_[output] = {index, false};
     entries_.push_back({{index, false}, std::move(op), index});
 }
 
@@ -47,25 +47,23 @@ bool Versions::leaves_loop(ValueId version, const Layout& needed) const {
 }
 
 Origin Versions::cause(ValueId value, AxisId axis) const {
-    const auto& causes = causes_[static_cast<size_t>(value)];
-    const auto a = static_cast<size_t>(axis);
-    return a < causes.size() && causes[a] >= 0 ? origins_[static_cast<size_t>(causes[a])] : Origin{};
+    const auto& causes = causes_[value];
+    const size_t a = axis;
+    return a < causes.size() && causes[a] >= 0 ? origins_[causes[a]] : Origin{};
 }
 
 void Versions::set_cause(ValueId value, AxisId axis, const Origin& origin) {
     if (origin == Origin{}) return;
-    auto& causes = causes_[static_cast<size_t>(value)];
+    auto& causes = causes_[value];
     causes.resize(mesh_.axes().size(), -1);
     // Few distinct origins: one per mark of a strategy's line, met again right away.
     const auto place = std::find(origins_.rbegin(), origins_.rend(), origin);
     const auto index = place == origins_.rend() ? origins_.size() : static_cast<size_t>(origins_.rend() - place) - 1;
     if (index == origins_.size()) origins_.push_back(origin);
-    causes[static_cast<size_t>(axis)] = static_cast<int>(index);
+    causes[axis] = index;
 }
 
-void Versions::copy_causes(ValueId from, ValueId to) {
-    causes_[static_cast<size_t>(to)] = causes_[static_cast<size_t>(from)];
-}
+void Versions::copy_causes(ValueId from, ValueId to) { causes_[to] = causes_[from]; }
 
 namespace {
 /// "for matmul %7" as the subject of a sentence.
@@ -74,8 +72,7 @@ std::string subject(const std::string& cause) { return cause.rfind("for ", 0) ==
 
 std::string Versions::causes_text(ValueId value, const Layout& layout) const {
     std::string text;
-    for (size_t i = 0; i < mesh_.axes().size(); ++i) {
-        const auto axis = static_cast<AxisId>(i);
+    for (AxisId axis = 0; axis < std::ssize(mesh_.axes()); ++axis) {
         const std::string origin = cause(value, axis).text();
         if (layout.at(axis) == Placement::replicated() || mesh_.size(axis) == 1) continue;
         text += fmt::format("{}{}:{}", text.empty() ? "" : ", ", mesh_.axis(axis).name, layout.at(axis).text());
@@ -112,7 +109,7 @@ ValueId Versions::reshard_to(ValueId value, const Layout& needed, const Reader& 
 
 // A constant is not cut to pieces: it is made in pieces. Its first reader decides; others get a copy of the op.
 ValueId Versions::place_source(ValueId value, const Layout& needed, const Reader& reader) {
-    Op op = entries_[static_cast<size_t>(held(value).source)].op;
+    Op op = entries_[held(value).source].op;
     const FactorRule rule = rule_of(program, op);
     if (!needed.partials().empty()) return none;
     for (const Preference& preferred : preferences_of(needed, rule.outputs[0], rule, mesh_))
@@ -128,7 +125,7 @@ ValueId Versions::place_source(ValueId value, const Layout& needed, const Reader
     const ValueId made = add_value(std::move(copy));
     op.outputs = {made};
     op.phase = annotated_.op(reader.index).phase;
-    places_[static_cast<size_t>(made)] = {reader.index, false};
+    places_[made] = {reader.index, false};
     entries_.push_back({{reader.index, false}, std::move(op), -1});
     copy_causes(value, made);
     held(value).versions.push_back(made);
@@ -169,7 +166,7 @@ ValueId Versions::follow(ValueId value, ValueId from, const ReshardPath& path, c
     // What the update needs of the backward pass travels as soon as it exists, so that messages can overlap with the
     // rest of the pass. Demands stand right behind the op that they concern.
     Place place{reader.index, reader.asked};
-    const Place made = places_[static_cast<size_t>(from)];
+    const Place made = places_[from];
     if (annotated_.op(reader.index).phase == Phase::update && made.op >= 0 &&
         annotated_.op(made.op).phase != Phase::update)
         place = {made.op, true};
@@ -191,7 +188,7 @@ ValueId Versions::follow(ValueId value, ValueId from, const ReshardPath& path, c
         op.outputs = {to};
         if (late) set_late(to);
         copy_causes(from, to);
-        places_[static_cast<size_t>(to)] = place;
+        places_[to] = place;
         entries_.push_back({place, std::move(op), -1});
         held(value).versions.push_back(to);
         held(value).fragments.push_back(fragment ? fragment_of(annotated_.op(reader.index)) : -1);
@@ -212,8 +209,8 @@ void Versions::forget_partial(ValueId value, const Layout& reduced) {
     here.preferred = reduced;
     for (size_t i = here.versions.size(); i-- > 0;) {
         if (!unreduced(program.value(here.versions[i]).layout)) continue;
-        here.versions.erase(here.versions.begin() + static_cast<std::ptrdiff_t>(i));
-        here.fragments.erase(here.fragments.begin() + static_cast<std::ptrdiff_t>(i));
+        here.versions.erase(here.versions.begin() + i);
+        here.fragments.erase(here.fragments.begin() + i);
     }
 }
 
@@ -224,7 +221,7 @@ void Versions::enforce_budget(ValueId value, const Layout& needed, const Reshard
     std::string steps;
     for (const ReshardStep& step : path.steps) {
         if (step.instruction != Opcode::all_gather && step.instruction != Opcode::all_to_all) continue;
-        const auto& uses = held_[static_cast<size_t>(value)].uses;
+        const auto& uses = held_[value].uses;
         if (std::any_of(uses.begin(), uses.end(), [&](const Target& use) { return use.axis == step.axis; })) continue;
         bytes += step.bytes;
         steps += fmt::format("{}{} over {}", steps.empty() ? "" : ", ", op_inserted_for(step.instruction),
@@ -238,16 +235,15 @@ void Versions::enforce_budget(ValueId value, const Layout& needed, const Reshard
             "  {} needs it {}: {}\n  mark how it is used, mark it otherwise, or allow the bytes",
             subject(reader.cause), describe(program, value), steps, bytes_text(bytes),
             options_.forbid_implicit ? "" : fmt::format(", over the budget of {}", bytes_text(options_.budget_bytes)),
-            label_of(program, value), causes_text(value, held_[static_cast<size_t>(value)].preferred),
-            subject(reader.cause), needed.text(mesh_), reader.why));
+            label_of(program, value), causes_text(value, held_[value].preferred), subject(reader.cause),
+            needed.text(mesh_), reader.why));
 }
 
 void Versions::fail(ValueId value, const Layout& needed, const Reader& reader) const {
-    const Held& here = held_[static_cast<size_t>(value)];
+    const Held& here = held_[value];
     const Layout& lies = program.value(here.versions.front()).layout;
     std::string remedy = "split another dim, or choose sizes that divide";
-    for (size_t i = 0; i < mesh_.axes().size(); ++i) {
-        const auto axis = static_cast<AxisId>(i);
+    for (AxisId axis = 0; axis < std::ssize(mesh_.axes()); ++axis) {
         if (!mesh_.axis(axis).sequential || lies.at(axis) == needed.at(axis)) continue;
         if (lies.at(axis).kind == Kind::split)
             remedy =
@@ -267,15 +263,15 @@ Program Versions::finish() {
     for (size_t i = 0; i < entries_.size(); ++i) {
         const int index = entries_[i].index;
         if (index < 0) continue;
-        if (moved.size() <= static_cast<size_t>(index)) moved.resize(static_cast<size_t>(index) + 1, none);
-        if (moved[static_cast<size_t>(index)] == none) moved[static_cast<size_t>(index)] = static_cast<OpId>(i);
+        if (std::ssize(moved) <= index) moved.resize(index + 1, none);
+        if (moved[index] == none) moved[index] = i;
     }
     for (Entry& entry : entries_) program.ops.push_back(std::move(entry.op));
     relink(program, moved);
     for (size_t id = 0; id < program.values.size(); ++id) {
         auto& causes = program.values[id].causes;
         for (size_t i = 0; i < mesh_.axes().size(); ++i) {
-            const Origin origin = cause(static_cast<ValueId>(id), static_cast<AxisId>(i));
+            const Origin origin = cause(id, i);
             if (origin != Origin{} && std::find(causes.begin(), causes.end(), origin) == causes.end())
                 causes.push_back(origin);
         }

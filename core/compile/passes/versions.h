@@ -39,8 +39,8 @@ public:
         int source = -1;                ///< constant or random: the entry that makes it, in any layout at no cost
         bool placed = false;            ///< somebody has read it, so its layout stands
     };
-    Held& held(ValueId value) { return held_[static_cast<size_t>(value)]; }
-    const Held& held(ValueId value) const { return held_[static_cast<size_t>(value)]; }
+    Held& held(ValueId value) { return held_[value]; }
+    const Held& held(ValueId value) const { return held_[value]; }
     /// A version usable in this fragment.
     bool usable(const Held& held, size_t version, int fragment) const {
         return held.fragments[version] < 0 || held.fragments[version] == fragment;
@@ -53,12 +53,12 @@ public:
     /// Adds an op that computes; its outputs' layouts are set.
     void emit(Op op, int index);
     /// Says that the last op emitted makes this value from nothing.
-    void mark_source(ValueId value) { held(value).source = static_cast<int>(entries_.size()) - 1; }
+    void mark_source(ValueId value) { held(value).source = std::ssize(entries_) - 1; }
     ValueId add_value(Value value);
 
     /// Whether this version is known only after the loop over micro-batches.
-    bool late(ValueId version) const { return late_[static_cast<size_t>(version)]; }
-    void set_late(ValueId version) { late_[static_cast<size_t>(version)] = true; }
+    bool late(ValueId version) const { return late_[version]; }
+    void set_late(ValueId version) { late_[version] = true; }
     /// Whether reading this version like this means waiting for the loop's end.
     bool leaves_loop(ValueId version, const Layout& needed) const;
 
