@@ -19,17 +19,17 @@ void for_each_access(const RankClass& rank_class, const Instruction& instruction
     const std::vector<Operand>& operands = instruction.operands;
     switch (instruction.opcode) {
         case Opcode::kernel: {
-            const KernelSpec& spec = rank_class.kernels[static_cast<size_t>(instruction.kernel)];
+            const KernelSpec& spec = rank_class.kernels[instruction.kernel];
             const bool adds = spec.attributes.flag("accumulate");
             const std::vector<int> sums = adds ? op_def(spec.op).accumulates : std::vector<int>{};
             for (size_t i = 0; i < operands.size(); ++i) {
                 const bool output = i >= spec.inputs.size();
-                const int place = static_cast<int>(i) - static_cast<int>(spec.inputs.size());
+                const int place = static_cast<int>(i) - std::ssize(spec.inputs);
                 const bool summed = output && std::find(sums.begin(), sums.end(), place) != sums.end();
                 use(operands[i], !output || summed, output);
             }
             if (const int own = instruction.workspace; own != none) {
-                const int64_t bytes = rank_class.buffers[static_cast<size_t>(own)].bytes;
+                const int64_t bytes = rank_class.buffers[own].bytes;
                 use(Operand{own, 0, {DType::u8, {bytes}}, none}, false, true);
             }
             break;
@@ -49,11 +49,11 @@ void for_each_access(const RankClass& rank_class, const Instruction& instruction
 
 /// The operand's first byte in its arena.
 inline int64_t address(const RankClass& rank_class, const Operand& operand) {
-    return rank_class.buffers[static_cast<size_t>(operand.buffer)].offset + operand.offset;
+    return rank_class.buffers[operand.buffer].offset + operand.offset;
 }
 
 inline Arena arena(const RankClass& rank_class, const Operand& operand) {
-    return rank_class.buffers[static_cast<size_t>(operand.buffer)].arena;
+    return rank_class.buffers[operand.buffer].arena;
 }
 
 /// The axes of its messages that are made of several, in order.

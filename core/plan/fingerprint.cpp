@@ -144,7 +144,7 @@ std::string message_name(const Plan& plan, size_t k, const Instruction& i, const
         return "what class " + std::to_string(k) + (sends ? " sends" : " is sent by") + " its member +" +
                std::to_string(i.peer) + over;
     const auto group = plan.mesh.group(plan.classes[k].ranks.front(), i.axis);
-    const size_t peer = class_of.at(group.at(static_cast<size_t>(i.peer)));
+    const size_t peer = class_of.at(group.at(i.peer));
     return "what class " + std::to_string(sends ? k : peer) + (sends ? " sends" : " is to send") + " class " +
            std::to_string(sends ? peer : k) + over;
 }
@@ -161,9 +161,7 @@ std::map<std::string, Writer> messages_of(const Plan& plan) {
             Writer& w = all[message_name(plan, k, i, class_of)];
             w.number(i.tag);
             w.type(i.operands.at(0).type);
-            if (const int64_t times =
-                    times_of(plan.classes[k], static_cast<size_t>(&i - plan.classes[k].stream.data()));
-                times > 1)
+            if (const int64_t times = times_of(plan.classes[k], &i - plan.classes[k].stream.data()); times > 1)
                 w.numbers({times, plan.classes[k].repeat.micros});
         }
     return all;

@@ -42,7 +42,7 @@ public:
     std::vector<Redistribution> run() {
         for (const RankClass& c : plan_.classes) {
             for (const Instruction& i : c.stream) {
-                times_ = times_of(c, static_cast<size_t>(&i - c.stream.data()));
+                times_ = times_of(c, &i - c.stream.data());
                 if (i.axis != none && i.opcode != Opcode::receive) add(i);
             }
             take_most();

@@ -38,7 +38,7 @@ const RankClass& Plan::class_of(int64_t rank) const {
 }
 
 KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, int64_t rank, int64_t micro) {
-    KernelSpec spec = rank_class.kernels.at(static_cast<size_t>(index));
+    KernelSpec spec = rank_class.kernels.at(index);
     const auto& patches = rank_class.per_rank;
     auto patch = std::lower_bound(patches.begin(), patches.end(), index,
                                   [](const PerRank& p, int kernel) { return p.kernel < kernel; });
@@ -46,12 +46,12 @@ KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, 
     const std::vector<int64_t> coordinates = mesh.coordinates(rank);
     for (; patch != patches.end() && patch->kernel == index; ++patch) {
         const bool sequential = mesh.axis(patch->axis).sequential;
-        const int64_t more = patch->step * (sequential ? micro : coordinates.at(static_cast<size_t>(patch->axis)));
+        const int64_t more = patch->step * (sequential ? micro : coordinates.at(patch->axis));
         if (patch->dim == none) {
             spec.attributes.set(patch->key, spec.attributes.integer(patch->key) + more);
         } else {
             std::vector<int64_t> values = spec.attributes.integers(patch->key);
-            values.at(static_cast<size_t>(patch->dim)) += more;
+            values.at(patch->dim) += more;
             spec.attributes.set(patch->key, std::move(values));
         }
     }

@@ -42,7 +42,7 @@ std::string per_rank_text(const RankClass& c, const Mesh& mesh, int kernel, cons
 }
 
 std::string kernel_text(const Plan& plan, const RankClass& c, int index) {
-    const KernelSpec& spec = c.kernels[static_cast<size_t>(index)];
+    const KernelSpec& spec = c.kernels[index];
     std::vector<std::string> attributes;
     for (const auto& [key, value] : spec.attributes.items())
         attributes.push_back(key + "=" + text_of(value) + per_rank_text(c, plan.mesh, index, key));
@@ -61,7 +61,7 @@ std::string what_text(const Plan& plan, const RankClass& c, const Instruction& i
 
 std::string instruction_text(const Plan& plan, const RankClass& c, size_t index) {
     const Instruction& i = c.stream[index];
-    const size_t inputs = i.opcode == Opcode::kernel ? c.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 1;
+    const size_t inputs = i.opcode == Opcode::kernel ? c.kernels[i.kernel].inputs.size() : 1;
     std::string line =
         fmt::format("  {:>5} {:<4} q{} {}", index, fragment_text(i.fragment), i.queue, what_text(plan, c, i));
     for (size_t o = 0; o < i.operands.size(); ++o)
@@ -149,8 +149,7 @@ std::string describe(const Plan& plan, const RankClass& c, const Issued& issued)
     const Instruction i = in_run(c, issued);
     const auto place = &c - plan.classes.data();
     std::string what(name_of(i.opcode));
-    if (i.opcode == Opcode::kernel && i.kernel >= 0 && static_cast<size_t>(i.kernel) < c.kernels.size())
-        what = c.kernels[static_cast<size_t>(i.kernel)].op;
+    if (i.opcode == Opcode::kernel && i.kernel >= 0 && i.kernel < std::ssize(c.kernels)) what = c.kernels[i.kernel].op;
     std::string text =
         fmt::format("class {} ({}), instruction {}: {}", place, ranks_text(c), position_of(c, issued), what);
     text += values_text(plan.program, i);
@@ -158,7 +157,7 @@ std::string describe(const Plan& plan, const RankClass& c, const Issued& issued)
     if (i.relative) text += fmt::format(", member +{}", i.peer);
     if (i.fragment.micro >= 0) text += " in " + fragment_text(i.fragment);
     if (static_cast<size_t>(i.fragment.chunk) < c.stages.size())
-        text += fmt::format(" of stage {}", c.stages[static_cast<size_t>(i.fragment.chunk)]);
+        text += fmt::format(" of stage {}", c.stages[i.fragment.chunk]);
     if (i.op != none) {
         const std::string origin = plan.program.op(i.op).origin.text();
         if (!origin.empty()) text += ", " + origin;

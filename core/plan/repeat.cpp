@@ -27,24 +27,24 @@ int64_t stored_micros(const RankClass& c, const Mesh& mesh) {
 }
 
 int64_t address(const RankClass& c, const Operand& operand, int64_t run) {
-    const Buffer& buffer = c.buffers[static_cast<size_t>(operand.buffer)];
+    const Buffer& buffer = c.buffers[operand.buffer];
     const int64_t later = run * c.repeat.micros;
     int64_t begin = buffer.offset;
     if (buffer.frames != none) {
-        const Frames& frames = c.frames[static_cast<size_t>(buffer.frames)];
-        begin = frames.offset + frames.slot_of[static_cast<size_t>(buffer.micro + later)] * frames.stride;
+        const Frames& frames = c.frames[buffer.frames];
+        begin = frames.offset + frames.slot_of[buffer.micro + later] * frames.stride;
     }
     return begin + operand.offset + later * operand.step;
 }
 
 Fragment fragment_in_run(const RankClass& c, const Issued& issued) {
-    Fragment fragment = c.stream[static_cast<size_t>(issued.index)].fragment;
+    Fragment fragment = c.stream[issued.index].fragment;
     if (fragment.micro >= 0) fragment.micro += issued.run * c.repeat.micros;
     return fragment;
 }
 
 Instruction in_run(const RankClass& c, const Issued& issued) {
-    Instruction i = c.stream[static_cast<size_t>(issued.index)];
+    Instruction i = c.stream[issued.index];
     if (i.fragment.micro >= 0 && (i.opcode == Opcode::send || i.opcode == Opcode::receive))
         i.tag += issued.run * c.repeat.micros;
     i.fragment = fragment_in_run(c, issued);
@@ -65,17 +65,17 @@ class SlotMap {
 public:
     explicit SlotMap(const RankClass& c) {
         for (const Frames& f : c.frames) {
-            const auto pool = static_cast<size_t>(f.pool);
+            const size_t pool = f.pool;
             to_.resize(std::max(to_.size(), pool + 1));
             from_.resize(to_.size());
-            to_[pool].assign(static_cast<size_t>(f.slots), none);
+            to_[pool].assign(f.slots, none);
             from_[pool] = to_[pool];
         }
     }
     bool add(const Frames& f, int64_t micro, int64_t later) {
-        const auto pool = static_cast<size_t>(f.pool);
-        const int slot = f.slot_of[static_cast<size_t>(micro)], then = f.slot_of[static_cast<size_t>(micro + later)];
-        int &to = to_[pool][static_cast<size_t>(slot)], &from = from_[pool][static_cast<size_t>(then)];
+        const size_t pool = f.pool;
+        const int slot = f.slot_of[micro], then = f.slot_of[micro + later];
+        int &to = to_[pool][slot], &from = from_[pool][then];
         if ((to != none && to != then) || (from != none && from != slot)) return false;
         to = then;
         from = slot;
@@ -95,10 +95,10 @@ private:
 std::vector<Frame> looped_frames(const RankClass& c) {
     int64_t micros = 0;
     for (const Buffer& b : c.buffers) micros = std::max(micros, b.micro + 1);
-    std::vector<Frame> all(c.frames.size() * static_cast<size_t>(micros));
+    std::vector<Frame> all(c.frames.size() * micros);
     for (const Buffer& b : c.buffers) {
         if (b.frames == none || b.first < 0) continue;
-        Frame& frame = all[static_cast<size_t>(b.frames * micros + b.micro)];
+        Frame& frame = all[b.frames * micros + b.micro];
         frame.frames = b.frames;
         frame.micro = b.micro;
         frame.first = std::min(frame.first, b.first);
@@ -109,8 +109,8 @@ std::vector<Frame> looped_frames(const RankClass& c) {
     std::vector<Frame> found;
     for (const Frame& frame : all) {
         if (frame.frames == none) continue;
-        const Frames& f = c.frames[static_cast<size_t>(frame.frames)];
-        const std::pair<int, int> slot{f.pool, f.slot_of[static_cast<size_t>(frame.micro)]};
+        const Frames& f = c.frames[frame.frames];
+        const std::pair<int, int> slot{f.pool, f.slot_of[frame.micro]};
         if (frame.last >= c.repeat.begin && frame.first < c.repeat.end) {
             found.push_back(frame);
             (frame.first < c.repeat.begin ? alive : taken).insert(slot);
@@ -130,8 +130,7 @@ std::vector<std::vector<int>> slot_map(const RankClass& c, int64_t from, int64_t
     SlotMap slots(c);
     const int64_t micros = c.repeat.micros;
     for (const Frame& frame : looped_frames(c))
-        if (!slots.add(c.frames[static_cast<size_t>(frame.frames)], frame.micro + from * micros, (to - from) * micros))
-            return {};
+        if (!slots.add(c.frames[frame.frames], frame.micro + from * micros, (to - from) * micros)) return {};
     return slots.take();
 }
 
@@ -141,8 +140,7 @@ bool slots_turn(const RankClass& c) {
     for (int64_t run = 1; run <= last_run(c); ++run) {
         slots.forget();
         for (const Frame& frame : looped)
-            if (!slots.add(c.frames[static_cast<size_t>(frame.frames)], frame.micro, run * c.repeat.micros))
-                return false;
+            if (!slots.add(c.frames[frame.frames], frame.micro, run * c.repeat.micros)) return false;
     }
     return true;
 }
@@ -151,10 +149,10 @@ Pools::Pools(const RankClass& c, const std::vector<std::vector<int>>& slots) {
     for (size_t p = 0; p < slots.size(); ++p)
         for (const Frames& f : c.frames) {
             if (f.pool != static_cast<int>(p)) continue;
-            pools_.push_back({f.offset, f.offset + f.stride * f.slots, f.stride, slots[p],
-                              std::vector<char>(static_cast<size_t>(f.slots), 0)});
+            pools_.push_back(
+                {f.offset, f.offset + f.stride * f.slots, f.stride, slots[p], std::vector<char>(f.slots, 0)});
             for (const int to : slots[p])
-                if (to != none) pools_.back().used[static_cast<size_t>(to)] = 1;
+                if (to != none) pools_.back().used[to] = 1;
             break;
         }
     std::sort(pools_.begin(), pools_.end(), [](const Pool& a, const Pool& b) { return a.offset < b.offset; });
@@ -163,9 +161,8 @@ Pools::Pools(const RankClass& c, const std::vector<std::vector<int>>& slots) {
 std::vector<int> last_in_frames(const RankClass& c, size_t queues) {
     std::vector<int> last(queues, none);
     for (int i = c.repeat.begin; i < c.repeat.end; ++i)
-        for (const Operand& o : c.stream[static_cast<size_t>(i)].operands)
-            if (c.buffers[static_cast<size_t>(o.buffer)].frames != none)
-                last[static_cast<size_t>(c.stream[static_cast<size_t>(i)].queue)] = i;
+        for (const Operand& o : c.stream[i].operands)
+            if (c.buffers[o.buffer].frames != none) last[c.stream[i].queue] = i;
     std::erase(last, none);
     return last;
 }
@@ -207,7 +204,7 @@ private:
     void one(const Issued& issued) {
         Instruction i = in_run(from_, issued);
         for (int& wait : i.waits) wait = static_cast<int>(position_of(from_, waited_for(from_, issued, wait)));
-        const auto here = static_cast<int>(to_.stream.size());
+        const int here = to_.stream.size();
         for (Operand& operand : i.operands) {
             operand.offset += issued.run * from_.repeat.micros * operand.step;
             operand.step = 0;
@@ -220,11 +217,11 @@ private:
 
     /// One for each run of what lives in frames, or in the stretch alone.
     int buffer(int id, int64_t run, int here) {
-        const Buffer& b = from_.buffers[static_cast<size_t>(id)];
+        const Buffer& b = from_.buffers[id];
         const bool inside = b.first >= from_.repeat.begin && b.last < from_.repeat.end;
         int mine = id;
         if (run > 0 && (b.frames != none || inside)) {
-            const auto [known, fresh] = copies_.try_emplace({id, run}, static_cast<int>(to_.buffers.size()));
+            const auto [known, fresh] = copies_.try_emplace({id, run}, to_.buffers.size());
             mine = known->second;
             if (fresh) {
                 to_.buffers.push_back(b);
@@ -234,7 +231,7 @@ private:
             }
         }
         if (mine == id && b.frames == none && !inside) return mine;
-        Buffer& life = to_.buffers[static_cast<size_t>(mine)];
+        Buffer& life = to_.buffers[mine];
         if (lives_.emplace(mine, true).second) life.first = here;
         life.last = here;
         return mine;
@@ -243,10 +240,10 @@ private:
     int kernel(int index, int64_t micro) {
         const auto patches = by_micro_.find(index);
         if (patches == by_micro_.end()) return index;
-        const auto [known, fresh] = kernels_.try_emplace({index, micro}, static_cast<int>(to_.kernels.size()));
+        const auto [known, fresh] = kernels_.try_emplace({index, micro}, to_.kernels.size());
         if (!fresh) return known->second;
         RankClass alone;  // its patches by micro-batch alone
-        alone.kernels = {from_.kernels[static_cast<size_t>(index)]};
+        alone.kernels = {from_.kernels[index]};
         alone.per_rank = patches->second;
         for (PerRank& p : alone.per_rank) p.kernel = 0;
         to_.kernels.push_back(kernel_for(alone, 0, plan_.mesh, from_.ranks.front(), micro));
@@ -272,7 +269,7 @@ private:
 Plan unrolled(const Plan& plan) {
     Plan all = plan;
     for (RankClass& c : all.classes)
-        if (repeats(c)) c = Unroll(plan, plan.classes[static_cast<size_t>(&c - all.classes.data())]).run();
+        if (repeats(c)) c = Unroll(plan, plan.classes[&c - all.classes.data()]).run();
     return all;
 }
 

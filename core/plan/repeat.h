@@ -49,15 +49,15 @@ template <class Counts>
 std::vector<Issued> issued_of(const RankClass& c, Counts&& counts) {
     std::vector<Issued> all;
     std::vector<int> repeated;
-    for (int i = 0; i < static_cast<int>(c.stream.size()); ++i) {
+    for (int i = 0; i < std::ssize(c.stream); ++i) {
         if (repeats(c) && i == c.repeat.end)
             for (int64_t run = 1; run < c.repeat.times; ++run)
                 for (const int index : repeated) all.push_back({index, run});
-        if (!counts(c.stream[static_cast<size_t>(i)])) continue;
+        if (!counts(c.stream[i])) continue;
         all.push_back({i, i >= c.repeat.end ? last_run(c) : 0});
-        if (times_of(c, static_cast<size_t>(i)) > 1) repeated.push_back(i);
+        if (times_of(c, i) > 1) repeated.push_back(i);
     }
-    if (repeats(c) && c.repeat.end == static_cast<int>(c.stream.size()))
+    if (repeats(c) && c.repeat.end == std::ssize(c.stream))
         for (int64_t run = 1; run < c.repeat.times; ++run)
             for (const int index : repeated) all.push_back({index, run});
     return all;
@@ -76,10 +76,9 @@ public:
     LaterRun(const RankClass& c, size_t queues, const std::vector<int>& known)
         : length_(c.repeat.length()), known_(known), still_(queues, none), moving_(queues, INT_MAX) {
         for (auto& queue : asks_) queue.assign(queues, 0);
-        for (size_t i = static_cast<size_t>(c.repeat.begin); i < c.stream.size(); ++i)
+        for (size_t i = c.repeat.begin; i < c.stream.size(); ++i)
             for (const Operand& o : c.stream[i].operands)
-                asks_[c.buffers[static_cast<size_t>(o.buffer)].frames != none][static_cast<size_t>(c.stream[i].queue)] =
-                    1;
+                asks_[c.buffers[o.buffer].frames != none][c.stream[i].queue] = 1;
     }
     /// `framed`: they touched a frame.
     bool operator()(size_t queue, int before, int after, bool framed) {
@@ -181,7 +180,7 @@ bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, co
     before.for_each([&](int64_t range, int64_t range_end, const What& note) {
         pools.cut(range, range_end, [&](int64_t begin, int64_t end, int64_t slot, const Pools::Pool* pool) {
             if (!pool) return then.push_back({begin, end, &note, false});
-            const int to = pool->to[static_cast<size_t>(slot)];
+            const int to = pool->to[slot];
             if (to == none) return;
             const int64_t by = (to - slot) * pool->stride;
             then.push_back({begin + by, end + by, &note, true});
@@ -189,7 +188,7 @@ bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, co
     });
     after.for_each([&](int64_t range, int64_t range_end, const What& note) {
         pools.cut(range, range_end, [&](int64_t begin, int64_t end, int64_t slot, const Pools::Pool* pool) {
-            if (!pool || pool->used[static_cast<size_t>(slot)]) now.push_back({begin, end, &note, pool != nullptr});
+            if (!pool || pool->used[slot]) now.push_back({begin, end, &note, pool != nullptr});
         });
     });
     std::sort(then.begin(), then.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
@@ -217,7 +216,7 @@ Ranges<What> in_last_run(const RankClass& c, const Ranges<What>& first, const Wh
         }
     first.for_each([&](int64_t range, int64_t range_end, const What& note) {
         pools.cut(range, range_end, [&](int64_t begin, int64_t end, int64_t slot, const Pools::Pool* pool) {
-            const int to = pool ? pool->to[static_cast<size_t>(slot)] : none;
+            const int to = pool ? pool->to[slot] : none;
             const int64_t by = to == none ? 0 : (to - slot) * pool->stride;
             if (!pool || to != none) last.replace(begin + by, end + by, note);
         });

@@ -63,13 +63,13 @@ RankSchedule RankSchedule::parse(std::string_view text) {
 }
 
 int Schedule::stage_of(int rank, int chunk) const {
-    if (stages.empty()) return chunk * static_cast<int>(ranks.size()) + rank;
-    return stages.at(static_cast<size_t>(rank)).at(static_cast<size_t>(chunk));
+    if (stages.empty()) return chunk * std::ssize(ranks) + rank;
+    return stages.at(rank).at(chunk);
 }
 
 std::vector<int> Schedule::stages_of(int rank) const {
     int chunks = 1;
-    for (const Fragment& f : ranks.at(static_cast<size_t>(rank)).order) chunks = std::max(chunks, f.chunk + 1);
+    for (const Fragment& f : ranks.at(rank).order) chunks = std::max(chunks, f.chunk + 1);
     std::vector<int> list;
     for (int chunk = 0; chunk < chunks; ++chunk) list.push_back(stage_of(rank, chunk));
     return list;

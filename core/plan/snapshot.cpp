@@ -11,16 +11,15 @@ namespace {
 
 SnapshotPlan snapshot_of(const Program& program, const RankClass& c) {
     std::vector<int> written(c.buffers.size(), none);
-    for (int index = static_cast<int>(c.stream.size()) - 1; index >= 0; --index)
-        for_each_access(c, c.stream[static_cast<size_t>(index)], [&](const Operand& operand, bool, bool writes) {
-            if (writes) written[static_cast<size_t>(operand.buffer)] = index;
+    for (int index = std::ssize(c.stream) - 1; index >= 0; --index)
+        for_each_access(c, c.stream[index], [&](const Operand& operand, bool, bool writes) {
+            if (writes) written[operand.buffer] = index;
         });
     SnapshotPlan plan;
     for (const Operand& place : c.places) {
         const Role role = program.value(place.value).role;
         if (role != Role::param && role != Role::state) continue;
-        plan.values.push_back(
-            {place.value, place.buffer, place.type.bytes(), 0, written[static_cast<size_t>(place.buffer)]});
+        plan.values.push_back({place.value, place.buffer, place.type.bytes(), 0, written[place.buffer]});
     }
     std::stable_sort(plan.values.begin(), plan.values.end(), [](const CopiedValue& a, const CopiedValue& b) {
         const auto when = [](const CopiedValue& v) { return v.written == none ? INT_MAX : v.written; };

@@ -101,7 +101,7 @@ int64_t WireBytes::bytes_sent(const Instruction& i, const Mesh& mesh) const {
 double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
     if (i.opcode != Opcode::kernel || i.op == none) return 0;
     const Op& op = plan.program.op(i.op);
-    if (c.kernels[static_cast<size_t>(i.kernel)].op != op.kind) return 0;
+    if (c.kernels[i.kernel].op != op.kind) return 0;
     const OpDef& def = op_def(op.kind);
     if (!def.flops) return 0;
     // Every axis that splits an operand splits the work.
@@ -109,7 +109,7 @@ double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
     for (const auto* ids : {&op.inputs, &op.outputs})
         for (ValueId id : *ids)
             for (const auto& axes : plan.program.value(id).layout.splits())
-                for (AxisId axis : axes) splits[static_cast<size_t>(axis)] = 1;
+                for (AxisId axis : axes) splits[axis] = 1;
     double flops = static_cast<double>(orrery::flops(plan.program, op));
     for (size_t axis = 0; axis < splits.size(); ++axis)
         if (splits[axis]) flops /= static_cast<double>(plan.mesh.axes()[axis].size);
@@ -131,12 +131,12 @@ PlanSummary summary(const Plan& plan, const WireBytes& wires) {
         std::map<std::pair<AxisId, Opcode>, ClassSummary::Traffic> traffic;
         std::map<OpId, double> flops;  // the same for every micro-batch
         for (const Instruction& i : c.stream) {
-            const int64_t times = times_of(c, static_cast<size_t>(&i - c.stream.data()));
+            const int64_t times = times_of(c, &i - c.stream.data());
             s.kernels += i.opcode == Opcode::kernel ? times : 0;
             if (i.opcode == Opcode::kernel && i.op != none) {
                 const auto [found, fresh] = flops.try_emplace(i.op, 0.0);
                 if (fresh) found->second = local_flops(plan, i, c);
-                if (c.kernels[static_cast<size_t>(i.kernel)].op == plan.program.op(i.op).kind)
+                if (c.kernels[i.kernel].op == plan.program.op(i.op).kind)
                     s.flops += found->second * static_cast<double>(times);
             }
             if (i.axis == none || i.opcode == Opcode::receive) continue;
@@ -197,8 +197,8 @@ std::string PlanSummary::text(const Mesh& mesh) const {
     }
     for (size_t axis = 0; axis < ahead.size(); ++axis)
         if (!ahead[axis].none())
-            out += fmt::format("gathers over {} run {} ahead, reduce-scatters trail as far\n",
-                               mesh.axis(static_cast<AxisId>(axis)).name, ahead[axis].text());
+            out += fmt::format("gathers over {} run {} ahead, reduce-scatters trail as far\n", mesh.axis(axis).name,
+                               ahead[axis].text());
     const std::string micros = plural(mesh.microbatches(), "micro-batch");
     if (run > 0)
         out += fmt::format("a stream holds {} of {}: one run of {} stands for {}\n", count_text(stored), micros, run,

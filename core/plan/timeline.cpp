@@ -23,7 +23,7 @@ public:
         int item = 0;
         for (size_t r = 0; r < schedule.ranks.size(); ++r)
             for (const Fragment& f : schedule.ranks[r].order) {
-                last_stage_ = std::max(last_stage_, schedule.stage_of(static_cast<int>(r), f.chunk));
+                last_stage_ = std::max(last_stage_, schedule.stage_of(r, f.chunk));
                 item_of_.emplace(key(r, f), item++);
             }
         for (size_t r = 0; r < schedule.ranks.size(); ++r) {
@@ -47,10 +47,10 @@ public:
         timeline.busy.resize(schedule_.ranks.size());
         for (int item = 0; item < view_.size(); ++item) {
             if (!replay.done(item)) refuse(replay);
-            const auto rank = static_cast<size_t>(view_.at(item).actor);
+            const size_t rank = view_.at(item).actor;
             const Fragment& f = fragment(item);
             const int64_t start = replay.started_at(item), end = replay.done_at(item);
-            timeline.ranks[rank].push_back({f, schedule_.stage_of(static_cast<int>(rank), f.chunk), start, end});
+            timeline.ranks[rank].push_back({f, schedule_.stage_of(rank, f.chunk), start, end});
             timeline.busy[rank] += end - start;
             timeline.makespan = std::max(timeline.makespan, end);
         }
@@ -61,13 +61,10 @@ public:
 
 private:
     const Fragment& fragment(int item) const {
-        return schedule_.ranks[static_cast<size_t>(view_.at(item).actor)]
-            .order[static_cast<size_t>(view_.at(item).source)];
+        return schedule_.ranks[view_.at(item).actor].order[view_.at(item).source];
     }
 
-    Key key(size_t rank, const Fragment& f) const {
-        return {f.kind, schedule_.stage_of(static_cast<int>(rank), f.chunk), f.micro};
-    }
+    Key key(size_t rank, const Fragment& f) const { return {f.kind, schedule_.stage_of(rank, f.chunk), f.micro}; }
 
     /// What must have ended before a fragment starts.
     std::vector<Key> needs(const Key& key) const {
@@ -91,7 +88,7 @@ private:
             int item = view_.begin(rank);
             while (item < view_.end(rank) && replay.done(item)) ++item;
             if (item == view_.end(rank)) continue;
-            const Key k = key(static_cast<size_t>(rank), fragment(item));
+            const Key k = key(rank, fragment(item));
             for (const Key& need : needs(k)) {
                 const auto holder = item_of_.find(need);
                 if (holder != item_of_.end() && replay.done(holder->second)) continue;

@@ -6,7 +6,7 @@ namespace orrery {
 /// Gives one instruction to a machine, its waits first; see `walk`.
 template <class Machine>
 void visit(const RankClass& rank_class, int index, Machine& machine) {
-    const Instruction& instruction = rank_class.stream[static_cast<size_t>(index)];
+    const Instruction& instruction = rank_class.stream[index];
     for (int earlier : instruction.waits) machine.wait(index, earlier);
     switch (instruction.opcode) {
         case Opcode::kernel: machine.kernel(index); break;
@@ -34,7 +34,7 @@ void visit(const RankClass& rank_class, int index, Machine& machine) {
 template <class Machine>
 void walk(const RankClass& rank_class, Machine& machine) {
     const Repeat& repeat = rank_class.repeat;
-    const int end = static_cast<int>(rank_class.stream.size());
+    const int end = rank_class.stream.size();
     int index = 0;
     if constexpr (requires { machine.begin_run(int64_t{0}); }) {
         machine.begin_run(0);

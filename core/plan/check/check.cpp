@@ -31,11 +31,11 @@ public:
                                     class_.repeat.times));
         frames();
         for (const Buffer& b : class_.buffers) buffer(b);
-        for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) instruction(at());
+        for (index_ = 0; index_ < std::ssize(class_.stream); ++index_) instruction(at());
     }
 
 private:
-    const Instruction& at() const { return class_.stream[static_cast<size_t>(index_)]; }
+    const Instruction& at() const { return class_.stream[index_]; }
 
     [[noreturn]] void fail(const std::string& why) const { throw Error(describe(plan_, class_, index_) + ": " + why); }
 
@@ -52,7 +52,7 @@ private:
     /// Its runs are inside the step, and what may be waited for by its place in a run looks alike in all.
     void repeat() {
         const Repeat& r = class_.repeat;
-        const auto size = static_cast<int>(class_.stream.size());
+        const int size = class_.stream.size();
         if (r.length() <= 0 || r.from() < 0 || r.end > size || r.micros <= 0 ||
             r.micros > (plan_.mesh.microbatches() - 1) / (r.times - 1))
             throw Error(
@@ -60,15 +60,15 @@ private:
                             "times for {} of {} micro-batches each",
                             &class_ - plan_.classes.data(), r.begin, r.end, size, r.from(), r.times, r.micros,
                             plan_.mesh.microbatches()));
-        if (is_message(class_.stream[static_cast<size_t>(r.begin) - 1].opcode))
+        if (is_message(class_.stream[r.begin - 1].opcode))
             throw Error(
                 fmt::format("class {}: the stretch that is run {} times begins at {}, behind a message: groups "
                             "of messages would be others in its first run",
                             &class_ - plan_.classes.data(), r.times, r.begin));
         const std::vector<int> groups = groups_of(plan_, class_, contracts_);
-        const auto group = [&](int i) { return groups[static_cast<size_t>(i)]; };
+        const auto group = [&](int i) { return groups[i]; };
         for (index_ = r.from(); index_ < r.begin; ++index_) {
-            const Instruction &x = at(), &y = class_.stream[static_cast<size_t>(index_ + r.length())];
+            const Instruction &x = at(), &y = class_.stream[index_ + r.length()];
             const bool grouped = group(index_) != none;
             if (x.opcode != y.opcode || x.queue != y.queue || x.axis != y.axis || x.peer != y.peer ||
                 grouped != (group(index_ + r.length()) != none) ||
@@ -88,8 +88,8 @@ private:
             const bool slots =
                 static_cast<int64_t>(f.slot_of.size()) == micros &&
                 std::all_of(f.slot_of.begin(), f.slot_of.end(), [&](int slot) { return slot >= 0 && slot < f.slots; });
-            if (f.pool < 0 || static_cast<size_t>(f.pool) >= class_.frames.size() || f.offset < 0 || f.stride <= 0 ||
-                f.slots <= 0 || f.offset % arena_alignment != 0 || f.stride % arena_alignment != 0 ||
+            if (f.pool < 0 || f.pool >= std::ssize(class_.frames) || f.offset < 0 || f.stride <= 0 || f.slots <= 0 ||
+                f.offset % arena_alignment != 0 || f.stride % arena_alignment != 0 ||
                 f.stride > (class_.scratch_bytes - f.offset) / f.slots || !slots ||
                 !std::all_of(class_.frames.begin(), class_.frames.end(), same_pool))
                 throw Error(
@@ -103,10 +103,9 @@ private:
         }
         for (const Buffer& b : class_.buffers) {
             if (b.frames == none) continue;
-            const auto kind = static_cast<size_t>(b.frames);
-            const bool known = b.frames >= 0 && kind < class_.frames.size() && b.arena == Arena::scratch;
+            const bool known = b.frames >= 0 && b.frames < std::ssize(class_.frames) && b.arena == Arena::scratch;
             if (!known || b.micro < 0 || b.micro >= stored_micros(class_, plan_.mesh) ||
-                b.bytes > class_.frames[kind].stride ||
+                b.bytes > class_.frames[b.frames].stride ||
                 b.offset != address(class_, {static_cast<int>(&b - class_.buffers.data()), 0, {}, none, 0}, 0))
                 throw Error(fmt::format("buffer b{} does not lie in its frame", &b - class_.buffers.data()));
         }
@@ -128,7 +127,7 @@ private:
         for (int wait : i.waits) {
             if (wait < 0 || wait >= index_)
                 fail(fmt::format("waits for instruction {}, which does not come before it", wait));
-            if (class_.stream[static_cast<size_t>(wait)].queue == i.queue)
+            if (class_.stream[wait].queue == i.queue)
                 fail(fmt::format("waits for instruction {} of its own queue", wait));
         }
         if (i.opcode == Opcode::copy && i.operands[0].type.bytes() != i.operands[1].type.bytes())
@@ -137,8 +136,8 @@ private:
     }
 
     void kernel(const Instruction& i) const {
-        if (i.kernel < 0 || static_cast<size_t>(i.kernel) >= class_.kernels.size()) fail("has no kernel");
-        const KernelSpec& spec = class_.kernels[static_cast<size_t>(i.kernel)];
+        if (i.kernel < 0 || i.kernel >= std::ssize(class_.kernels)) fail("has no kernel");
+        const KernelSpec& spec = class_.kernels[i.kernel];
         if (i.operands.size() != spec.inputs.size() + spec.outputs.size())
             fail(fmt::format("has {} operands, its kernel {}", i.operands.size(),
                              spec.inputs.size() + spec.outputs.size()));
@@ -153,14 +152,13 @@ private:
 
     /// In the scratch arena, alive, and apart from what the kernel reads and writes.
     void workspace(const Instruction& i) const {
-        if (i.workspace < 0 || static_cast<size_t>(i.workspace) >= class_.buffers.size())
-            fail("its workspace has no buffer");
-        const Buffer& b = class_.buffers[static_cast<size_t>(i.workspace)];
+        if (i.workspace < 0 || i.workspace >= std::ssize(class_.buffers)) fail("its workspace has no buffer");
+        const Buffer& b = class_.buffers[i.workspace];
         if (b.arena != Arena::scratch || index_ < b.first || index_ > b.last)
             fail(fmt::format("its workspace b{} is not alive in the scratch arena", i.workspace));
         const Operand own{i.workspace, 0, {DType::u8, {b.bytes}}, none};
         for (const Operand& o : i.operands)
-            if (o.buffer >= 0 && static_cast<size_t>(o.buffer) < class_.buffers.size() && overlap(own, o))
+            if (o.buffer >= 0 && o.buffer < std::ssize(class_.buffers) && overlap(own, o))
                 fail(fmt::format("its workspace b{} lies over its operand in b{}", i.workspace, o.buffer));
         if (b.offset % scratch_alignment != 0)
             fail(fmt::format("its workspace b{} lies at {}, which is no multiple of {}", i.workspace, b.offset,
@@ -168,8 +166,8 @@ private:
     }
 
     void operand(const Operand& o) const {
-        if (o.buffer < 0 || static_cast<size_t>(o.buffer) >= class_.buffers.size()) fail("an operand has no buffer");
-        const Buffer& b = class_.buffers[static_cast<size_t>(o.buffer)];
+        if (o.buffer < 0 || o.buffer >= std::ssize(class_.buffers)) fail("an operand has no buffer");
+        const Buffer& b = class_.buffers[o.buffer];
         if (o.offset < 0 || o.offset + o.type.bytes() > b.bytes)
             fail(fmt::format("an operand of {} bytes at {} does not fit buffer b{} of {}", o.type.bytes(), o.offset,
                              o.buffer, b.bytes));

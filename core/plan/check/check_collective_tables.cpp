@@ -31,8 +31,7 @@ public:
         for (const ChunkTable& table : tables_)
             for (const ChunkMove& move : table.moves) edges[{move.from, move.to}].emplace(table.collective, &table);
         for (const auto& [ends, tables] : edges)
-            edge({members[static_cast<size_t>(ends.first)], ends.first},
-                 {members[static_cast<size_t>(ends.second)], ends.second}, tables);
+            edge({members[ends.first], ends.first}, {members[ends.second], ends.second}, tables);
     }
 
 private:
@@ -42,10 +41,10 @@ private:
     };
 
     Before before(const Member& own, Opcode what, int peer, const Tables& tables) const {
-        const RankClass& c = plan_.classes[static_cast<size_t>(own.of_class)];
+        const RankClass& c = plan_.classes[own.of_class];
         Before result;
         for (const Issued& issued : issued_of(c, [&](const Instruction& in) { return in.axis == axis_; })) {
-            const Instruction& in = c.stream[static_cast<size_t>(issued.index)];
+            const Instruction& in = c.stream[issued.index];
             if (in.opcode == what && in.peer_of(own.index, plan_.mesh.size(axis_)) == peer)
                 result.all.push_back(issued);
             if (!tables.contains(in.opcode)) continue;
@@ -64,9 +63,9 @@ private:
             const bool unmet = sent.messages[k] > received.messages[k];
             const size_t message = std::min(sent.messages[k], received.messages[k]);
             const std::vector<Issued>& early = unmet ? sent.all : received.all;
-            const RankClass& c = plan_.classes[static_cast<size_t>(unmet ? from.of_class : to.of_class)];
+            const RankClass& c = plan_.classes[unmet ? from.of_class : to.of_class];
             const Issued& collective = (unmet ? sent : received).collectives[k];
-            const ChunkTable& table = *tables.at(c.stream[static_cast<size_t>(collective.index)].opcode);
+            const ChunkTable& table = *tables.at(c.stream[collective.index].opcode);
             throw Error(table.asked,
                         fmt::format("collective {} makes messages of {}, in the lanes of the plan's own over {}\n"
                                     "  but {} comes before it, and its partner after it: the message of one would be "

@@ -28,8 +28,8 @@ bool same_meaning(const Instruction& x, const Instruction& y) {
 }
 
 void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
-    const RankClass& first = plan.classes[static_cast<size_t>(a)];
-    const RankClass& second = plan.classes[static_cast<size_t>(b)];
+    const RankClass& first = plan.classes[a];
+    const RankClass& second = plan.classes[b];
     const std::vector<Issued> mine = collectives_over(first, axis), theirs = collectives_over(second, axis);
     for (size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
         const Instruction x = in_run(first, mine[i]), y = in_run(second, theirs[i]);
@@ -53,23 +53,23 @@ void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
 
 std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of) {
     std::set<std::vector<int>> all;
-    if (plan.classes.size() == 1) return {std::vector<int>(static_cast<size_t>(plan.mesh.size(axis)), 0)};
+    if (plan.classes.size() == 1) return {std::vector<int>(plan.mesh.size(axis), 0)};
     for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
         if (plan.mesh.member(rank, axis) != 0) continue;
         std::vector<int> members;
-        for (const int64_t other : plan.mesh.group(rank, axis)) members.push_back(class_of[static_cast<size_t>(other)]);
+        for (const int64_t other : plan.mesh.group(rank, axis)) members.push_back(class_of[other]);
         all.insert(std::move(members));
     }
     return all;
 }
 
 std::vector<int> classes_of_ranks(const Plan& plan) {
-    std::vector<int> class_of(static_cast<size_t>(plan.mesh.ranks()), none);
+    std::vector<int> class_of(plan.mesh.ranks(), none);
     for (size_t k = 0; k < plan.classes.size(); ++k)
         for (int64_t rank : plan.classes[k].ranks) {
-            if (rank < 0 || static_cast<size_t>(rank) >= class_of.size() || class_of[static_cast<size_t>(rank)] != none)
+            if (rank < 0 || rank >= std::ssize(class_of) || class_of[rank] != none)
                 throw Error(fmt::format("rank {} is in no mesh {} or in two classes", rank, plan.mesh.text()));
-            class_of[static_cast<size_t>(rank)] = static_cast<int>(k);
+            class_of[rank] = k;
         }
     const auto missing = std::find(class_of.begin(), class_of.end(), none);
     if (missing != class_of.end()) throw Error(fmt::format("rank {} has no stream", missing - class_of.begin()));
@@ -92,7 +92,7 @@ void check_collectives(const Plan& plan) {
     const std::vector<int> class_of = classes_of_ranks(plan);
     std::set<AxisId> axes = joined_axes(plan);
     for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis)
-        if (!plan.mesh.axes()[axis].sequential) axes.insert(static_cast<AxisId>(axis));
+        if (!plan.mesh.axes()[axis].sequential) axes.insert(axis);
     for (const AxisId axis : axes) {
         std::set<std::pair<int, int>> compared;
         for (const std::vector<int>& members : lineups(plan, axis, class_of))

@@ -49,8 +49,7 @@ public:
 
 private:
     std::string text(int item) const {
-        return describe(plan_, plan_.classes[static_cast<size_t>(played_.class_of(item))], played_.issued(item)) +
-               played_.place(item);
+        return describe(plan_, plan_.classes[played_.class_of(item)], played_.issued(item)) + played_.place(item);
     }
 
     /// The chain of waits from one that is stuck: its cycle, or the partner that is missing.
@@ -65,7 +64,7 @@ private:
         if (seen.back() == item && seen.size() == 1) return "\n  " + text(item) + "\n  waits for itself";
         std::string cycle;
         const auto begin = std::find(seen.begin(), seen.end(), item);
-        const auto links = static_cast<size_t>(seen.end() - begin);
+        const size_t links = seen.end() - begin;
         for (size_t i = 0; i < links; ++i) {
             const bool left_out = links > shown_links + 1 && i + 1 >= shown_links && i + 1 < links;
             if (left_out && i + 1 > shown_links) continue;

@@ -54,14 +54,14 @@ private:
     /// " on pipeline rank 1", and which stage where it has several.
     std::string whose(int chunk) const {
         std::string text = fmt::format(" on pipeline rank {}", rank_);
-        if (stages_ > 1) text += fmt::format(" (stage {})", schedule_.stage_of(static_cast<int>(rank_), chunk));
+        if (stages_ > 1) text += fmt::format(" (stage {})", schedule_.stage_of(rank_, chunk));
         return text;
     }
 
     /// Stages of the rank at hand.
     int chunks() const {
-        if (schedule_.stages.empty()) return std::max(stages_ / static_cast<int>(schedule_.ranks.size()), 1);
-        return rank_ < schedule_.stages.size() ? static_cast<int>(schedule_.stages[rank_].size()) : 0;
+        if (schedule_.stages.empty()) return std::max<int>(stages_ / std::ssize(schedule_.ranks), 1);
+        return rank_ < schedule_.stages.size() ? std::ssize(schedule_.stages[rank_]) : 0;
     }
 
     void in_order() const {
@@ -99,13 +99,13 @@ private:
 
     /// Each stage lies on one rank.
     void find_stages() const {
-        std::vector<int> ranks_of(static_cast<size_t>(stages_), 0);
+        std::vector<int> ranks_of(stages_, 0);
         for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
-            for (int stage : schedule_.stages_of(static_cast<int>(rank))) {
+            for (int stage : schedule_.stages_of(rank)) {
                 if (stage < 0 || stage >= stages_)
                     refuse(fmt::format("runs stage {} on pipeline rank {}, but the program has {} stages, from 0",
                                        stage, rank, stages_));
-                if (++ranks_of[static_cast<size_t>(stage)] > 1) refuse(fmt::format("runs stage {} twice", stage));
+                if (++ranks_of[stage] > 1) refuse(fmt::format("runs stage {} twice", stage));
             }
         const auto missing = std::find(ranks_of.begin(), ranks_of.end(), 0);
         if (missing != ranks_of.end())

@@ -25,11 +25,10 @@ public:
     void run() {
         complete();
         apart();
-        for (int index = 0; index < static_cast<int>(class_.stream.size()); ++index)
-            for_each_access(class_, class_.stream[static_cast<size_t>(index)],
-                            [&](const Operand& operand, bool, bool writes) {
-                                if (writes && arena(class_, operand) == Arena::persistent) written(index, operand);
-                            });
+        for (int index = 0; index < std::ssize(class_.stream); ++index)
+            for_each_access(class_, class_.stream[index], [&](const Operand& operand, bool, bool writes) {
+                if (writes && arena(class_, operand) == Arena::persistent) written(index, operand);
+            });
         for (const CopiedValue& value : snapshot_.values)
             if (value.written != none && found_.count(value.value) == 0)
                 fail(value, fmt::format("bound of its copy is {}, which does not write it", at(value.written)));
@@ -42,7 +41,7 @@ private:
     };
 
     std::string at(int index) const {
-        if (index < 0 || index >= static_cast<int>(class_.stream.size())) return fmt::format("instruction {}", index);
+        if (index < 0 || index >= std::ssize(class_.stream)) return fmt::format("instruction {}", index);
         return describe(plan_, class_, index);
     }
     [[noreturn]] void fail(const CopiedValue& value, const std::string& why) const {
@@ -65,7 +64,7 @@ private:
             if (value.buffer != lies.buffer || value.bytes != lies.type.bytes())
                 fail(value, fmt::format("copy is of {} bytes of buffer b{}, it has {} in b{}", value.bytes,
                                         value.buffer, lies.type.bytes(), lies.buffer));
-            const int bound = value.written == none ? static_cast<int>(class_.stream.size()) : value.written;
+            const int bound = value.written == none ? std::ssize(class_.stream) : value.written;
             if (bound < last) fail(value, "bound of its copy comes before that of what is copied earlier");
             last = bound;
             const int64_t begin = address(class_, lies);
@@ -91,7 +90,7 @@ private:
 
     /// In any run of a repeated stretch: what moves with the micro-batch moves evenly.
     void written(int index, const Operand& operand) {
-        const bool repeated = times_of(class_, static_cast<size_t>(index)) > 1;
+        const bool repeated = times_of(class_, index) > 1;
         const int64_t first = address(class_, operand,
                                       repeated                     ? 0
                                       : index >= class_.repeat.end ? last_run(class_)

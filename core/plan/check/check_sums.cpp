@@ -49,7 +49,7 @@ Sums::Sums(const Plan& plan, AxisId micro_axis, int64_t micros, int64_t further,
     : plan_(plan),
       micro_axis_(micro_axis),
       micros_(micros),
-      width_(static_cast<size_t>(micros + further + 1)),
+      width_(micros + further + 1),
       in_loop_(std::move(in_loop)) {
     rows_.assign(plan.program.values.size(), none);
 }
@@ -96,7 +96,7 @@ Sums::Known Sums::compute(ValueId value, int64_t micro) {
         all.sum += *sum;
     }
     if (!parts.empty()) return all;
-    if (!op || !varies(value) || !in_loop_[static_cast<size_t>(v.op)]) return {State::yes, hash(value, -1)};
+    if (!op || !varies(value) || !in_loop_[v.op]) return {State::yes, hash(value, -1)};
     if (micro >= 0) return {State::yes, hash(value, micro)};
     if (v.layout.at(micro_axis_).kind == Placement::Kind::split) return {State::varies, {}};
     for (int64_t m = 0; m < micros_; ++m) all.sum += hash(value, m);
@@ -104,12 +104,12 @@ Sums::Known Sums::compute(ValueId value, int64_t micro) {
 }
 
 std::optional<Contributions> Sums::expected(ValueId value, int64_t micro) {
-    int& row = rows_[static_cast<size_t>(value)];
+    int& row = rows_[value];
     if (row == none) {
         row = static_cast<int>(known_.size() / width_);
         known_.resize(known_.size() + width_);
     }
-    const size_t at = static_cast<size_t>(row) * width_ + static_cast<size_t>(micro + 1);
+    const size_t at = row * width_ + (micro + 1);
     if (known_[at].state == Known::State::no) known_[at] = compute(value, micro);
     if (known_[at].state == Known::State::varies) return std::nullopt;
     return known_[at].sum;

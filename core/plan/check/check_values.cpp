@@ -35,15 +35,15 @@ struct Held {
 /// What the program says, the same for all classes.
 struct Wanted {
     explicit Wanted(const Program& program) : updates(program.values.size(), none), ops(program.ops.size(), 0) {
-        for (const Update& update : program.updates) updates[static_cast<size_t>(update.target)] = update.value;
+        for (const Update& update : program.updates) updates[update.target] = update.value;
         std::vector<char> values(program.values.size(), 0);
-        for (const Result& result : program.results) values[static_cast<size_t>(result.value)] = 1;
-        for (const Update& update : program.updates) values[static_cast<size_t>(update.value)] = 1;
+        for (const Result& result : program.results) values[result.value] = 1;
+        for (const Update& update : program.updates) values[update.value] = 1;
         for (size_t i = program.ops.size(); i-- > 0;) {
             const Op& op = program.ops[i];
-            for (ValueId output : op.outputs) ops[i] |= values[static_cast<size_t>(output)];
+            for (ValueId output : op.outputs) ops[i] |= values[output];
             if (ops[i])
-                for (ValueId input : op.inputs) values[static_cast<size_t>(input)] = 1;
+                for (ValueId input : op.inputs) values[input] = 1;
         }
     }
 
@@ -57,7 +57,7 @@ public:
         : plan_(plan),
           wanted_(wanted),
           class_(c),
-          queues_(static_cast<size_t>(queues_of(c))),
+          queues_(queues_of(c)),
           micro_axis_(plan.mesh.sequential_axis().value_or(none)),
           micros_(stored_micros(c, plan.mesh)),
           runs_(plan.program.ops.size()),
@@ -77,14 +77,14 @@ public:
         if (repeats(c)) of_run_.emplace(plan, micro_axis_, c.repeat.micros, 0, in_loop);
         sums_.emplace(plan, micro_axis_, micros_, c.repeat.micros, std::move(in_loop));
         now_.clock.assign(queues_ * queues_, none);
-        done_.resize((c.stream.size() + static_cast<size_t>(c.repeat.length())) * queues_, none);
+        done_.resize((c.stream.size() + c.repeat.length()) * queues_, none);
     }
 
     void run() {
         for (const Operand& place : class_.places)
             if (plan_.program.value(place.value).role != Role::temporary)
                 hold(place, place.value, none, sums_->made(place.value, -1));
-        for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) {
+        for (index_ = 0; index_ < std::ssize(class_.stream); ++index_) {
             if (repeats(class_) && index_ == class_.repeat.end) further_runs();
             one();
         }
@@ -98,7 +98,7 @@ private:
     int stored(int position) const {
         return run_ > 0 && position >= class_.repeat.end ? position - class_.repeat.length() : position;
     }
-    const Instruction& at(int position) const { return class_.stream[static_cast<size_t>(stored(position))]; }
+    const Instruction& at(int position) const { return class_.stream[stored(position)]; }
     int64_t micro_of(int position) const {
         const int64_t micro = at(position).fragment.micro;
         return micro >= 0 && stored(position) != position ? micro + class_.repeat.micros : micro;
@@ -130,10 +130,10 @@ private:
         if (id == none) return;
         const std::string& kind = plan_.program.op(id).kind;
         if (i.opcode == Opcode::kernel) {
-            const std::string& kernel = class_.kernels[static_cast<size_t>(i.kernel)].op;
+            const std::string& kernel = class_.kernels[i.kernel].op;
             if (kernel != kernel_of(op_def(kind))) return;  // packs, unpacks or adds for it
         }
-        Runs& runs = runs_[static_cast<size_t>(id)];
+        Runs& runs = runs_[id];
         ++runs.count;
         runs.micros += i.fragment.micro;
         runs.all += contribution(i.fragment.micro);
@@ -151,8 +151,7 @@ private:
     ValueId source(ValueId id) const {
         while (id != none) {
             const OpId maker = plan_.program.value(id).op;
-            if (maker == none || runs_[static_cast<size_t>(maker)].count > 0 || !renames(plan_.program.op(maker)))
-                return id;
+            if (maker == none || runs_[maker].count > 0 || !renames(plan_.program.op(maker))) return id;
             id = plan_.program.op(maker).inputs[0];
         }
         return none;
@@ -173,22 +172,22 @@ private:
     void complete() const {
         std::vector<char> needed(plan_.program.values.size(), 0);
         for (const Result& result : plan_.program.results)
-            if (class_.stages.empty() || has_place(result.value)) needed[static_cast<size_t>(result.value)] = 1;
+            if (class_.stages.empty() || has_place(result.value)) needed[result.value] = 1;
         for (const Update& update : plan_.program.updates)
-            if (class_.stages.empty() || has_place(update.target)) needed[static_cast<size_t>(update.value)] = 1;
+            if (class_.stages.empty() || has_place(update.target)) needed[update.value] = 1;
         const int64_t micros = micros_;
         for (size_t i = plan_.program.ops.size(); i-- > 0;) {
             const Op& op = plan_.program.ops[i];
-            const bool read_here = std::any_of(op.outputs.begin(), op.outputs.end(),
-                                               [&](ValueId id) { return needed[static_cast<size_t>(id)] != 0; });
+            const bool read_here =
+                std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return needed[id] != 0; });
             const OpDef& def = op_def(op.kind);
             const bool everyones = op.stage == none && !is_stage_sum(def);
             const bool staged = !class_.stages.empty() && !everyones;
             if (!mine(op) || !(staged ? wanted_.ops[i] != 0 : read_here)) continue;
             if (is_stage_sum(def)) {
-                needed[static_cast<size_t>(op.inputs.at(static_cast<size_t>(class_.stage)))] = 1;
+                needed[op.inputs.at(class_.stage)] = 1;
             } else if (!receives(op)) {
-                for (ValueId input : op.inputs) needed[static_cast<size_t>(input)] = 1;
+                for (ValueId input : op.inputs) needed[input] = 1;
             }
             if (renames(op) || def.moves == Moves::permutes || is_sum(def)) continue;
             const Runs& runs = runs_[i];
@@ -260,9 +259,7 @@ private:
         };
         LaterRun note(class_, queues_, now_.clock);
         const auto alike = [&](const Held& before, const Held& after, bool framed) {
-            const auto later = [&](int then, int now) {
-                return now == none || note(static_cast<size_t>(at(now).queue), then, now, framed);
-            };
+            const auto later = [&](int then, int now) { return now == none || note(at(now).queue, then, now, framed); };
             if (before.value != after.value || !later(before.writer, after.writer)) return false;
             const std::vector<int> then = last_readers(before), now = last_readers(after);
             if (!std::equal(then.begin(), then.end(), now.begin(), now.end(), later)) return false;
@@ -293,14 +290,14 @@ private:
         if (!a_run_later(class_, Arena::scratch, begin.ranges[1], now_.ranges[1], same))
             refuse("in the scratch arena " + what());
         if (!note.holds()) refuse("some instructions are those of the same run still, and earlier ones are not");
-        const int* rows = done_.data() + static_cast<size_t>(r.begin) * queues_;
-        const auto count = static_cast<size_t>(r.length());
+        const int* rows = done_.data() + r.begin * queues_;
+        const size_t count = r.length();
         if (!note.at_least(begin.clock.data(), now_.clock.data(), queues_) ||
             !note.at_least(rows, rows + count * queues_, count))
             refuse("fewer instructions are known to be done");
-        for (size_t i = static_cast<size_t>(r.begin); i < class_.stream.size(); ++i)
+        for (size_t i = r.begin; i < class_.stream.size(); ++i)
             for (const int wait : class_.stream[i].waits)
-                if (wait < r.from() && !note.stays(done_.data() + static_cast<size_t>(wait) * queues_))
+                if (wait < r.from() && !note.stays(done_.data() + wait * queues_))
                     refuse(
                         fmt::format("instruction {} waits for {} in all runs, whose like is another in each", i, wait));
     }
@@ -318,7 +315,7 @@ private:
     std::vector<int> last_readers(const Held& held) const {
         std::vector<int> last(queues_, none);
         for (const int reader : held.readers) {
-            int& of_queue = last[static_cast<size_t>(at(reader).queue)];
+            int& of_queue = last[at(reader).queue];
             of_queue = std::max(of_queue, reader);
         }
         return last;
@@ -330,28 +327,28 @@ private:
 
     /// Advances the clocks: what is known to be done when this instruction starts.
     void tick() {
-        const auto mine = static_cast<size_t>(at(index_).queue);
+        const size_t mine = at(index_).queue;
         int* known = &now_.clock[mine * queues_];
         for (int wait : at(index_).waits) {
             if (run_ > 0 && wait >= class_.repeat.from()) wait += class_.repeat.length();
-            const int* then = &done_[static_cast<size_t>(wait) * queues_];
+            const int* then = &done_[wait * queues_];
             for (size_t q = 0; q < queues_; ++q) known[q] = std::max(known[q], then[q]);
         }
         known[mine] = index_;
-        std::copy(known, known + queues_, &done_[static_cast<size_t>(index_) * queues_]);
+        std::copy(known, known + queues_, &done_[index_ * queues_]);
     }
 
     void after(int other, std::string_view did) const {
         if (other == none) return;
-        const int group = group_[static_cast<size_t>(stored(index_))];
+        const int group = group_[stored(index_)];
         const bool same_run = (stored(other) == other) == (run_ == 0);
-        if (group != none && other != index_ && same_run && group_[static_cast<size_t>(stored(other))] == group)
+        if (group != none && other != index_ && same_run && group_[stored(other)] == group)
             fail(
                 fmt::format("goes in one group with instruction {}, which has {} the same bytes; nothing in a group is "
                             "done before its end",
                             other, did));
-        const auto queue = static_cast<size_t>(at(other).queue);
-        const auto mine = static_cast<size_t>(at(index_).queue);
+        const size_t queue = at(other).queue;
+        const size_t mine = at(index_).queue;
         if (queue == mine || other <= now_.clock[mine * queues_ + queue]) return;
         fail(fmt::format("may run before instruction {} of queue {} has {} the same bytes; a wait is missing", other,
                          queue, did));
@@ -374,16 +371,14 @@ private:
             hold(i.operands[o], i.operands[o].value, index_, sums_->made(i.operands[o].value, micro_of(index_)));
     }
 
-    static size_t place_of(const Instruction& i, const Operand& o) {
-        return static_cast<size_t>(&o - i.operands.data());
-    }
+    static size_t place_of(const Instruction& i, const Operand& o) { return &o - i.operands.data(); }
 
     /// What an instruction does with the bytes that it is given.
     enum class Work : uint8_t { makes, adds, moves };
     Work work(const Instruction& i) const {
         if (i.opcode == Opcode::copy) return Work::moves;
         if (i.opcode != Opcode::kernel) return Work::makes;
-        const std::string& kernel = class_.kernels[static_cast<size_t>(i.kernel)].op;
+        const std::string& kernel = class_.kernels[i.kernel].op;
         if (Sums::adds(kernel)) return Work::adds;
         if (i.op == none) return Work::moves;
         const Op& op = plan_.program.op(i.op);
@@ -400,7 +395,7 @@ private:
     }
 
     size_t inputs(const Instruction& i) const {
-        return i.opcode == Opcode::kernel ? class_.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 1;
+        return i.opcode == Opcode::kernel ? class_.kernels[i.kernel].inputs.size() : 1;
     }
 
     /// What the bytes that an instruction writes are made of.
@@ -481,7 +476,7 @@ private:
 
     /// At the end of the step a param or state holds its update, a result its value, the rest what was there.
     void left_behind(const Operand& place) {
-        const ValueId update = wanted_.updates[static_cast<size_t>(place.value)];
+        const ValueId update = wanted_.updates[place.value];
         const ValueId expected = update == none ? place.value : update;
         const int64_t begin = address(class_, place, 0);
         ranges(place).visit(begin, begin + place.type.bytes(), [&](const Held& held) {

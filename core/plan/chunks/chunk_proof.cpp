@@ -19,15 +19,15 @@ class Contributions {
 public:
     explicit Contributions(const ChunkTable& table)
         : table_(table),
-          words_(static_cast<size_t>(table.members + 63) / 64),
-          state_(static_cast<size_t>(table.members) * static_cast<size_t>(table.chunks) * words_),
-          sum_(static_cast<size_t>(table.members) * static_cast<size_t>(table.chunks)),
+          words_((table.members + 63) / 64),
+          state_(static_cast<size_t>(table.members) * table.chunks * words_),
+          sum_(static_cast<size_t>(table.members) * table.chunks),
           writer_(sum_.size(), nullptr),
           orders_(orders_of(table)) {
         for (int m = 0; m < table.members; ++m)
             for (int c = 0; c < table.chunks; ++c) {
                 if (table.collective == Opcode::all_gather && owner(c) != m) continue;
-                of(m, c)[static_cast<size_t>(m) / 64] |= uint64_t{1} << m % 64;
+                of(m, c)[m / 64] |= uint64_t{1} << m % 64;
                 sum_[place(m, c)] = mixed(static_cast<uint64_t>(m) + 1);
             }
     }
@@ -48,9 +48,7 @@ private:
     using Word = uint64_t;
     std::string title() const { return fmt::format("collective {} ({})", table_.name, name_of(table_.collective)); }
     int owner(int chunk) const { return chunk / (table_.chunks / table_.members); }
-    size_t place(int member, int chunk) const {
-        return static_cast<size_t>(member) * static_cast<size_t>(table_.chunks) + static_cast<size_t>(chunk);
-    }
+    size_t place(int member, int chunk) const { return static_cast<size_t>(member) * table_.chunks + chunk; }
     Word* of(int member, int chunk) { return state_.data() + place(member, chunk) * words_; }
     std::string at(const ChunkMove& m) const {
         return fmt::format("{}, step {}: {} of chunk {} from rank {} to rank {}", title(), m.step,
@@ -144,7 +142,7 @@ private:
             for (int c = 0; c < table_.chunks; ++c) {
                 if (table_.collective == Opcode::reduce_scatter && owner(c) != m) continue;
                 for (int r = 0; r < table_.members; ++r) {
-                    const bool has = of(m, c)[static_cast<size_t>(r) / 64] >> r % 64 & 1;
+                    const bool has = of(m, c)[r / 64] >> r % 64 & 1;
                     const bool wanted = table_.collective != Opcode::all_gather || owner(c) == r;
                     if (has != wanted) missing(m, c, r);
                 }
@@ -209,7 +207,7 @@ private:
             item.kind = m.sends ? ReplayItem::Kind::send : ReplayItem::Kind::receive;
             item.lane = lane_of(m, lanes);
             item.channel = m.sends ? channel(me, m.peer) : channel(m.peer, me);
-            item.source = static_cast<int>(i);
+            item.source = i;
             wave.push_back(view_.add(item, {}, wave.empty() ? before : std::vector<int>{}));
         }
     }
@@ -219,19 +217,19 @@ private:
         const bool by_peer = contract_.lanes != TransportContract::Lanes::communicator;
         const bool by_direction = contract_.lanes == TransportContract::Lanes::peer_and_direction;
         const std::pair key{by_peer ? m.peer : none, by_direction ? static_cast<int>(m.sends) : none};
-        return lanes.try_emplace(key, static_cast<int>(lanes.size())).first->second;
+        return lanes.try_emplace(key, lanes.size()).first->second;
     }
 
     /// One message per peer and direction is under way at most: where there is a slot, it is free.
     int channel(int from, int to) {
-        const auto [place, fresh] = channels_.try_emplace({from, to}, static_cast<int>(view_.channels.size()));
+        const auto [place, fresh] = channels_.try_emplace({from, to}, view_.channels.size());
         if (fresh) view_.add_channel(contract_.sends_done_unmet() > 0 ? std::numeric_limits<int>::max() : 0);
         return place->second;
     }
 
     const ChunkMessage& message(int item) const {
         const ReplayItem& i = view_.at(item);
-        return lists_[static_cast<size_t>(i.actor)][static_cast<size_t>(i.source)];
+        return lists_[i.actor][i.source];
     }
 
     [[noreturn]] void explain(const Replay& replay) const {

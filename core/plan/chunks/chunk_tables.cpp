@@ -98,9 +98,9 @@ namespace {
 
 /// Equally many members on each host: local number j of each host owns part j; rings between hosts reduce it.
 ChunkTable even_hosts(const std::vector<std::vector<int>>& hosts, int members) {
-    const int count = static_cast<int>(hosts.size()), local = static_cast<int>(hosts[0].size());
+    const int count = std::ssize(hosts), local = hosts[0].size();
     Writer w("hierarchical", members, local * count);
-    const auto at = [&](int host, int j) { return hosts[static_cast<size_t>(host)][static_cast<size_t>(j)]; };
+    const auto at = [&](int host, int j) { return hosts[host][j]; };
     const auto inside = [&](Kind kind) {
         for (int t = 1; t < local; ++t, w.next())
             for (int h = 0; h < count; ++h)
@@ -128,11 +128,10 @@ ChunkTable uneven_hosts(const std::vector<std::vector<int>>& hosts, int members)
         for (const ChunkMove& m : moves) {
             if (m.kind != kind) continue;
             for (const auto& host : hosts)
-                if (std::max(m.from, m.to) < static_cast<int>(host.size()))
-                    w.move(kind, 0, host[static_cast<size_t>(m.from)], host[static_cast<size_t>(m.to)]);
+                if (std::max(m.from, m.to) < std::ssize(host)) w.move(kind, 0, host[m.from], host[m.to]);
         }
     };
-    const ChunkTable tree = tree_table(static_cast<int>(most));
+    const ChunkTable tree = tree_table(most);
     const auto steps = [](const ChunkTable& t, int s) {
         std::vector<ChunkMove> moves;
         for (const ChunkMove& m : t.moves)
@@ -141,12 +140,12 @@ ChunkTable uneven_hosts(const std::vector<std::vector<int>>& hosts, int members)
     };
     const int up_and_down = tree.moves.empty() ? 0 : tree.moves.back().step + 1;
     for (int s = 0; s < up_and_down; ++s, w.next()) inside(steps(tree, s), Kind::reduce);
-    const ChunkTable between = recursive_doubling_table(static_cast<int>(hosts.size()));
+    const ChunkTable between = recursive_doubling_table(hosts.size());
     int step = 0;
     for (const ChunkMove& m : between.moves) {
         if (m.step != step) w.next();
         step = m.step;
-        w.move(m.kind, 0, hosts[static_cast<size_t>(m.from)][0], hosts[static_cast<size_t>(m.to)][0]);
+        w.move(m.kind, 0, hosts[m.from][0], hosts[m.to][0]);
     }
     w.next();
     for (int s = 0; s < up_and_down; ++s, w.next()) inside(steps(tree, s), Kind::copy);
@@ -157,13 +156,12 @@ ChunkTable uneven_hosts(const std::vector<std::vector<int>>& hosts, int members)
 
 ChunkTable hierarchical_table(const std::vector<int>& host_of) {
     std::map<int, std::vector<int>> by_host;
-    for (size_t member = 0; member < host_of.size(); ++member)
-        by_host[host_of[member]].push_back(static_cast<int>(member));
+    for (size_t member = 0; member < host_of.size(); ++member) by_host[host_of[member]].push_back(member);
     std::vector<std::vector<int>> hosts;
     for (auto& [host, members] : by_host) hosts.push_back(std::move(members));
     const bool even =
         std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host.size() == hosts[0].size(); });
-    const int members = static_cast<int>(host_of.size());
+    const int members = host_of.size();
     return even ? even_hosts(hosts, members) : uneven_hosts(hosts, members);
 }
 

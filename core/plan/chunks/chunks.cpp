@@ -60,7 +60,7 @@ std::vector<Run> runs_of(const ChunkTable& table, std::vector<int>* run_of_move 
             continue;
         }
         last[{m.from, m.to, reduces}] = runs.size();
-        if (run_of_move) run_of_move->push_back(static_cast<int>(runs.size()));
+        if (run_of_move) run_of_move->push_back(runs.size());
         runs.push_back({m.step, m.from, m.to, m.chunk, 1, waves[{m.from, m.to}]++, reduces, m.origin});
     }
     return runs;
@@ -96,15 +96,15 @@ std::vector<ChunkMessage> messages_of(const ChunkTable& table, int member) {
 }
 
 ChunkCost cost(const ChunkTable& table) {
-    std::vector<int64_t> messages(static_cast<size_t>(table.members)), chunks(messages);
+    std::vector<int64_t> messages(table.members), chunks(messages);
     ChunkCost cost;
     cost.of = table.chunks;
     int step = -1;
     for (const Run& r : runs_of(table)) {
         cost.steps += r.step != step;
         step = r.step;
-        ++messages[static_cast<size_t>(r.from)];
-        chunks[static_cast<size_t>(r.from)] += r.count;
+        ++messages[r.from];
+        chunks[r.from] += r.count;
     }
     cost.messages = *std::max_element(messages.begin(), messages.end());
     cost.chunks = *std::max_element(chunks.begin(), chunks.end());

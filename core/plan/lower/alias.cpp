@@ -14,7 +14,7 @@ bool outermost(const Shape& shape, int dim) {
 
 int64_t bytes_per_index(const TensorType& type, int dim) {
     int64_t bytes = size_of(type.dtype);
-    for (size_t d = static_cast<size_t>(dim) + 1; d < type.shape.size(); ++d) bytes *= type.shape[d];
+    for (size_t d = dim + 1; d < type.shape.size(); ++d) bytes *= type.shape[d];
     return bytes;
 }
 
@@ -65,7 +65,7 @@ void LoopAnalysis::find_aliases() {
     for (size_t i = 0; i < values.size(); ++i) {
         const ValueRole& role = values[i];
         if (!role.gathered) continue;
-        const int dim = over_micro(static_cast<ValueId>(i)).dim;
+        const int dim = over_micro(i).dim;
         if (outermost(role.type.shape, dim)) continue;
         const Value& v = program.values[i];
         throw Error(v.origin, "'" + v.name + "' " + v.type.text() + " is split in micro-batches along dim " +
@@ -95,7 +95,7 @@ void LoopAnalysis::fold_transposes() {
         });
         // A source that exists for another stretch of the loop cannot be read in place of the copy.
         const bool same_section = std::all_of(reading.ops.begin(), reading.ops.end(), [&](OpId reader) {
-            return ops[static_cast<size_t>(reader)].section == ops[i].section || !value(op.inputs[0]).per_micro;
+            return ops[reader].section == ops[i].section || !value(op.inputs[0]).per_micro;
         });
         if (!all_swap || !same_section || value(op.inputs[0]).accumulated) continue;
         role.swapped = true;
@@ -112,8 +112,7 @@ bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) 
     if (value(leaf).type != value(total_id).type) return false;
     const Readers& reading = readers(leaf);
     const bool inner = v.op != none && is_sum(def(program.op(v.op))) && reading.ops.size() == 1 && reading.ends == 0 &&
-                       ops[static_cast<size_t>(v.op)].section == ops[static_cast<size_t>(root)].section &&
-                       v.layout == total.layout;
+                       ops[v.op].section == ops[root].section && v.layout == total.layout;
     if (!inner) {
         leaves.push_back(leaf);
         return true;
@@ -138,15 +137,15 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
         const Value& v = program.value(leaf);
         const Readers& reading = readers(leaf);
         const ValueRole& role = value(leaf);
-        const Section made = v.op == none ? Section::unused : ops[static_cast<size_t>(v.op)].section;
-        const Section summed = ops[static_cast<size_t>(root)].section;
+        const Section made = v.op == none ? Section::unused : ops[v.op].section;
+        const Section summed = ops[root].section;
         // A sum after the loop takes the contributions of every micro-batch, too.
         const Placement micro = over_micro(leaf);
         const bool looped = made == Section::inside && summed == Section::after && role.accumulated &&
                             !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
         bool own = v.op != none && reading.ops.size() == 1 && reading.ends == 0 && role.alias == none &&
                    (looped || (made == summed && !role.accumulated));
-        own = own && !ops[static_cast<size_t>(v.op)].absorbed && !def(v.op).collective && !sums.count(v.op);
+        own = own && !ops[v.op].absorbed && !def(v.op).collective && !sums.count(v.op);
         const std::vector<int> adds = own ? def(v.op).accumulates : std::vector<int>{};
         const bool capable = own && adds == std::vector<int>{0} && program.op(v.op).outputs.size() == 1;
         if (own && (capable || direct.empty())) {
@@ -158,7 +157,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
     }
     if (accumulating == 0) return;
     for (ValueId leaf : direct) value(leaf).sum = total;
-    ops[static_cast<size_t>(root)].absorbed = rest.empty();
+    ops[root].absorbed = rest.empty();
     // Inner sums have no instruction of their own.
     std::vector<ValueId> inner(program.op(root).inputs);
     while (!inner.empty()) {
@@ -166,7 +165,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
         inner.pop_back();
         const OpId made_by = program.value(id).op;
         if (made_by == none || std::find(leaves.begin(), leaves.end(), id) != leaves.end()) continue;
-        ops[static_cast<size_t>(made_by)].absorbed = true;
+        ops[made_by].absorbed = true;
         inner.insert(inner.end(), program.op(made_by).inputs.begin(), program.op(made_by).inputs.end());
     }
     sums[root] = std::move(rest);
@@ -176,7 +175,7 @@ void LoopAnalysis::find_sums() {
     for (size_t i = ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
         if (ops[i].section == Section::unused || ops[i].absorbed || !is_sum(def(op))) continue;
-        const auto root = static_cast<OpId>(i);
+        const OpId root = i;
         std::vector<ValueId> leaves;
         if (!value(op.outputs[0]).gathered && joins(root, op.inputs[0], leaves) && joins(root, op.inputs[1], leaves))
             plan_sum(root, std::move(leaves));

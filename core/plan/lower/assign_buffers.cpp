@@ -33,7 +33,7 @@ int Emitter::new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once) 
     buffer.first = -1;
     buffer.last = -1;
     out_.buffers.push_back(buffer);
-    return static_cast<int>(out_.buffers.size()) - 1;
+    return std::ssize(out_.buffers) - 1;
 }
 
 int Emitter::persistent_buffer(int64_t offset, int64_t bytes, ValueId value, BufferUse use) {
@@ -52,18 +52,15 @@ Operand Emitter::temporary(TensorType type, ValueId value) {
 /// Local type as a reader in micro-batch `micro` sees it; of all micro-batches when it reads once a step.
 TensorType Emitter::type(ValueId id, int64_t micro) const {
     TensorType type = roles_.value(id).type;
-    if (micro < 0 && roles_.value(id).gathered)
-        type.shape[static_cast<size_t>(roles_.over_micro(id).dim)] *= roles_.micros;
+    if (micro < 0 && roles_.value(id).gathered) type.shape[roles_.over_micro(id).dim] *= roles_.micros;
     return type;
 }
 
 /// Inputs lie side by side, so that the host fills them in one copy.
 void Emitter::place_persistent() {
     const auto each = [&](auto place) {
-        for (size_t i = 0; i < program().values.size(); ++i) {
-            const auto id = static_cast<ValueId>(i);
-            if (program().values[i].role != Role::temporary && roles_.holds(id)) place(program().values[i], id);
-        }
+        for (ValueId id = 0; id < std::ssize(program().values); ++id)
+            if (program().values[id].role != Role::temporary && roles_.holds(id)) place(program().values[id], id);
     };
     int64_t inputs = 0;
     each([&](const Value& v, ValueId id) { inputs += v.role == Role::input ? aligned(type(id, -1).bytes()) : 0; });
@@ -100,7 +97,7 @@ void Emitter::place_results() {
         Operand place{buffer, 0, type(id, -1), id};
         out_.places.push_back(place);
         const ValueRole& role = roles_.value(id);
-        const bool own = role.alias == none && role.sum == none && update_target_[static_cast<size_t>(id)] == none;
+        const bool own = role.alias == none && role.sum == none && update_target_[id] == none;
         Spot& here = spot(roles_.instance(id, -1));
         if (own && here.buffer == none) {
             here = {buffer, 0, false};
@@ -129,8 +126,8 @@ void Emitter::find_gradients() {
     gradient_.assign(program().values.size(), 0);
     std::vector<ValueId> open;
     auto mark = [&](ValueId id) {
-        if (gradient_[static_cast<size_t>(id)]) return;
-        gradient_[static_cast<size_t>(id)] = 1;
+        if (gradient_[id]) return;
+        gradient_[id] = 1;
         open.push_back(id);
     };
     for (ValueId param : program().params())
@@ -155,12 +152,11 @@ constexpr int64_t most_more_memory = 32;
 std::vector<size_t> Emitter::beside_messages(int end) const {
     std::vector<size_t> longer;
     for (int at = repeats() ? out_.repeat.end : 0; at < end; ++at) {
-        const Instruction& i = out_.stream[static_cast<size_t>(at)];
+        const Instruction& i = out_.stream[at];
         if (i.axis == none || i.fragment.micro >= 0 || is_message(i.opcode) || !contract(i.axis).queued) continue;
         for (const Operand& o : i.operands) {
-            const Buffer& b = out_.buffers[static_cast<size_t>(o.buffer)];
-            if (b.arena == Arena::scratch && b.frames == none && b.last < end)
-                longer.push_back(static_cast<size_t>(o.buffer));
+            const Buffer& b = out_.buffers[o.buffer];
+            if (b.arena == Arena::scratch && b.frames == none && b.last < end) longer.push_back(o.buffer);
         }
     }
     return longer;
@@ -193,7 +189,7 @@ void Emitter::place_scratch() {
             placed = std::move(apart);
         }
     }
-    for (Frames& f : out_.frames) f.offset = placed.offsets[ids.size() + static_cast<size_t>(f.pool)];
+    for (Frames& f : out_.frames) f.offset = placed.offsets[ids.size() + f.pool];
     for (Buffer& b : out_.buffers)
         if (b.frames != none) b.offset = address(out_, {static_cast<int>(&b - out_.buffers.data()), 0, {}, none, 0}, 0);
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -208,12 +204,12 @@ void Emitter::place_scratch() {
 /// True when an output of `bytes` may be written over operand `input`: nobody reads that again and it fills its buffer.
 bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t bytes,
                         const std::vector<Operand>& reads) {
-    const Buffer& buffer = out_.buffers[static_cast<size_t>(in.buffer)];
-    const ValueId id = roles_.reads(step.op)[static_cast<size_t>(input)];
+    const Buffer& buffer = out_.buffers[in.buffer];
+    const ValueId id = roles_.reads(step.op)[input];
     if (buffer.arena != Arena::scratch || in.offset != 0 || buffer.bytes != bytes || in.type.bytes() != bytes)
         return false;
     const int instance = roles_.find(id, step.micro).instance;
-    if (uses(instance) > 0 || sent_[static_cast<size_t>(instance)]) return false;
+    if (uses(instance) > 0 || sent_[instance]) return false;
     return std::count_if(reads.begin(), reads.end(), [&](const Operand& o) { return o.buffer == in.buffer; }) == 1;
 }
 
@@ -221,7 +217,7 @@ bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t 
 int Emitter::update_place(const Step& step, size_t output, const std::vector<Operand>& reads,
                           const std::vector<std::pair<int, int>>& in_place) {
     const ValueId id = program().op(step.op).outputs[output];
-    const ValueId target = update_target_[static_cast<size_t>(id)];
+    const ValueId target = update_target_[id];
     if (target == none || step.micro >= 0) return none;
     const int instance = roles_.instance(target, -1);
     if (uses(instance) > 0 || roles_.value(target).type != roles_.value(id).type) return none;
@@ -233,7 +229,7 @@ int Emitter::update_place(const Step& step, size_t output, const std::vector<Ope
                       std::pair<int, int>(static_cast<int>(output), static_cast<int>(i))) != in_place.end();
         if (!may || reads[i].type.bytes() != roles_.value(id).type.bytes()) return none;
     }
-    updated_[static_cast<size_t>(id)] = 1;
+    updated_[id] = 1;
     return place;
 }
 
@@ -250,14 +246,13 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
         here.buffer = update_place(step, output, reads, in_place);
         for (const auto& [out, in] : in_place) {
             if (here.buffer != none || role.gathered || out != static_cast<int>(output)) continue;
-            if (in >= static_cast<int>(reads.size())) continue;  // an operand that may be absent
-            const Operand& from = reads[static_cast<size_t>(in)];
+            if (in >= std::ssize(reads)) continue;  // an operand that may be absent
+            const Operand& from = reads[in];
             if (take_over(step, from, in, bytes, reads)) here.buffer = from.buffer;
         }
         if (here.buffer == none)
-            here.buffer = new_buffer(bytes, held,
-                                     gradient_[static_cast<size_t>(held)] ? BufferUse::gradient : BufferUse::activation,
-                                     !ref.each);
+            here.buffer =
+                new_buffer(bytes, held, gradient_[held] ? BufferUse::gradient : BufferUse::activation, !ref.each);
     }
     Target target{held, {here.buffer, here.offset + ref.offset, role.type, held, step_of(ref)}, false};
     target.add = here.written && !role.gathered && (role.sum != none || (role.accumulated && !role.per_micro));

@@ -149,12 +149,12 @@ int64_t most_alive(const std::vector<Lifetime>& lifetimes) {
 std::vector<Lifetime> pool_lifetimes(const RankClass& c) {
     std::vector<Lifetime> lives;
     for (const Frames& f : c.frames) {
-        lives.resize(std::max(lives.size(), static_cast<size_t>(f.pool) + 1), {0, INT32_MAX, -1});
-        lives[static_cast<size_t>(f.pool)].bytes = f.stride * f.slots;
+        lives.resize(std::max<size_t>(lives.size(), f.pool + 1), {0, INT32_MAX, -1});
+        lives[f.pool].bytes = f.stride * f.slots;
     }
     for (const Buffer& b : c.buffers) {
         if (b.frames == none) continue;
-        Lifetime& life = lives[static_cast<size_t>(c.frames[static_cast<size_t>(b.frames)].pool)];
+        Lifetime& life = lives[c.frames[b.frames].pool];
         life.first = std::min(life.first, b.first);
         life.last = std::max(life.last, b.last);
     }

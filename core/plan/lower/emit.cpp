@@ -38,12 +38,12 @@ void toggle(Attributes& attributes, std::string_view flag) {
 Emitter::Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent, const LowerOptions& options,
                  const Steady* steady, RankClass& out)
     : roles_(roles), order_(std::move(order)), persistent_(persistent), options_(options), steady_(steady), out_(out) {
-    spots_.resize(static_cast<size_t>(roles.instances));
-    sent_.resize(static_cast<size_t>(roles.instances), 0);
+    spots_.resize(roles.instances);
+    sent_.resize(roles.instances, 0);
     update_target_.assign(program().values.size(), none);
     updated_.assign(program().values.size(), 0);
     for (const Update& update : roles_.updates) {
-        ValueId& target = update_target_[static_cast<size_t>(update.value)];
+        ValueId& target = update_target_[update.value];
         if (target == none) target = update.target;
     }
 }
@@ -55,7 +55,7 @@ bool Emitter::run() {
     place_results();
     out_.stream.reserve(order_.steps.size() + roles_.results.size());
     for (const Step& s : order_.steps) {
-        first_of_step_.push_back(static_cast<int>(out_.stream.size()));
+        first_of_step_.push_back(out_.stream.size());
         at_ = &s;
         made_here_ = 0;
         step(s);
@@ -115,9 +115,9 @@ std::vector<Operand> Emitter::read_all(const Step& step) {
 }
 
 Instruction& Emitter::emit(Opcode what, const Step& step, std::vector<Operand> operands) {
-    const int index = static_cast<int>(out_.stream.size());
+    const int index = out_.stream.size();
     for (const Operand& operand : operands) {
-        Buffer& buffer = out_.buffers[static_cast<size_t>(operand.buffer)];
+        Buffer& buffer = out_.buffers[operand.buffer];
         if (buffer.first < 0) buffer.first = index;
         buffer.last = index;
     }
@@ -149,7 +149,7 @@ int Emitter::kernel_index(const Step& step, KernelSpec spec, const std::vector<P
     for (const TensorType& type : spec.outputs) append(key, type);
     for (const PerRank& p : patches)
         key += p.key + std::to_string(p.dim) + '@' + std::to_string(p.axis) + '*' + std::to_string(p.step);
-    const auto [found, fresh] = kernel_ids_.try_emplace(std::move(key), static_cast<int>(out_.kernels.size()));
+    const auto [found, fresh] = kernel_ids_.try_emplace(std::move(key), out_.kernels.size());
     if (fresh) {
         workspaces_.push_back(workspace_of(step, spec));
         out_.kernels.push_back(std::move(spec));
@@ -165,10 +165,10 @@ void Emitter::emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank
                           std::vector<Operand> operands, size_t inputs) {
     for (size_t i = 0; i < operands.size(); ++i) (i < inputs ? spec.inputs : spec.outputs).push_back(operands[i].type);
     const int index = kernel_index(step, std::move(spec), patches);
-    const int at = static_cast<int>(out_.stream.size());
+    const int at = out_.stream.size();
     Instruction& instruction = emit(Opcode::kernel, step, std::move(operands));
     instruction.kernel = index;
-    if (const int64_t bytes = workspaces_[static_cast<size_t>(index)]; bytes > 0) {
+    if (const int64_t bytes = workspaces_[index]; bytes > 0) {
         instruction.workspace = new_buffer(bytes, none, BufferUse::workspace);
         out_.buffers.back().first = out_.buffers.back().last = at;
     }
@@ -206,7 +206,7 @@ Attributes Emitter::kernel_attributes(const Step& step, std::vector<PerRank>& pa
         attributes.set("shape", roles_.value(op.outputs[0]).type.shape);
     if (def.indexed) {
         const auto& ids = def.indexed->output ? op.outputs : op.inputs;
-        set_global(step, ids.at(static_cast<size_t>(def.indexed->index)), attributes, patches);
+        set_global(step, ids.at(def.indexed->index), attributes, patches);
     }
     for (size_t i = 0; i < def.swaps.size(); ++i)
         if (roles_.value(op.inputs[i]).swapped) toggle(attributes, def.swaps[i]);
@@ -225,8 +225,7 @@ void Emitter::kernel(const Step& step) {
     // The kernel adds to all outputs that it can add to, or to none.
     bool adds = !def.accumulates.empty();
     for (size_t i = 0; i < targets.size(); ++i) {
-        const bool listed =
-            std::find(def.accumulates.begin(), def.accumulates.end(), static_cast<int>(i)) != def.accumulates.end();
+        const bool listed = std::find(def.accumulates.begin(), def.accumulates.end(), i) != def.accumulates.end();
         adds = adds && listed == targets[i].add;
     }
     std::vector<Operand> made;
@@ -259,8 +258,7 @@ void Emitter::accumulate(const Step& step, ValueId value, const Operand& part) {
     Spot& sum = spot(roles_.instance(value, -1));
     if (sum.buffer == none)
         sum.buffer =
-            new_buffer(part.type.bytes(), value,
-                       gradient_[static_cast<size_t>(value)] ? BufferUse::gradient : BufferUse::activation, true);
+            new_buffer(part.type.bytes(), value, gradient_[value] ? BufferUse::gradient : BufferUse::activation, true);
     const Operand place{sum.buffer, sum.offset, part.type, value};
     if (sum.written) {
         finish(step, {value, place, true}, part);
@@ -289,7 +287,7 @@ void Emitter::shard(const Step& step) {
     const std::vector<Operand> reads = read_all(step);
     const Target to = target(step, 0, reads, {});
     const Operand made = to.add ? temporary(to.place.type, to.value) : to.place;
-    const int64_t size = made.type.shape.at(static_cast<size_t>(dim));
+    const int64_t size = made.type.shape.at(dim);
     const bool over_micro = axis == roles_.micro_axis;
     KernelSpec spec{"slice", {{"dim", dim}, {"size", size}}, {}, {}};
     const bool written = over_micro && !repeats();
@@ -330,8 +328,7 @@ void Emitter::final_copies() {
     };
     for (const auto& [id, place] : copies_) add(id, place);
     for (const Update& update : roles_.updates) {
-        const bool done = updated_[static_cast<size_t>(update.value)] != 0 &&
-                          update_target_[static_cast<size_t>(update.value)] == update.target;
+        const bool done = updated_[update.value] != 0 && update_target_[update.value] == update.target;
         if (!done)
             add(update.value,
                 {spot(roles_.instance(update.target, -1)).buffer, 0, type(update.target, -1), update.target});

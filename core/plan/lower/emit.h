@@ -55,10 +55,10 @@ private:
     int new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once = false);
     int persistent_buffer(int64_t offset, int64_t bytes, ValueId value, BufferUse use);
     Operand temporary(TensorType type, ValueId value);
-    Spot& spot(int instance) { return spots_[static_cast<size_t>(instance)]; }
+    Spot& spot(int instance) { return spots_[instance]; }
     /// What runs of a Repeat move an operand by.
     int64_t step_of(const Ref& ref) const { return repeats() ? ref.step : 0; }
-    int& uses(int instance) { return order_.readers[static_cast<size_t>(instance)]; }
+    int& uses(int instance) { return order_.readers[instance]; }
     TensorType type(ValueId id, int64_t micro) const;
 
     // Steps.

@@ -34,7 +34,7 @@ std::vector<int64_t> from_front(size_t rank, size_t to) {
 
 Shape permuted(const Shape& shape, const std::vector<int64_t>& perm) {
     Shape out;
-    for (int64_t dim : perm) out.push_back(shape[static_cast<size_t>(dim)]);
+    for (int64_t dim : perm) out.push_back(shape[dim]);
     return out;
 }
 
@@ -117,9 +117,9 @@ void Emitter::arrive(const Step& step, const Underway& message) {
 
 /// The message's places are its own up to here.
 void Emitter::hold(const Underway& message) {
-    const int here = static_cast<int>(out_.stream.size()) - 1;
+    const int here = std::ssize(out_.stream) - 1;
     for (int id : message.buffers) {
-        Buffer& buffer = out_.buffers[static_cast<size_t>(id)];
+        Buffer& buffer = out_.buffers[id];
         buffer.last = std::max(buffer.last, here);
     }
 }
@@ -127,7 +127,7 @@ void Emitter::hold(const Underway& message) {
 /// [A, L, B] on every member -> [P, A, L, B] -> [A, P L, B].
 void Emitter::gather(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
-    const auto dim = static_cast<size_t>(op.attributes.integer("dim"));
+    const size_t dim = op.attributes.integer("dim");
     if (contiguous(in.type.shape, dim)) return emit_collective(Opcode::all_gather, step, {in, message.made});
     const int64_t parts = roles_.mesh.size(roles_.axis(op));
     Shape stacked = in.type.shape;
@@ -141,7 +141,7 @@ void Emitter::gather(const Step& step, const Operand& in, Underway& message) {
 /// [A, P L, B] -> [P, A, L, B] -> [A, L, B].
 void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
     const Op& op = program().op(step.op);
-    const auto dim = static_cast<size_t>(op.attributes.integer("dim"));
+    const size_t dim = op.attributes.integer("dim");
     if (contiguous(in.type.shape, dim)) return emit_collective(Opcode::reduce_scatter, step, {in, out});
     const Shape split = cut(in.type.shape, dim, roles_.mesh.size(roles_.axis(op)));
     const std::vector<int64_t> perm = to_front(split.size(), dim);
@@ -154,8 +154,8 @@ void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
 /// `from`.
 void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
-    const auto from = static_cast<size_t>(op.attributes.integer("from"));
-    const auto to = static_cast<size_t>(op.attributes.integer("to"));
+    const size_t from = op.attributes.integer("from");
+    const size_t to = op.attributes.integer("to");
     const Operand& out = message.made;
     const Shape split = cut(in.type.shape, to, roles_.mesh.size(roles_.axis(op)));
     const std::vector<int64_t> out_of = to_front(split.size(), to);
@@ -174,7 +174,7 @@ void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
 
 /// Several all-reduces in one message; the members' places in and out follow the flat operands.
 void Emitter::joined(const Step& step) {
-    const Bucket& bucket = order_.buckets[static_cast<size_t>(step.bucket)];
+    const Bucket& bucket = order_.buckets[step.bucket];
     std::vector<Operand> members;
     for (const Bucket::Member& member : bucket.members) {
         const Op& op = program().op(member.op);

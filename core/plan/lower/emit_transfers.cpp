@@ -27,11 +27,11 @@ int Emitter::queue_of(AxisId axis) {
 void Emitter::transfer(const Step& step) {
     const Op& op = program().op(step.op);
     const bool sends = roles_.sends(step.op);
-    const auto other = static_cast<size_t>(sends ? op.attributes.integer("to") : op.stage);
+    const size_t other = sends ? op.attributes.integer("to") : op.stage;
     const Opcode what = sends ? Opcode::send : Opcode::receive;
     std::vector<Operand> operands = read_all(step);
     if (sends) {
-        sent_[static_cast<size_t>(roles_.find(roles_.reads(step.op)[0], step.micro).instance)] = 1;
+        sent_[roles_.find(roles_.reads(step.op)[0], step.micro).instance] = 1;
     } else {
         operands.push_back(target(step, 0, {}, {}).place);
     }
@@ -45,14 +45,14 @@ void Emitter::transfer(const Step& step) {
 /// What was sent stays until this rank knows that it has arrived. Were its place used at once, a receive into it would
 /// wait for the peer, which may wait in the same way for this rank.
 void Emitter::keep_sent() {
-    const int end = static_cast<int>(out_.stream.size()) - 1;
+    const int end = std::ssize(out_.stream) - 1;
     for (size_t at = 0; at < order_.steps.size(); ++at) {
         const Step& s = order_.steps[at];
         if (s.bucket != none || !is_transfer(roles_.def(s.op)) || !roles_.sends(s.op)) continue;
-        const auto found = order_.arrived_by.find(static_cast<int>(at));
-        const int until = found == order_.arrived_by.end() ? end : first_of_step_[static_cast<size_t>(found->second)];
-        const Instruction& send = out_.stream[static_cast<size_t>(first_of_step_[at])];
-        Buffer& buffer = out_.buffers[static_cast<size_t>(send.operands[0].buffer)];
+        const auto found = order_.arrived_by.find(at);
+        const int until = found == order_.arrived_by.end() ? end : first_of_step_[found->second];
+        const Instruction& send = out_.stream[first_of_step_[at]];
+        Buffer& buffer = out_.buffers[send.operands[0].buffer];
         buffer.last = std::max(buffer.last, until);
     }
 }
@@ -68,8 +68,8 @@ void Emitter::keep_groups() {
             end = none;
             continue;
         }
-        if (end == none || out_.stream[at + 1].axis != in.axis) end = static_cast<int>(at);
-        Buffer& buffer = out_.buffers[static_cast<size_t>(in.operands[0].buffer)];
+        if (end == none || out_.stream[at + 1].axis != in.axis) end = at;
+        Buffer& buffer = out_.buffers[in.operands[0].buffer];
         buffer.last = std::max(buffer.last, end);
     }
 }

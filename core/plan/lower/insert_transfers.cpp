@@ -30,7 +30,7 @@ public:
         find_readers();
         std::vector<Op> ops = std::move(program_.ops);
         program_.ops = ops;  // messages name them while the new ones are made
-        for (size_t i = 0; i < ops.size(); ++i) visit(ops[i], static_cast<int>(i));
+        for (size_t i = 0; i < ops.size(); ++i) visit(ops[i], i);
         find_ends();
         finish();
     }
@@ -47,12 +47,12 @@ private:
         stage_.resize(program_.values.size(), none);
         late_.resize(program_.values.size(), 0);
     }
-    int at(ValueId id) const { return out_.at[static_cast<size_t>(id)]; }
-    int stage(ValueId id) const { return stage_[static_cast<size_t>(id)]; }
-    int rank(int stage) const { return out_.rank_of.at(static_cast<size_t>(stage)); }
+    int at(ValueId id) const { return out_.at[id]; }
+    int stage(ValueId id) const { return stage_[id]; }
+    int rank(int stage) const { return out_.rank_of.at(stage); }
     void lives(ValueId id, int stage) {
-        stage_[static_cast<size_t>(id)] = stage;
-        out_.at[static_cast<size_t>(id)] = stage == none ? everywhere : rank(stage);
+        stage_[id] = stage;
+        out_.at[id] = stage == none ? everywhere : rank(stage);
     }
     Placement over_micro(ValueId id) const {
         return micro_ == none ? Placement::replicated() : program_.value(id).layout.at(micro_);
@@ -74,31 +74,30 @@ private:
                 if (source && op.stage != none && (stage(input) == none || op.stage < stage(input)))
                     lives(input, op.stage);
             }
-        for (size_t i = 0; i < program_.values.size(); ++i) {
-            const Value& v = program_.values[i];
-            const auto id = static_cast<ValueId>(i);
+        for (ValueId id = 0; id < std::ssize(program_.values); ++id) {
+            const Value& v = program_.values[id];
             if (v.role == Role::param && stage(id) == none) lives(id, 0);
         }
         for (size_t i = 0; i < program_.values.size(); ++i) {
             const Value& v = program_.values[i];
-            if (v.role == Role::state) lives(static_cast<ValueId>(i), v.of == none ? 0 : stage(v.of));
+            if (v.role == Role::state) lives(i, v.of == none ? 0 : stage(v.of));
         }
     }
 
     void find_readers() {
         readers_.assign(program_.values.size(), 0);
         for (const Op& op : program_.ops)
-            for (ValueId input : op.inputs) ++readers_[static_cast<size_t>(input)];
-        for (const Result& result : program_.results) readers_[static_cast<size_t>(result.value)] += 2;
-        for (const Update& update : program_.updates) readers_[static_cast<size_t>(update.value)] += 2;
+            for (ValueId input : op.inputs) ++readers_[input];
+        for (const Result& result : program_.results) readers_[result.value] += 2;
+        for (const Update& update : program_.updates) readers_[update.value] += 2;
         inner_.assign(program_.ops.size(), 0);
         for (const Op& op : program_.ops) {
             if (!sums(op)) continue;
             for (ValueId input : op.inputs) {
                 const Value& v = program_.value(input);
-                if (v.op != none && sums(program_.op(v.op)) && readers_[static_cast<size_t>(input)] == 1 &&
+                if (v.op != none && sums(program_.op(v.op)) && readers_[input] == 1 &&
                     v.layout == program_.value(op.outputs[0]).layout)
-                    inner_[static_cast<size_t>(v.op)] = 1;
+                    inner_[v.op] = 1;
             }
         }
     }
@@ -109,7 +108,7 @@ private:
 
     void visit(Op op, int index) {
         if (op.phase == Phase::update) {
-            if (inner_[static_cast<size_t>(index)]) return;  // comes with its sum
+            if (inner_[index]) return;  // comes with its sum
             if (sums(op)) return sum(std::move(op), index);
             return update(std::move(op), index);
         }
@@ -127,14 +126,14 @@ private:
         bool late = false;
         for (ValueId& input : op.inputs) {
             if (op.stage != none) input = reach(input, op, op.stage);
-            late = late || late_[static_cast<size_t>(input)] != 0;
+            late = late || late_[input] != 0;
         }
         for (ValueId output : op.outputs) {
             lives(output, op.stage);
             // Linear in what is complete only after the loop: so is this.
             if (late && over_micro(output).kind == Kind::partial)
                 program_.value(output).layout.set(micro_, Placement::replicated());
-            late_[static_cast<size_t>(output)] = late;
+            late_[output] = late;
         }
         entries_.push_back({2 * index, index, std::move(op)});
     }
@@ -197,7 +196,7 @@ private:
     void gather(const Op& op, std::vector<ValueId>& leaves, std::vector<OpId>& inner) const {
         for (ValueId input : op.inputs) {
             const OpId maker = program_.value(input).op;
-            if (maker != none && inner_[static_cast<size_t>(maker)]) {
+            if (maker != none && inner_[maker]) {
                 inner.push_back(maker);
                 gather(program_.op(maker), leaves, inner);
             } else {
@@ -247,7 +246,7 @@ private:
         value.of = none;
         program_.values.push_back(std::move(value));
         grow();
-        return static_cast<ValueId>(program_.values.size()) - 1;
+        return std::ssize(program_.values) - 1;
     }
 
     /// A scalar, or some numbers, of one rank, made known to all.
@@ -256,7 +255,7 @@ private:
         if (known != shared_.end()) return known->second;
         const ValueId total = make(id);
         if (over_micro(total).kind == Kind::partial) program_.value(total).layout.set(micro_, Placement::replicated());
-        late_[static_cast<size_t>(total)] = 1;
+        late_[total] = 1;
         const OpId maker = program_.value(id).op;
         Op like;
         if (maker != none) like = program_.op(maker);
@@ -276,7 +275,7 @@ private:
         refuse_against(id, reader, to, maker == none || contribution);
         const ValueId copy = make(id);
         if (contribution) program_.value(copy).layout.set(micro_, Placement::replicated());
-        late_[static_cast<size_t>(copy)] = contribution || late_[static_cast<size_t>(id)];
+        late_[copy] = contribution || late_[id];
         Op op;
         if (maker != none) op = program_.op(maker);
         if (maker == none) op.origin = program_.value(id).origin;
@@ -294,7 +293,7 @@ private:
 
     /// Inside the loop data flows forward with the stages, gradients backward.
     void refuse_against(ValueId id, const Op& reader, int to, bool once_a_step) const {
-        if (once_a_step || late_[static_cast<size_t>(id)]) return;
+        if (once_a_step || late_[id]) return;
         const Op& maker = program_.op(program_.value(id).op);
         const bool against =
             (maker.phase == Phase::forward && to < stage(id)) || (maker.phase == Phase::backward && to > stage(id));
@@ -323,7 +322,7 @@ private:
                          [](const Entry& a, const Entry& b) { return a.place < b.place; });
         std::vector<OpId> moved(program_.ops.size(), none);
         for (size_t i = 0; i < entries_.size(); ++i)
-            if (entries_[i].old != none) moved[static_cast<size_t>(entries_[i].old)] = static_cast<OpId>(i);
+            if (entries_[i].old != none) moved[entries_[i].old] = i;
         for (Value& value : program_.values) value.op = none;
         program_.ops.clear();
         for (Entry& entry : entries_) program_.ops.push_back(std::move(entry.op));
@@ -353,10 +352,10 @@ StagePlacement insert_transfers(Program& program, const Mesh& mesh, const Schedu
         return out;
     }
     out.axis = *mesh.find(program.pipeline().axis);
-    out.rank_of.assign(static_cast<size_t>(stages), none);
-    for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+    out.rank_of.assign(stages, none);
+    for (int rank = 0; rank < std::ssize(schedule.ranks); ++rank) {
         out.stages.push_back(schedule.stages_of(rank));
-        for (int stage : out.stages.back()) out.rank_of.at(static_cast<size_t>(stage)) = rank;
+        for (int stage : out.stages.back()) out.rank_of.at(stage) = rank;
     }
     Spreading(program, mesh, out).run();
     return out;

@@ -12,7 +12,7 @@ struct StagePlacement {
     std::vector<std::vector<int>> stages;  ///< by pipeline rank: its stages, by chunk
     std::vector<int> at;                   ///< by value: the pipeline rank that has it; none: every rank that needs it
 
-    int ranks() const { return stages.empty() ? 1 : static_cast<int>(stages.size()); }
+    int ranks() const { return stages.empty() ? 1 : std::ssize(stages); }
 };
 
 /// Makes the ways between stages explicit, so that what follows looks at one rank at a time:

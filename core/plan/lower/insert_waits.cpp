@@ -21,14 +21,14 @@ class Waits {
 public:
     explicit Waits(RankClass& rank_class)
         : class_(rank_class),
-          queues_(static_cast<size_t>(queues_of(rank_class))),
-          done_((class_.stream.size() + static_cast<size_t>(class_.repeat.length())) * queues_, none) {
+          queues_(queues_of(rank_class)),
+          done_((class_.stream.size() + class_.repeat.length()) * queues_, none) {
         now_.known.assign(queues_ * queues_, none);
     }
 
     bool run() {
         const Repeat& repeat = class_.repeat;
-        const auto size = static_cast<int>(class_.stream.size());
+        const int size = class_.stream.size();
         const int begin = repeats(class_) ? repeat.begin : size;
         for (int i = 0; i < begin; ++i) one(i, 0);
         if (repeats(class_) && !runs()) return false;
@@ -71,18 +71,18 @@ private:
         std::vector<int> then(queues_), now(queues_);
         const auto by_queue = [&](const Touched& touched, std::vector<int>& last) {
             std::fill(last.begin(), last.end(), none);
-            for (const int reader : touched.readers) last[static_cast<size_t>(queue(reader))] = reader;
+            for (const int reader : touched.readers) last[queue(reader)] = reader;
         };
         const auto same = [&](const Touched& x, const Touched& y, bool framed) {
             by_queue(x, then);
             by_queue(y, now);
-            bool is = y.writer == none || (*later_)(static_cast<size_t>(queue(y.writer)), x.writer, y.writer, framed);
+            bool is = y.writer == none || (*later_)(queue(y.writer), x.writer, y.writer, framed);
             for (size_t q = 0; q < queues_; ++q) is = is && (*later_)(q, then[q], now[q], framed);
             return is;
         };
         const Repeat& r = class_.repeat;
-        const int* rows = done_.data() + static_cast<size_t>(r.begin) * queues_;
-        const auto count = static_cast<size_t>(r.length());
+        const int* rows = done_.data() + r.begin * queues_;
+        const size_t count = r.length();
         return orrery::a_run_later(class_, Arena::persistent, before.ranges[0], after.ranges[0], same) &&
                orrery::a_run_later(class_, Arena::scratch, before.ranges[1], after.ranges[1], same) &&
                later_->holds() && later_->at_least(before.known.data(), after.known.data(), queues_) &&
@@ -92,26 +92,25 @@ private:
     /// What is waited for under the same name in all runs is the same in all.
     bool steady_waits() const {
         const Repeat& r = class_.repeat;
-        for (size_t i = static_cast<size_t>(r.begin); i < class_.stream.size(); ++i)
+        for (size_t i = r.begin; i < class_.stream.size(); ++i)
             for (const int wait : class_.stream[i].waits)
-                if (wait < r.from() && !later_->stays(done_.data() + static_cast<size_t>(wait) * queues_)) return false;
+                if (wait < r.from() && !later_->stays(done_.data() + wait * queues_)) return false;
         return true;
     }
 
     int queue(int position) const {
         const Repeat& r = class_.repeat;
-        return class_.stream[static_cast<size_t>(run_ > 0 && position >= r.end ? position - r.length() : position)]
-            .queue;
+        return class_.stream[run_ > 0 && position >= r.end ? position - r.length() : position].queue;
     }
 
     void one(int index, int64_t run) {
         run_ = run;
         const int position = index + static_cast<int>(run) * class_.repeat.length();
-        Instruction& instruction = class_.stream[static_cast<size_t>(index)];
-        const auto mine = static_cast<size_t>(instruction.queue);
+        Instruction& instruction = class_.stream[index];
+        const size_t mine = instruction.queue;
         int* known = &now_.known[mine * queues_];
         const auto wait = [&](int other) {
-            const int* then = &done_[static_cast<size_t>(other) * queues_];
+            const int* then = &done_[other * queues_];
             for (size_t q = 0; q < queues_; ++q) known[q] = std::max(known[q], then[q]);
         };
         for (const int earlier : instruction.waits) wait(position_of(earlier));
@@ -126,7 +125,7 @@ private:
         }
         std::sort(instruction.waits.begin(), instruction.waits.end());
         known[mine] = position;
-        std::copy(known, known + queues_, &done_[static_cast<size_t>(position) * queues_]);
+        std::copy(known, known + queues_, &done_[position * queues_]);
     }
 
     /// Of a wait of the run at hand.
@@ -141,21 +140,21 @@ private:
         const Repeat& r = class_.repeat;
         const int run_back = run_ == 0 ? r.from() : r.begin;
         if (!in_runs_ || position >= run_back) return position - static_cast<int>(run_) * r.length();
-        const Instruction& awaited = class_.stream[static_cast<size_t>(position)];
+        const Instruction& awaited = class_.stream[position];
         if (awaited.fragment.micro < 0) return position;
         for (int next = r.from(); next < r.begin; ++next)
-            if (class_.stream[static_cast<size_t>(next)].queue == awaited.queue) return next;
+            if (class_.stream[next].queue == awaited.queue) return next;
         return position;
     }
 
     void need(int position, int other) {
         if (other == none || queue(other) == queue(position)) return;
-        int& needed = needed_[static_cast<size_t>(queue(other))];
+        int& needed = needed_[queue(other)];
         needed = std::max(needed, other);
     }
 
     void touch(int position, const Operand& operand, bool reads, bool writes) {
-        const Buffer& buffer = class_.buffers[static_cast<size_t>(operand.buffer)];
+        const Buffer& buffer = class_.buffers[operand.buffer];
         if (buffer.arena == Arena::persistent && buffer.use == BufferUse::input && !writes) return;  // nobody writes it
         const int64_t begin = address(class_, operand, behind_ ? last_run(class_) : run_);
         const int64_t end = begin + operand.type.bytes();

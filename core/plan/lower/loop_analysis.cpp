@@ -112,36 +112,35 @@ std::vector<ValueId> LoopAnalysis::reads(OpId id) const {
 
 void LoopAnalysis::find_needed() {
     std::vector<char> needed(values.size(), 0);
-    for (const Result& result : program.results) needed[static_cast<size_t>(result.value)] = 1;
-    for (const Update& update : program.updates) needed[static_cast<size_t>(update.value)] = 1;
+    for (const Result& result : program.results) needed[result.value] = 1;
+    for (const Update& update : program.updates) needed[update.value] = 1;
     for (size_t i = program.ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
-        const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(),
-                                        [&](ValueId id) { return needed[static_cast<size_t>(id)] != 0; });
+        const bool wanted =
+            std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return needed[id] != 0; });
         if (!wanted) continue;
         ops[i].section = Section::inside;  // anything but unused; find_sections decides
-        for (ValueId input : op.inputs) needed[static_cast<size_t>(input)] = 1;
+        for (ValueId input : op.inputs) needed[input] = 1;
     }
 }
 
 void LoopAnalysis::find_readers() {
     readers_.resize(values.size());
-    for (const Result& result : results) ++readers_[static_cast<size_t>(result.value)].ends;
-    for (const Update& update : updates) ++readers_[static_cast<size_t>(update.value)].ends;
+    for (const Result& result : results) ++readers_[result.value].ends;
+    for (const Update& update : updates) ++readers_[update.value].ends;
     for (size_t i = 0; i < program.ops.size(); ++i) {
         if (ops[i].section == Section::unused) continue;
-        for (ValueId input : operands(static_cast<OpId>(i)))
-            readers_[static_cast<size_t>(input)].ops.push_back(static_cast<OpId>(i));
+        for (ValueId input : operands(i)) readers_[input].ops.push_back(i);
     }
 }
 
 /// One op, its inputs being settled: it runs no earlier than they do. `late` values are complete after the loop.
 void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     const Op& op = program.op(id);
-    OpRole& role = ops[static_cast<size_t>(id)];
+    OpRole& role = ops[id];
     bool reads_late = false, reads_varying = false, makes_varying = false;
     for (ValueId input : op.inputs) {
-        reads_late |= late[static_cast<size_t>(input)] != 0;
+        reads_late |= late[input] != 0;
         reads_varying |= over_micro(input).kind != Placement::Kind::replicate;
     }
     for (ValueId output : op.outputs) makes_varying |= over_micro(output).kind != Placement::Kind::replicate;
@@ -167,7 +166,7 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
         // What reads a copy that lives for one fragment lives no longer.
         const bool fragment = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
             const OpId maker = program.value(input).op;
-            return maker != none && ops[static_cast<size_t>(maker)].section == Section::inside;
+            return maker != none && ops[maker].section == Section::inside;
         });
         const bool kept = fragment || lives_for_one_fragment(op);
         role.section = kept ? Section::inside : Section::before;
@@ -175,16 +174,15 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     if (op.phase != Phase::forward) role.kind = Fragment::Kind::backward;
     if (role.weight) role.kind = Fragment::Kind::weight;
     for (ValueId input : op.inputs)
-        if (const OpId maker = program.value(input).op; maker != none)
-            role.kind = std::max(role.kind, ops[static_cast<size_t>(maker)].kind);
-    for (ValueId output : op.outputs) late[static_cast<size_t>(output)] = role.section == Section::after;
+        if (const OpId maker = program.value(input).op; maker != none) role.kind = std::max(role.kind, ops[maker].kind);
+    for (ValueId output : op.outputs) late[output] = role.section == Section::after;
 }
 
 bool LoopAnalysis::only_after(const Op& op) const {
     return std::all_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
         const auto& reading = readers(output).ops;
         return std::all_of(reading.begin(), reading.end(),
-                           [&](OpId reader) { return ops[static_cast<size_t>(reader)].section == Section::after; });
+                           [&](OpId reader) { return ops[reader].section == Section::after; });
     });
 }
 
@@ -208,32 +206,30 @@ void LoopAnalysis::find_sections() {
     const std::vector<char> weights = weight_gradients(program, micro_axis, needed);
     for (size_t i = 0; i < ops.size(); ++i) ops[i].weight = weights[i] != 0;
     for (size_t i = 0; i < ops.size(); ++i)
-        if (needed[i]) settle(static_cast<OpId>(i), late);
+        if (needed[i]) settle(i, late);
     sink_and_delay();
 }
 
 void LoopAnalysis::find_types() {
     for (size_t i = 0; i < values.size(); ++i) {
-        if (!touched(static_cast<ValueId>(i))) continue;
+        if (!touched(i)) continue;
         const Value& v = program.values[i];
         ValueRole& role = values[i];
         role.type = {v.type.dtype, v.layout.splits().empty() ? v.type.shape : v.layout.local_shape(v.type.shape, mesh)};
         role.whole_bytes = role.type.bytes();
-        if (over_micro(static_cast<ValueId>(i)).kind == Placement::Kind::split) role.whole_bytes *= micros;
+        if (over_micro(i).kind == Placement::Kind::split) role.whole_bytes *= micros;
     }
 }
 
 void LoopAnalysis::find_instances() {
-    for (size_t i = 0; i < values.size(); ++i) {
-        const Value& v = program.values[i];
-        const auto id = static_cast<ValueId>(i);
-        ValueRole& role = values[i];
+    for (ValueId id = 0; id < std::ssize(values); ++id) {
+        const Value& v = program.values[id];
+        ValueRole& role = values[id];
         if (!touched(id)) continue;
         const Placement micro = over_micro(id);
-        const bool looped = v.op != none && ops[static_cast<size_t>(v.op)].section == Section::inside && micros > 1;
+        const bool looped = v.op != none && ops[v.op].section == Section::inside && micros > 1;
         bool inside = false, after = readers(id).ends > 0;
-        for (OpId reader : readers(id).ops)
-            (ops[static_cast<size_t>(reader)].section == Section::after ? after : inside) = true;
+        for (OpId reader : readers(id).ops) (ops[reader].section == Section::after ? after : inside) = true;
         if (looped && micro.kind == Placement::Kind::partial) {
             role.accumulated = after;
             if (after && is_float(v.type.dtype) && size_of(v.type.dtype) < 4)

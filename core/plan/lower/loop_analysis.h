@@ -64,9 +64,9 @@ public:
     std::vector<Result> results;  ///< those that this rank has
     std::vector<Update> updates;
 
-    const OpRole& of(const Op& op) const { return ops[static_cast<size_t>(&op - program.ops.data())]; }
-    const ValueRole& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
-    ValueRole& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+    const OpRole& of(const Op& op) const { return ops[&op - program.ops.data()]; }
+    const ValueRole& value(ValueId id) const { return values[id]; }
+    ValueRole& value(ValueId id) { return values[id]; }
     Placement over_micro(ValueId id) const;
     /// Where a reader in micro-batch `micro` (-1: once a step) finds the value; follows aliases, not swaps.
     Ref find(ValueId id, int64_t micro) const;
@@ -82,8 +82,8 @@ public:
     bool holds(ValueId id) const { return value(id).first_instance != none; }
     /// The mesh axis of a collective.
     AxisId axis(const Op& op) const;
-    const OpDef& def(OpId op) const { return *defs_[static_cast<size_t>(op)]; }
-    const OpDef& def(const Op& op) const { return *defs_[static_cast<size_t>(&op - program.ops.data())]; }
+    const OpDef& def(OpId op) const { return *defs_[op]; }
+    const OpDef& def(const Op& op) const { return *defs_[&op - program.ops.data()]; }
     bool collective(const Op& op) const { return communicates(def(op)); }
     /// Over the axis that carries the stages.
     bool crosses(const Op& op) const { return def(op).between_stages; }
@@ -93,7 +93,7 @@ public:
         std::vector<OpId> ops;
         int ends = 0;
     };
-    const Readers& readers(ValueId id) const { return readers_[static_cast<size_t>(id)]; }
+    const Readers& readers(ValueId id) const { return readers_[id]; }
 
 private:
     void find_needed();

@@ -90,7 +90,7 @@ void note_ahead(Plan& plan, const std::vector<lowering::Order>& orders, const st
         for (const lowering::Step& step : order.steps) {
             using Part = lowering::Step::Part;
             if (step.part != Part::begin && step.part != Part::held) continue;
-            const auto axis = static_cast<size_t>(*plan.mesh.find(plan.program.op(step.op).attributes.text("axis")));
+            const size_t axis = *plan.mesh.find(plan.program.op(step.op).attributes.text("axis"));
             plan.ahead.resize(ahead.size());
             plan.ahead[axis] = ahead[axis];
         }
@@ -131,7 +131,7 @@ bool write_classes(Plan& plan, const lowering::StagePlacement& spread, Persisten
     std::vector<char> done(shares.size());
     in_parallel(shares.size(), [&](size_t r) {
         RankClass& c = plan.classes[r];
-        c.stage = static_cast<int>(r);
+        c.stage = r;
         if (spread.axis != none) c.stages = spread.stages[r];
         c.ranks = ranks_at(plan.mesh, spread.axis, c.stage);
         done[r] = lowering::Emitter(shares[r], std::move(orders[r]), persistent, own, steady, c).run() &&

@@ -31,7 +31,7 @@ public:
         for (const Step& s : base_)
             if (roles_.sends(s.op)) {
                 const int64_t stage = program().op(s.op).attributes.integer("to");
-                to[roles_.spread.rank_of[static_cast<size_t>(stage)]].emplace_back(s.op, s.micro);
+                to[roles_.spread.rank_of[stage]].emplace_back(s.op, s.micro);
             }
         return to;
     }
@@ -125,7 +125,7 @@ private:
         const auto count = static_cast<OpId>(program().ops.size());
         auto once = [&](Section section) {
             for (OpId id = 0; id < count; ++id) {
-                const OpRole& role = roles_.ops[static_cast<size_t>(id)];
+                const OpRole& role = roles_.ops[id];
                 if (role.section != section || role.absorbed) continue;
                 const Op& op = program().op(id);
                 const bool moved_up = roles_.collective(op) ? !roles_.crosses(op) : sent_as_cast(op);
@@ -161,25 +161,24 @@ private:
     /// The ops of each chunk's F, B and W. B brings W along where the schedule has no W of its own.
     std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> by_fragment(bool separate_weights) const {
         std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> all;
-        for (size_t i = 0; i < roles_.ops.size(); ++i) {
-            const OpRole& role = roles_.ops[i];
+        for (OpId id = 0; id < std::ssize(roles_.ops); ++id) {
+            const OpRole& role = roles_.ops[id];
             if (role.absorbed || role.section != Section::inside) continue;
             const bool along = role.kind == Fragment::Kind::weight && !separate_weights;
-            const auto id = static_cast<OpId>(i);
             all[{roles_.chunk_of(id), along ? Fragment::Kind::backward : role.kind}].push_back(id);
         }
         return all;
     }
 
     void find_producers() {
-        made_at_.assign(static_cast<size_t>(roles_.instances), -1);
-        readers_.assign(static_cast<size_t>(roles_.instances), 0);
+        made_at_.assign(roles_.instances, -1);
+        readers_.assign(roles_.instances, 0);
         for (size_t at = 0; at < base_.size(); ++at) {
             if (base_[at].part != Step::Part::end)
                 for (ValueId id : roles_.reads(base_[at].op)) ++readers_at(roles_.find(id, base_[at].micro).instance);
             for (ValueId id : roles_.makes(base_[at].op)) {
-                made_at(roles_.find(id, base_[at].micro).instance) = static_cast<int>(at);
-                if (roles_.value(id).accumulated) made_at(roles_.instance(id, -1)) = static_cast<int>(at);
+                made_at(roles_.find(id, base_[at].micro).instance) = at;
+                if (roles_.value(id).accumulated) made_at(roles_.instance(id, -1)) = at;
             }
         }
         for (OpId id : hoisted_)
@@ -188,8 +187,8 @@ private:
         for (const Update& u : roles_.updates) ++readers_at(roles_.find(u.value, -1).instance);
     }
 
-    int& made_at(int instance) { return made_at_[static_cast<size_t>(instance)]; }
-    int& readers_at(int instance) { return readers_[static_cast<size_t>(instance)]; }
+    int& made_at(int instance) { return made_at_[instance]; }
+    int& readers_at(int instance) { return readers_[instance]; }
 
     /// A kernel makes the input for this all-reduce alone, so that it can be made inside the bucket.
     bool can_join(OpId id) {
@@ -203,9 +202,8 @@ private:
         const OpId maker = program().value(root).op;
         // What is made after the loop may come later than what reads the other members.
         const int made = made_at(in.instance);
-        return maker != none && in.offset == 0 && readers_at(in.instance) == 1 && made >= 0 &&
-               base_[static_cast<size_t>(made)].micro >= 0 && roles_.instance(root, -1) == in.instance &&
-               !roles_.value(root).gathered &&
+        return maker != none && in.offset == 0 && readers_at(in.instance) == 1 && made >= 0 && base_[made].micro >= 0 &&
+               roles_.instance(root, -1) == in.instance && !roles_.value(root).gathered &&
                roles_.value(root).type.bytes() == roles_.value(op.inputs[0]).type.bytes() &&
                !roles_.collective(program().op(maker)) && !(hoisted_cast(maker) && way_to(maker).collective);
     }
@@ -235,7 +233,7 @@ private:
         const Op& op = program().op(id);
         const TensorType& type = roles_.value(op.inputs[0]).type;
         const AxisId axis = roles_.axis(op);
-        const bool forward = base_[static_cast<size_t>(at)].fragment.kind == Fragment::Kind::forward;
+        const bool forward = base_[at].fragment.kind == Fragment::Kind::forward;
         const Key key{axis, reduce_of(op), type.dtype, forward};
         auto found = open.find(key);
         if (found == open.end() || order_.buckets[found->second].bytes + type.bytes() >
@@ -286,7 +284,7 @@ private:
         int end = none;
         for (size_t at = 0; at < base_.size(); ++at) {
             if (!in_loop(base_[at])) continue;
-            end = static_cast<int>(at);
+            end = at;
             const Op& op = program().op(base_[at].op);
             if (!is_transfer(roles_.def(op)) && roles_.collective(op)) last[roles_.axis(op)] = end;
         }
@@ -411,7 +409,7 @@ public:
                 if (s.bucket != none || !is_transfer(shares[r].def(s.op))) continue;
                 const bool sends = shares[r].sends(s.op);
                 const int channel = channel_of({s.op, s.micro});
-                if (!sends) received_[static_cast<size_t>(channel)] = {static_cast<int>(r), static_cast<int>(at)};
+                if (!sends) received_[channel] = {static_cast<int>(r), static_cast<int>(at)};
                 const auto kind = sends ? ReplayItem::Kind::send : ReplayItem::Kind::receive;
                 view_.add({.kind = kind, .lane = 0, .channel = channel, .source = static_cast<int>(at)});
             }
@@ -422,7 +420,7 @@ public:
 
     void done(int item) override {
         const ReplayItem& i = view_.at(item);
-        const auto rank = static_cast<size_t>(i.actor), channel = static_cast<size_t>(i.channel);
+        const int rank = i.actor, channel = i.channel;
         std::vector<int>& known = known_[rank];
         known[rank] = i.source;
         if (i.kind == ReplayItem::Kind::send) {
@@ -433,7 +431,7 @@ public:
         for (size_t q = 0; q < known.size(); ++q) known[q] = std::max(known[q], sent_[channel][q]);
         std::erase_if(open_[rank], [&](const auto& sent) {
             const auto [peer, there] = received_[sent.second];
-            if (known[static_cast<size_t>(peer)] < there) return false;
+            if (known[peer] < there) return false;
             orders_[rank].arrived_by[sent.first] = i.source;
             return true;
         });
@@ -442,7 +440,7 @@ public:
 private:
     /// Every message has one of its own: it is received wherever the receiver's order has it.
     int channel_of(const std::pair<OpId, int64_t>& message) {
-        const auto [place, fresh] = channels_.try_emplace(message, static_cast<int>(channels_.size()));
+        const auto [place, fresh] = channels_.try_emplace(message, channels_.size());
         if (!fresh) return place->second;
         sent_.emplace_back();
         received_.emplace_back(none, none);
@@ -473,7 +471,7 @@ std::vector<Order> order_steps(const std::vector<LoopAnalysis>& shares, const Sc
         for (size_t r = 0; r < ranks.size(); ++r) ranks[r].receive_on_time(time.ranks[r], sent);
     } else {
         for (const Ordering& rank : ranks)
-            for (const auto& [to, sent] : rank.sends()) ranks[static_cast<size_t>(to)].post_receives(sent);
+            for (const auto& [to, sent] : rank.sends()) ranks[to].post_receives(sent);
     }
     std::vector<Order> orders;
     for (Ordering& rank : ranks) orders.push_back(rank.run(ahead));

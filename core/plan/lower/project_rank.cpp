@@ -7,14 +7,14 @@ namespace orrery::lowering {
 
 bool LoopAnalysis::sends(OpId id) const {
     const Op& op = program.op(id);
-    return spread.axis != none && is_transfer(def(id)) && spread.rank_of[static_cast<size_t>(op.stage)] == rank;
+    return spread.axis != none && is_transfer(def(id)) && spread.rank_of[op.stage] == rank;
 }
 
 /// Some of the op's work is this rank's. An op without a stage is everyone's who needs it.
 bool LoopAnalysis::mine(const Op& op) const {
     if (spread.axis == none || op.stage == none) return true;
-    if (spread.rank_of[static_cast<size_t>(op.stage)] == rank) return true;
-    return is_transfer(def(op)) && spread.rank_of[static_cast<size_t>(op.attributes.integer("to"))] == rank;
+    if (spread.rank_of[op.stage] == rank) return true;
+    return is_transfer(def(op)) && spread.rank_of[op.attributes.integer("to")] == rank;
 }
 
 int LoopAnalysis::chunk_of(OpId id) const {
@@ -22,7 +22,7 @@ int LoopAnalysis::chunk_of(OpId id) const {
     if (spread.axis == none || op.stage == none) return 0;
     const bool receives = is_transfer(def(id)) && !sends(id);
     const int stage = receives ? static_cast<int>(op.attributes.integer("to")) : op.stage;
-    const auto& own = spread.stages[static_cast<size_t>(rank)];
+    const auto& own = spread.stages[rank];
     return static_cast<int>(std::find(own.begin(), own.end(), stage) - own.begin());
 }
 
@@ -31,14 +31,14 @@ std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
     const Op& op = program.op(id);
     if (spread.axis == none || rank == none) return op.inputs;
     if (is_transfer(def(id)) && !sends(id)) return {};
-    if (is_stage_sum(def(id))) return {op.inputs[static_cast<size_t>(rank)]};
+    if (is_stage_sum(def(id))) return {op.inputs[rank]};
     return op.inputs;
 }
 
 /// Leaves the ops that this rank runs: those of its stages, and those of no stage that these need here.
 void LoopAnalysis::take_share() {
     const auto here = [&](ValueId id) {
-        const int at = spread.at[static_cast<size_t>(id)];
+        const int at = spread.at[id];
         return at == none || at == rank;
     };
     for (const Result& result : program.results)
@@ -46,7 +46,7 @@ void LoopAnalysis::take_share() {
     for (const Update& update : program.updates)
         if (here(update.target)) updates.push_back(update);
     used_.assign(values.size(), 0);
-    auto use = [&](ValueId id) { used_[static_cast<size_t>(id)] = 1; };
+    auto use = [&](ValueId id) { used_[id] = 1; };
     for (const Result& result : results) use(result.value);
     for (const Update& update : updates) {
         use(update.value);
@@ -54,22 +54,22 @@ void LoopAnalysis::take_share() {
     }
     for (size_t i = ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
-        const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(),
-                                        [&](ValueId id) { return used_[static_cast<size_t>(id)] != 0; });
+        const bool wanted =
+            std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return used_[id] != 0; });
         const bool free = spread.axis != none && op.stage == none && !is_stage_sum(def(op));
         if (!mine(op) || (free && !wanted)) ops[i].section = Section::unused;
         if (ops[i].section == Section::unused) continue;
-        for (ValueId input : operands(static_cast<OpId>(i))) use(input);
-        for (ValueId output : makes(static_cast<OpId>(i))) use(output);
+        for (ValueId input : operands(i)) use(input);
+        for (ValueId output : makes(i)) use(output);
     }
 }
 
 /// This rank has a place for the value. What nobody reads rests on the first rank, inputs everywhere.
 bool LoopAnalysis::touched(ValueId id) const {
-    if (spread.axis == none || used_[static_cast<size_t>(id)]) return true;
+    if (spread.axis == none || used_[id]) return true;
     const Value& v = program.value(id);
     if (v.role == Role::temporary || v.role == Role::input) return false;
-    return spread.at[static_cast<size_t>(id)] == rank;
+    return spread.at[id] == rank;
 }
 
 }  // namespace orrery::lowering

@@ -30,9 +30,7 @@ RunAhead::RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& 
     merge();
 }
 
-int RunAhead::step_of(OpId op, int64_t micro) const {
-    return at_[static_cast<size_t>(op * (roles_.written + 1) + micro + 1)];
-}
+int RunAhead::step_of(OpId op, int64_t micro) const { return at_[op * (roles_.written + 1) + micro + 1]; }
 
 /// A gather of what comes of params and states alone, made anew for each fragment.
 bool RunAhead::moves_ahead(const Step& s) {
@@ -42,9 +40,9 @@ bool RunAhead::moves_ahead(const Step& s) {
 }
 
 bool RunAhead::of_params_alone(OpId id) {
-    char& known = pure_[static_cast<size_t>(id)];
+    char& known = pure_[id];
     if (known != 0) return known == 1;
-    const OpRole& role = roles_.ops[static_cast<size_t>(id)];
+    const OpRole& role = roles_.ops[id];
     const Op& op = program().op(id);
     bool pure = role.section != Section::after && !is_transfer(roles_.def(op));
     if (role.section == Section::inside) {
@@ -54,14 +52,14 @@ bool RunAhead::of_params_alone(OpId id) {
             pure = pure && (maker == none ? program().value(in).role != Role::input : of_params_alone(maker));
         }
     }
-    pure_[static_cast<size_t>(id)] = pure ? 1 : 2;
+    pure_[id] = pure ? 1 : 2;
     return pure;
 }
 
 /// A reduce-scatter in the loop that leads to gradients of params alone, whose followers there are no messages.
 bool RunAhead::trails(const Step& s) {
     const Op& op = program().op(s.op);
-    const bool weight = roles_.ops[static_cast<size_t>(s.op)].weight;
+    const bool weight = roles_.ops[s.op].weight;
     if (!in_loop(s) || !weight || roles_.def(op).collective != Opcode::reduce_scatter || ahead(roles_.axis(op)).none())
         return false;
     const auto [found, fresh] = followers_.try_emplace(s.op);
@@ -75,7 +73,7 @@ bool RunAhead::trails(const Step& s) {
 /// Adds the ops of the loop that read a value, and what these lead to; false where one is a message.
 bool RunAhead::follow(ValueId value, std::set<OpId>& followers) const {
     for (OpId reader : roles_.readers(value).ops) {
-        const OpRole& role = roles_.ops[static_cast<size_t>(reader)];
+        const OpRole& role = roles_.ops[reader];
         const Op& op = program().op(reader);
         if (role.section != Section::inside) continue;
         if (is_transfer(roles_.def(op)) || (roles_.collective(op) && !role.absorbed)) return false;
@@ -99,8 +97,7 @@ std::vector<RunAhead::Belongs> RunAhead::find_messages() {
         } else if (belongs[i] == Belongs::here && trails(s)) {
             belongs[i] = Belongs::to_the_last;
             for (OpId follower : *followers_.at(s.op))
-                if (const int at = step_of(follower, s.micro); at != none)
-                    belongs[static_cast<size_t>(at)] = Belongs::to_the_last;
+                if (const int at = step_of(follower, s.micro); at != none) belongs[at] = Belongs::to_the_last;
             scatters_.push_back({i, roles_.axis(op), none, roles_.value(op.inputs[0]).type.bytes()});
         }
         if (belongs[i] == Belongs::here && in_loop(s) && of_params_alone(s.op)) belongs[i] = Belongs::to_the_next;
@@ -111,10 +108,9 @@ std::vector<RunAhead::Belongs> RunAhead::find_messages() {
 /// What an op without a scope does belongs to the layer before. A gather belongs to the layer that reads it, a
 /// reduce-scatter with its followers to the one that makes its input.
 void RunAhead::cut_in_layers() {
-    const auto places = static_cast<size_t>(roles_.written + 1);
+    const size_t places = roles_.written + 1;
     at_.assign(program().ops.size() * places, none);
-    for (size_t i = 0; i < base_.size(); ++i)
-        at_[static_cast<size_t>(base_[i].op) * places + static_cast<size_t>(base_[i].micro + 1)] = static_cast<int>(i);
+    for (size_t i = 0; i < base_.size(); ++i) at_[base_[i].op * places + (base_[i].micro + 1)] = i;
     first_.clear();
     last_.clear();
     layer_of_.assign(base_.size(), none);
@@ -124,12 +120,12 @@ void RunAhead::cut_in_layers() {
     const auto settle = [&](size_t end) {
         for (; waiting < end; ++waiting)
             if (belongs[waiting] == Belongs::to_the_next && in_loop(base_[waiting]))
-                layer_of_[waiting] = static_cast<int>(first_.size()) - 1;
+                layer_of_[waiting] = std::ssize(first_) - 1;
     };
     for (size_t i = 0; i < base_.size(); ++i) {
         const Step& s = base_[i];
         if (!in_loop(s) || is_transfer(roles_.def(s.op)) || belongs[i] == Belongs::to_the_next) continue;
-        const int here = scopes_[static_cast<size_t>(s.op)];
+        const int here = scopes_[s.op];
         const bool opens = first_.empty() || !(base_[first_.back()].fragment == s.fragment) ||
                            (belongs[i] == Belongs::here && here != none && here != scope);
         if (opens) {
@@ -139,7 +135,7 @@ void RunAhead::cut_in_layers() {
         if (opens || scope == none) scope = here;
         settle(i);
         waiting = std::max(waiting, i + 1);
-        layer_of_[i] = static_cast<int>(first_.size()) - 1;
+        layer_of_[i] = std::ssize(first_) - 1;
         last_.back() = i;
     }
     if (first_.empty()) return;
@@ -149,13 +145,13 @@ void RunAhead::cut_in_layers() {
     for (auto* messages : {&gathers_, &scatters_})
         for (Message& m : *messages) m.layer = layer_of_[m.step];
     gathers_over_.assign(ahead_.size(), 0);
-    for (const Message& m : gathers_) gathers_over_[static_cast<size_t>(m.axis)] = 1;
+    for (const Message& m : gathers_) gathers_over_[m.axis] = 1;
 }
 
 /// Gradients of params before those of inputs, where their operands are there, so that reduce-scatters run beside the
 /// latter. Not in a layer with other messages, which run beside gradients of params.
 void RunAhead::weights_first() {
-    const auto is_weight = [&](size_t i) { return roles_.ops[static_cast<size_t>(base_[i].op)].weight; };
+    const auto is_weight = [&](size_t i) { return roles_.ops[base_[i].op].weight; };
     std::vector<char> own(base_.size(), 0);  // gathers and reduce-scatters that run ahead and trail
     for (const auto* messages : {&gathers_, &scatters_})
         for (const Message& m : *messages) own[m.step] = 1;
@@ -195,7 +191,7 @@ bool RunAhead::reads(size_t reader, size_t maker) const {
             const OpId before = program().value(in).op;
             if (before == none) continue;
             if (before == base_[maker].op) return true;
-            if (roles_.ops[static_cast<size_t>(before)].absorbed && self(self, before)) return true;
+            if (roles_.ops[before].absorbed && self(self, before)) return true;
         }
         return false;
     };
@@ -220,7 +216,7 @@ std::vector<int> RunAhead::begins(const std::vector<Message>& messages) const {
             all.push_back(static_cast<int>(std::max<int64_t>(0, m.layer - p.layers)));
             continue;
         }
-        Window& w = windows[static_cast<size_t>(m.axis)];
+        Window& w = windows[m.axis];
         w.messages.push_back(i);
         w.bytes += m.bytes;
         while (w.bytes > p.bytes && w.layer < m.layer) {
@@ -236,10 +232,10 @@ std::vector<int> RunAhead::begins(const std::vector<Message>& messages) const {
 /// By message: the layer behind which it ends. `bytes`: the last before which it and those of the axis that have begun
 /// since take no more.
 std::vector<int> RunAhead::ends(const std::vector<Message>& messages) const {
-    const int last = static_cast<int>(first_.size()) - 1;
+    const int last = std::ssize(first_) - 1;
     std::vector<int> all(messages.size(), 0);
     std::vector<std::vector<size_t>> by_axis(ahead_.size());
-    for (size_t i = 0; i < messages.size(); ++i) by_axis[static_cast<size_t>(messages[i].axis)].push_back(i);
+    for (size_t i = 0; i < messages.size(); ++i) by_axis[messages[i].axis].push_back(i);
     for (const auto& of_axis : by_axis) {
         size_t to = 0;
         int64_t bytes = 0;  // of those from the one at hand up to `to`
@@ -266,9 +262,9 @@ std::vector<int> RunAhead::ends(const std::vector<Message>& messages) const {
 void RunAhead::bring_along(OpId op, int64_t micro, size_t layer) {
     for (ValueId in : program().op(op).inputs) {
         const OpId maker = program().value(in).op;
-        if (maker == none || roles_.ops[static_cast<size_t>(maker)].section != Section::inside) continue;
+        if (maker == none || roles_.ops[maker].section != Section::inside) continue;
         const int at = step_of(maker, micro);
-        const auto step = static_cast<size_t>(at);
+        const size_t step = at;
         if (at != none && (step < first_[layer] || taken_[step])) continue;
         bring_along(maker, micro, layer);
         if (at == none) continue;
@@ -282,9 +278,9 @@ void RunAhead::begin_in_order(OpId op, int64_t micro, int begin, const std::map<
                               std::vector<int>& begins) const {
     for (ValueId in : program().op(op).inputs) {
         const OpId maker = program().value(in).op;
-        if (maker == none || roles_.ops[static_cast<size_t>(maker)].section != Section::inside) continue;
+        if (maker == none || roles_.ops[maker].section != Section::inside) continue;
         const int at = step_of(maker, micro);
-        const auto inner = at == none ? gather_at.end() : gather_at.find(static_cast<size_t>(at));
+        const auto inner = at == none ? gather_at.end() : gather_at.find(at);
         if (inner == gather_at.end())
             begin_in_order(maker, micro, begin, gather_at, begins);
         else
@@ -309,7 +305,7 @@ void RunAhead::move_gathers() {
     for (size_t i : order) {
         const Message& m = gathers_[i];
         if (begin[i] == m.layer || taken_[m.step]) continue;
-        const auto layer = static_cast<size_t>(begin[i]);
+        const size_t layer = begin[i];
         Step& s = base_[m.step];
         bring_along(s.op, s.micro, layer);
         front_[layer].emplace_back(m.step, Step::Part::begin);
@@ -325,19 +321,18 @@ void RunAhead::move_scatters() {
         if (end[i] == m.layer || !gathers_over(m.axis)) continue;
         Step& s = base_[m.step];
         s.part = Step::Part::begin;
-        back_[static_cast<size_t>(end[i])].emplace_back(m.step, Step::Part::end);
+        back_[end[i]].emplace_back(m.step, Step::Part::end);
         for (OpId follower : *followers_.at(s.op)) {
             const int at = step_of(follower, s.micro);
             if (at == none) continue;
             // Its own layer: it may read what no such message brings.
-            int& behind =
-                followers.try_emplace(static_cast<size_t>(at), layer_of_[static_cast<size_t>(at)]).first->second;
+            int& behind = followers.try_emplace(at, layer_of_[at]).first->second;
             behind = std::max(behind, end[i]);
         }
     }
     for (const auto& [step, behind] : followers) {
         taken_[step] = 1;
-        back_[static_cast<size_t>(behind)].emplace_back(step, Step::Part::whole);
+        back_[behind].emplace_back(step, Step::Part::whole);
     }
     for (Parts& back : back_) std::sort(back.begin(), back.end());
 }
@@ -348,15 +343,15 @@ void RunAhead::merge() {
         steps_.push_back(base_[step]);
         steps_.back().part = part;
         layer_at_.push_back(layer);
-        if (layer != none) end_of_[static_cast<size_t>(layer)] = static_cast<int>(steps_.size()) - 1;
+        if (layer != none) end_of_[layer] = std::ssize(steps_) - 1;
     };
     size_t opened = 0, closed = 0;
     for (size_t i = 0; i < base_.size(); ++i) {
         for (; opened < first_.size() && first_[opened] == i; ++opened)
-            for (const auto& [step, part] : front_[opened]) add(step, part, static_cast<int>(opened));
+            for (const auto& [step, part] : front_[opened]) add(step, part, opened);
         if (!taken_[i]) add(i, base_[i].part, layer_of_[i]);
         for (; closed < last_.size() && last_[closed] == i; ++closed)
-            for (const auto& [step, part] : back_[closed]) add(step, part, static_cast<int>(closed));
+            for (const auto& [step, part] : back_[closed]) add(step, part, closed);
     }
     at_.clear();
 }
@@ -369,14 +364,13 @@ std::vector<int> RunAhead::held_until(const std::vector<std::pair<int, OpId>>& s
     for (size_t i = 0; i < scatters.size(); ++i) {
         const auto& [at, id] = scatters[i];
         const Op& op = program().op(id);
-        if (at < 0 || layer_at_[static_cast<size_t>(at)] == none || !gathers_over(roles_.axis(op))) continue;
-        messages.push_back(
-            {0, roles_.axis(op), layer_at_[static_cast<size_t>(at)], roles_.value(op.inputs[0]).type.bytes()});
+        if (at < 0 || layer_at_[at] == none || !gathers_over(roles_.axis(op))) continue;
+        messages.push_back({0, roles_.axis(op), layer_at_[at], roles_.value(op.inputs[0]).type.bytes()});
         of.push_back(i);
     }
     const std::vector<int> end = ends(messages);
     for (size_t k = 0; k < of.size(); ++k)
-        if (end[k] > messages[k].layer) until[of[k]] = end_of_[static_cast<size_t>(end[k])];
+        if (end[k] > messages[k].layer) until[of[k]] = end_of_[end[k]];
     return until;
 }
 

@@ -36,8 +36,8 @@ private:
     };
 
     const Program& program() const { return roles_.program; }
-    const PrefetchDepth& ahead(AxisId axis) const { return ahead_[static_cast<size_t>(axis)]; }
-    bool gathers_over(AxisId axis) const { return !gathers_over_.empty() && gathers_over_[static_cast<size_t>(axis)]; }
+    const PrefetchDepth& ahead(AxisId axis) const { return ahead_[axis]; }
+    bool gathers_over(AxisId axis) const { return !gathers_over_.empty() && gathers_over_[axis]; }
     int step_of(OpId op, int64_t micro) const;
     static bool in_loop(const Step& s) { return s.micro >= 0; }
     bool moves_ahead(const Step& s);

@@ -40,7 +40,7 @@ int64_t under_way(const std::vector<Fragment>& order) {
 struct Stretch {
     size_t begin = 0, end = 0, length = 0;
     int64_t runs(int64_t keep, size_t slack) const {
-        const auto kept = static_cast<size_t>(keep) * length + slack;
+        const size_t kept = keep * length + slack;
         return end - begin > kept ? static_cast<int64_t>((end - begin - kept) / length) : 0;
     }
 };
@@ -73,9 +73,9 @@ std::optional<Steady> find_steady(const Schedule& schedule, int64_t micros, int6
         std::vector<Stretch> stretches;
         for (size_t r = 0; r < schedule.ranks.size() && found.times > 1; ++r) {
             const std::vector<Fragment>& order = schedule.ranks[r].order;
-            if (order.empty() || order.size() % static_cast<size_t>(micros) != 0) return std::nullopt;
-            const size_t each = order.size() / static_cast<size_t>(micros);
-            const Stretch mine = stretch(order, each * static_cast<size_t>(run), run);
+            if (order.empty() || order.size() % micros != 0) return std::nullopt;
+            const size_t each = order.size() / micros;
+            const Stretch mine = stretch(order, each * run, run);
             const int64_t keep = (alive[r] + run - 1) / run + more;
             found.times = std::min(found.times, 1 + mine.runs(keep, 1));
             stretches.push_back(mine);
@@ -90,7 +90,7 @@ std::optional<Steady> find_steady(const Schedule& schedule, int64_t micros, int6
             const auto length = static_cast<std::ptrdiff_t>(stretches[r].length);
             for (auto at = order.erase(cut, cut + (found.times - 1) * length); at != order.end(); ++at)
                 at->micro -= left_out;
-            found.period.push_back(static_cast<int>(length));
+            found.period.push_back(length);
             found.last.push_back(static_cast<int>(stretches[r].end) -
                                  static_cast<int>(found.times - 1) * static_cast<int>(length) - 1);
         }
@@ -107,15 +107,15 @@ public:
         : steady_(steady), made_by_(made_by), class_(c) {}
 
     bool run() {
-        const auto rank = static_cast<size_t>(class_.stage);
+        const size_t rank = class_.stage;
         const std::vector<Fragment>& order = steady_.schedule.ranks[rank].order;
         // A fragment, and the one that is like it a run earlier. Some have no instructions, and among those of the last
         // micro-batch stands what runs once a step.
         const int period = steady_.period[rank];
         int begin = 0, end = 0;
         for (int last = steady_.last[rank], f = last; end == begin && f >= period && f > last - 2 * period; --f) {
-            const int at = first_of(order[static_cast<size_t>(f)]);
-            const int then = first_of(order[static_cast<size_t>(f - period)]);
+            const int at = first_of(order[f]);
+            const int then = first_of(order[f - period]);
             if (then == none || at <= then || at - then == length_) continue;
             length_ = at - then;
             // Instructions that are like those a run later: [begin, end).
@@ -133,9 +133,9 @@ public:
     }
 
 private:
-    int size() const { return static_cast<int>(class_.stream.size()); }
-    const Instruction& at(int index) const { return class_.stream[static_cast<size_t>(index)]; }
-    const MadeBy& made_by(int buffer) const { return made_by_[static_cast<size_t>(buffer)]; }
+    int size() const { return class_.stream.size(); }
+    const Instruction& at(int index) const { return class_.stream[index]; }
+    const MadeBy& made_by(int buffer) const { return made_by_[buffer]; }
 
     int first_of(const Fragment& fragment) const {
         for (int i = 0; i < size(); ++i)
@@ -147,8 +147,7 @@ private:
         if (a == b) return made_by(a).micro < 0;
         const MadeBy &x = made_by(a), &y = made_by(b);
         return x.micro >= 0 && y.micro == x.micro + steady_.micros && x.op == y.op && x.part == y.part &&
-               x.number == y.number &&
-               class_.buffers[static_cast<size_t>(a)].bytes == class_.buffers[static_cast<size_t>(b)].bytes;
+               x.number == y.number && class_.buffers[a].bytes == class_.buffers[b].bytes;
     }
 
     bool alike(int index) const {
@@ -171,16 +170,16 @@ private:
 
     /// Where least lives on: from [first, last].
     int best_begin(int first, int last) const {
-        std::vector<int64_t> change(static_cast<size_t>(size()) + 2, 0);
+        std::vector<int64_t> change(size() + 2, 0);
         for (const Buffer& b : class_.buffers) {
             if (b.arena != Arena::scratch || b.first < 0) continue;
-            change[static_cast<size_t>(b.first) + 1] += b.bytes;
-            change[static_cast<size_t>(b.last) + 1] -= b.bytes;
+            change[b.first + 1] += b.bytes;
+            change[b.last + 1] -= b.bytes;
         }
         int64_t alive = 0, least = INT64_MAX;
         int best = none;
         for (int i = 0; i <= last; ++i) {
-            alive += change[static_cast<size_t>(i)];
+            alive += change[i];
             // Messages side by side are one group.
             if (i < first || alive > least || (i > 0 && is_message(at(i - 1).opcode))) continue;
             least = alive;
@@ -201,27 +200,25 @@ private:
     /// fragment or behind it; the longest sequence that does not fall says where each begins.
     std::vector<int> places(const std::vector<Fragment>& order) const {
         std::map<std::tuple<Fragment::Kind, int, int64_t>, int> of;
-        for (size_t i = 0; i < order.size(); ++i)
-            of[{order[i].kind, order[i].chunk, order[i].micro}] = static_cast<int>(i);
+        for (size_t i = 0; i < order.size(); ++i) of[{order[i].kind, order[i].chunk, order[i].micro}] = i;
         std::vector<int> found, ends, before, at;  // ends: by length, the place of the least last
         for (int i = 0; i < size(); ++i) {
             const Fragment& f = this->at(i).fragment;
             const auto known = of.find({f.kind, f.chunk, f.micro});
             if (f.micro < 0 || known == of.end()) continue;
-            const int here = static_cast<int>(found.size());
+            const int here = found.size();
             found.push_back(known->second);
             at.push_back(i);
             const auto end = std::upper_bound(ends.begin(), ends.end(), known->second,
-                                              [&](int place, int e) { return place < found[static_cast<size_t>(e)]; });
+                                              [&](int place, int e) { return place < found[e]; });
             before.push_back(end == ends.begin() ? none : *std::prev(end));
             if (end == ends.end())
                 ends.push_back(here);
             else
                 *end = here;
         }
-        std::vector<int> all(static_cast<size_t>(size()), none);
-        for (int k = ends.empty() ? none : ends.back(); k != none; k = before[static_cast<size_t>(k)])
-            all[static_cast<size_t>(at[static_cast<size_t>(k)])] = found[static_cast<size_t>(k)];
+        std::vector<int> all(size(), none);
+        for (int k = ends.empty() ? none : ends.back(); k != none; k = before[k]) all[at[k]] = found[k];
         int now = 0;
         for (int& place : all) place = now = place == none ? now : place;
         return all;
@@ -250,7 +247,7 @@ private:
     };
 
     static When when(const std::vector<int>& place, int index) {
-        const int here = place[static_cast<size_t>(index)];
+        const int here = place[index];
         const auto first = std::lower_bound(place.begin(), place.end(), here) - place.begin();
         return {here, index - static_cast<int>(first)};
     }
@@ -258,18 +255,18 @@ private:
     /// False where some micro-batch of a run has none, or several.
     bool life_of(const std::vector<int>& group, const std::vector<Fragment>& order, const std::vector<int>& place,
                  Life& life) const {
-        life.assign(static_cast<size_t>(steady_.micros), {});
+        life.assign(steady_.micros, {});
         std::vector<char> known(life.size(), 0);
         for (const int id : group) {
-            const Buffer& b = class_.buffers[static_cast<size_t>(id)];
+            const Buffer& b = class_.buffers[id];
             if (b.last < class_.repeat.begin || b.last >= class_.repeat.end) continue;
             const int64_t micro = made_by(id).micro;
-            const auto at = static_cast<size_t>(micro % steady_.micros);
+            const size_t at = micro % steady_.micros;
             if (known[at]) return false;
             known[at] = 1;
             const auto seen = [&](int index) -> Relative {
                 const When at = when(place, index);
-                const Fragment& f = order[static_cast<size_t>(at.place)];
+                const Fragment& f = order[at.place];
                 return {f.kind, f.chunk, f.micro - micro, at.within};
             };
             life[at] = {seen(b.first), seen(b.last)};
@@ -286,23 +283,22 @@ private:
             const MadeBy& m = made_by_[i];
             if (b.arena != Arena::scratch || b.first < 0 || m.micro < 0) continue;
             const Key key{m.op, m.part, m.number, b.bytes};
-            groups[key].push_back(static_cast<int>(i));
+            groups[key].push_back(i);
             if (lives_on(b)) living.insert(key);
         }
         const std::vector<int> place = places(order);
-        const auto& whole = steady_.whole->ranks[static_cast<size_t>(class_.stage)].order;
+        const auto& whole = steady_.whole->ranks[class_.stage].order;
         const int64_t micros = steady_.written + (repeat.times - 1) * repeat.micros;
         std::map<std::pair<Fragment::Kind, int>, std::vector<int>> at;  // by kind, chunk and micro-batch
         for (size_t i = 0; i < whole.size(); ++i)
-            at.try_emplace({whole[i].kind, whole[i].chunk}, static_cast<size_t>(micros), none)
-                .first->second[static_cast<size_t>(whole[i].micro)] = static_cast<int>(i);
+            at.try_emplace({whole[i].kind, whole[i].chunk}, micros, none).first->second[whole[i].micro] = i;
         const auto lives = [&](const Relative& r, int64_t first, auto&& use) {
             const int64_t by = r.micro;
             const std::vector<int>& of = at.at({r.kind, r.chunk});
             for (int64_t m = first; m < micros; m += repeat.micros) {
                 const bool before = m + by < 0, inside = !before && m + by < micros;
-                if (inside && of[static_cast<size_t>(m + by)] != none)
-                    use(m, When{of[static_cast<size_t>(m + by)], r.within});
+                if (inside && of[m + by] != none)
+                    use(m, When{of[m + by], r.within});
                 else
                     use(m, before ? When{0, 0} : When{static_cast<int>(whole.size()) - 1, INT_MAX});
             }
@@ -319,22 +315,22 @@ private:
                 if (needs) return false;
                 continue;
             }
-            kind.lives.resize(static_cast<size_t>(micros));
+            kind.lives.resize(micros);
             for (int64_t m = 0; m < repeat.micros; ++m) {
-                const auto& [begin, end] = kind.life[static_cast<size_t>(m)];
-                lives(begin, m, [&](int64_t micro, When at) { kind.lives[static_cast<size_t>(micro)].first = at; });
-                lives(end, m, [&](int64_t micro, When at) { kind.lives[static_cast<size_t>(micro)].second = at; });
+                const auto& [begin, end] = kind.life[m];
+                lives(begin, m, [&](int64_t micro, When at) { kind.lives[micro].first = at; });
+                lives(end, m, [&](int64_t micro, When at) { kind.lives[micro].second = at; });
             }
             for (const int id : group) {
                 on_the_way(kind, id, place);
-                Buffer& b = class_.buffers[static_cast<size_t>(id)];
-                b.frames = static_cast<int>(class_.frames.size());
+                Buffer& b = class_.buffers[id];
+                b.frames = class_.frames.size();
                 b.micro = made_by(id).micro;
             }
             kinds.push_back(std::move(kind));
             const int64_t bytes = std::get<3>(key);
-            const int pool = pools.try_emplace(bytes, static_cast<int>(pools.size())).first->second;
-            class_.frames.push_back({pool, 0, aligned(bytes), 0, std::vector<int>(static_cast<size_t>(micros), none)});
+            const int pool = pools.try_emplace(bytes, pools.size()).first->second;
+            class_.frames.push_back({pool, 0, aligned(bytes), 0, std::vector<int>(micros, none)});
         }
         give_slots(kinds);
         if (!slots_turn(class_)) return false;
@@ -347,13 +343,13 @@ private:
     /// On the way in and out some live longer than between, or shorter.
     void on_the_way(Kind& kind, int id, const std::vector<int>& place) const {
         const Repeat& repeat = class_.repeat;
-        const Buffer& b = class_.buffers[static_cast<size_t>(id)];
+        const Buffer& b = class_.buffers[id];
         const int64_t micro = made_by(id).micro, moved = (repeat.times - 1) * repeat.micros;
-        const int behind = static_cast<int>(repeat.times - 1) * steady_.period[static_cast<size_t>(class_.stage)];
+        const int behind = static_cast<int>(repeat.times - 1) * steady_.period[class_.stage];
         const When first = when(place, b.first), last = when(place, b.last);
         const auto later = [&](When at) { return When{at.place + behind, at.within}; };
-        auto& early = kind.lives[static_cast<size_t>(micro)];
-        auto& late = kind.lives[static_cast<size_t>(micro + moved)];
+        auto& early = kind.lives[micro];
+        auto& late = kind.lives[micro + moved];
         if (b.first < repeat.begin) early.first = first;
         if (b.last < repeat.end) early.second = last;
         if (b.first >= repeat.end) late.first = later(first);
@@ -371,9 +367,8 @@ private:
         };
         std::vector<std::vector<Event>> events;  // by place
         const auto note = [&](When at, bool ends, size_t kind, size_t micro) {
-            if (events.size() <= static_cast<size_t>(at.place)) events.resize(static_cast<size_t>(at.place) + 1);
-            events[static_cast<size_t>(at.place)].push_back(
-                {at.within, ends, static_cast<int>(kind), static_cast<int64_t>(micro)});
+            if (std::ssize(events) <= at.place) events.resize(at.place + 1);
+            events[at.place].push_back({at.within, ends, static_cast<int>(kind), static_cast<int64_t>(micro)});
         };
         for (size_t k = 0; k < kinds.size(); ++k)
             for (size_t m = 0; m < kinds[k].lives.size(); ++m) {
@@ -385,8 +380,8 @@ private:
         for (std::vector<Event>& here : events) {
             std::sort(here.begin(), here.end());
             for (const Event& e : here) {
-                Frames& f = class_.frames[static_cast<size_t>(e.kind)];
-                int& slot = f.slot_of[static_cast<size_t>(e.micro)];
+                Frames& f = class_.frames[e.kind];
+                int& slot = f.slot_of[e.micro];
                 if (e.ends) {
                     left[f.pool].push_back(slot);
                 } else if (auto& free = left[f.pool]; !free.empty()) {
@@ -400,7 +395,7 @@ private:
         for (Frames& f : class_.frames) f.slots = slots[f.pool];
     }
 
-    int first(int buffer) const { return class_.buffers[static_cast<size_t>(buffer)].first; }
+    int first(int buffer) const { return class_.buffers[buffer].first; }
 
     const Steady& steady_;
     const std::vector<MadeBy>& made_by_;

@@ -11,7 +11,7 @@ namespace {
 /// `part` is one of the ops that `whole` is fused of, in the forward pass.
 bool is_part(const Op& part, const Op& whole) {
     const OpDef& def = op_def(whole.kind);
-    const bool plain_norm = def.norm_vectors > 0 && whole.inputs.size() == 1 + static_cast<size_t>(def.norm_vectors);
+    const bool plain_norm = def.norm_vectors > 0 && std::ssize(whole.inputs) == 1 + def.norm_vectors;
     return !plain_norm && std::find(def.fused_of.begin(), def.fused_of.end(), part.kind) != def.fused_of.end();
 }
 
@@ -30,12 +30,12 @@ public:
         for (size_t i = program_.ops.size(); i-- > 0;) {
             const Op& op = program_.ops[i];
             if (op.phase != Phase::backward || !needed_[i]) continue;
-            const bool led = std::any_of(op.outputs.begin(), op.outputs.end(),
-                                         [&](ValueId id) { return leads_[static_cast<size_t>(id)] != 0; });
+            const bool led =
+                std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return leads_[id] != 0; });
             const bool wanted = led || sent_each_time(op);
             weights[i] = !wanted;
             if (!wanted && !reads(op, Carries::activation)) continue;
-            for (ValueId input : op.inputs) leads_[static_cast<size_t>(input)] = 1;
+            for (ValueId input : op.inputs) leads_[input] = 1;
         }
         return weights;
     }
@@ -45,10 +45,9 @@ private:
     /// of them alone, and single numbers, are neither.
     enum class Carries : uint8_t { neither, activation, gradient };
 
-    Carries& carries(ValueId id) { return carries_[static_cast<size_t>(id)]; }
+    Carries& carries(ValueId id) { return carries_[id]; }
     bool reads(const Op& op, Carries what) const {
-        return std::any_of(op.inputs.begin(), op.inputs.end(),
-                           [&](ValueId id) { return carries_[static_cast<size_t>(id)] == what; });
+        return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return carries_[id] == what; });
     }
 
     void find_contents() {

@@ -11,8 +11,6 @@
 namespace orrery {
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// A node while the graph is made.
 struct Draft {
     Amounts amounts;
@@ -46,13 +44,13 @@ private:
         Draft draft;
         if (lane != none) draft.actor = actor, draft.lane = lane;
         drafts.push_back(std::move(draft));
-        return static_cast<int>(drafts.size()) - 1;
+        return std::ssize(drafts) - 1;
     }
 
     void place(int i) {
         const ReplayItem& item = view_.at(i);
         if (item.kind == Kind::work) {
-            begin_[at(i)] = end_[at(i)] = fresh(item.actor, item.lane);
+            begin_[i] = end_[i] = fresh(item.actor, item.lane);
             drafts.back().amounts = cost_(i);
         } else if (item.kind == Kind::meet) {
             place_meeting(i);
@@ -70,14 +68,14 @@ private:
             all.push_back(fresh(none, none));
             drafts.back().amounts = cost_(i);
         }
-        begin_[at(i)] = end_[at(i)] = all[number];
+        begin_[i] = end_[i] = all[number];
     }
 
     /// The n-th send of a channel and its n-th receive are one draft, between the begin and the end of the group of
     /// each.
     void place_message(int i) {
         const ReplayItem& item = view_.at(i);
-        assert(view_.channels[at(item.channel)] == 0);
+        assert(view_.channels[item.channel] == 0);
         const auto [known, first] = groups_.try_emplace(item.group == none ? -1 - i : item.group);
         if (first) {
             const bool one_lane = item.group == none || starts_at_once(item.group);
@@ -91,44 +89,44 @@ private:
         std::vector<int>&mine = sends ? sent : received, &theirs = sends ? received : sent;
         const size_t number = mine.size();
         mine.push_back(number < theirs.size() ? theirs[number] : fresh(none, none));
-        Draft& message = drafts[at(mine.back())];
+        Draft& message = drafts[mine.back()];
         if (sends) message.amounts = cost_(i);
-        begin_[at(i)] = opens;
+        begin_[i] = opens;
         if (item.group != none && !starts_at_once(item.group)) {
-            begin_[at(i)] = fresh(none, none);
+            begin_[i] = fresh(none, none);
             drafts.back().before.push_back(opens);
         }
-        drafts[at(mine.back())].before.push_back(begin_[at(i)]);
-        drafts[at(closes)].before.push_back(mine.back());
-        end_[at(i)] = closes;
+        drafts[mine.back()].before.push_back(begin_[i]);
+        drafts[closes].before.push_back(mine.back());
+        end_[i] = closes;
     }
 
     /// All its items are behind one of their lane.
     bool starts_at_once(int group) const {
-        const std::vector<int>& items = view_.groups[at(group)];
+        const std::vector<int>& items = view_.groups[group];
         return std::all_of(items.begin(), items.end(), [&](int i) {
-            return view_.at(i).lane == view_.at(items[0]).lane && before_[at(i)] == before_[at(items[0])];
+            return view_.at(i).lane == view_.at(items[0]).lane && before_[i] == before_[items[0]];
         });
     }
 
     void link(int i) {
         const ReplayItem& item = view_.at(i);
         if (item.actor != actor_) actor_ = item.actor, host_ = none;
-        const int* const hold = view_.holds.data() + view_.hold_first[at(i)];
-        const int* const hold_end = view_.holds.data() + view_.hold_first[at(i) + 1];
+        const int* const hold = view_.holds.data() + view_.hold_first[i];
+        const int* const hold_end = view_.holds.data() + view_.hold_first[i + 1];
         if (item.held != none || hold != hold_end) {
             const int waits = fresh(item.actor, lanes_);
-            if (host_ != none) drafts[at(waits)].before.push_back(host_);
-            if (item.held != none) drafts[at(waits)].before.push_back(end_[at(item.held)]);
-            for (const int* h = hold; h != hold_end; ++h) drafts[at(waits)].before.push_back(end_[at(*h)]);
+            if (host_ != none) drafts[waits].before.push_back(host_);
+            if (item.held != none) drafts[waits].before.push_back(end_[item.held]);
+            for (const int* h = hold; h != hold_end; ++h) drafts[waits].before.push_back(end_[*h]);
             host_ = waits;
         }
         const bool message = item.kind == Kind::send || item.kind == Kind::receive;
-        const int issued = message ? groups_.at(item.group == none ? -1 - i : item.group).first : begin_[at(i)];
-        if (host_ != none) drafts[at(issued)].before.push_back(host_);
-        for (int w = view_.wait_first[at(i)]; w < view_.wait_first[at(i) + 1]; ++w)
-            drafts[at(issued)].before.push_back(end_[at(view_.waits[at(w)])]);
-        if (before_[at(i)] != none) drafts[at(begin_[at(i)])].before.push_back(end_[at(before_[at(i)])]);
+        const int issued = message ? groups_.at(item.group == none ? -1 - i : item.group).first : begin_[i];
+        if (host_ != none) drafts[issued].before.push_back(host_);
+        for (int w = view_.wait_first[i]; w < view_.wait_first[i + 1]; ++w)
+            drafts[issued].before.push_back(end_[view_.waits[w]]);
+        if (before_[i] != none) drafts[begin_[i]].before.push_back(end_[before_[i]]);
     }
 
     const ReplayView& view_;
@@ -148,18 +146,18 @@ private:
 std::vector<int> ordered(const std::vector<Draft>& drafts) {
     std::vector<int> open(drafts.size(), 0), first(drafts.size() + 1, 0), order;
     for (const Draft& draft : drafts)
-        for (const int b : draft.before) ++first[at(b) + 1];
+        for (const int b : draft.before) ++first[b + 1];
     for (size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
-    std::vector<int> after(at(first.back())), next(first.begin(), first.end() - 1);
+    std::vector<int> after(first.back()), next(first.begin(), first.end() - 1);
     for (size_t i = 0; i < drafts.size(); ++i) {
-        open[i] = static_cast<int>(drafts[i].before.size());
-        for (const int b : drafts[i].before) after[at(next[at(b)]++)] = static_cast<int>(i);
-        if (open[i] == 0) order.push_back(static_cast<int>(i));
+        open[i] = drafts[i].before.size();
+        for (const int b : drafts[i].before) after[next[b]++] = i;
+        if (open[i] == 0) order.push_back(i);
     }
     for (size_t done = 0; done < order.size(); ++done) {
-        const auto node = at(order[done]);
+        const auto node = order[done];
         for (int a = first[node]; a < first[node + 1]; ++a)
-            if (--open[at(after[at(a)])] == 0) order.push_back(after[at(a)]);
+            if (--open[after[a]] == 0) order.push_back(after[a]);
     }
     if (order.size() != drafts.size())
         throw Error(fmt::format("the step never ends: {} of {} parts wait for each other", drafts.size() - order.size(),
@@ -170,39 +168,39 @@ std::vector<int> ordered(const std::vector<Draft>& drafts) {
 
 /// Drops predecessors that others of the same actor come behind.
 void drop_known(std::vector<Draft>& drafts, const std::vector<int>& order, int actors, int lanes) {
-    const size_t width = at(lanes);
-    std::vector<std::vector<int>> places(at(actors), std::vector<int>(width, 0));
+    const size_t width = lanes;
+    std::vector<std::vector<int>> places(actors, std::vector<int>(width, 0));
     std::vector<int> known(drafts.size() * width, none);  // of the own actor: the last of each lane that is done before
     for (const int id : order) {
-        Draft& draft = drafts[at(id)];
+        Draft& draft = drafts[id];
         if (draft.actor == none) continue;
-        draft.place = places[at(draft.actor)][at(draft.lane)]++;
-        int* const mine = known.data() + at(id) * width;
-        const auto own = [&](int b) { return drafts[at(b)].actor == draft.actor; };
+        draft.place = places[draft.actor][draft.lane]++;
+        int* const mine = known.data() + id * width;
+        const auto own = [&](int b) { return drafts[b].actor == draft.actor; };
         for (const int b : draft.before) {
             if (!own(b)) continue;
-            const int* const theirs = known.data() + at(b) * width;
+            const int* const theirs = known.data() + b * width;
             for (size_t lane = 0; lane < width; ++lane) mine[lane] = std::max(mine[lane], theirs[lane]);
         }
-        std::erase_if(draft.before, [&](int b) { return own(b) && mine[drafts[at(b)].lane] >= drafts[at(b)].place; });
+        std::erase_if(draft.before, [&](int b) { return own(b) && mine[drafts[b].lane] >= drafts[b].place; });
         for (const int b : draft.before)
-            if (own(b)) mine[drafts[at(b)].lane] = std::max(mine[drafts[at(b)].lane], drafts[at(b)].place);
+            if (own(b)) mine[drafts[b].lane] = std::max(mine[drafts[b].lane], drafts[b].place);
     }
     for (Draft& draft : drafts) {
         std::sort(draft.before.begin(), draft.before.end());
         draft.before.erase(std::unique(draft.before.begin(), draft.before.end()), draft.before.end());
-        for (const int b : draft.before) ++drafts[at(b)].after;
+        for (const int b : draft.before) ++drafts[b].after;
     }
 }
 
 /// Joins what follows each other without a choice.
 void join(std::vector<Draft>& drafts, const std::vector<int>& order) {
     for (const int id : order) {
-        Draft& draft = drafts[at(id)];
+        Draft& draft = drafts[id];
         for (int& b : draft.before)
-            if (drafts[at(b)].merged != none) b = drafts[at(b)].merged;
+            if (drafts[b].merged != none) b = drafts[b].merged;
         if (draft.before.size() != 1) continue;
-        Draft& only = drafts[at(draft.before[0])];
+        Draft& only = drafts[draft.before[0]];
         if (only.after != 1) continue;
         for (const auto& [price, times] : draft.amounts) add_to(only.amounts, price, times);
         only.after = draft.after;
@@ -228,15 +226,15 @@ Dag condensed(const ReplayView& view, const std::function<Amounts(int item)>& co
     std::vector<int> place(drafts.size(), none);
     std::map<Amounts, int> known;
     for (const int id : order) {
-        Draft& draft = drafts[at(id)];
+        Draft& draft = drafts[id];
         if (draft.merged != none) continue;
         std::sort(draft.amounts.begin(), draft.amounts.end());
-        const auto [found, first] = known.try_emplace(draft.amounts, static_cast<int>(dag.durations.size()));
+        const auto [found, first] = known.try_emplace(draft.amounts, dag.durations.size());
         if (first) dag.durations.push_back(draft.amounts);
         Dag::Node node{found->second, static_cast<int>(dag.before.size()), 0};
-        for (const int b : draft.before) dag.before.push_back(place[at(b)]);
-        node.last = static_cast<int>(dag.before.size());
-        place[at(id)] = static_cast<int>(dag.nodes.size());
+        for (const int b : draft.before) dag.before.push_back(place[b]);
+        node.last = dag.before.size();
+        place[id] = dag.nodes.size();
         dag.nodes.push_back(node);
     }
     return dag;
@@ -245,25 +243,24 @@ Dag condensed(const ReplayView& view, const std::function<Amounts(int item)>& co
 double Dag::play(const std::vector<double>& prices, std::vector<double>* slopes) const {
     std::vector<double> takes(durations.size(), 0), end(nodes.size(), 0);
     for (size_t d = 0; d < durations.size(); ++d)
-        for (const auto& [price, times] : durations[d]) takes[d] += static_cast<double>(times) * prices[at(price)];
+        for (const auto& [price, times] : durations[d]) takes[d] += static_cast<double>(times) * prices[price];
     std::vector<int> latest(slopes ? nodes.size() : 0, none);
     size_t last = 0;
     for (size_t n = 0; n < nodes.size(); ++n) {
         double start = 0;
         for (int b = nodes[n].first; b < nodes[n].last; ++b) {
-            const auto earlier = at(before[at(b)]);
+            const auto earlier = before[b];
             if (end[earlier] <= start) continue;
             start = end[earlier];
-            if (slopes) latest[n] = before[at(b)];
+            if (slopes) latest[n] = before[b];
         }
-        end[n] = start + takes[at(nodes[n].duration)];
+        end[n] = start + takes[nodes[n].duration];
         if (end[n] > end[last]) last = n;
     }
     if (slopes) slopes->assign(prices.size(), 0);
     if (nodes.empty()) return 0;
-    for (int n = slopes ? static_cast<int>(last) : none; n != none; n = latest[at(n)])
-        for (const auto& [price, times] : durations[at(nodes[at(n)].duration)])
-            (*slopes)[at(price)] += static_cast<double>(times);
+    for (int n = slopes ? static_cast<int>(last) : none; n != none; n = latest[n])
+        for (const auto& [price, times] : durations[nodes[n].duration]) (*slopes)[price] += static_cast<double>(times);
     return end[last];
 }
 

@@ -33,8 +33,8 @@ std::vector<int> distinct(std::vector<int> actors) {
 }  // namespace
 
 Between::Between(int instructions, int lanes)
-    : lanes_(static_cast<size_t>(lanes)),
-      after_(static_cast<size_t>(instructions) * lanes_, none),
+    : lanes_(lanes),
+      after_(instructions * lanes_, none),
       issued_(lanes_, none),
       told_(lanes_, none),
       last_(lanes_, none) {}
@@ -50,7 +50,7 @@ void Between::enter(const ReplayItem& item, const std::vector<int>& waits, const
     int* const mine = after(position_);
     join(mine, issued_.data());
     for (const int wait : waits) join(mine, after(wait));
-    int& before = last_[static_cast<size_t>(lane_)];
+    int& before = last_[lane_];
     if (before != none) join(mine, after(before));
     before = position_;
     waits_.clear();
@@ -63,7 +63,7 @@ void Between::enter(const ReplayItem& item, const std::vector<int>& waits, const
 }
 
 void Between::entered(int item) {
-    int& mine = after(position_)[static_cast<size_t>(lane_)];
+    int& mine = after(position_)[lane_];
     mine = std::max(mine, item);
 }
 
@@ -92,8 +92,7 @@ PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector
 /// Whether ranks that differ only along the axis are of different classes.
 bool PlanView::varies(AxisId axis, const std::vector<int>& class_of) const {
     for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank)
-        if (class_of[static_cast<size_t>(rank)] != class_of[static_cast<size_t>(rank - own(rank, axis) * stride(axis))])
-            return true;
+        if (class_of[rank] != class_of[rank - own(rank, axis) * stride(axis)]) return true;
     return false;
 }
 
@@ -108,12 +107,12 @@ void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
     std::vector<char> messages(axes.size(), 0), fixed(axes.size(), 0);
     for (const RankClass& c : plan_.classes)
         for (const Instruction& i : c.stream)
-            if (is_message(i.opcode)) (i.relative ? messages : fixed)[static_cast<size_t>(i.axis)] = 1;
+            if (is_message(i.opcode)) (i.relative ? messages : fixed)[i.axis] = 1;
     int64_t alike = 1;  // members that are played though one could stand for them
     for (size_t a = 0; a < axes.size(); ++a) {
         if (!messages[a] && !fixed[a]) continue;
         played_[a] = 1;
-        if (fixed[a] || varies(static_cast<AxisId>(a), class_of)) continue;
+        if (fixed[a] || varies(a, class_of)) continue;
         played_[a] = alike * axes[a].size <= members;
         if (played_[a]) alike *= axes[a].size;
     }
@@ -125,12 +124,11 @@ void PlanView::find_actors(const std::vector<int>& class_of) {
         for (const int64_t rank : plan_.classes[k].ranks) {
             int64_t place = 0;
             for (size_t a = 0; a < played_.size(); ++a)
-                if (played_[a]) place += own(rank, static_cast<AxisId>(a)) * strides_[a];
-            const auto [found, fresh] =
-                known.try_emplace({class_of[static_cast<size_t>(rank)], place}, static_cast<int>(actors_.size()));
+                if (played_[a]) place += own(rank, a) * strides_[a];
+            const auto [found, fresh] = known.try_emplace({class_of[rank], place}, actors_.size());
             if (fresh) actors_.push_back({static_cast<int>(k), {}, {}});
-            actors_[static_cast<size_t>(found->second)].ranks.push_back(rank);
-            actors_of_ranks_[static_cast<size_t>(rank)] = found->second;
+            actors_[found->second].ranks.push_back(rank);
+            actors_of_ranks_[rank] = found->second;
         }
 }
 
@@ -139,18 +137,17 @@ void PlanView::find_members() {
         for (size_t a = 0; a < played_.size(); ++a) {
             std::vector<int>& members = actor.members.emplace_back();
             if (plan_.mesh.axes()[a].sequential) continue;
-            for (const int64_t rank : plan_.mesh.group(actor.rank(), static_cast<AxisId>(a)))
-                members.push_back(actors_of_ranks_[static_cast<size_t>(rank)]);
+            for (const int64_t rank : plan_.mesh.group(actor.rank(), a)) members.push_back(actors_of_ranks_[rank]);
         }
     // Groups over several axes are alike where those of each one are.
     for (const AxisId axis : joined_axes(plan_))
         for (Actor& actor : actors_) {
-            actor.members.resize(static_cast<size_t>(plan_.mesh.ids()));
+            actor.members.resize(plan_.mesh.ids());
             for (const int64_t rank : plan_.mesh.group(actor.rank(), axis))
-                actor.members[static_cast<size_t>(axis)].push_back(actors_of_ranks_[static_cast<size_t>(rank)]);
+                actor.members[axis].push_back(actors_of_ranks_[rank]);
         }
     for (size_t a = 0; a < played_.size(); ++a)
-        if (!plan_.mesh.axes()[a].sequential) require_alike(static_cast<AxisId>(a));
+        if (!plan_.mesh.axes()[a].sequential) require_alike(a);
 }
 
 /// One actor stands for all its ranks only if the same ones stand in their groups, in the same order. Linear in ranks.
@@ -159,16 +156,15 @@ void PlanView::require_alike(AxisId axis) const {
     const auto line_of = [&](int64_t rank) {
         std::vector<int> line;
         const int64_t first = rank - own(rank, axis) * stride(axis);
-        for (int64_t m = 0; m < size; ++m)
-            line.push_back(actors_of_ranks_[static_cast<size_t>(first + m * stride(axis))]);
+        for (int64_t m = 0; m < size; ++m) line.push_back(actors_of_ranks_[first + m * stride(axis)]);
         return line;
     };
     for (int64_t first = 0; first < plan_.mesh.ranks(); ++first) {
         if (own(first, axis) != 0) continue;
         const std::vector<int> line = line_of(first);
         for (const int at : std::set<int>(line.begin(), line.end())) {
-            const Actor& actor = actors_[static_cast<size_t>(at)];
-            const std::vector<int>& members = actor.members[static_cast<size_t>(axis)];
+            const Actor& actor = actors_[at];
+            const std::vector<int>& members = actor.members[axis];
             if (members == line) continue;
             const auto m = std::mismatch(line.begin(), line.end(), members.begin()).first - line.begin();
             const auto who = std::find(line.begin(), line.end(), at) - line.begin();
@@ -180,26 +176,23 @@ void PlanView::require_alike(AxisId axis) const {
     }
 }
 
-const Instruction& PlanView::instruction(int item) const {
-    return class_at(actor_of(item)).stream[static_cast<size_t>(issued(item).index)];
-}
+const Instruction& PlanView::instruction(int item) const { return class_at(actor_of(item)).stream[issued(item).index]; }
 
 std::vector<int> PlanView::actors_in(int item) const {
     const ReplayItem& what = view_.at(item);
     if (what.kind != ReplayItem::Kind::meet) return {what.actor};
-    return distinct(actor_of(item).members[static_cast<size_t>(instruction(item).axis)]);
+    return distinct(actor_of(item).members[instruction(item).axis]);
 }
 
 std::string PlanView::place(int item) const {
     const Actor& actor = actor_of(item);
     std::string text;
-    for (size_t a = 0; a < played_.size(); ++a) {
-        const auto axis = static_cast<AxisId>(a);
+    for (AxisId axis = 0; axis < std::ssize(played_); ++axis) {
         const auto& ranks = class_at(actor).ranks;
         const bool several = played(axis) && std::any_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
                                  return own(rank, axis) != own(actor.rank(), axis);
                              });
-        if (several) text += fmt::format(" at {}={}", plan_.mesh.axes()[a].name, own(actor.rank(), axis));
+        if (several) text += fmt::format(" at {}={}", plan_.mesh.axes()[axis].name, own(actor.rank(), axis));
     }
     return text;
 }
@@ -215,11 +208,11 @@ void PlanView::add_actor(const Actor& actor, const std::vector<int>& groups) {
     computed_ = held_ = open_ = none;
     awaited_.assign(class_->stream.size(), 0);
     for (const Instruction& i : class_->stream)
-        for (const int wait : i.waits) awaited_[static_cast<size_t>(wait)] = 1;
+        for (const int wait : i.waits) awaited_[wait] = 1;
     between_.reset();
     if (detail_ == Detail::order && repeats(*class_)) {
         for (const Instruction& i : class_->stream) lane_of(i);
-        between_.emplace(static_cast<int>(issues(*class_)), static_cast<int>(lanes_.size()) + 1);
+        between_.emplace(static_cast<int>(issues(*class_)), std::ssize(lanes_) + 1);
     }
     for (int position = 0; position < static_cast<int>(issues(*class_)); ++position) add_instruction(position);
 }
@@ -235,10 +228,10 @@ int PlanView::lane_of(const Instruction& i) {
     // A device may run what its communicators have queued one after the other, in the order of issue: what ends then
     // ends where they run beside each other, which they do.
     if (detail_ == Detail::order && queued(i) && lanes == TransportContract::Lanes::communicator)
-        return lanes_.try_emplace({none, none, none}, static_cast<int>(lanes_.size()) + 1).first->second;
+        return lanes_.try_emplace({none, none, none}, std::ssize(lanes_) + 1).first->second;
     const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;
     const bool by_direction = is_message(i.opcode) && lanes == TransportContract::Lanes::peer_and_direction;
-    const auto fresh = static_cast<int>(lanes_.size()) + 1;
+    const int fresh = std::ssize(lanes_) + 1;
     return lanes_
         .try_emplace({i.axis, by_peer ? peer_of(i) : none, by_direction ? static_cast<int>(i.opcode) : none}, fresh)
         .first->second;
@@ -246,24 +239,24 @@ int PlanView::lane_of(const Instruction& i) {
 
 int PlanView::channel_of(int position) {
     const Issued issued = issued_at(*class_, position);
-    const Instruction& i = class_->stream[static_cast<size_t>(issued.index)];
+    const Instruction& i = class_->stream[issued.index];
     const int64_t size = plan_.mesh.size(i.axis), mine = own(actor_->rank(), i.axis);
     const int peer = peer_of(i), self = view_.actors() - 1;
     if (peer == mine) throw Error(describe(plan_, *class_, issued) + ": is a message of a rank to itself");
-    const int other = actor_->members[static_cast<size_t>(i.axis)].at(static_cast<size_t>(peer));
+    const int other = actor_->members[i.axis].at(peer);
     const bool sends = i.opcode == Opcode::send;
     const int64_t by = played(i.axis) ? 0 : ((sends ? peer - mine : mine - peer) + size) % size;
     const Channel ends{i.axis, sends ? self : other, sends ? other : self, by};
-    const auto [place, fresh] = channels_.try_emplace(ends, static_cast<int>(view_.channels.size()));
+    const auto [place, fresh] = channels_.try_emplace(ends, view_.channels.size());
     if (fresh) view_.add_channel(contract(i.axis).sends_done_unmet());
     return place->second;
 }
 
 /// none: the actor meets only itself.
 int PlanView::meeting_of(AxisId axis) {
-    std::vector<int> group = distinct(actor_->members[static_cast<size_t>(axis)]);
+    std::vector<int> group = distinct(actor_->members[axis]);
     if (group.size() == 1) return none;
-    const auto size = static_cast<int>(group.size());
+    const int size = group.size();
     const auto [place, fresh] = meetings_.try_emplace({axis, std::move(group)}, none);
     if (fresh) place->second = view_.add_meeting(size);
     return place->second;
@@ -272,19 +265,19 @@ int PlanView::meeting_of(AxisId axis) {
 /// Whether a kernel is part of the item before it: nothing stands between them, and nothing waits there.
 bool PlanView::join(const Issued& issued, const std::vector<int>& waits) {
     if (detail_ != Detail::time) return false;
-    const Instruction& i = class_->stream[static_cast<size_t>(issued.index)];
+    const Instruction& i = class_->stream[issued.index];
     const bool kernel = i.axis == none;
     const Fragment fragment = fragment_in_run(*class_, issued);
     const bool joins =
         kernel && open_ != none && fragment == open_fragment_ && waits.empty() && holds_.empty() && held_ == none;
     open_fragment_ = fragment;
     if (joins) {
-        ++view_.items[static_cast<size_t>(open_)].length;
+        ++view_.items[open_].length;
         items_.push_back(open_);
     } else {
         open_ = kernel ? view_.size() : none;  // where it will stand
     }
-    if (awaited_[static_cast<size_t>(issued.index)]) open_ = none;
+    if (awaited_[issued.index]) open_ = none;
     return joins;
 }
 
@@ -304,14 +297,14 @@ int PlanView::add(const ReplayItem& item, const std::vector<int>& waits) {
 void PlanView::add_instruction(int position) {
     const Issued issued = issued_at(*class_, position);
     const int index = issued.index;
-    const Instruction& i = class_->stream[static_cast<size_t>(index)];
+    const Instruction& i = class_->stream[index];
     const bool calls = i.axis != none && !queued(i);
     bool after_compute = false;
     std::vector<int> waits;
     for (const int wait : i.waits) {
         const Issued before = waited_for(*class_, issued, wait);
-        const Instruction& earlier = class_->stream[static_cast<size_t>(before.index)];
-        waits.push_back(items_[static_cast<size_t>(position_of(*class_, before))]);
+        const Instruction& earlier = class_->stream[before.index];
+        waits.push_back(items_[position_of(*class_, before)]);
         if (on_host(i, earlier)) holds_.push_back(waits.back());
         after_compute |= earlier.axis == none;
     }
@@ -319,7 +312,7 @@ void PlanView::add_instruction(int position) {
     if (join(issued, waits)) return;
 
     ReplayItem item{.lane = lane_of(i), .held = held_, .source = position};
-    const int group = (*groups_)[static_cast<size_t>(index)];
+    const int group = (*groups_)[index];
     const int first = group == none ? none : position - (index - group);
     if (is_message(i.opcode)) {
         item.kind = i.opcode == Opcode::send ? ReplayItem::Kind::send : ReplayItem::Kind::receive;
@@ -342,10 +335,9 @@ void PlanView::add_instruction(int position) {
     if (!calls) return;
     if (first == none) {
         if (i.opcode != Opcode::send) held_ = added;
-    } else if (index + 1 == static_cast<int>(groups_->size()) || (*groups_)[static_cast<size_t>(index) + 1] != group) {
+    } else if (index + 1 == static_cast<int>(groups_->size()) || (*groups_)[index + 1] != group) {
         for (int member = group; member <= index; ++member)
-            if (class_->stream[static_cast<size_t>(member)].opcode == Opcode::receive)
-                held_ = items_[static_cast<size_t>(first + member - group)];
+            if (class_->stream[member].opcode == Opcode::receive) held_ = items_[first + member - group];
     }
 }
 

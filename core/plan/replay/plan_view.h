@@ -26,7 +26,7 @@ public:
     void entered(int item);
 
 private:
-    int* after(int position) { return after_.data() + static_cast<size_t>(position) * lanes_; }
+    int* after(int position) { return after_.data() + position * lanes_; }
     void join(int* to, const int* from) const;
 
     size_t lanes_;
@@ -63,8 +63,8 @@ public:
     const ReplayView& view() const { return view_; }
     int class_of(int item) const { return actor_of(item).of_class; }
     /// The ranks that an actor stands for, ascending.
-    const std::vector<int64_t>& ranks_of(int actor) const { return actors_[static_cast<size_t>(actor)].ranks; }
-    const RankClass& class_of_actor(int actor) const { return class_at(actors_[static_cast<size_t>(actor)]); }
+    const std::vector<int64_t>& ranks_of(int actor) const { return actors_[actor].ranks; }
+    const RankClass& class_of_actor(int actor) const { return class_at(actors_[actor]); }
     /// " at dp=3" where the item's class has other actors; else "".
     std::string place(int item) const;
     /// The instruction that an item stands for, in its run.
@@ -72,7 +72,7 @@ public:
     const Instruction& instruction(int item) const;
     /// The actors that meet in it, ascending; of any other item its own.
     std::vector<int> actors_in(int item) const;
-    const TransportContract& contract(AxisId axis) const { return contracts_[static_cast<size_t>(axis)]; }
+    const TransportContract& contract(AxisId axis) const { return contracts_[axis]; }
     /// Axis, sending and receiving actor; of members that one actor plays how far a message goes, else 0.
     using Channel = std::tuple<AxisId, int, int, int64_t>;
     const std::map<Channel, int>& channels() const { return channels_; }
@@ -91,11 +91,11 @@ private:
     void find_actors(const std::vector<int>& class_of);
     void find_members();
     void require_alike(AxisId axis) const;
-    int64_t stride(AxisId axis) const { return strides_[static_cast<size_t>(axis)]; }
+    int64_t stride(AxisId axis) const { return strides_[axis]; }
     int64_t own(int64_t rank, AxisId axis) const { return rank / stride(axis) % plan_.mesh.size(axis); }
-    bool played(AxisId axis) const { return played_[static_cast<size_t>(axis)] != 0; }
-    const Actor& actor_of(int item) const { return actors_[static_cast<size_t>(view_.at(item).actor)]; }
-    const RankClass& class_at(const Actor& actor) const { return plan_.classes[static_cast<size_t>(actor.of_class)]; }
+    bool played(AxisId axis) const { return played_[axis] != 0; }
+    const Actor& actor_of(int item) const { return actors_[view_.at(item).actor]; }
+    const RankClass& class_at(const Actor& actor) const { return plan_.classes[actor.of_class]; }
 
     void add_actor(const Actor& actor, const std::vector<int>& groups);
     void add_instruction(int position);

@@ -13,28 +13,28 @@ int ReplayView::add_actor() {
 
 int ReplayView::add(ReplayItem item, const std::vector<int>& item_waits, const std::vector<int>& item_holds) {
     item.actor = actors() - 1;
-    if (item.group != none) groups[static_cast<size_t>(item.group)].push_back(size());
+    if (item.group != none) groups[item.group].push_back(size());
     items.push_back(item);
     waits.insert(waits.end(), item_waits.begin(), item_waits.end());
-    wait_first.push_back(static_cast<int>(waits.size()));
+    wait_first.push_back(waits.size());
     holds.insert(holds.end(), item_holds.begin(), item_holds.end());
-    hold_first.push_back(static_cast<int>(holds.size()));
+    hold_first.push_back(holds.size());
     return size() - 1;
 }
 
 int ReplayView::add_channel(int slots) {
     channels.push_back(slots);
-    return static_cast<int>(channels.size()) - 1;
+    return std::ssize(channels) - 1;
 }
 
 int ReplayView::add_meeting(int members) {
     meetings.push_back(members);
-    return static_cast<int>(meetings.size()) - 1;
+    return std::ssize(meetings) - 1;
 }
 
 int ReplayView::add_group() {
     groups.emplace_back();
-    return static_cast<int>(groups.size()) - 1;
+    return std::ssize(groups) - 1;
 }
 
 std::vector<int> before_in_lanes(const ReplayView& view) {
@@ -47,7 +47,7 @@ std::vector<int> before_in_lanes(const ReplayView& view) {
         if (fresh) continue;
         const int earlier = place->second;
         const bool together = item.group != none && view.at(earlier).group == item.group;
-        before[static_cast<size_t>(i)] = together ? before[static_cast<size_t>(earlier)] : earlier;
+        before[i] = together ? before[earlier] : earlier;
         place->second = i;
     }
     return before;
@@ -80,21 +80,21 @@ void Replay::link() {
             const int entry = item.group == none ? 2 * i : 2 * i + 1;
             const auto [from, to] = part(view_.waits, view_.wait_first, i);
             for (const int* wait = from; wait != to; ++wait) give(*wait, entry);
-            if (before_[static_cast<size_t>(i)] != none) give(before_[static_cast<size_t>(i)], 2 * i);
+            if (before_[i] != none) give(before_[i], 2 * i);
         }
     };
-    each([&](int wait, int) { ++counts[static_cast<size_t>(wait) + 1]; });
+    each([&](int wait, int) { ++counts[wait + 1]; });
     for (size_t i = 1; i < counts.size(); ++i) counts[i] += counts[i - 1];
     after_first_ = counts;
-    after_.resize(static_cast<size_t>(counts.back()));
+    after_.resize(counts.back());
     each([&](int wait, int entry) {
-        after_[static_cast<size_t>(counts[static_cast<size_t>(wait)]++)] = entry;
-        const auto item = static_cast<size_t>(entry / 2);
-        ++(entry % 2 == 0 ? pending_[item] : group_pending_[static_cast<size_t>(view_.items[item].group)]);
+        after_[counts[wait]++] = entry;
+        const size_t item = entry / 2;
+        ++(entry % 2 == 0 ? pending_[item] : group_pending_[view_.items[item].group]);
     });
     for (size_t g = 0; g < view_.groups.size(); ++g) {
-        group_pending_[g] += static_cast<int>(view_.groups[g].size());
-        group_unmet_[g] = static_cast<int>(view_.groups[g].size());
+        group_pending_[g] += std::ssize(view_.groups[g]);
+        group_unmet_[g] = view_.groups[g].size();
     }
 }
 
@@ -140,7 +140,7 @@ bool Replay::held(int item) const {
 }
 
 void Replay::issue(int actor) {
-    int& next = next_[static_cast<size_t>(actor)];
+    int& next = next_[actor];
     while (next < view_.end(actor) && !held(next)) {
         const int item = next++;
         freed(view_.at(item).group == none ? 2 * item : 2 * item + 1);
@@ -150,18 +150,18 @@ void Replay::issue(int actor) {
 void Replay::freed(int entry) {
     const int item = entry / 2;
     if (entry % 2 == 0) {
-        if (--pending_[static_cast<size_t>(item)] == 0) start(item);
+        if (--pending_[item] == 0) start(item);
         return;
     }
-    const auto group = static_cast<size_t>(view_.at(item).group);
+    const size_t group = view_.at(item).group;
     if (--group_pending_[group] > 0) return;
     for (const int member : view_.groups[group])
-        if (--pending_[static_cast<size_t>(member)] == 0) start(member);
+        if (--pending_[member] == 0) start(member);
 }
 
 void Replay::start(int item) {
-    state_[static_cast<size_t>(item)] |= has_started;
-    start_[static_cast<size_t>(item)] = now_;
+    state_[item] |= has_started;
+    start_[item] = now_;
     switch (view_.at(item).kind) {
         case ReplayItem::Kind::work: {
             const int64_t cost = policy_.cost(item);
@@ -176,7 +176,7 @@ void Replay::start(int item) {
 
 void Replay::exchange(int item) {
     const int channel = view_.at(item).channel;
-    Open& open = open_[static_cast<size_t>(channel)];
+    Open& open = open_[channel];
     (view_.at(item).kind == ReplayItem::Kind::send ? open.sends : open.receives).items.push_back(item);
     while (!open.sends.empty() && !open.receives.empty()) match(channel);
     buffer(channel);
@@ -184,23 +184,23 @@ void Replay::exchange(int item) {
 
 /// Sends that find a slot are done.
 void Replay::buffer(int channel) {
-    Open& open = open_[static_cast<size_t>(channel)];
+    Open& open = open_[channel];
     open.buffered = std::max(open.buffered, open.sends.head);
-    while (open.buffered < open.sends.items.size() && open.taken < view_.channels[static_cast<size_t>(channel)]) {
+    while (open.buffered < open.sends.items.size() && open.taken < view_.channels[channel]) {
         ++open.taken;
         finish(open.sends.items[open.buffered++], now_);
     }
 }
 
 void Replay::match(int channel) {
-    Open& open = open_[static_cast<size_t>(channel)];
+    Open& open = open_[channel];
     const int send = open.sends.front(), receive = open.receives.front();
     policy_.met(send, receive);
     const int64_t cost = policy_.cost(send);
     const bool buffered = open.sends.head++ < open.buffered;
     ++open.receives.head;
     if (buffered) --open.taken;
-    if (buffered) state_[static_cast<size_t>(send)] |= has_met;
+    if (buffered) state_[send] |= has_met;
     if (cost == ReplayPolicy::open_end) {
         together_[send] = buffered ? std::vector<int>{receive} : std::vector<int>{send, receive};
         return;
@@ -210,10 +210,10 @@ void Replay::match(int channel) {
 }
 
 void Replay::meet(int item) {
-    const auto meeting = static_cast<size_t>(view_.at(item).channel);
+    const size_t meeting = view_.at(item).channel;
     std::vector<int>& here = meeting_[meeting];
     here.push_back(item);
-    if (static_cast<int>(here.size()) < view_.meetings[meeting]) return;
+    if (std::ssize(here) < view_.meetings[meeting]) return;
     policy_.met_all(here);
     const int64_t cost = policy_.cost(item);
     if (cost == ReplayPolicy::open_end)
@@ -224,17 +224,17 @@ void Replay::meet(int item) {
 
 /// A message has met its partner. Of a group nothing is done before all of it is.
 void Replay::settle(int item, int64_t time) {
-    state_[static_cast<size_t>(item)] |= has_met;
+    state_[item] |= has_met;
     const int group = view_.at(item).group;
     if (group == none) return finish(item, time);
-    int64_t& end = group_end_[static_cast<size_t>(group)];
+    int64_t& end = group_end_[group];
     end = std::max(end, time);
-    if (--group_unmet_[static_cast<size_t>(group)] > 0) return;
-    for (const int member : view_.groups[static_cast<size_t>(group)]) finish(member, end);
+    if (--group_unmet_[group] > 0) return;
+    for (const int member : view_.groups[group]) finish(member, end);
 }
 
 void Replay::finish(int item, int64_t time) {
-    end_[static_cast<size_t>(item)] = time;
+    end_[item] = time;
     if (time <= now_) {
         finished_.push_back(item);
         return;
@@ -244,7 +244,7 @@ void Replay::finish(int item, int64_t time) {
 }
 
 void Replay::complete(int item) {
-    state_[static_cast<size_t>(item)] |= is_done;
+    state_[item] |= is_done;
     policy_.done(item);
     const auto [from, to] = part(after_, after_first_, item);
     for (const int* entry = from; entry != to; ++entry) freed(*entry);
@@ -269,7 +269,7 @@ int Replay::front_of_lane(int item) const {
 std::optional<int> Replay::blocked_group(int item) const {
     const int group = view_.at(item).group;
     if (group == none) return std::nullopt;
-    const std::vector<int>& members = view_.groups[static_cast<size_t>(group)];
+    const std::vector<int>& members = view_.groups[group];
     if (!issued(members.back())) return next(view_.at(item).actor);
     for (const int member : members)
         if (member != item && !started(member) && undone_wait(member)) return member;
@@ -294,7 +294,7 @@ std::optional<int> Replay::blocker(int item) const {
         return std::nullopt;
     }
     if (met(item) && what.group != none)
-        for (const int other : view_.groups[static_cast<size_t>(what.group)])
+        for (const int other : view_.groups[what.group])
             if (!met(other)) return other;
     return partner(item);
 }
@@ -333,7 +333,7 @@ std::optional<int> Replay::partner(int item) const {
 }
 
 std::optional<int> Replay::unmet_send(int channel) const {
-    const Open& open = open_[static_cast<size_t>(channel)];
+    const Open& open = open_[channel];
     return open.sends.empty() ? std::nullopt : std::optional(open.sends.front());
 }
 

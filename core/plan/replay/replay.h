@@ -44,11 +44,11 @@ public:
     int add_meeting(int members);
     int add_group();
 
-    int size() const { return static_cast<int>(items.size()); }
-    int actors() const { return static_cast<int>(first.size()); }
-    int begin(int actor) const { return first[static_cast<size_t>(actor)]; }
+    int size() const { return items.size(); }
+    int actors() const { return first.size(); }
+    int begin(int actor) const { return first[actor]; }
     int end(int actor) const { return actor + 1 < actors() ? begin(actor + 1) : size(); }
-    const ReplayItem& at(int item) const { return items[static_cast<size_t>(item)]; }
+    const ReplayItem& at(int item) const { return items[item]; }
 
     std::vector<ReplayItem> items;
     std::vector<int> first;
@@ -92,14 +92,14 @@ public:
     Replay(const ReplayView& view, ReplayPolicy& policy);
     void run();
 
-    bool issued(int item) const { return item < next_[static_cast<size_t>(view_.at(item).actor)]; }
-    bool started(int item) const { return (state_[static_cast<size_t>(item)] & has_started) != 0; }
-    bool met(int item) const { return (state_[static_cast<size_t>(item)] & has_met) != 0; }
-    bool done(int item) const { return (state_[static_cast<size_t>(item)] & is_done) != 0; }
+    bool issued(int item) const { return item < next_[view_.at(item).actor]; }
+    bool started(int item) const { return (state_[item] & has_started) != 0; }
+    bool met(int item) const { return (state_[item] & has_met) != 0; }
+    bool done(int item) const { return (state_[item] & is_done) != 0; }
     /// The item that the actor's host issues next; view.end(actor) behind the last.
-    int next(int actor) const { return next_[static_cast<size_t>(actor)]; }
-    int64_t started_at(int item) const { return start_[static_cast<size_t>(item)]; }
-    int64_t done_at(int item) const { return end_[static_cast<size_t>(item)]; }
+    int next(int actor) const { return next_[actor]; }
+    int64_t started_at(int item) const { return start_[item]; }
+    int64_t done_at(int item) const { return end_[item]; }
     int64_t now() const { return now_; }
 
     /// What an item that is not done waits for, an item that is not done either; nullopt: a partner that never comes.
@@ -145,7 +145,7 @@ private:
     /// An item's own part of a list by item.
     static std::pair<const int*, const int*> part(const std::vector<int>& all, const std::vector<int>& first,
                                                   int item) {
-        return {all.data() + first[static_cast<size_t>(item)], all.data() + first[static_cast<size_t>(item) + 1]};
+        return {all.data() + first[item], all.data() + first[item + 1]};
     }
 
     const ReplayView& view_;
