@@ -34,9 +34,9 @@ Alive alive_bytes(const RankClass& c) {
         auto& bytes = alive.bytes[part_of(b.use)];
         assert(static_cast<size_t>(b.last) < c.stream.size());
         const int64_t taken = aligned(b.bytes + slack(b));
-        alive.ending[part_of(b.use)][static_cast<size_t>(b.last)] += taken;
-        bytes[static_cast<size_t>(b.first)] += taken;
-        bytes[static_cast<size_t>(b.last) + 1] -= taken;
+        alive.ending[part_of(b.use)][b.last] += taken;
+        bytes[b.first] += taken;
+        bytes[b.last + 1] -= taken;
     }
     for (auto& bytes : alive.bytes)
         for (size_t i = 1; i < bytes.size(); ++i) bytes[i] += bytes[i - 1];
@@ -66,7 +66,7 @@ std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
     std::map<std::tuple<Fragment::Kind, int64_t, int>, int> places;
     for (size_t s = 0; s < slots.size(); ++s) {
         const Fragment& f = slots[s].fragment;
-        places[{f.kind, f.micro, f.chunk}] = static_cast<int>(s);
+        places[{f.kind, f.micro, f.chunk}] = s;
     }
     std::vector<int> of(c.stream.size(), -1), found_slots;
     std::vector<size_t> found_at;
@@ -88,14 +88,14 @@ std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
         slot = found_slots[k];
     }
     while (next < of.size()) of[next++] = slot;
-    for (size_t i = last; i < of.size(); ++i) of[i] = static_cast<int>(slots.size());
+    for (size_t i = last; i < of.size(); ++i) of[i] = slots.size();
     return of;
 }
 
 }  // namespace
 
 MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double lead) {
-    const std::vector<Slot>& slots = timeline.ranks.at(static_cast<size_t>(c.stage));
+    const std::vector<Slot>& slots = timeline.ranks.at(c.stage);
     MemoryCurve curve;
     curve.rank = c.stage;
     curve.ranks = range_text("rank", "ranks", c.ranks);
@@ -111,12 +111,12 @@ MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double le
         auto& [count, placed] = counts[of[i]];
         const double share = (placed++ + 0.5) / count;
         double from = -lead, to = 0;
-        if (of[i] == static_cast<int>(slots.size())) {
+        if (of[i] == std::ssize(slots)) {
             from = makespan;
             to = makespan + lead;
         } else if (of[i] >= 0) {
-            from = static_cast<double>(slots[static_cast<size_t>(of[i])].start);
-            to = static_cast<double>(slots[static_cast<size_t>(of[i])].end);
+            from = static_cast<double>(slots[of[i]].start);
+            to = static_cast<double>(slots[of[i]].end);
         }
         curve.points.push_back(alive.at(i, from + share * (to - from)));
         if (const int64_t all = c.persistent_bytes + curve.points.back().all(); all > curve.peak) {

@@ -41,18 +41,18 @@ LayoutView view_of(const Program& program, const Mesh& mesh, ValueId id) {
 /// The value that forward ops read of each param, past the casts and gathers that stand between.
 std::vector<ValueId> read_values(const Program& program) {
     std::vector<ValueId> param_of(program.values.size(), none), read(program.values.size(), none);
-    for (ValueId id : program.params()) param_of[static_cast<size_t>(id)] = id;
+    for (ValueId id : program.params()) param_of[id] = id;
     for (const Op& op : program.ops) {
         if (op.phase != Phase::forward) continue;
         const OpDef& def = op_def(op.kind);
         const bool passes = def.casts || def.collective;
         for (ValueId input : op.inputs) {
-            const ValueId param = param_of[static_cast<size_t>(input)];
+            const ValueId param = param_of[input];
             if (param == none) continue;
             if (passes)
-                for (ValueId output : op.outputs) param_of[static_cast<size_t>(output)] = param;
-            else if (read[static_cast<size_t>(param)] == none)
-                read[static_cast<size_t>(param)] = input;
+                for (ValueId output : op.outputs) param_of[output] = param;
+            else if (read[param] == none)
+                read[param] = input;
         }
     }
     return read;
@@ -99,7 +99,7 @@ std::vector<std::set<int64_t>> holders(const Plan& plan) {
     std::vector<std::set<int64_t>> of(plan.program.values.size());
     for (const RankClass& c : plan.classes)
         for (const Operand& place : c.places)
-            if (place.value != none) of[static_cast<size_t>(place.value)].insert(c.stage);
+            if (place.value != none) of[place.value].insert(c.stage);
     return of;
 }
 
@@ -136,7 +136,7 @@ std::vector<ParamRow> param_rows(const Plan& plan, const Timeline& timeline) {
     std::vector<Group> groups;
     std::map<std::string, size_t> known;
     for (ValueId id : plan.program.params()) {
-        ParamRow row = row_of(plan, id, read[static_cast<size_t>(id)]);
+        ParamRow row = row_of(plan, id, read[id]);
         std::vector<int64_t> numbers;
         const std::string pattern = folded(plan.program.value(id).name, numbers);
         const std::string key = join({pattern, row.type, row.rest.text, row.read.text, row.grad.text, row.state.text,
@@ -149,7 +149,7 @@ std::vector<ParamRow> param_rows(const Plan& plan, const Timeline& timeline) {
             ++groups[found->second].row.count;
         Group& group = groups[found->second];
         for (size_t n = 0; n < numbers.size(); ++n) group.numbers[n].insert(numbers[n]);
-        group.holders.insert(held[static_cast<size_t>(id)].begin(), held[static_cast<size_t>(id)].end());
+        group.holders.insert(held[id].begin(), held[id].end());
     }
     std::vector<ParamRow> rows;
     const bool staged = timeline.ranks.size() > 1;

@@ -23,9 +23,7 @@ std::string size_text(const Schedule& schedule, const Timeline& timeline) {
             stages.insert(slot.stage);
             micros.insert(slot.fragment.micro);
         }
-    const auto count = [](const auto& all, std::string_view what) {
-        return plural(static_cast<int64_t>(all.size()), what);
-    };
+    const auto count = [](const auto& all, std::string_view what) { return plural(all.size(), what); };
     std::string text = count(stages, "stage");
     if (stages.size() != schedule.ranks.size()) text += " on " + count(schedule.ranks, "pipeline rank");
     return text + ", " + count(micros, "micro-batch");
@@ -152,7 +150,7 @@ std::string row_name(const Timeline& timeline, size_t rank) {
 
 std::string range_text(std::string_view one, std::string_view many, const std::vector<int64_t>& numbers) {
     if (numbers.size() == 1) return fmt::format("{} {}", one, numbers[0]);
-    const bool dense = numbers.back() - numbers.front() + 1 == static_cast<int64_t>(numbers.size());
+    const bool dense = numbers.back() - numbers.front() + 1 == std::ssize(numbers);
     if (numbers.size() == 2 && !dense) return fmt::format("{} {}, {}", many, numbers[0], numbers[1]);
     return fmt::format("{} {}{}{}", many, numbers.front(), dense ? ".." : " ... ", numbers.back());
 }

@@ -67,8 +67,7 @@ void draw_curve(Page& page, const MemoryCurve& curve, double height, int64_t top
         page.canvas.line(from, y, to, y, "limit");
     }
     page.canvas.dot(page.x(curve.peak_time), floor - static_cast<double>(curve.peak) * per_byte, 2.5, "peak");
-    page.canvas.text(margin, page.y + height / 2, row_name(page.picture.timeline, static_cast<size_t>(curve.rank)),
-                     "name");
+    page.canvas.text(margin, page.y + height / 2, row_name(page.picture.timeline, curve.rank), "name");
     page.canvas.text(margin, page.y + height / 2 + 14, curve.ranks, "small");
     page.canvas.text(to + 10, page.y + height / 2 + 4, "peak " + bytes_text(curve.peak), "small");
 }

@@ -39,7 +39,7 @@ struct Scale {
     double columns = 1;   ///< per unit of time
     size_t band = 0;      ///< columns of one band
     bool numbers = true;  ///< fragments carry their micro-batch
-    size_t at(int64_t time) const { return static_cast<size_t>(std::lround(static_cast<double>(time) * columns)); }
+    size_t at(int64_t time) const { return std::lround(static_cast<double>(time) * columns); }
 };
 
 /// Numbers where four bands hold them, otherwise one letter for each unit in six bands, otherwise what fits in one.
@@ -80,7 +80,7 @@ std::string axis_text(const Scale& scale, size_t from, size_t to) {
     const double step = std::max(1.0, tick_step(span, static_cast<int>(std::max<size_t>(2, (to - from) / 8))));
     std::string line;
     for (double at = std::ceil(static_cast<double>(from) / scale.columns / step) * step;; at += step) {
-        const auto column = static_cast<size_t>(std::lround(at * scale.columns));
+        const size_t column = std::lround(at * scale.columns);
         if (column >= to) return line;
         const std::string label = short_text(at);
         if (column - from < line.size() + (line.empty() ? 0 : 1) || column - from + label.size() > scale.band) continue;
@@ -98,7 +98,7 @@ size_t label_width(const Timeline& t) {
 std::string timeline_text(const Picture& picture, const TextStyle& style) {
     const Timeline& t = picture.timeline;
     const size_t label = label_width(t);
-    const Scale scale = scale_of(t, static_cast<size_t>(style.width) - label);
+    const Scale scale = scale_of(t, style.width - label);
     const size_t columns = scale.at(t.makespan);
     std::vector<Row> rows;
     for (const auto& slots : t.ranks) rows.push_back(row_of(slots, scale, columns));
@@ -136,7 +136,7 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
     int64_t top = 1;
     for (const MemoryCurve& curve : picture.memory) top = std::max(top, curve.peak);
     const size_t label = std::max<size_t>(label_width(picture.timeline), 10);
-    const size_t columns = static_cast<size_t>(style.width) - label - 16;
+    const size_t columns = style.width - label - 16;
     const int lines = picture.memory.size() <= 2 ? 6 : picture.memory.size() <= 4 ? 4 : 2;
     const double to = static_cast<double>(picture.timeline.makespan) + picture.lead;
     std::string out = "Memory of a rank: bytes alive over one step\n";
@@ -157,7 +157,7 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
                          : level < all         ? '+'
                                                : ' ';
             }
-            const std::string name = line == lines - 1   ? row_name(picture.timeline, static_cast<size_t>(curve.rank))
+            const std::string name = line == lines - 1   ? row_name(picture.timeline, curve.rank)
                                      : line == lines - 2 ? curve.ranks
                                                          : "";
             const std::string peak = line == lines - 1 ? "peak " + bytes_text(curve.peak) : "";
@@ -212,7 +212,7 @@ std::string params_text(const Picture& picture, const TextStyle& style) {
     std::string out =
         fmt::format("Layout of each parameter on {}: dim/axis that splits it, share and bytes of a rank\n",
                     picture.mesh.empty() ? "one rank" : picture.mesh);
-    const auto width = static_cast<size_t>(style.width);
+    const size_t width = style.width;
     for (const ParamRow& row : picture.params) {
         std::vector<std::string> head{row.name, row.type};
         if (row.count > 1) head.push_back(fmt::format("{} of them", row.count));
