@@ -43,19 +43,19 @@ struct Executor::Machine {
     Clock::time_point last;
     double given = 0;  ///< to this thread up to then, where it counts
 
-    const Instruction& instruction(int index) const { return e.class_.stream[static_cast<size_t>(index)]; }
-    Launch& launch(int index) const { return e.launches_[static_cast<size_t>(index)]; }
+    const Instruction& instruction(int index) const { return e.class_.stream[index]; }
+    Launch& launch(int index) const { return e.launches_[index]; }
     const Tensor& tensor(int index, size_t operand) const { return e.tensors_[launch(index).first + operand]; }
 
     void spend(int cost, const StepRecord::Span& span) {
         if (captures) return;
         const auto now = Clock::now();
-        e.costs_[static_cast<size_t>(cost)].all.add(std::chrono::duration<double>(now - last).count());
+        e.costs_[cost].all.add(std::chrono::duration<double>(now - last).count());
         if (e.record_) e.record_->spans.push_back({span.what, span.position, span.awaited, {last, now}});
         last = now;
         if (!e.counts_processor_) return;
         const double until = processor_s();
-        if (e.costs_[static_cast<size_t>(cost)].kind == Time::Kind::compute) e.processor_s_ += until - given;
+        if (e.costs_[cost].kind == Time::Kind::compute) e.processor_s_ += until - given;
         given = until;
     }
     /// The instruction's own work.
@@ -94,7 +94,7 @@ struct Executor::Machine {
     /// What it writes may still be copied.
     void copied(int index) {
         if (index == e.gate_at_) e.device_.wait(0, e.gate_);
-        if (!e.copy_ || !e.copy_->wait_for(e.parts_before_[static_cast<size_t>(index)])) return;
+        if (!e.copy_ || !e.copy_->wait_for(e.parts_before_[index])) return;
         spend(0, {StepRecord::What::copied});
     }
 
@@ -129,7 +129,7 @@ struct Executor::Machine {
         copied(index);
         const Instruction& i = instruction(index);
         Event all;
-        if (e.gate_.owner && e.gated_[static_cast<size_t>(index)]) {
+        if (e.gate_.owner && e.gated_[index]) {
             if (e.joins_.empty()) e.joins_.push_back(begin);
             e.joins_.push_back(e.gate_);
         }
@@ -141,7 +141,7 @@ struct Executor::Machine {
             all = e.device_.record(beside);
         }
         e.joins_.clear();
-        char& begun = e.begun_[static_cast<size_t>(i.axis)];
+        char& begun = e.begun_[i.axis];
         const bool first = begun == 0;
         begun = 1;
         return first && !all.owner ? begin : all;
@@ -153,8 +153,8 @@ struct Executor::Machine {
         Communicator& c = *launch(index).communicator;
         if (e.thread_) {
             const int64_t position = position_of(e.class_, {index, e.run_});
-            e.thread_->mark(static_cast<int>(position), &e.costs_[static_cast<size_t>(launch(index).cost)].beside,
-                            e.record_ ? &e.record_->beside[static_cast<size_t>(position)] : nullptr);
+            e.thread_->mark(position, &e.costs_[launch(index).cost].beside,
+                            e.record_ ? &e.record_->beside[position] : nullptr);
         }
         const Tensor& in = tensor(index, 0);
         Event& done = e.event({index, e.run_});
@@ -232,13 +232,13 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
     if (plan.fingerprint == for_prices_alone)
         throw Error("this plan is for prices alone (sim/manners): its memory is not placed, and it cannot run",
                     Fault::failed);
-    by_axis_.resize(static_cast<size_t>(plan.mesh.ids()), nullptr);
+    by_axis_.resize(plan.mesh.ids(), nullptr);
     begun_.resize(by_axis_.size(), 0);
     cost_id({"waiting", Time::Kind::waiting});
     prepare_kernels();
     launches_.reserve(class_.stream.size());
     events_.resize(class_.stream.size());
-    for (size_t i = 0; i < class_.stream.size(); ++i) resolve(class_.stream[i], static_cast<int>(i));
+    for (size_t i = 0; i < class_.stream.size(); ++i) resolve(class_.stream[i], i);
     resolve_waits();
     size_t most = 0;
     for (const Instruction& instruction : class_.stream) most = std::max(most, instruction.waits.size());
@@ -254,8 +254,8 @@ void Executor::prepare_kernels() {
     for (size_t i = 0; i < class_.stream.size(); ++i) {
         const Instruction& instruction = class_.stream[i];
         if (instruction.opcode != Opcode::kernel) continue;
-        int& use = first_use[static_cast<size_t>(instruction.kernel)];
-        if (use == none) use = static_cast<int>(i);
+        int& use = first_use[instruction.kernel];
+        if (use == none) use = i;
     }
     kernels_.resize(class_.kernels.size());
     for (size_t k = 0; k < kernels_.size(); ++k) {
@@ -267,18 +267,17 @@ void Executor::prepare_kernels() {
         }
     }
     depends_.assign(kernels_.size(), 0);
-    for (const PerRank& p : class_.per_rank)
-        depends_[static_cast<size_t>(p.kernel)] |= plan_.mesh.axis(p.axis).sequential;
+    for (const PerRank& p : class_.per_rank) depends_[p.kernel] |= plan_.mesh.axis(p.axis).sequential;
     int64_t beside = 0;  // of kernels that the plan gives no workspace
     for (size_t i = 0; i < class_.stream.size(); ++i) {
         const Instruction& instruction = class_.stream[i];
         if (instruction.opcode != Opcode::kernel) continue;
-        const int64_t needs = kernels_[static_cast<size_t>(instruction.kernel)]->scratch_bytes();
+        const int64_t needs = kernels_[instruction.kernel]->scratch_bytes();
         if (instruction.workspace == none) {
             beside = std::max(beside, needs);
-        } else if (const int64_t has = class_.buffers[static_cast<size_t>(instruction.workspace)].bytes; has < needs) {
+        } else if (const int64_t has = class_.buffers[instruction.workspace].bytes; has < needs) {
             throw Error(fmt::format("{}: the plan gives its kernel {} bytes of workspace, the device needs {}",
-                                    describe(plan_, class_, static_cast<int>(i)), has, needs),
+                                    describe(plan_, class_, i), has, needs),
                         Fault::failed);
         }
     }
@@ -286,7 +285,7 @@ void Executor::prepare_kernels() {
 }
 
 Tensor Executor::at(const Operand& operand, int64_t run) const {
-    const Buffer& buffer = class_.buffers.at(static_cast<size_t>(operand.buffer));
+    const Buffer& buffer = class_.buffers.at(operand.buffer);
     char* arena = arenas_[buffer.arena == Arena::scratch];
     return {arena + address(class_, operand, run), operand.type.dtype, operand.type.shape};
 }
@@ -294,7 +293,7 @@ Tensor Executor::at(const Operand& operand, int64_t run) const {
 /// Prepared with the micro-batch where it depends on that.
 Kernel* Executor::kernel_of(const Instruction& instruction, int64_t run) {
     const int index = instruction.kernel;
-    if (!depends_[static_cast<size_t>(index)]) return kernels_[static_cast<size_t>(index)].get();
+    if (!depends_[index]) return kernels_[index].get();
     const int64_t micro = instruction.fragment.micro + run * class_.repeat.micros;
     std::unique_ptr<Kernel>& kernel = by_micro_[{index, micro}];
     if (!kernel) kernel = device_.prepare(kernel_for(class_, index, plan_.mesh, rank_, micro));
@@ -310,16 +309,15 @@ void Executor::resolve(const Instruction& instruction, int index) {
     if (instruction.opcode == Opcode::kernel) {
         launch.kernel = kernel_of(instruction, run);
         const int own = instruction.workspace;
-        launch.workspace =
-            own == none ? kernel_scratch_.data : arenas_[1] + class_.buffers[static_cast<size_t>(own)].offset;
-        const std::string& op = class_.kernels[static_cast<size_t>(instruction.kernel)].op;
+        launch.workspace = own == none ? kernel_scratch_.data : arenas_[1] + class_.buffers[own].offset;
+        const std::string& op = class_.kernels[instruction.kernel].op;
         launch.cost = cost_id({op, Time::Kind::compute, instruction.kernel});
     } else if (instruction.opcode == Opcode::copy) {
         const int64_t bytes = instruction.operands.front().type.bytes();
         launch.cost = cost_id({"copy", Time::Kind::compute, none, instruction.opcode, none, bytes});
     } else {
         const std::string& axis = plan_.mesh.axis(instruction.axis).name;
-        launch.communicator = by_axis_[static_cast<size_t>(instruction.axis)];
+        launch.communicator = by_axis_[instruction.axis];
         if (!launch.communicator)
             throw Error(describe(plan_, class_, index) + ": there is no communicator for axis " + axis, Fault::failed);
         int64_t bytes = instruction.operands.front().type.bytes();
@@ -331,24 +329,22 @@ void Executor::resolve(const Instruction& instruction, int index) {
             const Instruction& other = class_.stream[i];
             return (other.opcode == Opcode::send || other.opcode == Opcode::receive) && other.axis == instruction.axis;
         };
-        const auto here = static_cast<size_t>(index);
-        if (pairs(here)) {
-            const int64_t own = plan_.mesh.coordinates(rank_)[static_cast<size_t>(instruction.axis)];
+        if (pairs(index)) {
+            const int64_t own = plan_.mesh.coordinates(rank_)[instruction.axis];
             launch.peer = instruction.peer_of(own, plan_.mesh.size(instruction.axis));
-            launch.begins_group = index == 0 || !pairs(here - 1);
-            launch.ends_group = !pairs(here + 1);
+            launch.begins_group = index == 0 || !pairs(index - 1);
+            launch.ends_group = !pairs(index + 1);
         }
         if (instruction.opcode == Opcode::send) {
-            const int64_t times = times_of(class_, here);
+            const int64_t times = times_of(class_, index);
             if (times > 1) {
-                launch.send = static_cast<int>(sends_of_runs_.size());
-                sends_of_runs_.resize(sends_of_runs_.size() + static_cast<size_t>(times));
+                launch.send = sends_of_runs_.size();
+                sends_of_runs_.resize(sends_of_runs_.size() + times);
             }
             for (int64_t k = 0; k < times; ++k) sends_.push_back({index, times > 1 ? k : run});
         }
-        if (static_cast<size_t>(instruction.queue) >= last_of_queue_.size())
-            last_of_queue_.resize(static_cast<size_t>(instruction.queue) + 1, none);
-        last_of_queue_[static_cast<size_t>(instruction.queue)] = index;
+        if (instruction.queue >= std::ssize(last_of_queue_)) last_of_queue_.resize(instruction.queue + 1, none);
+        last_of_queue_[instruction.queue] = index;
     }
     launches_.push_back(launch);
     if (repeats(class_) && repeated(index)) resolve_runs(index);
@@ -356,13 +352,13 @@ void Executor::resolve(const Instruction& instruction, int index) {
 
 /// What a run changes of an instruction.
 void Executor::resolve_runs(int index) {
-    const Instruction& instruction = class_.stream[static_cast<size_t>(index)];
+    const Instruction& instruction = class_.stream[index];
     for (size_t o = 0; o < instruction.operands.size(); ++o) {
         const Operand& operand = instruction.operands[o];
-        if (operand.step != 0 || class_.buffers[static_cast<size_t>(operand.buffer)].frames != none)
+        if (operand.step != 0 || class_.buffers[operand.buffer].frames != none)
             moving_.emplace_back(launches_.back().first + o, operand);
     }
-    if (instruction.opcode != Opcode::kernel || !depends_[static_cast<size_t>(instruction.kernel)]) return;
+    if (instruction.opcode != Opcode::kernel || !depends_[instruction.kernel]) return;
     auto& [at, kernels] = kernels_of_runs_.emplace_back(index, std::vector<Kernel*>());
     for (int64_t run = 0; run <= last_run(class_); ++run) kernels.push_back(kernel_of(instruction, run));
 }
@@ -373,39 +369,36 @@ void Executor::resolve_waits() {
     for (const Instruction& instruction : class_.stream)
         for (const int wait : instruction.waits) {
             if (repeats(class_) && wait >= r.from() && wait < r.begin) runs_kept_ = 2;
-            if (instruction.queue == 0 || class_.stream[static_cast<size_t>(wait)].queue != 0) continue;
-            launches_[static_cast<size_t>(wait)].marked = true;
+            if (instruction.queue == 0 || class_.stream[wait].queue != 0) continue;
+            launches_[wait].marked = true;
             for (int like = wait; repeats(class_) && wait >= r.from() && like < r.end; like += r.length())
-                launches_[static_cast<size_t>(like)].marked = true;
+                launches_[like].marked = true;
         }
-    events_of_runs_.resize(static_cast<size_t>((runs_kept_ - 1) * r.length()));
+    events_of_runs_.resize((runs_kept_ - 1) * r.length());
 }
 
 void Executor::begin_run(int64_t run) {
     run_ = run;
     if (!repeats(class_)) return;
     for (const auto& [tensor, operand] : moving_)
-        tensors_[tensor].data = arenas_[class_.buffers[static_cast<size_t>(operand.buffer)].arena == Arena::scratch] +
-                                address(class_, operand, run);
-    for (const auto& [index, kernels] : kernels_of_runs_)
-        launches_[static_cast<size_t>(index)].kernel = kernels[static_cast<size_t>(run)];
+        tensors_[tensor].data =
+            arenas_[class_.buffers[operand.buffer].arena == Arena::scratch] + address(class_, operand, run);
+    for (const auto& [index, kernels] : kernels_of_runs_) launches_[index].kernel = kernels[run];
 }
 
 Event& Executor::event(const Issued& issued) {
-    const auto index = static_cast<size_t>(issued.index);
+    const size_t index = issued.index;
     if (!repeats(class_) || !repeated(issued.index)) return events_[index];
-    if (const int send = launches_[index].send; send != none)
-        return sends_of_runs_[static_cast<size_t>(send) + static_cast<size_t>(issued.run)];
+    if (const int send = launches_[index].send; send != none) return sends_of_runs_[send + issued.run];
     const int64_t turn = issued.run % runs_kept_;
     if (turn == 0) return events_[index];
-    return events_of_runs_[static_cast<size_t>((turn - 1) * class_.repeat.length() + issued.index -
-                                               class_.repeat.begin)];
+    return events_of_runs_[(turn - 1) * class_.repeat.length() + issued.index - class_.repeat.begin];
 }
 
 int Executor::position() const {
     const int here = position_.load(std::memory_order_relaxed), beside = thread_ ? thread_->at_hand() : none;
     if (beside == none || beside >= issues(class_)) return here;
-    return class_.stream[static_cast<size_t>(issued_at(class_, here).index)].queue != 0 ? beside : here;
+    return class_.stream[issued_at(class_, here).index].queue != 0 ? beside : here;
 }
 
 /// Where a failure was: of a captured step, not which of its kernels.
@@ -439,7 +432,7 @@ void Executor::copied_beside(const Event& gate, std::vector<bool> writes) {
     gated_ = std::move(writes);
     gate_at_ = none;
     for (size_t i = class_.stream.size(); i-- > 0;)
-        if (class_.stream[i].queue == 0 && gated_[i]) gate_at_ = static_cast<int>(i);
+        if (class_.stream[i].queue == 0 && gated_[i]) gate_at_ = i;
 }
 
 void Executor::run(const void* inputs, void* results) {
@@ -509,11 +502,11 @@ void Executor::replay(void* results) {
     for (int last : last_of_queue_) {
         if (last == none) continue;
         position_.store(static_cast<int>(position_of(class_, of_last_run(last))), std::memory_order_relaxed);
-        end = launches_[static_cast<size_t>(last)].communicator->guard(end);
+        end = launches_[last].communicator->guard(end);
     }
     end.wait();
     device_.synchronize(0);
-    machine.spend(static_cast<int>(costs_.size()) - 1, {StepRecord::What::captured});
+    machine.spend(std::ssize(costs_) - 1, {StepRecord::What::captured});
 }
 
 void Executor::run(Observer& observer) {
@@ -559,7 +552,7 @@ void Executor::copy_out(void* results) {
 }
 
 void Executor::complete(int index) {
-    const Instruction& instruction = class_.stream[static_cast<size_t>(index)];
+    const Instruction& instruction = class_.stream[index];
     if (instruction.opcode == Opcode::send) return;
     if (instruction.queue == 0)
         device_.synchronize(0);
@@ -567,8 +560,6 @@ void Executor::complete(int index) {
         event({index, run_}).wait();
 }
 
-const Tensor& Executor::operand(int index, size_t which) const {
-    return tensors_[launches_[static_cast<size_t>(index)].first + which];
-}
+const Tensor& Executor::operand(int index, size_t which) const { return tensors_[launches_[index].first + which]; }
 
 }  // namespace orrery

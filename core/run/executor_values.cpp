@@ -27,7 +27,7 @@ int Executor::cost_id(Cost cost) {
     const auto found = std::find_if(costs_.begin(), costs_.end(), same);
     if (found != costs_.end()) return static_cast<int>(found - costs_.begin());
     costs_.push_back(std::move(cost));
-    return static_cast<int>(costs_.size()) - 1;
+    return std::ssize(costs_) - 1;
 }
 
 /// It touches memory that nobody has touched, and libraries make what they make at first use.
@@ -55,11 +55,10 @@ std::vector<Executor::Time> Executor::times() const {
 
 void Executor::record(StepRecord& record) {
     int64_t most = 3 + issues(class_);  // and a copy that is under way holds it now and then
-    for (size_t i = 0; i < class_.stream.size(); ++i)
-        most += times_of(class_, i) * static_cast<int64_t>(class_.stream[i].waits.size());
+    for (size_t i = 0; i < class_.stream.size(); ++i) most += times_of(class_, i) * std::ssize(class_.stream[i].waits);
     record.spans.clear();
-    record.spans.reserve(static_cast<size_t>(most));
-    record.beside.assign(static_cast<size_t>(issues(class_)), {});
+    record.spans.reserve(most);
+    record.beside.assign(issues(class_), {});
     record_ = &record;
 }
 

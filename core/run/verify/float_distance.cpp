@@ -64,7 +64,7 @@ Difference difference(DType dtype, const void* have, const void* want, int64_t c
         if (std::abs(y) > d.largest) d.largest = std::abs(y);
         const char* a = static_cast<const char*>(have) + i * item;
         const char* b = static_cast<const char*>(want) + i * item;
-        if (std::memcmp(a, b, static_cast<size_t>(item)) == 0) continue;
+        if (std::memcmp(a, b, item) == 0) continue;
         ++d.unequal;
         if (left_out && left_out[i]) continue;
         const double x = number_at(dtype, have, i);

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <set>
 
-#include "orrery/half.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"
+#include "orrery/half.h"
 #include "plan/access.h"
 #include "run/verify/float_distance.h"
 
@@ -123,8 +123,8 @@ void require_injectable(const Injection& injection, const Plan& plan) {
     }
     names.erase("");
     const char* const does[] = {"makes", "reduces", "exchanges"};
-    throw Error(fmt::format("--inject {}: rank {} {} no {}{}", injection.text, injection.rank,
-                            does[static_cast<size_t>(injection.what)], quote(injection.tensor),
+    throw Error(fmt::format("--inject {}: rank {} {} no {}{}", injection.text, injection.rank, does[injection.what],
+                            quote(injection.tensor),
                             choices("there are", injection.tensor, {names.begin(), names.end()})));
 }
 
@@ -156,7 +156,7 @@ void Injector::after(Executor& executor, int index) {
         }
         // Of a scattered sum the rank keeps the first block of what it put in.
         const Tensor& out = executor.operand(index, 1);
-        std::memcpy(out.data, kept_.data(), std::min(kept_.size(), static_cast<size_t>(out.bytes())));
+        std::memcpy(out.data, kept_.data(), std::min<size_t>(kept_.size(), out.bytes()));
     }
 }
 

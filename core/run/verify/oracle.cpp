@@ -20,8 +20,7 @@ constexpr double noise_margin = 10;
 
 struct Oracle::Array {
     explicit Array(int64_t bytes)
-        : data(static_cast<std::byte*>(
-              std::aligned_alloc(64, static_cast<size_t>((std::max<int64_t>(bytes, 1) + 63) / 64 * 64)))),
+        : data(static_cast<std::byte*>(std::aligned_alloc(64, (std::max<int64_t>(bytes, 1) + 63) / 64 * 64))),
           bytes(bytes) {
         if (!data) throw std::bad_alloc();
     }
@@ -61,7 +60,7 @@ Oracle::~Oracle() {
 
 /// Whether propagation made another op of it: of another kind, or of other terms.
 bool Oracle::rewritten(const Op& op) const {
-    const auto known = static_cast<ValueId>(annotated_.values.size());
+    const ValueId known = annotated_.values.size();
     if (op.outputs.empty() || op.outputs[0] >= known) return true;
     const Op& before = annotated_.op(annotated_.value(op.outputs[0]).op);
     if (before.kind != op.kind || before.inputs.size() != op.inputs.size()) return true;
@@ -76,18 +75,15 @@ void Oracle::find_regrouped() {
     slot_.resize(slots_);
     for (size_t i = 0; i < slots_; ++i) slot_[i] = i;
     std::vector<char> stands(slots_, 0), other(slots_, 0);
-    const auto mark = [&](std::vector<char>& all, ValueId id) {
-        all[static_cast<size_t>(original_of(propagated_, id))] = 1;
-    };
+    const auto mark = [&](std::vector<char>& all, ValueId id) { all[original_of(propagated_, id)] = 1; };
     for (const Result& result : propagated_.results) mark(stands, result.value);
     for (const Update& update : propagated_.updates) mark(stands, update.value);
     for (const Op& op : propagated_.ops) {
         const bool sum = is_sum(op_def(op.kind)) || is_stage_sum(op_def(op.kind));
         if (op_def(op.kind).collective && !sum) continue;
         // A sum of a term that is another number is another one, too.
-        const bool sums_other = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
-            return other[static_cast<size_t>(original_of(propagated_, input))] != 0;
-        });
+        const bool sums_other = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                            [&](ValueId input) { return other[original_of(propagated_, input)] != 0; });
         if (sum && (sums_other || rewritten(op))) {
             mark(other, op.outputs[0]);
         } else {
@@ -100,16 +96,15 @@ void Oracle::find_regrouped() {
 
 /// Values that came back from the narrower type of a message, and what moves them.
 void Oracle::find_narrowed() {
-    const auto known = static_cast<ValueId>(annotated_.values.size());
+    const ValueId known = annotated_.values.size();
     narrowed_.assign(propagated_.values.size(), 0);
     if (propagated_.axes_with("reduce").empty()) return;
     for (const Op& op : propagated_.ops) {
         const OpDef& def = op_def(op.kind);
         if (op.outputs[0] < known) continue;
-        const bool narrow = std::any_of(op.inputs.begin(), op.inputs.end(),
-                                        [&](ValueId id) { return narrowed_[static_cast<size_t>(id)] != 0; });
-        if (def.casts || (narrow && (def.collective || def.moves != Moves::no)))
-            narrowed_[static_cast<size_t>(op.outputs[0])] = 1;
+        const bool narrow =
+            std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return narrowed_[id] != 0; });
+        if (def.casts || (narrow && (def.collective || def.moves != Moves::no))) narrowed_[op.outputs[0]] = 1;
     }
 }
 
@@ -120,28 +115,24 @@ size_t Oracle::slot_read(const Op& op, size_t input) {
     const OpId maker = propagated_.value(op.outputs[0]).op;
     if (maker == none || propagated_.op(maker).kind != op.kind ||
         propagated_.op(maker).inputs.size() != op.inputs.size())
-        return static_cast<size_t>(traced);
+        return traced;
     const ValueId read = propagated_.op(maker).inputs[input];
-    if (narrowed_[static_cast<size_t>(read)] == 0 || propagated_.value(read).type != annotated_.value(traced).type)
-        return static_cast<size_t>(traced);
-    sent_[static_cast<size_t>(traced)] = slot_[static_cast<size_t>(read)];
-    return slot_[static_cast<size_t>(read)];
+    if (narrowed_[read] == 0 || propagated_.value(read).type != annotated_.value(traced).type) return traced;
+    sent_[traced] = slot_[read];
+    return slot_[read];
 }
 
 /// Makers first.
 void Oracle::order_works() {
     std::vector<int> maker(slots_, none);
     for (size_t i = 0; i < works_.size(); ++i)
-        for (size_t k = works_[i].op->inputs.size(); k < works_[i].slots.size(); ++k)
-            maker[works_[i].slots[k]] = static_cast<int>(i);
+        for (size_t k = works_[i].op->inputs.size(); k < works_[i].slots.size(); ++k) maker[works_[i].slots[k]] = i;
     std::vector<Work> ordered;
     std::vector<char> placed(works_.size(), 0);
     const std::function<void(size_t)> place = [&](size_t i) {
         placed[i] = 1;
         for (size_t k = 0; k < works_[i].op->inputs.size(); ++k)
-            if (const int before = maker[works_[i].slots[k]];
-                before != none && placed[static_cast<size_t>(before)] == 0)
-                place(static_cast<size_t>(before));
+            if (const int before = maker[works_[i].slots[k]]; before != none && placed[before] == 0) place(before);
         ordered.push_back(std::move(works_[i]));
     };
     for (size_t i = 0; i < works_.size(); ++i)
@@ -155,15 +146,12 @@ void Oracle::collect() {
     for (const Op& op : annotated_.ops) add_work(annotated_, op);
     for (const Update& update : annotated_.updates)
         if (const ValueId gradient = annotated_.grad_of(update.target); gradient != none) {
-            const auto sent = sent_.find(static_cast<size_t>(gradient));
-            gradient_of_.emplace(static_cast<size_t>(update.value),
-                                 sent == sent_.end() ? static_cast<size_t>(gradient) : sent->second);
+            const auto sent = sent_.find(gradient);
+            gradient_of_.emplace(update.value, sent == sent_.end() ? static_cast<size_t>(gradient) : sent->second);
         }
-    const auto known = static_cast<ValueId>(annotated_.values.size());
+    const ValueId known = annotated_.values.size();
     const auto added = [&](ValueId id) { return id >= known; };
-    const auto anew = [&](ValueId id) {
-        return added(id) || slot_[static_cast<size_t>(id)] != static_cast<size_t>(id);
-    };
+    const auto anew = [&](ValueId id) { return added(id) || slot_[id] != static_cast<size_t>(id); };
     for (const Op& op : propagated_.ops)
         if (std::all_of(op.outputs.begin(), op.outputs.end(), anew)) add_work(propagated_, op);
     if (!sent_.empty()) order_works();
@@ -181,10 +169,8 @@ void Oracle::add_work(const Program& program, const Op& op) {
     for (ValueId id : op.inputs) spec.inputs.push_back(program.value(id).type);
     for (ValueId id : op.outputs) spec.outputs.push_back(program.value(id).type);
     const bool traced = &program == &annotated_;
-    for (size_t i = 0; i < op.inputs.size(); ++i)
-        work.slots.push_back(traced ? slot_read(op, i) : slot_[static_cast<size_t>(op.inputs[i])]);
-    for (ValueId id : op.outputs)
-        work.slots.push_back(traced ? static_cast<size_t>(id) : slot_[static_cast<size_t>(id)]);
+    for (size_t i = 0; i < op.inputs.size(); ++i) work.slots.push_back(traced ? slot_read(op, i) : slot_[op.inputs[i]]);
+    for (ValueId id : op.outputs) work.slots.push_back(traced ? static_cast<size_t>(id) : slot_[id]);
     work.types = spec.inputs;
     work.types.insert(work.types.end(), spec.outputs.begin(), spec.outputs.end());
     const OpDef& def = op_def(op.kind);
@@ -211,18 +197,18 @@ void Oracle::find_rounded_sums() {
                });
     };
     rounded_.assign(propagated_.values.size(), 0);
-    for (size_t i = 0; i < rounded_.size(); ++i) rounded_[i] = rounded(static_cast<ValueId>(i));
+    for (size_t i = 0; i < rounded_.size(); ++i) rounded_[i] = rounded(i);
     for (const Op& op : propagated_.ops)
         for (ValueId input : op.inputs) {
             const ValueId term = original_of(propagated_, input);
-            if (term < static_cast<ValueId>(annotated_.values.size()) || !rounded_[static_cast<size_t>(term)]) continue;
-            for (ValueId output : op.outputs) rounded_[static_cast<size_t>(output)] = 1;
+            if (term < std::ssize(annotated_.values) || !rounded_[term]) continue;
+            for (ValueId output : op.outputs) rounded_[output] = 1;
         }
 }
 
 double Oracle::noise_of(ValueId id) const {
     const DType dtype = propagated_.value(id).type.dtype;
-    return rounded_[static_cast<size_t>(id)] && size_of(dtype) == 2 ? epsilon_of(dtype) : rounding;
+    return rounded_[id] && size_of(dtype) == 2 ? epsilon_of(dtype) : rounding;
 }
 
 /// What crosses pipeline stages: a contribution of each.
@@ -230,7 +216,7 @@ void Oracle::add_up(const Work& work, Arrays& values) {
     const Op& op = *work.op;
     const TensorType& type = work.types.back();
     auto sum = std::make_shared<Array>(type.bytes());
-    std::memcpy(sum->data, values[work.slots[0]]->data, static_cast<size_t>(type.bytes()));
+    std::memcpy(sum->data, values[work.slots[0]]->data, type.bytes());
     for (size_t i = 1; i < op.inputs.size(); ++i) {
         const auto& next = values[work.slots[i]];
         const Tensor operands[] = {{sum->data, type.dtype, type.shape},
@@ -279,9 +265,9 @@ void Oracle::take_sources(int64_t step) {
         const Value& value = program.values[i];
         if (value.role == Role::temporary || (added && value.role != Role::input)) continue;
         const std::vector<std::byte> whole = contents_(value, step);
-        if (static_cast<int64_t>(whole.size()) != value.type.bytes())
-            throw Error(value.origin, "the contents of " + describe(program, static_cast<ValueId>(i)) + " have " +
-                                          std::to_string(whole.size()) + " bytes");
+        if (std::ssize(whole) != value.type.bytes())
+            throw Error(value.origin,
+                        "the contents of " + describe(program, i) + " have " + std::to_string(whole.size()) + " bytes");
         sources_[i] = std::make_shared<Array>(value.type.bytes());
         std::memcpy(sources_[i]->data, whole.data(), whole.size());
     }
@@ -293,7 +279,7 @@ Oracle::Arrays Oracle::moved_sources(uint64_t seed) const {
         if (annotated_.values[i].role != Role::param) continue;
         const TensorType& type = annotated_.values[i].type;
         sources[i] = std::make_shared<Array>(type.bytes());
-        std::memcpy(sources[i]->data, sources_[i]->data, static_cast<size_t>(type.bytes()));
+        std::memcpy(sources[i]->data, sources_[i]->data, type.bytes());
         jitter(type.dtype, sources[i]->data, type.count(), rounding, seed + 1 + i);
     }
     return sources;
@@ -306,8 +292,7 @@ void Oracle::step(int64_t step) {
     squares_.assign(slots_, 0);
     each_.clear();
     for (const auto& [updated, gradient] : gradient_of_)
-        for (size_t slot : {updated, gradient})
-            each_[slot].assign(static_cast<size_t>(propagated_.values[gradient].type.count()), 0.0f);
+        for (size_t slot : {updated, gradient}) each_[slot].assign(propagated_.values[gradient].type.count(), 0.0f);
     drawn_ = 0;
     draw(draws_);
 }
@@ -334,7 +319,7 @@ void Oracle::measure(const Arrays& values) {
         if (each == each_.end() || far == 0) continue;
         for (int64_t k = 0; k < type.count(); ++k) {
             const double d = number_at(type.dtype, moved, k) - number_at(type.dtype, values_[slot]->data, k);
-            each->second[static_cast<size_t>(k)] += static_cast<float>(d * d);
+            each->second[k] += static_cast<float>(d * d);
         }
     }
 }
@@ -342,7 +327,7 @@ void Oracle::measure(const Arrays& values) {
 /// An element's own noise is a sample of few; that of the whole gradient, a floor for it, is not.
 std::vector<float> Oracle::below_noise(size_t gradient) const {
     const TensorType& type = propagated_.values[gradient].type;
-    const auto count = static_cast<size_t>(type.count());
+    const size_t count = type.count();
     const std::vector<float>& each = each_.at(gradient);
     const double typical = squares_[gradient] / static_cast<double>(std::max<size_t>(count, 1));
     std::vector<float> weak(count, 0);
@@ -358,7 +343,7 @@ void Oracle::leave_out() {
     weak_.clear();
     uncertain_.assign(slots_, 0);
     for (const Work& work : works_) {
-        const auto inputs = static_cast<std::ptrdiff_t>(work.op->inputs.size());
+        const std::ptrdiff_t inputs = work.op->inputs.size();
         const auto updated = std::find_if(work.slots.begin() + inputs, work.slots.end(),
                                           [&](size_t slot) { return gradient_of_.count(slot) != 0; });
         if (updated == work.slots.end())
@@ -380,7 +365,7 @@ void Oracle::leave_out() {
 /// What is known of a param's elements moves with them where it is packed, sent and unpacked.
 void Oracle::carry(const Work& work) {
     const Op& op = *work.op;
-    const auto inputs = work.slots.begin() + static_cast<std::ptrdiff_t>(op.inputs.size());
+    const auto inputs = work.slots.begin() + op.inputs.size();
     const auto weak = [&](size_t slot) { return weak_.count(slot) != 0; };
     const auto uncertain = [&](size_t slot) { return uncertain_[slot] != 0; };
     const bool known = std::none_of(work.slots.begin(), inputs, uncertain);
@@ -395,7 +380,7 @@ void Oracle::carry(const Work& work) {
     for (size_t i = 0; !alike && i < op.inputs.size(); ++i) {  // what is no param, but packed with one: its mean noise
         const int64_t count = std::max<int64_t>(work.types[i].count(), 1);
         const double typical = squares_[work.slots[i]] / static_cast<double>(count);
-        each_.try_emplace(work.slots[i], static_cast<size_t>(count), static_cast<float>(typical));
+        each_.try_emplace(work.slots[i], count, static_cast<float>(typical));
     }
     std::vector<float> marks = alike ? weak_[work.slots[0]] : carried(work, weak_);
     each_[work.slots.back()] = alike ? each_[work.slots[0]] : carried(work, each_);
@@ -407,28 +392,28 @@ std::vector<float> Oracle::carried(const Work& work, const std::map<size_t, std:
     Arrays blocks(slots_);
     for (size_t i = 0; i < work.op->inputs.size(); ++i) {
         auto& block = blocks[work.slots[i]] = std::make_shared<Array>(work.types[i].bytes());
-        std::memset(block->data, 0, static_cast<size_t>(block->bytes));
+        std::memset(block->data, 0, block->bytes);
         const auto found = from.find(work.slots[i]);
-        if (found != from.end()) std::memcpy(block->data, found->second.data(), static_cast<size_t>(block->bytes));
+        if (found != from.end()) std::memcpy(block->data, found->second.data(), block->bytes);
     }
     run(work, blocks, 0);
-    std::vector<float> made(static_cast<size_t>(work.types.back().count()));
+    std::vector<float> made(work.types.back().count());
     std::memcpy(made.data(), blocks[work.slots.back()]->data, made.size() * sizeof(float));
     return made;
 }
 
 const std::byte* Oracle::whole(ValueId value) const {
-    const auto& block = values_[slot_[static_cast<size_t>(value)]];
+    const auto& block = values_[slot_[value]];
     return block ? block->data : nullptr;
 }
 
-bool Oracle::uncertain(ValueId value) const { return uncertain_[slot_[static_cast<size_t>(value)]] != 0; }
+bool Oracle::uncertain(ValueId value) const { return uncertain_[slot_[value]] != 0; }
 
 const char* Oracle::left_out(ValueId value) const {
-    const auto found = left_out_.find(slot_[static_cast<size_t>(value)]);
+    const auto found = left_out_.find(slot_[value]);
     return found == left_out_.end() ? nullptr : found->second.data();
 }
 
-double Oracle::moved(ValueId value) const { return std::sqrt(squares_[slot_[static_cast<size_t>(value)]] / drawn_); }
+double Oracle::moved(ValueId value) const { return std::sqrt(squares_[slot_[value]] / drawn_); }
 
 }  // namespace orrery

@@ -28,7 +28,7 @@ std::vector<std::byte> WholeSources::operator()(const Value& value, int64_t step
 }
 
 std::vector<std::byte> WholeSources::initial(const Value& value) {
-    std::vector<std::byte> whole(static_cast<size_t>(value.type.bytes()));
+    std::vector<std::byte> whole(value.type.bytes());
     Memory made = device_.allocate(std::max<int64_t>(64, value.type.bytes()), MemoryKind::device);
     const Tensor to{made.data, value.type.dtype, value.type.shape};
     draw_initial(device_, value, to, Shape(value.type.shape.size(), 0), seed_);
@@ -48,14 +48,14 @@ std::vector<std::byte> WholeSources::input(const Value& value, int64_t step) con
         return bytes_of(&seed, 1);
     }
     if (filler_of(value) == Filler::status)  // every rank goes on
-        return std::vector<std::byte>(static_cast<size_t>(value.type.bytes()));
+        return std::vector<std::byte>(value.type.bytes());
     if (!data_)
         throw Error(value.origin,
                     fmt::format("nothing fills the input \"{}\"\n  the script must train on data: run:train(data)",
                                 value.name));
     const Shape& shape = value.type.shape;
     const auto known = ids_.find(value.name);
-    std::vector<std::byte> whole(static_cast<size_t>(value.type.bytes()));
+    std::vector<std::byte> whole(value.type.bytes());
     read_block(*data_, Split::train, (step - 1) * shape[0], value, array_of(value, data_->source()),
                known == ids_.end() ? IdRange{} : known->second, Shape(shape.size(), 0), value.type, whole.data());
     return whole;

@@ -36,8 +36,8 @@ public:
     /// The guards take a whole sample that is written where a block was asked for.
     Guarded(std::byte pattern, int64_t bytes, int64_t sample_bytes)
         : pattern_(pattern),
-          guard_((65'536 + static_cast<size_t>(sample_bytes)) / 64 * 64),
-          bytes_(static_cast<size_t>(bytes)),
+          guard_((65'536 + sample_bytes) / 64 * 64),
+          bytes_(bytes),
           all_(guard_ + bytes_ + guard_, pattern) {}
 
     std::byte* block() { return all_.data() + guard_; }
@@ -78,9 +78,8 @@ int64_t element_of(const Shape& whole, const Shape& offset, const Shape& at) {
 Bytes cut(const Bytes& whole, const Shape& sample, const Shape& offset, const Shape& shape, size_t item) {
     Bytes block;
     for (int64_t i = 0, count = count_of(shape); i < count; ++i) {
-        const auto at = static_cast<size_t>(element_of(sample, offset, place_of(shape, i))) * item;
-        block.insert(block.end(), whole.begin() + static_cast<std::ptrdiff_t>(at),
-                     whole.begin() + static_cast<std::ptrdiff_t>(at + item));
+        const size_t at = element_of(sample, offset, place_of(shape, i)) * item;
+        block.insert(block.end(), whole.begin() + at, whole.begin() + (at + item));
     }
     return block;
 }
@@ -126,7 +125,7 @@ void SourceCheck::fail(const Block& block, const std::string& fault, const std::
 Bytes SourceCheck::read(const Block& block) {
     const DataArray& array = data_.source(block.split).arrays()[block.array];
     const Shape sample = array.shape();
-    const auto item = static_cast<size_t>(size_of(array.dtype));
+    const size_t item = size_of(array.dtype);
     Bytes made[2];
     for (size_t fill = 0; fill < 2; ++fill) {
         Tensor tensor{nullptr, array.dtype, block.shape};
@@ -149,15 +148,13 @@ Bytes SourceCheck::read(const Block& block) {
     if (first < 0) return made[0];
     const auto left = [&](size_t fill) {
         const auto at = made[fill].begin() + first * static_cast<std::ptrdiff_t>(item);
-        return std::all_of(at, at + static_cast<std::ptrdiff_t>(item),
-                           [&](std::byte b) { return b == patterns[fill]; });
+        return std::all_of(at, at + item, [&](std::byte b) { return b == patterns[fill]; });
     };
     const std::string element = text_of(sum(place_of(block.shape, first), block.offset));
     if (left(0) && left(1)) {
         int64_t count = 0;
         for (int64_t i = first; i < count_of(block.shape); ++i)
-            count += std::memcmp(made[0].data() + static_cast<size_t>(i) * item,
-                                 made[1].data() + static_cast<size_t>(i) * item, item) != 0;
+            count += std::memcmp(made[0].data() + i * item, made[1].data() + i * item, item) != 0;
         fail(block,
              fmt::format("it left {} of {} of the block not filled", count, plural(count_of(block.shape), "element")),
              element + ", the first one", rule);
@@ -174,7 +171,7 @@ Bytes SourceCheck::whole(const Block& sample, const IdRange& allowed) {
     if (allowed.count == 0 || array.dtype != DType::i32) return bytes;
     for (int64_t i = 0; i < count_of(sample.shape); ++i) {
         int32_t id = 0;
-        std::memcpy(&id, bytes.data() + static_cast<size_t>(i) * sizeof id, sizeof id);
+        std::memcpy(&id, bytes.data() + i * sizeof id, sizeof id);
         if (id < allowed.least || id >= allowed.count)
             fail(sample, fmt::format("id out of range: {}", id), text_of(place_of(sample.shape, i)),
                  text_of(allowed) + ": give the model more ids, or fix the data or the plugin");
@@ -185,12 +182,12 @@ Bytes SourceCheck::whole(const Block& sample, const IdRange& allowed) {
 void SourceCheck::compare(const Block& block, const Bytes& whole) {
     const DataArray& array = data_.source(block.split).arrays()[block.array];
     const Shape sample = array.shape();
-    const auto item = static_cast<size_t>(size_of(array.dtype));
+    const size_t item = size_of(array.dtype);
     const Bytes have = read(block), want = cut(whole, sample, block.offset, block.shape, item);
     const int64_t first = first_difference(have, want, item);
     if (first < 0) return;
     const Bytes at_zero = cut(whole, sample, Shape(sample.size(), 0), block.shape, item);
-    const Bytes flat(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(have.size()));
+    const Bytes flat(whole.begin(), whole.begin() + have.size());
     const bool ignores = have == at_zero || have == flat;
     fail(block,
          ignores ? "it ignores the block's offset: what it wrote is the beginning of the sample"

@@ -32,8 +32,7 @@ public:
             setting.prefix = prefix;
             RankContext& context = contexts_.emplace_back(setting);
             // What nobody writes is NaN.
-            for (const Memory& arena : context.arenas())
-                std::memset(arena.data, 0xff, static_cast<size_t>(arena.bytes));
+            for (const Memory& arena : context.arenas()) std::memset(arena.data, 0xff, arena.bytes);
             executors_.push_back(context.executor(verified.plan));
         }
     }
@@ -66,7 +65,7 @@ public:
               [this](const Value& value, int64_t step) { return contents(value, step); }, options.draws),
           reordered_{reordered_values(plan_, 1), reordered_values(plan_, 2)},
           gradients_(plan_, verified.annotated.values.size()),
-          twins_(static_cast<size_t>(plan_.mesh.ranks())) {}
+          twins_(plan_.mesh.ranks()) {}
 
     VerifyReport run() {
         oracle_.step(1);
@@ -92,7 +91,7 @@ private:
     template <class Barrier>
     void steps(int64_t rank, Rendezvous& rendezvous, Barrier& between) {
         Rank runs(verified_, rank, rendezvous);
-        auto& twin = twins_[static_cast<size_t>(rank)];
+        auto& twin = twins_[rank];
         twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
                                                             oracle_, options_, reordered_, gradients_});
         for (int64_t step = 1; step <= options_.steps; ++step) {
@@ -130,13 +129,13 @@ private:
     /// The oracle goes on from where the ranks are, so that each step's noise is its own.
     std::vector<std::byte> contents(const Value& value, int64_t step) {
         if (value.role == Role::input || step == 1) return verified_.contents(value, step);
-        std::vector<std::byte> whole(static_cast<size_t>(value.type.bytes()));
+        std::vector<std::byte> whole(value.type.bytes());
         const auto id = static_cast<ValueId>(&value - verified_.annotated.values.data());
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         bool held = false;
         for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // of equal blocks the first rank's
-            const Executor& actual = twins_[static_cast<size_t>(rank)]->actual();
+            const Executor& actual = twins_[rank]->actual();
             if (!actual.holds(id)) continue;
             held = true;
             place(whole.data(), value.type.shape, block_of(layout, value.type.shape, plan_.mesh, rank),
@@ -222,7 +221,7 @@ private:
     /// Whether some rank's was compared with the oracle's.
     bool compared(ValueId value) const {
         return std::any_of(twins_.begin(), twins_.end(),
-                           [&](const auto& twin) { return twin->report().seen[static_cast<size_t>(value)] == 2; });
+                           [&](const auto& twin) { return twin->report().seen[value] == 2; });
     }
 
     VerifyReport report() {
@@ -297,18 +296,18 @@ private:
         });
         for (Finding& finding : report_.roots)
             if (!finding.edge.empty()) blame_members(finding);
-        report_.roots_in_all = static_cast<int64_t>(report_.roots.size());
+        report_.roots_in_all = report_.roots.size();
     }
 
     void blame_members(Finding& finding) {
-        const Instruction& i = plan_.class_of(finding.rank).stream[static_cast<size_t>(finding.index)];
+        const Instruction& i = plan_.class_of(finding.rank).stream[finding.index];
         std::vector<int64_t> wrong;
         for (int64_t member : plan_.mesh.group(finding.rank, i.axis))
             if (std::any_of(report_.roots.begin(), report_.roots.end(), [&](const Finding& other) {
                     return other.rank == member && other.edge == finding.edge && other.value == finding.value;
                 }))
                 wrong.push_back(member);
-        if (static_cast<int64_t>(wrong.size()) == plan_.mesh.size(i.axis)) finding.members = wrong;
+        if (std::ssize(wrong) == plan_.mesh.size(i.axis)) finding.members = wrong;
     }
 
     const VerifyCase& verified_;
@@ -351,11 +350,11 @@ std::vector<char> summed_in_place(const Plan& plan) {
     for (const RankClass& c : plan.classes)
         for (const Instruction& i : c.stream) {
             if (i.opcode != Opcode::kernel) continue;
-            const KernelSpec& spec = c.kernels[static_cast<size_t>(i.kernel)];
+            const KernelSpec& spec = c.kernels[i.kernel];
             for (size_t k = spec.inputs.size(); k < i.operands.size(); ++k) {
                 const bool adds = spec.attributes.flag("accumulate") ||
                                   (!spec.inputs.empty() && i.operands[0].value == i.operands[k].value);
-                if (adds && i.operands[k].value != none) summed[static_cast<size_t>(i.operands[k].value)] = 1;
+                if (adds && i.operands[k].value != none) summed[i.operands[k].value] = 1;
             }
         }
     return summed;
@@ -369,8 +368,7 @@ std::vector<ValueId> reordered_values(const Plan& plan, int64_t step) {
     const std::vector<char> summed = summed_in_place(plan);
     const auto sums = [&](ValueId id) {
         const auto& partials = program.value(id).layout.partials();
-        return summed[static_cast<size_t>(id)] ||
-               std::any_of(partials.begin(), partials.end(), [&](const Layout::Partial& p) {
+        return summed[id] || std::any_of(partials.begin(), partials.end(), [&](const Layout::Partial& p) {
                    return p.op == ReduceOp::sum && plan.mesh.size(p.axis) > 1;
                });
     };
@@ -378,15 +376,15 @@ std::vector<ValueId> reordered_values(const Plan& plan, int64_t step) {
         for (const Op& op : program.ops) {
             ValueId cause = none;
             for (ValueId input : op.inputs)
-                if (cause == none) cause = because[static_cast<size_t>(input)];
+                if (cause == none) cause = because[input];
             for (ValueId output : op.outputs) {
-                ValueId& own = because[static_cast<size_t>(output)];
+                ValueId& own = because[output];
                 const bool across_stages = is_stage_sum(op_def(op.kind));
                 if (own == none) own = cause != none ? cause : across_stages || sums(output) ? output : none;
             }
         }
         for (const Update& update : program.updates)
-            if (pass < step) because[static_cast<size_t>(update.target)] = because[static_cast<size_t>(update.value)];
+            if (pass < step) because[update.target] = because[update.value];
     }
     return because;
 }

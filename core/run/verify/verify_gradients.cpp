@@ -12,7 +12,7 @@ Moves moves(const Op& op) { return op_def(op.kind).moves; }
 /// Whether the op multiplies each element of its operand `input` by the same number, or only moves it.
 bool keeps_multiple(const Program& program, const Op& op, size_t input) {
     const std::vector<int>& multiplies = op_def(op.kind).multiplies;
-    if (std::find(multiplies.begin(), multiplies.end(), static_cast<int>(input)) == multiplies.end()) return false;
+    if (std::find(multiplies.begin(), multiplies.end(), input) == multiplies.end()) return false;
     for (size_t i = 0; i < op.inputs.size(); ++i)
         if (i != input && program.value(op.inputs[i]).type.count() != 1) return false;
     return true;
@@ -26,16 +26,15 @@ Gradients::Gradients(const Plan& plan, size_t known) : plan_(plan), known_(known
     carry();
     multiple_of_.assign(program.values.size(), none);
     std::map<ValueId, ValueId> whole;  // by term: where it stands whole
-    for (size_t i = 0; i < program.values.size(); ++i) {
-        const auto value = static_cast<ValueId>(i);
-        if (!live_[i] || partial_over_ranks(value)) continue;
+    for (ValueId value = 0; value < std::ssize(program.values); ++value) {
+        if (!live_[value] || partial_over_ranks(value)) continue;
         const ValueId term = term_of(value);
-        if (carried_.count(term) != 0 && program.values[i].type == program.value(term).type) whole[term] = value;
+        if (carried_.count(term) != 0 && program.values[value].type == program.value(term).type) whole[term] = value;
     }
     for (const auto& [term, value] : whole)
         for (const auto& [gradient, multiple] : carried_.at(term)) {
             standing_[gradient].push_back({value, multiple});
-            if (multiple) multiple_of_[static_cast<size_t>(value)] = gradient;
+            if (multiple) multiple_of_[value] = gradient;
         }
 }
 
@@ -48,13 +47,12 @@ const std::vector<Gradients::Standing>& Gradients::of(ValueId gradient) const {
 void Gradients::find_live() {
     const Program& program = plan_.program;
     live_.assign(program.values.size(), 0);
-    for (const Update& update : program.updates) live_[static_cast<size_t>(update.value)] = 1;
-    for (const Result& result : program.results) live_[static_cast<size_t>(result.value)] = 1;
+    for (const Update& update : program.updates) live_[update.value] = 1;
+    for (const Result& result : program.results) live_[result.value] = 1;
     for (size_t i = program.ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
-        if (std::any_of(op.outputs.begin(), op.outputs.end(),
-                        [&](ValueId id) { return live_[static_cast<size_t>(id)]; }))
-            for (ValueId input : op.inputs) live_[static_cast<size_t>(input)] = 1;
+        if (std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return live_[id]; }))
+            for (ValueId input : op.inputs) live_[input] = 1;
     }
 }
 

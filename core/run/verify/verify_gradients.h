@@ -29,9 +29,9 @@ public:
     /// All values that stand for the gradient, at the end of each way on which its terms are read.
     const std::vector<Standing>& of(ValueId gradient) const;
     /// The gradient that the value is a multiple of; none.
-    ValueId multiple_of(ValueId value) const { return multiple_of_[static_cast<size_t>(value)]; }
+    ValueId multiple_of(ValueId value) const { return multiple_of_[value]; }
     /// Whether it reaches the end of a step or a result. Others are not made.
-    bool matters(ValueId gradient) const { return live_[static_cast<size_t>(gradient)] != 0; }
+    bool matters(ValueId gradient) const { return live_[gradient] != 0; }
 
 private:
     using Carried = std::map<ValueId, bool>;  ///< by gradient: whether it is a multiple

@@ -20,9 +20,7 @@ bool communicates(const Instruction& instruction) {
     return instruction.opcode != Opcode::kernel && instruction.opcode != Opcode::copy;
 }
 
-bool same_bits(const Tensor& a, const Tensor& b) {
-    return std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0;
-}
+bool same_bits(const Tensor& a, const Tensor& b) { return std::memcmp(a.data, b.data, a.bytes()) == 0; }
 
 }  // namespace
 
@@ -49,7 +47,7 @@ TwinRank::TwinRank(const Setting& setting)
         for (const Instruction& i : c.stream) {
             if (i.op == none || program.op(i.op).phase != Phase::update) continue;
             for_each_access(c, i, [&](const Operand& operand, bool reads, bool) {
-                if (reads && operand.value != none) updates_[static_cast<size_t>(operand.value)] = 1;
+                if (reads && operand.value != none) updates_[operand.value] = 1;
             });
         }
 }
@@ -75,7 +73,7 @@ void TwinRank::step(int64_t step, const WholeContents& contents) {
             continue;
         }
         const Tensor mine = s_.actual.tensor(place.value);
-        std::memcpy(s_.twin.tensor(place.value).data, mine.data, static_cast<size_t>(mine.bytes()));
+        std::memcpy(s_.twin.tensor(place.value).data, mine.data, mine.bytes());
         set_note(place, {});
     }
     s_.actual.run(*this);
@@ -104,7 +102,7 @@ void TwinRank::set_note(const Operand& operand, Note note) {
 
 /// The kernel that does the op's own work, not one that packs, unpacks or adds for it.
 bool TwinRank::own_kernel(const Instruction& i) const {
-    const KernelSpec& spec = class_.kernels[static_cast<size_t>(i.kernel)];
+    const KernelSpec& spec = class_.kernels[i.kernel];
     if (spec.op != kernel_of(op_def(s_.plan.program.op(i.op).kind))) return false;
     return spec.inputs.empty() || i.operands[0].value != i.operands[spec.inputs.size()].value;
 }
@@ -118,7 +116,7 @@ bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
     const bool own = std::find(outputs.begin(), outputs.end(), operand.value) != outputs.end();
     switch (i.opcode) {
         case Opcode::kernel: {
-            const KernelSpec& spec = class_.kernels[static_cast<size_t>(i.kernel)];
+            const KernelSpec& spec = class_.kernels[i.kernel];
             if (spec.attributes.flag("accumulate")) return false;
             // A collective's pieces are unpacked by a transpose into the value's place.
             return own && (own_kernel(i) || (op_def(op.kind).collective && op_def(spec.op).moves == Moves::permutes));
@@ -143,11 +141,11 @@ bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
     if (!whole || std::any_of(layout.partials().begin(), layout.partials().end(), split_by_ranks)) return false;
     const Block piece = block_of(layout, v.type.shape, s_.plan.mesh, s_.rank, std::max<int64_t>(micro, 0));
     if (count_of(piece.shape) != local.count() || v.type.dtype != local.dtype) return false;
-    want_.resize(static_cast<size_t>(local.bytes()));
+    want_.resize(local.bytes());
     slice(whole, v.type.shape, piece, size_of(v.type.dtype), want_.data());
     left_out_.clear();
     if (const char* left_out = s_.oracle.left_out(id)) {
-        left_out_.resize(static_cast<size_t>(local.count()));
+        left_out_.resize(local.count());
         slice(left_out, v.type.shape, piece, 1, left_out_.data());
     }
     return true;
@@ -162,7 +160,7 @@ TwinRank::Judged TwinRank::judge(ValueId id, const Tensor& have, const void* wan
     judged.tolerance = tolerance_of(s_.oracle, id, have.dtype, judged.far.largest, rounded);
     judged.wrong = !(judged.far.distance <= judged.tolerance);
     const auto& reordered = s_.reordered[step_ > 1];
-    if (s_.options.bitwise && complete && reordered[static_cast<size_t>(id)] == none && judged.far.unequal > 0)
+    if (s_.options.bitwise && complete && reordered[id] == none && judged.far.unequal > 0)
         judged.wrong = judged.exact = true, judged.tolerance = 0;
     return judged;
 }
@@ -172,7 +170,7 @@ void TwinRank::count(ValueId id, const Judged& judged, bool complete) {
     ++(complete ? line.comparisons : line.replays);
     line.elements += judged.far.count;
     line.left_out += judged.far.left_out;
-    char& seen = report_.seen[static_cast<size_t>(id)];
+    char& seen = report_.seen[id];
     seen = std::max<char>(seen, complete ? 2 : 1);
     if (judged.wrong) return;  // a finding, which more draws may explain
     const double part = judged.far.distance == 0 ? 0 : judged.far.distance / judged.tolerance;
@@ -211,8 +209,8 @@ std::string TwinRank::edge(int index) {
     const std::vector<int64_t> group = s_.plan.mesh.group(s_.rank, i.axis);
     std::string name = fmt::format("step {} {} {}/{}", step_, name_of(Opcode::all_reduce), i.axis, group.front());
     if (i.opcode == Opcode::send || i.opcode == Opcode::receive) {
-        const int64_t own = s_.plan.mesh.coordinates(s_.rank)[static_cast<size_t>(i.axis)];
-        const int64_t peer = group[static_cast<size_t>(i.peer_of(own, s_.plan.mesh.size(i.axis)))];
+        const int64_t own = s_.plan.mesh.coordinates(s_.rank)[i.axis];
+        const int64_t peer = group[i.peer_of(own, s_.plan.mesh.size(i.axis))];
         const bool sends = i.opcode == Opcode::send;
         name = fmt::format("step {} send {}/{}>{} {}", step_, i.axis, sends ? s_.rank : peer, sends ? peer : s_.rank,
                            i.tag);
@@ -248,11 +246,11 @@ void TwinRank::add_gradient(int index, size_t which) {
     if (!unpacked(at(index).operands[which])) return;
     const OpId reader = at(index).op;
     const bool updates = reader != none && s_.plan.program.op(reader).phase == Phase::update;
-    if (!updates && updates_[static_cast<size_t>(id)]) return;  // a sum is on its way before
+    if (!updates && updates_[id]) return;  // a sum is on its way before
     const Tensor& have = s_.actual.operand(index, which);
     if (!cut(id, at(index).fragment.micro, have)) return;
     std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
-    if (s_.plan.stage_axis != none) place[static_cast<size_t>(s_.plan.stage_axis)] = 0;  // one stage has it
+    if (s_.plan.stage_axis != none) place[s_.plan.stage_axis] = 0;  // one stage has it
     const bool first = first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place));
     const double distance = difference(have.dtype, have.data, want_.data(), have.count()).distance;
     report_.gradient[id] = first ? distance * distance : 0;
@@ -266,7 +264,7 @@ void TwinRank::before(int index) {
     for_each_access(class_, i, [&](const Operand& operand, bool reads, bool writes) {
         if (!reads) return;
         infected_ |= note_of(operand).dirty;
-        const auto which = static_cast<size_t>(&operand - i.operands.data());
+        const size_t which = &operand - i.operands.data();
         if (reads_whole && !writes) settle(index, which);
         if (operand.value != none) add_gradient(index, which);
     });
@@ -300,7 +298,7 @@ void TwinRank::after(int index) {
     } else {
         for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
             // A kernel's workspace is no operand and holds nothing.
-            if (writes && operand.value != none) look(index, static_cast<size_t>(&operand - i.operands.data()));
+            if (writes && operand.value != none) look(index, &operand - i.operands.data());
         });
     }
     follow(index);
@@ -314,7 +312,7 @@ void TwinRank::follow(int index) {
             if (&operand != &i.operands[which]) continue;
             const Tensor& have = s_.actual.operand(index, which);
             const Tensor& echo = s_.echo.operand(index, which);
-            if (!same_bits(have, echo)) std::memcpy(echo.data, have.data, static_cast<size_t>(have.bytes()));
+            if (!same_bits(have, echo)) std::memcpy(echo.data, have.data, have.bytes());
         }
     });
 }
@@ -356,7 +354,7 @@ void TwinRank::look(int index, size_t which) {
     if (replay.wrong) find(index, operand.value, replay).planned = true;
     if (judged.wrong && !replay.wrong && !own) find(index, operand.value, judged);
     set_note(operand, {judged.wrong || own, complete ? none : index});
-    if (complete && !updates_[static_cast<size_t>(operand.value)]) add_gradient(index, which);
+    if (complete && !updates_[operand.value]) add_gradient(index, which);
 }
 
 }  // namespace orrery

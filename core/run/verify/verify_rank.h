@@ -75,7 +75,7 @@ private:
     };
 
     const Value& value(ValueId id) const { return s_.plan.program.value(id); }
-    const Instruction& at(int index) const { return class_.stream[static_cast<size_t>(index)]; }
+    const Instruction& at(int index) const { return class_.stream[index]; }
     void feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole);
     Ranges<Note>& notes(const Operand& operand);
     Note note_of(const Operand& operand);
