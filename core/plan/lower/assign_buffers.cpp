@@ -260,4 +260,36 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
     return target;
 }
 
+/// What was sent stays until this rank knows that it has arrived. Were its place used at once, a receive into it would
+/// wait for the peer, which may wait in the same way for this rank.
+void Emitter::keep_sent() {
+    const int end = std::ssize(out_.stream) - 1;
+    for (size_t at = 0; at < order_.steps.size(); ++at) {
+        const Step& s = order_.steps[at];
+        if (s.bucket != none || !is_transfer(roles_.def(s.op)) || !roles_.sends(s.op)) continue;
+        const auto found = order_.arrived_by.find(at);
+        const int until = found == order_.arrived_by.end() ? end : first_of_step_[found->second];
+        const Instruction& send = out_.stream[first_of_step_[at]];
+        Buffer& buffer = out_.buffers[send.operands[0].buffer];
+        buffer.last = std::max(buffer.last, until);
+    }
+}
+
+/// The messages of a group proceed together: what one sends lasts until the end of it, so that no other is received
+/// there. Groups are as the executor makes them, of messages side by side.
+void Emitter::keep_groups() {
+    int end = none;
+    for (size_t at = out_.stream.size(); at-- > 0;) {
+        const Instruction& in = out_.stream[at];
+        const bool message = in.opcode == Opcode::send || in.opcode == Opcode::receive;
+        if (!message || !contract(in.axis).groups_messages()) {
+            end = none;
+            continue;
+        }
+        if (end == none || out_.stream[at + 1].axis != in.axis) end = at;
+        Buffer& buffer = out_.buffers[in.operands[0].buffer];
+        buffer.last = std::max(buffer.last, end);
+    }
+}
+
 }  // namespace orrery::lowering

@@ -22,6 +22,26 @@ bool lives_for_one_fragment(const Op& op) {
     return text && *text == "fragment";
 }
 
+/// True when `dim` is the outermost one that counts: a block of it is contiguous.
+bool outermost(const Shape& shape, int dim) {
+    return std::all_of(shape.begin(), shape.begin() + dim, [](int64_t size) { return size == 1; });
+}
+
+int64_t bytes_per_index(const TensorType& type, int dim) {
+    int64_t bytes = size_of(type.dtype);
+    for (size_t d = dim + 1; d < type.shape.size(); ++d) bytes *= type.shape[d];
+    return bytes;
+}
+
+bool swaps_last_two(const Op& op) {
+    const std::vector<int64_t> perm = op.attributes.integers("perm");
+    const size_t n = perm.size();
+    if (n < 2) return false;
+    for (size_t i = 0; i + 2 < n; ++i)
+        if (perm[i] != static_cast<int64_t>(i)) return false;
+    return perm[n - 2] == static_cast<int64_t>(n - 1) && perm[n - 1] == static_cast<int64_t>(n - 2);
+}
+
 }  // namespace
 
 LoopAnalysis::LoopAnalysis(const Program& program_in, const Mesh& mesh_in, const StagePlacement& spread_in,
@@ -247,6 +267,230 @@ void LoopAnalysis::find_instances() {
         role.first_instance = instances;
         const bool once = !role.per_micro || role.accumulated || role.gathered;
         instances += static_cast<int>((role.per_micro ? written : 0) + (once ? 1 : 0));
+    }
+}
+
+// What one rank of the pipeline runs of a program.
+
+bool LoopAnalysis::sends(OpId id) const {
+    const Op& op = program.op(id);
+    return spread.axis != none && is_transfer(def(id)) && spread.rank_of[op.stage] == rank;
+}
+
+/// Some of the op's work is this rank's. An op without a stage is everyone's who needs it.
+bool LoopAnalysis::mine(const Op& op) const {
+    if (spread.axis == none || op.stage == none) return true;
+    if (spread.rank_of[op.stage] == rank) return true;
+    return is_transfer(def(op)) && spread.rank_of[op.attributes.integer("to")] == rank;
+}
+
+int LoopAnalysis::chunk_of(OpId id) const {
+    const Op& op = program.op(id);
+    if (spread.axis == none || op.stage == none) return 0;
+    const bool receives = is_transfer(def(id)) && !sends(id);
+    const int stage = receives ? static_cast<int>(op.attributes.integer("to")) : op.stage;
+    const auto& own = spread.stages[rank];
+    return static_cast<int>(std::find(own.begin(), own.end(), stage) - own.begin());
+}
+
+/// What this rank reads for an op: nothing to receive, one part of a sum over stages.
+std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
+    const Op& op = program.op(id);
+    if (spread.axis == none || rank == none) return op.inputs;
+    if (is_transfer(def(id)) && !sends(id)) return {};
+    if (is_stage_sum(def(id))) return {op.inputs[rank]};
+    return op.inputs;
+}
+
+/// Leaves the ops that this rank runs: those of its stages, and those of no stage that these need here.
+void LoopAnalysis::take_share() {
+    const auto here = [&](ValueId id) {
+        const int at = spread.at[id];
+        return at == none || at == rank;
+    };
+    for (const Result& result : program.results)
+        if (here(result.value)) results.push_back(result);
+    for (const Update& update : program.updates)
+        if (here(update.target)) updates.push_back(update);
+    used_.assign(values.size(), 0);
+    auto use = [&](ValueId id) { used_[id] = 1; };
+    for (const Result& result : results) use(result.value);
+    for (const Update& update : updates) {
+        use(update.value);
+        use(update.target);
+    }
+    for (size_t i = ops.size(); i-- > 0;) {
+        const Op& op = program.ops[i];
+        const bool wanted =
+            std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return used_[id] != 0; });
+        const bool free = spread.axis != none && op.stage == none && !is_stage_sum(def(op));
+        if (!mine(op) || (free && !wanted)) ops[i].section = Section::unused;
+        if (ops[i].section == Section::unused) continue;
+        for (ValueId input : operands(i)) use(input);
+        for (ValueId output : makes(i)) use(output);
+    }
+}
+
+/// This rank has a place for the value. What nobody reads rests on the first rank, inputs everywhere.
+bool LoopAnalysis::touched(ValueId id) const {
+    if (spread.axis == none || used_[id]) return true;
+    const Value& v = program.value(id);
+    if (v.role == Role::temporary || v.role == Role::input) return false;
+    return spread.at[id] == rank;
+}
+
+// Values that need no instruction: reshapes, outermost slices, transposes that matmul can read, sums made in place.
+
+void LoopAnalysis::alias_op(const Op& op, OpRole& role) {
+    const ValueId in = op.inputs[0], out = op.outputs[0];
+    ValueRole& to = value(out);
+    const ValueRole& from = value(in);
+    // A contribution that is added to others has to be moved; a whole kept for later has its own place.
+    if (to.accumulated || to.gathered) return;
+    const OpDef& def = this->def(op);
+    const bool over_micro_axis = def.collective && micro_axis != none && axis(op) == micro_axis;
+    const auto over_micros = [&](Opcode what) { return over_micro_axis && def.collective == what; };
+    if (over_micros(Opcode::all_reduce)) {
+        to.alias = in;
+    } else if (over_micros(Opcode::all_gather)) {
+        if (static_cast<int64_t>(over_micro(in).dim) != op.attributes.integer("dim")) return;
+        to.alias = in;
+    } else if (over_micros(Opcode::kernel)) {
+        const int dim = static_cast<int>(op.attributes.integer("dim"));
+        if (!outermost(from.type.shape, dim)) return;
+        to.alias = in;
+        to.step = to.type.bytes();
+    } else if (def.alias) {
+        to.alias = in;
+    } else if (def.moves == Moves::cuts) {
+        const int dim = static_cast<int>(op.attributes.integer("dim"));
+        if (!outermost(from.type.shape, dim)) return;
+        to.alias = in;
+        to.offset = op.attributes.integer("start") * bytes_per_index(from.type, dim);
+    } else {
+        return;
+    }
+    role.absorbed = true;
+}
+
+void LoopAnalysis::find_aliases() {
+    for (size_t i = 0; i < values.size(); ++i) {
+        const ValueRole& role = values[i];
+        if (!role.gathered) continue;
+        const int dim = over_micro(i).dim;
+        if (outermost(role.type.shape, dim)) continue;
+        const Value& v = program.values[i];
+        throw Error(v.origin, "'" + v.name + "' " + v.type.text() + " is split in micro-batches along dim " +
+                                  std::to_string(dim) + "; put the batch first, so that a micro-batch is one block");
+    }
+    for (size_t i = 0; i < ops.size(); ++i)
+        if (ops[i].section != Section::unused && !program.ops[i].inputs.empty()) alias_op(program.ops[i], ops[i]);
+}
+
+void LoopAnalysis::fold_transposes() {
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const Op& op = program.ops[i];
+        if (ops[i].section == Section::unused || def(op).moves != Moves::permutes || !swaps_last_two(op)) continue;
+        const ValueId out = op.outputs[0];
+        ValueRole& role = value(out);
+        const Readers& reading = readers(out);
+        if (reading.ends > 0 || role.accumulated || role.gathered || value(op.inputs[0]).swapped) continue;
+        const bool all_swap = std::all_of(reading.ops.begin(), reading.ops.end(), [&](OpId reader) {
+            const Op& m = program.op(reader);
+            const auto& swaps = def(m).swaps;
+            if (swaps.empty()) return false;
+            // Of a flattened left operand only the stored order can be read.
+            const bool left = m.inputs[0] == out && program.value(m.inputs[1]).type.shape.size() == 2 &&
+                              program.value(out).type.shape.size() > 2;
+            const auto unswapped = m.inputs.begin() + static_cast<std::ptrdiff_t>(swaps.size());
+            return !left && std::find(unswapped, m.inputs.end(), out) == m.inputs.end();
+        });
+        // A source that exists for another stretch of the loop cannot be read in place of the copy.
+        const bool same_section = std::all_of(reading.ops.begin(), reading.ops.end(), [&](OpId reader) {
+            return ops[reader].section == ops[i].section || !value(op.inputs[0]).per_micro;
+        });
+        if (!all_swap || !same_section || value(op.inputs[0]).accumulated) continue;
+        role.swapped = true;
+        role.alias = op.inputs[0];
+        ops[i].absorbed = true;
+    }
+}
+
+/// Collects the leaves of the sum of which `leaf` is an operand. Inner sums are those that only this sum reads.
+bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) {
+    const Value& v = program.value(leaf);
+    const ValueId total_id = program.op(root).outputs[0];
+    const Value& total = program.value(total_id);
+    if (value(leaf).type != value(total_id).type) return false;
+    const Readers& reading = readers(leaf);
+    const bool inner = v.op != none && is_sum(def(program.op(v.op))) && reading.ops.size() == 1 && reading.ends == 0 &&
+                       ops[v.op].section == ops[root].section && v.layout == total.layout;
+    if (!inner) {
+        leaves.push_back(leaf);
+        return true;
+    }
+    const Op& op = program.op(v.op);
+    const size_t before = leaves.size();
+    if (joins(root, op.inputs[0], leaves) && joins(root, op.inputs[1], leaves)) return true;
+    leaves.resize(before);
+    leaves.push_back(leaf);
+    return true;
+}
+
+/// Leaves that kernels can add themselves are: the first that only this sum reads is written, the others accumulate.
+void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
+    const ValueId total = program.op(root).outputs[0];
+    if (value(total).per_micro && value(total).accumulated) return;
+    std::stable_sort(leaves.begin(), leaves.end(),
+                     [&](ValueId a, ValueId b) { return program.value(a).op < program.value(b).op; });
+    std::vector<ValueId> direct, rest;
+    int accumulating = 0;
+    for (ValueId leaf : leaves) {
+        const Value& v = program.value(leaf);
+        const Readers& reading = readers(leaf);
+        const ValueRole& role = value(leaf);
+        const Section made = v.op == none ? Section::unused : ops[v.op].section;
+        const Section summed = ops[root].section;
+        // A sum after the loop takes the contributions of every micro-batch, too.
+        const Placement micro = over_micro(leaf);
+        const bool looped = made == Section::inside && summed == Section::after && role.accumulated &&
+                            !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
+        bool own = v.op != none && reading.ops.size() == 1 && reading.ends == 0 && role.alias == none &&
+                   (looped || (made == summed && !role.accumulated));
+        own = own && !ops[v.op].absorbed && !def(v.op).collective && !sums.count(v.op);
+        const std::vector<int> adds = own ? def(v.op).accumulates : std::vector<int>{};
+        const bool capable = own && adds == std::vector<int>{0} && program.op(v.op).outputs.size() == 1;
+        if (own && (capable || direct.empty())) {
+            accumulating += capable && (!direct.empty() || looped || value(total).accumulated);
+            direct.push_back(leaf);
+        } else {
+            rest.push_back(leaf);
+        }
+    }
+    if (accumulating == 0) return;
+    for (ValueId leaf : direct) value(leaf).sum = total;
+    ops[root].absorbed = rest.empty();
+    // Inner sums have no instruction of their own.
+    std::vector<ValueId> inner(program.op(root).inputs);
+    while (!inner.empty()) {
+        const ValueId id = inner.back();
+        inner.pop_back();
+        const OpId made_by = program.value(id).op;
+        if (made_by == none || std::find(leaves.begin(), leaves.end(), id) != leaves.end()) continue;
+        ops[made_by].absorbed = true;
+        inner.insert(inner.end(), program.op(made_by).inputs.begin(), program.op(made_by).inputs.end());
+    }
+    sums[root] = std::move(rest);
+}
+
+void LoopAnalysis::find_sums() {
+    for (size_t i = ops.size(); i-- > 0;) {
+        const Op& op = program.ops[i];
+        if (ops[i].section == Section::unused || ops[i].absorbed || !is_sum(def(op))) continue;
+        const OpId root = i;
+        std::vector<ValueId> leaves;
+        if (!value(op.outputs[0]).gathered && joins(root, op.inputs[0], leaves) && joins(root, op.inputs[1], leaves))
+            plan_sum(root, std::move(leaves));
     }
 }
 
