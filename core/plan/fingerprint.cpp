@@ -15,11 +15,11 @@ class Writer {
 public:
     void number(int64_t n) { append({reinterpret_cast<const char*>(&n), sizeof n}); }
     void text(std::string_view text) {
-        number(static_cast<int64_t>(text.size()));
+        number(text.size());
         append(text);
     }
     void numbers(const std::vector<int64_t>& list) {
-        number(static_cast<int64_t>(list.size()));
+        number(list.size());
         for (int64_t n : list) number(n);
     }
     void type(const TensorType& type) {
@@ -27,7 +27,7 @@ public:
         numbers(type.shape);
     }
     void attribute(const Attribute& attribute) {
-        number(static_cast<int64_t>(attribute.index()));
+        number(attribute.index());
         if (const bool* flag = std::get_if<bool>(&attribute)) number(*flag);
         if (const int64_t* integer = std::get_if<int64_t>(&attribute)) number(*integer);
         if (const double* real = std::get_if<double>(&attribute))
@@ -55,13 +55,13 @@ private:
 
 void write(Writer& w, const KernelSpec& spec) {
     w.text(spec.op);
-    w.number(static_cast<int64_t>(spec.attributes.items().size()));
+    w.number(spec.attributes.items().size());
     for (const auto& [key, value] : spec.attributes.items()) {
         w.text(key);
         w.attribute(value);
     }
     for (const auto* types : {&spec.inputs, &spec.outputs}) {
-        w.number(static_cast<int64_t>(types->size()));
+        w.number(types->size());
         for (const TensorType& type : *types) w.type(type);
     }
 }
@@ -73,7 +73,7 @@ void write(Writer& w, const Instruction& i) {
           int64_t{i.axis}, int64_t{static_cast<uint8_t>(i.reduce)}, peer, i.tag, int64_t{i.op}, i.fragment.micro,
           int64_t{static_cast<uint8_t>(i.fragment.kind)}, int64_t{i.fragment.chunk}})
         w.number(n);
-    w.number(static_cast<int64_t>(i.operands.size()));
+    w.number(i.operands.size());
     for (const Operand& operand : i.operands) {
         w.number(operand.buffer);
         w.number(operand.offset);
@@ -85,17 +85,17 @@ void write(Writer& w, const Instruction& i) {
 
 void write(Writer& w, const RankClass& c) {
     w.numbers(c.ranks);
-    w.number(static_cast<int64_t>(c.kernels.size()));
+    w.number(c.kernels.size());
     for (const KernelSpec& spec : c.kernels) write(w, spec);
     for (const PerRank& p : c.per_rank) {
         w.text(p.key);
         w.numbers({p.kernel, p.dim, p.axis, p.step});
     }
-    w.number(static_cast<int64_t>(c.buffers.size()));
+    w.number(c.buffers.size());
     for (const Buffer& b : c.buffers) w.numbers({static_cast<int64_t>(b.arena), b.offset, b.bytes});
-    w.number(static_cast<int64_t>(c.stream.size()));
+    w.number(c.stream.size());
     for (const Instruction& i : c.stream) write(w, i);
-    w.number(static_cast<int64_t>(c.places.size()));
+    w.number(c.places.size());
     for (const Operand& place : c.places) {
         w.numbers({place.buffer, place.offset, place.value});
         w.type(place.type);
@@ -118,7 +118,7 @@ void write(Writer& w, const Program& program) {
     for (size_t id = 0; id < program.values.size(); ++id) {
         const Value& v = program.values[id];
         if (v.role == Role::temporary) continue;
-        w.number(static_cast<int64_t>(id));
+        w.number(id);
         w.text(v.name);
         w.type(v.type);
     }

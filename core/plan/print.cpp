@@ -77,7 +77,7 @@ std::string instruction_text(const Plan& plan, const RankClass& c, size_t index)
 std::string ranks_text(const RankClass& c) {
     if (c.ranks.empty()) return "no ranks";
     if (c.ranks.size() == 1) return fmt::format("rank {}", c.ranks[0]);
-    const bool dense = c.ranks.back() - c.ranks.front() + 1 == static_cast<int64_t>(c.ranks.size());
+    const bool dense = c.ranks.back() - c.ranks.front() + 1 == std::ssize(c.ranks);
     return fmt::format("ranks {}{}{}", c.ranks.front(), dense ? ".." : " ... ", c.ranks.back());
 }
 

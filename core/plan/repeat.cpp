@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-int64_t issues(const RankClass& c) { return static_cast<int64_t>(c.stream.size()) + last_run(c) * c.repeat.length(); }
+int64_t issues(const RankClass& c) { return std::ssize(c.stream) + last_run(c) * c.repeat.length(); }
 
 int64_t position_of(const RankClass& c, const Issued& issued) { return issued.index + issued.run * c.repeat.length(); }
 

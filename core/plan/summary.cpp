@@ -122,7 +122,7 @@ PlanSummary summary(const Plan& plan, const WireBytes& wires) {
     all.ahead = plan.ahead;
     for (const RankClass& c : plan.classes) {
         ClassSummary& s = all.classes.emplace_back();
-        s.ranks = static_cast<int64_t>(c.ranks.size());
+        s.ranks = c.ranks.size();
         count_persistent(c, s);
         count_scratch(c, s);
         s.scratch = c.scratch_bytes;

@@ -86,7 +86,7 @@ private:
                        (other.offset == f.offset && other.stride == f.stride && other.slots == f.slots);
             };
             const bool slots =
-                static_cast<int64_t>(f.slot_of.size()) == micros &&
+                std::ssize(f.slot_of) == micros &&
                 std::all_of(f.slot_of.begin(), f.slot_of.end(), [&](int slot) { return slot >= 0 && slot < f.slots; });
             if (f.pool < 0 || f.pool >= std::ssize(class_.frames) || f.offset < 0 || f.stride <= 0 || f.slots <= 0 ||
                 f.offset % arena_alignment != 0 || f.stride % arena_alignment != 0 ||

@@ -35,10 +35,10 @@ void toggle(Attributes& attributes, std::string_view flag) {
 
 /// The shape with dim `dim` cut in [parts, size / parts].
 Shape cut(const Shape& shape, size_t dim, int64_t parts) {
-    Shape out(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(dim));
+    Shape out(shape.begin(), shape.begin() + dim);
     out.push_back(parts);
     out.push_back(shape[dim] / parts);
-    out.insert(out.end(), shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end());
+    out.insert(out.end(), shape.begin() + dim + 1, shape.end());
     return out;
 }
 
@@ -46,15 +46,15 @@ Shape cut(const Shape& shape, size_t dim, int64_t parts) {
 std::vector<int64_t> to_front(size_t rank, size_t from) {
     std::vector<int64_t> perm{static_cast<int64_t>(from)};
     for (size_t i = 0; i < rank; ++i)
-        if (i != from) perm.push_back(static_cast<int64_t>(i));
+        if (i != from) perm.push_back(i);
     return perm;
 }
 
 /// Moves the front dim to place `to`.
 std::vector<int64_t> from_front(size_t rank, size_t to) {
     std::vector<int64_t> perm;
-    for (size_t i = 1; i < rank; ++i) perm.push_back(static_cast<int64_t>(i));
-    perm.insert(perm.begin() + static_cast<std::ptrdiff_t>(to), 0);
+    for (size_t i = 1; i < rank; ++i) perm.push_back(i);
+    perm.insert(perm.begin() + to, 0);
     return perm;
 }
 
@@ -65,8 +65,7 @@ Shape permuted(const Shape& shape, const std::vector<int64_t>& perm) {
 }
 
 bool contiguous(const Shape& shape, size_t dim) {
-    return std::all_of(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(dim),
-                       [](int64_t n) { return n == 1; });
+    return std::all_of(shape.begin(), shape.begin() + dim, [](int64_t n) { return n == 1; });
 }
 
 Operand viewed(Operand operand, Shape shape) {

@@ -402,7 +402,7 @@ void LoopAnalysis::fold_transposes() {
             // Of a flattened left operand only the stored order can be read.
             const bool left = m.inputs[0] == out && program.value(m.inputs[1]).type.shape.size() == 2 &&
                               program.value(out).type.shape.size() > 2;
-            const auto unswapped = m.inputs.begin() + static_cast<std::ptrdiff_t>(swaps.size());
+            const auto unswapped = m.inputs.begin() + swaps.size();
             return !left && std::find(unswapped, m.inputs.end(), out) == m.inputs.end();
         });
         // A source that exists for another stretch of the loop cannot be read in place of the copy.

@@ -174,7 +174,7 @@ void RunAhead::weights_first() {
             }
             for (size_t k = order.size(); k > behind; --k)
                 if (reads(i, order[k - 1])) behind = k;
-            order.insert(order.begin() + static_cast<std::ptrdiff_t>(behind), i);
+            order.insert(order.begin() + behind, i);
             ++behind;
         }
         begin = end;

@@ -86,8 +86,8 @@ std::optional<Steady> find_steady(const Schedule& schedule, int64_t micros, int6
         found.schedule = schedule;
         for (size_t r = 0; r < stretches.size(); ++r) {
             std::vector<Fragment>& order = found.schedule.ranks[r].order;
-            const auto cut = order.begin() + static_cast<std::ptrdiff_t>(stretches[r].begin);
-            const auto length = static_cast<std::ptrdiff_t>(stretches[r].length);
+            const auto cut = order.begin() + stretches[r].begin;
+            const std::ptrdiff_t length = stretches[r].length;
             for (auto at = order.erase(cut, cut + (found.times - 1) * length); at != order.end(); ++at)
                 at->micro -= left_out;
             found.period.push_back(length);
