@@ -230,7 +230,7 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
       inputs_(host_inputs(plan.program, class_)),
       results_(host_results(plan.program, class_)) {
     if (plan.fingerprint == for_prices_alone)
-        throw Error("this plan is for prices alone (sim/manners): its memory is not placed, and it cannot run",
+        throw Error("this plan is for prices alone (sim/software): its memory is not placed, and it cannot run",
                     Fault::failed);
     by_axis_.resize(static_cast<size_t>(plan.mesh.ids()), nullptr);
     begun_.resize(by_axis_.size(), 0);

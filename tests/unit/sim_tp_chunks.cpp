@@ -1,4 +1,4 @@
-#include "sim/manners/tp_chunks.h"
+#include "sim/software/tp_chunks.h"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -13,7 +13,7 @@
 #include "config/load.h"
 #include "sim/cluster_prices.h"
 #include "sim/contracts.h"
-#include "sim/manners/tp_chunks.h"
+#include "sim/software/tp_chunks.h"
 
 namespace orrery {
 namespace {
