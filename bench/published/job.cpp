@@ -8,8 +8,8 @@
 #include "config/load.h"
 #include "ir/op.h"
 #include "lua/script.h"
+#include "orrery/p2p.h"
 #include "plugin/loader.h"
-#include "sim/contracts.h"
 #include "sim/software/profile.h"
 
 namespace orrery::published {

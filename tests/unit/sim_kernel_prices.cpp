@@ -7,7 +7,6 @@
 
 #include "orrery/error.h"
 #include "sim/constants.h"
-#include "sim/contracts.h"
 
 using namespace orrery;
 

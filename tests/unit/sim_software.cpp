@@ -5,9 +5,9 @@
 
 #include "compile/pipeline.h"
 #include "layout_models.h"
+#include "orrery/p2p.h"
 #include "plan/access.h"
 #include "plan/print.h"
-#include "sim/contracts.h"
 #include "sim/simulate.h"
 #include "sim/software/passes.h"
 

@@ -5,10 +5,10 @@
 
 #include "compile/pipeline.h"
 #include "layout_models.h"
+#include "orrery/p2p.h"
 #include "plan/access.h"
 #include "plan/print.h"
 #include "plan/repeat.h"
-#include "sim/contracts.h"
 #include "sim/simulate.h"
 
 using namespace orrery;
