@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "base/limits.h"
 #include "cli/bench/bench_rows.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -16,7 +15,6 @@
 #include "config/load.h"
 #include "plugin/loader.h"
 #include "run/control/job.h"
-#include "run/control/rendezvous.h"
 
 namespace orrery {
 
@@ -88,11 +86,7 @@ void print_head(const CollectiveBench& bench, int64_t ranks) {
 /// The table, in one rank's process.
 int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     const std::vector<int64_t> sizes = bench_sizes(bench, bench_form(bench.collective), job.ranks);
-    const auto meeting = meeting_by(config);
-    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection: others may still need it
-    if (job.serves) server = serve(*meeting, job);
-    const auto rendezvous = meeting->join(place_of(job));
-    try {
+    return measuring_rank(job, *meeting_by(config), [&](Rendezvous& rendezvous) {
         const auto [transport, device] = open_backends(bench, config, &job);
         refuse_places(bench, *transport, job.local_ranks < job.ranks);
         Memory arena = device->allocate(2 * sizes.back() + 4096, transport->contract().memory.front());
@@ -102,8 +96,8 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
         int64_t wrong = 0;
         double bandwidth = 0;
         {
-            const auto communicator = transport->make(group, *rendezvous, std::span(&arena, 1), limit);
-            BenchRows rows(bench, *communicator, *rendezvous, arena, limit);
+            const auto communicator = transport->make(group, rendezvous, std::span(&arena, 1), limit);
+            BenchRows rows(bench, *communicator, rendezvous, arena, limit);
             for (const int64_t bytes : sizes) rows.row(bytes);
             wrong = rows.wrong();
             bandwidth = rows.mean_bus_bandwidth();
@@ -112,12 +106,8 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
         if (job.rank == 0)
             fmt::print("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:g}\n#\n", wrong,
                        wrong ? "FAILED" : "OK", bandwidth);
-        rendezvous->leave();
         return wrong ? 1 : 0;
-    } catch (const std::exception& error) {
-        rendezvous->fail(loss_of(fault_of(error), explain(error)));
-        throw;
-    }
+    });
 }
 
 /// Under a launcher the ranks are those that it has started.
