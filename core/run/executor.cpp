@@ -156,15 +156,7 @@ struct Executor::Machine {
             e.thread_->mark(static_cast<int>(position), &e.costs_[static_cast<size_t>(launch(index).cost)].beside,
                             e.record_ ? &e.record_->beside[static_cast<size_t>(position)] : nullptr);
         }
-        const Tensor& in = tensor(index, 0);
-        Event& done = e.event({index, e.run_});
-        switch (i.opcode) {
-            case Opcode::all_reduce: done = c.all_reduce(in, tensor(index, 1), i.reduce, ready); break;
-            case Opcode::all_gather: done = c.all_gather(in, tensor(index, 1), ready); break;
-            case Opcode::reduce_scatter: done = c.reduce_scatter(in, tensor(index, 1), i.reduce, ready); break;
-            case Opcode::all_to_all: done = c.all_to_all(in, tensor(index, 1), ready); break;
-            default: assert(false);
-        }
+        e.event({index, e.run_}) = call_collective(c, i.opcode, tensor(index, 0), tensor(index, 1), i.reduce, ready);
         charge(index);
     }
 
