@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/suggest.h"
+#include "base/text.h"
 #include "cli/bench/bench_rows.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -117,6 +119,26 @@ void refuse_other_ranks(const CollectiveBench& bench, const Job& job) {
                                 job.launcher, job.ranks, job.ranks == 1 ? "" : "s"));
 }
 
+std::vector<std::string> types() {
+    std::vector<std::string> names;
+    using enum DType;
+    for (const DType type : {f32, bf16, f16, f64, i32, i64, u32, u16, u8}) names.emplace_back(name_of(type));
+    names.emplace_back("i8");
+    return names;
+}
+
+/// A file may be a run's, with tables that the bench has no use for; what is set for the bench itself must be read.
+void refuse_idle_sets(const std::vector<std::string>& sets) {
+    for (const std::string& set : sets) {
+        const bool read =
+            set.starts_with("transport.") || set.starts_with("device.cpu.") || set.starts_with("plugins.");
+        if (!read || set.starts_with("transport.axis."))
+            throw Error(
+                "--set " + set +
+                ": the bench does not read this\n  it reads transport.NAME.KEY, device.cpu.KEY and plugins.path");
+    }
+}
+
 }  // namespace
 
 std::string CollectiveBench::type_name() const { return std::string(signed_bytes ? "i8" : name_of(dtype)); }
@@ -175,6 +197,23 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     refuse_places(bench, *open_backends(bench, config).transport, bench.nodes > 1);
     spec.meeting = meeting_by(config);
     return launch_meeting(std::move(spec), bench.node_rank, [] {});
+}
+
+std::vector<std::string> bench_op_names() { return {"sum", "max", "min"}; }
+
+int bench_command(BenchCommand& command) {
+    command.bench.begin = parse_size(command.begin);
+    command.bench.end = parse_size(command.end);
+    command.bench.signed_bytes = command.dtype == "i8";
+    const auto dtype = command.bench.signed_bytes ? DType::u8 : parse_dtype(command.dtype);
+    if (!dtype)
+        throw Error("--dtype " + command.dtype + ": no such type" + choices("there are", command.dtype, types()));
+    command.bench.dtype = *dtype;
+    command.bench.op = command.op == "max" ? ReduceOp::max : command.op == "min" ? ReduceOp::min : ReduceOp::sum;
+    command.bench.average = static_cast<CollectiveBench::Average>(command.average);
+    refuse_idle_sets(command.sets);
+    Config config = load_config(command.config, command.sets);
+    return bench_collectives(command.bench, config, command.arguments);
 }
 
 }  // namespace orrery
