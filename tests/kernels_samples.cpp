@@ -1,5 +1,6 @@
 // The samples of every op (orrery/op.h) as cases for tables of kernels.
 #include "../plugins/device/cpu/resolve.h"
+#include "../plugins/device/kernel_spec.h"
 #include "kernels_cases.h"
 #include "ops/call.h"
 
@@ -18,7 +19,7 @@ std::string why_not(const KernelSpec& spec) {
 
 std::vector<Operand> operands_of(const std::vector<TensorType>& types) {
     std::vector<Operand> operands;
-    for (const TensorType& type : types) operands.push_back({cpu_device::type_of(type.dtype), type.shape});
+    for (const TensorType& type : types) operands.push_back({kernel_type(type.dtype), type.shape});
     return operands;
 }
 

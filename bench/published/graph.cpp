@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "plan/cost_table.h"
 #include "plan/replay/plan_view.h"
 #include "published/prices.h"
 #include "sim/distance.h"
@@ -50,7 +51,7 @@ private:
         if (asked.kind == Question::Kind::kernel) {
             if (is_free(*asked.spec)) return none;
             one.work = work_of(*asked.spec);
-            one.text = text_of(*asked.spec);
+            one.text = spec_text(*asked.spec);
             key = key_of(one.work);
         } else if (asked.kind == Question::Kind::copy) {
             key = fmt::format("copy {}", asked.bytes);

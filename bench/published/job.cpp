@@ -8,9 +8,9 @@
 #include "config/load.h"
 #include "ir/op.h"
 #include "lua/script.h"
+#include "orrery/p2p.h"
 #include "plugin/loader.h"
-#include "sim/contracts.h"
-#include "sim/manners/manners.h"
+#include "sim/software/profile.h"
 
 namespace orrery::published {
 namespace {
@@ -114,19 +114,19 @@ private:
     Mesh mesh_;
 };
 
-Manners manners_of(const Job& job) {
+SoftwareProfile profile_of(const Job& job) {
     const Words& words = job.words;
-    Manners manners;
-    manners.keeps_memory = true;
-    manners.sums_late = true;
-    manners.data_late = !words.overlaps_data;
-    manners.blocks_messages = words.blocks_messages;
-    manners.gathers_f32 = words.gather_f32;
-    manners.reduces_bf16 = words.reduce_bf16;
-    manners.all_reduces = words.all_reduces && words.zero > 0;
-    manners.adds_apart = words.adds_apart;
-    manners.cuts_all_params = words.zero > 0;
-    return manners;
+    SoftwareProfile profile;
+    profile.keeps_memory = true;
+    profile.sums_late = true;
+    profile.data_late = !words.overlaps_data;
+    profile.blocks_messages = words.blocks_messages;
+    profile.gathers_f32 = words.gather_f32;
+    profile.reduces_bf16 = words.reduce_bf16;
+    profile.all_reduces = words.all_reduces && words.zero > 0;
+    profile.adds_apart = words.adds_apart;
+    profile.cuts_all_params = words.zero > 0;
+    return profile;
 }
 
 /// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
@@ -200,15 +200,15 @@ Plan plan_of(const Job& job, const std::string& script) {
 }
 
 TpChunked software_plan(Plan plan, const Job& job) {
-    Plan made = with_manners(std::move(plan), manners_of(job));
+    Plan made = with_profile(std::move(plan), profile_of(job));
     const std::optional<AxisId> tp = made.mesh.find("tp");
     // Transformer Engine's ring exchange, its default: a chunk for each member.
     if (job.words.chunks_tp && tp) return tp_chunked(made, *tp, made.mesh.size(*tp));
     return {std::move(made), 0, 0, {}};
 }
 
-std::string text_of_manners(const Job& job) {
-    const Manners m = manners_of(job);
+std::string text_of_profile(const Job& job) {
+    const SoftwareProfile m = profile_of(job);
     return fmt::format("\nchunks {} data late {} blocks {} f32 {} bf16 {} whole {} cut {}", job.words.chunks_tp,
                        m.data_late, m.blocks_messages, m.gathers_f32, m.reduces_bf16, m.all_reduces,
                        m.cuts_all_params) +

@@ -5,7 +5,7 @@
 #include "compile/compile.h"
 #include "published/rows.h"
 #include "published/words.h"
-#include "sim/manners/tp_chunks.h"
+#include "sim/software/tp_chunks.h"
 
 namespace orrery::published {
 
@@ -28,10 +28,10 @@ std::vector<Job> jobs_of(const Row& row);
 /// The plan of one train step under the contract of NCCL, with nothing allocated and no device asked.
 Plan plan_of(const Job& job, const std::string& script);
 
-/// As the row's software would have made it (core/sim/manners), tp's collectives in chunks where the words say so.
+/// As the row's software would have made it (core/sim/software), tp's collectives in chunks where the words say so.
 TpChunked software_plan(Plan plan, const Job& job);
 /// What of the words such a plan depends on.
-std::string text_of_manners(const Job& job);
+std::string text_of_profile(const Job& job);
 
 /// Of the rank that takes most: its arenas, without what flat buffers would have split over dp.
 int64_t peak_bytes(const Plan& plan, const Words& words);

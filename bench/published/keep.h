@@ -16,7 +16,7 @@ struct Kept {
 std::string text_of_scripts(const std::string& folder);
 
 /// A graph that is kept in a folder between runs, by all that it depends on but this program's code: the job's
-/// configuration, the script with its library and the software's manners. nullopt: it is not there.
+/// configuration, the script with its library and the software profile. nullopt: it is not there.
 std::optional<Kept> kept_graph(const std::string& folder, const std::string& key);
 /// Throws Error where it cannot be written.
 void keep_graph(const std::string& folder, const std::string& key, const Kept& kept);

@@ -73,7 +73,7 @@ std::vector<Prepared> prepare(const Row& row, const std::string& script, const s
     for (Job& job : jobs_of(row)) {
         Prepared one;
         one.mesh = mesh_of(job);
-        const std::string key = job.toml + code + text_of_manners(job);
+        const std::string key = job.toml + code + text_of_profile(job);
         std::optional<Kept> kept = keep.empty() ? std::nullopt : kept_graph(keep, key);
         if (!kept) {
             Plan own = plan_of(job, script);

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench/bench_command.h"
+#include "cli/bench/bench_collectives.h"
 #include "cli/checkpoints/checkpoints.h"
 #include "cli/commands.h"
 #include "cli/data/data.h"

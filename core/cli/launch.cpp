@@ -182,6 +182,20 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
     }
 }
 
+int measuring_rank(const Job& job, RendezvousBackend& meeting, const std::function<int(Rendezvous&)>& measure) {
+    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection: others may still need it
+    if (job.serves) server = serve(meeting, job);
+    const auto rendezvous = meeting.join(place_of(job));
+    try {
+        const int code = measure(*rendezvous);
+        rendezvous->leave();
+        return code;
+    } catch (const std::exception& error) {
+        rendezvous->fail(loss_of(fault_of(error), explain(error)));
+        throw;
+    }
+}
+
 void watch_lifeline() {
     const char* text = std::getenv("ORRERY_LIFELINE");
     if (!text) return;

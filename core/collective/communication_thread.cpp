@@ -1,6 +1,5 @@
 #include "collective/communication_thread.h"
 
-#include <cassert>
 
 namespace orrery {
 
@@ -68,7 +67,7 @@ void CommunicationThread::work() {
                 at_hand_.store(calls_[next % slots].mark, std::memory_order_relaxed);
                 const Call& call = calls_[next % slots];
                 const auto begin = std::chrono::steady_clock::now();
-                run(call);
+                call_collective(*call.to, call.opcode, call.in, call.out, call.op).wait();
                 const auto end = std::chrono::steady_clock::now();
                 if (call.times) call.times->add(std::chrono::duration<double>(end - begin).count());
                 if (call.when) *call.when = {begin, end};
@@ -83,39 +82,10 @@ void CommunicationThread::work() {
     }
 }
 
-void CommunicationThread::run(const Call& call) {
-    Communicator& c = *call.to;
-    Event end;
-    switch (call.opcode) {
-        case Opcode::all_reduce: end = c.all_reduce(call.in, call.out, call.op); break;
-        case Opcode::all_gather: end = c.all_gather(call.in, call.out); break;
-        case Opcode::reduce_scatter: end = c.reduce_scatter(call.in, call.out, call.op); break;
-        case Opcode::all_to_all: end = c.all_to_all(call.in, call.out); break;
-        default: assert(false);
-    }
-    end.wait();
-}
-
-Event BackgroundCommunicator::issue(Opcode opcode, const Tensor& in, const Tensor& out, const Event& after,
-                                    ReduceOp op) {
+Event BackgroundCommunicator::collective(Opcode which, const Tensor& in, const Tensor& out, ReduceOp op,
+                                         const Event& after) {
     after.wait();
-    return {this, thread_.issue(opcode, *inner_, in, out, op)};
-}
-
-Event BackgroundCommunicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
-    return issue(Opcode::all_reduce, in, out, after, op);
-}
-
-Event BackgroundCommunicator::all_gather(const Tensor& in, const Tensor& out, const Event& after) {
-    return issue(Opcode::all_gather, in, out, after);
-}
-
-Event BackgroundCommunicator::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
-    return issue(Opcode::reduce_scatter, in, out, after, op);
-}
-
-Event BackgroundCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Event& after) {
-    return issue(Opcode::all_to_all, in, out, after);
+    return {this, thread_.issue(which, *inner_, in, out, op)};
 }
 
 Event BackgroundCommunicator::broadcast(const Tensor& tensor, int root, const Event& after) {

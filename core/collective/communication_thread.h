@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "collective/forwarding_communicator.h"
-#include "orrery/plan.h"
 
 namespace orrery {
 
@@ -76,7 +75,6 @@ private:
     static constexpr uint64_t stop = ~uint64_t{0};
 
     void work();
-    void run(const Call& call);
     void block(uint64_t ticket) const;
     void rethrow(uint64_t ticket) const;
 
@@ -95,15 +93,11 @@ private:
 
 /// A communicator whose collectives run on a CommunicationThread. Messages, and broadcasts, which no plan has, wait for
 /// them and run on the caller.
-class BackgroundCommunicator : public ForwardingCommunicator {
+class BackgroundCommunicator : public CollectivesCommunicator {
 public:
     BackgroundCommunicator(std::unique_ptr<Communicator> inner, CommunicationThread& thread)
-        : ForwardingCommunicator(std::move(inner)), thread_(thread) {}
+        : CollectivesCommunicator(std::move(inner)), thread_(thread) {}
 
-    Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
-    Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override;
-    Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
-    Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override;
     Event broadcast(const Tensor& tensor, int root, const Event& after) override;
     Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
     Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
@@ -111,7 +105,7 @@ public:
     void wait(uint64_t ticket) override { thread_.wait(ticket); }
 
 private:
-    Event issue(Opcode opcode, const Tensor& in, const Tensor& out, const Event& after, ReduceOp op = ReduceOp::sum);
+    Event collective(Opcode which, const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
 
     CommunicationThread& thread_;
 };

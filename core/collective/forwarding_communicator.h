@@ -1,7 +1,9 @@
 #pragma once
+#include <cassert>
 #include <memory>
 
 #include "orrery/communicator.h"
+#include "orrery/plan.h"
 
 namespace orrery {
 
@@ -43,6 +45,39 @@ public:
 
 protected:
     std::unique_ptr<Communicator> inner_;
+};
+
+/// Calls the collective of an instruction. `op`: of those that reduce.
+inline Event call_collective(Communicator& to, Opcode collective, const Tensor& in, const Tensor& out, ReduceOp op,
+                             const Event& after = {}) {
+    switch (collective) {
+        case Opcode::all_reduce: return to.all_reduce(in, out, op, after);
+        case Opcode::all_gather: return to.all_gather(in, out, after);
+        case Opcode::reduce_scatter: return to.reduce_scatter(in, out, op, after);
+        default: assert(collective == Opcode::all_to_all); return to.all_to_all(in, out, after);
+    }
+}
+
+/// A communicator around another one that does the same to every collective of a plan.
+class CollectivesCommunicator : public ForwardingCommunicator {
+public:
+    using ForwardingCommunicator::ForwardingCommunicator;
+
+    Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
+        return collective(Opcode::all_reduce, in, out, op, after);
+    }
+    Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override {
+        return collective(Opcode::all_gather, in, out, ReduceOp::sum, after);
+    }
+    Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
+        return collective(Opcode::reduce_scatter, in, out, op, after);
+    }
+    Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override {
+        return collective(Opcode::all_to_all, in, out, ReduceOp::sum, after);
+    }
+
+protected:
+    virtual Event collective(Opcode which, const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) = 0;
 };
 
 }  // namespace orrery

@@ -53,6 +53,22 @@ std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, st
     return all;
 }
 
+TransportContract accelerator_contract() {
+    TransportContract c;
+    c.send = TransportContract::Send::grouped;
+    // But for what is first over a connection: NCCL makes it then, with both sides, and the call waits for the other.
+    c.queued = true;
+    c.lanes = TransportContract::Lanes::communicator;
+    c.matching = TransportContract::Matching::order;
+    c.checks_tags = false;
+    c.deterministic = true;
+    c.reduction = TransportContract::Reduction::by_algorithm;
+    c.memory = {MemoryKind::device, MemoryKind::pinned};
+    c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u8};
+    c.devices = {"cuda"};
+    return c;
+}
+
 std::string own_address(const Group& group, Rendezvous& rendezvous) {
     return rendezvous.get(fmt::format("address/{}", group.ranks[static_cast<size_t>(group.me)]),
                           std::chrono::milliseconds(1000));

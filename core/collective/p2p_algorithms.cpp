@@ -80,9 +80,17 @@ void P2pOptions::require_alike(const Group& group, Rendezvous& rendezvous, std::
                     Fault::peer);
 }
 
-int64_t P2pOptions::small_bytes() const {
-    if (all_reduce == "auto") return doubling_bytes;
-    return all_reduce == "ring" ? 0 : INT64_MAX;
+TransportContract P2pOptions::contract() const {
+    TransportContract c;
+    c.send = TransportContract::Send::rendezvous;
+    c.lanes = TransportContract::Lanes::peer_and_direction;
+    c.matching = TransportContract::Matching::tag;
+    c.reduction = TransportContract::Reduction::by_algorithm;
+    c.small_bytes = all_reduce == "auto" ? doubling_bytes : all_reduce == "ring" ? 0 : INT64_MAX;
+    c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
+    c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
+                DType::i64, DType::u32,  DType::u16, DType::u8};
+    return c;
 }
 
 }  // namespace orrery

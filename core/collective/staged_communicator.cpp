@@ -5,7 +5,7 @@
 namespace orrery {
 
 StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner, Device& device)
-    : ForwardingCommunicator(std::move(inner)), device_(device) {}
+    : CollectivesCommunicator(std::move(inner)), device_(device) {}
 
 StagedCommunicator::~StagedCommunicator() {
     inner_.reset();  // what is under way may use the buffers
@@ -42,27 +42,10 @@ Event StagedCommunicator::give(const Tensor& host, const Tensor& to) {
     return {this, 0};
 }
 
-Event StagedCommunicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
+Event StagedCommunicator::collective(Opcode which, const Tensor& in, const Tensor& out, ReduceOp op,
+                                     const Event& after) {
     const Tensor from = fetch(from_, in, after), to = this->in(to_, out);
-    inner_->all_reduce(from, to, op).wait();
-    return give(to, out);
-}
-
-Event StagedCommunicator::all_gather(const Tensor& in, const Tensor& out, const Event& after) {
-    const Tensor from = fetch(from_, in, after), to = this->in(to_, out);
-    inner_->all_gather(from, to).wait();
-    return give(to, out);
-}
-
-Event StagedCommunicator::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
-    const Tensor from = fetch(from_, in, after), to = this->in(to_, out);
-    inner_->reduce_scatter(from, to, op).wait();
-    return give(to, out);
-}
-
-Event StagedCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Event& after) {
-    const Tensor from = fetch(from_, in, after), to = this->in(to_, out);
-    inner_->all_to_all(from, to).wait();
+    call_collective(*inner_, which, from, to, op).wait();
     return give(to, out);
 }
 

@@ -9,16 +9,12 @@ namespace orrery {
 /// A communicator for memory that its transport cannot reach: what is sent is copied to pinned host memory first, what
 /// comes in is copied back. Collectives are done when the call returns, apart from the copy back. Buffers grow to the
 /// largest need and stay; a send has its own until it is done. One thread, the device's.
-class StagedCommunicator : public ForwardingCommunicator {
+class StagedCommunicator : public CollectivesCommunicator {
 public:
     /// The device must outlive the communicator.
     StagedCommunicator(std::unique_ptr<Communicator> inner, Device& device);
     ~StagedCommunicator() override;
 
-    Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
-    Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override;
-    Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
-    Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override;
     Event broadcast(const Tensor& tensor, int root, const Event& after) override;
     Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
     Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
@@ -27,6 +23,7 @@ public:
     void wait(uint64_t) override { to_.busy.wait(); }
 
 private:
+    Event collective(Opcode which, const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
     /// Host memory and what still uses it.
     struct Buffer {
         Memory memory;

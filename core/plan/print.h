@@ -23,7 +23,7 @@ std::string describe(const Plan& plan, const RankClass& rank_class, int index);
 
 /// SHA-256 over all that ranks must agree on: mesh, kernels, places, order, waits, threads per rank.
 std::string fingerprint(const Plan& plan);
-/// Stands in Plan::fingerprint where a plan says what a step would cost, and nothing may run it (sim/manners).
+/// Stands in Plan::fingerprint where a plan says what a step would cost, and nothing may run it (sim/software).
 inline constexpr std::string_view for_prices_alone = "for prices alone";
 
 /// Its parts, each with a name, to tell where two plans differ: the mesh, each class, and the messages between two

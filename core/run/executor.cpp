@@ -156,15 +156,7 @@ struct Executor::Machine {
             e.thread_->mark(position, &e.costs_[launch(index).cost].beside,
                             e.record_ ? &e.record_->beside[position] : nullptr);
         }
-        const Tensor& in = tensor(index, 0);
-        Event& done = e.event({index, e.run_});
-        switch (i.opcode) {
-            case Opcode::all_reduce: done = c.all_reduce(in, tensor(index, 1), i.reduce, ready); break;
-            case Opcode::all_gather: done = c.all_gather(in, tensor(index, 1), ready); break;
-            case Opcode::reduce_scatter: done = c.reduce_scatter(in, tensor(index, 1), i.reduce, ready); break;
-            case Opcode::all_to_all: done = c.all_to_all(in, tensor(index, 1), ready); break;
-            default: assert(false);
-        }
+        e.event({index, e.run_}) = call_collective(c, i.opcode, tensor(index, 0), tensor(index, 1), i.reduce, ready);
         charge(index);
     }
 
@@ -230,7 +222,7 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
       inputs_(host_inputs(plan.program, class_)),
       results_(host_results(plan.program, class_)) {
     if (plan.fingerprint == for_prices_alone)
-        throw Error("this plan is for prices alone (sim/manners): its memory is not placed, and it cannot run",
+        throw Error("this plan is for prices alone (sim/software): its memory is not placed, and it cannot run",
                     Fault::failed);
     by_axis_.resize(plan.mesh.ids(), nullptr);
     begun_.resize(by_axis_.size(), 0);

@@ -52,13 +52,12 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
 }
 
 ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping,
-                             const Constants& constants, const std::string& software, bool tf32,
-                             const std::vector<MeasuredKernel>& measured)
+                             const Constants& constants, const std::string& software, bool tf32)
     : cluster_(cluster), mapping_(mapping), like_(cluster.as_fast()), wires_(cluster, mesh, mapping, constants) {
     KernelSoftware stack = software_of(software, constants);
     stack.eight_bit &= multiplies_eight_bits(cluster);  // a job computes in one precision
     for (const NodeKind& kind : cluster.kinds)
-        kernels_.emplace_back(rates_of(kind.accelerator, constants, tf32), stack, measured);
+        kernels_.emplace_back(rates_of(kind.accelerator, constants, tf32), stack);
 }
 
 }  // namespace orrery

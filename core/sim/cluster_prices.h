@@ -20,10 +20,9 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
 /// Prices of a cluster whose kernels and links nobody has measured here: by its rates and the table of constants.
 class ClusterPrices final : public Prices {
 public:
-    /// Keeps references to all but the last three. `tf32`: products of f32 are made in it, as device.cuda.tf32 says.
+    /// Keeps references to all but the last two. `tf32`: products of f32 are made in it, as device.cuda.tf32 says.
     ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
-                  const std::string& software = "compiled", bool tf32 = false,
-                  const std::vector<MeasuredKernel>& measured = {});
+                  const std::string& software = "compiled", bool tf32 = false);
 
     Demand kernel(const KernelSpec& spec, int64_t rank) override { return of(rank).kernel(spec); }
     Demand copy(int64_t bytes, int64_t rank) override { return of(rank).copy(bytes); }

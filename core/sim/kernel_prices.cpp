@@ -86,60 +86,10 @@ KernelWork work_of(const KernelSpec& spec) {
     return work;
 }
 
-std::string text_of(const KernelSpec& spec) {
-    std::string text = spec.op;
-    for (const auto& [key, value] : spec.attributes.items()) {
-        text += " " + key + "=";
-        std::visit(
-            [&](const auto& v) {
-                using T = std::decay_t<decltype(v)>;
-                if constexpr (std::is_same_v<T, std::vector<int64_t>>)
-                    text += orrery::text_of(static_cast<const Shape&>(v));
-                else
-                    text += fmt::format("{}", v);
-            },
-            value);
-    }
-    for (const TensorType& type : spec.inputs) text += " " + type.text();
-    text += " ->";
-    for (const TensorType& type : spec.outputs) text += " " + type.text();
-    return text;
-}
-
-KernelPrices::KernelPrices(AcceleratorRates rates, KernelSoftware software, std::vector<MeasuredKernel> measured)
+KernelPrices::KernelPrices(AcceleratorRates rates, KernelSoftware software)
     : rates_(std::move(rates)), software_(software) {
     if (rates_.exponentials_per_s == 0)
         rates_.exponentials_per_s = 16 * 1.5e9 * static_cast<double>(rates_.multiprocessors);
-    for (const MeasuredKernel& one : measured) {
-        if (one.seconds <= 0) continue;
-        exact_[text_of(one.spec)] = one.seconds;
-        const double formula = modelled(work_of(one.spec));
-        by_op_[one.spec.op].push_back({std::log(formula), formula / one.seconds});
-    }
-    for (auto& [op, points] : by_op_)
-        std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.work < b.work; });
-}
-
-double KernelPrices::seconds(const KernelSpec& spec) const {
-    if (!exact_.empty()) {
-        if (const auto found = exact_.find(text_of(spec)); found != exact_.end()) return found->second;
-        if (const auto op = by_op_.find(spec.op); op != by_op_.end()) {
-            const double formula = modelled(work_of(spec));
-            return formula / interpolated(op->second, std::log(formula));
-        }
-    }
-    return modelled(work_of(spec));
-}
-
-/// Between the two neighbours by their logarithms; beyond the ends what these have.
-double KernelPrices::interpolated(const std::vector<Point>& points, double work) const {
-    const auto above = std::lower_bound(points.begin(), points.end(), work,
-                                        [](const Point& point, double value) { return point.work < value; });
-    if (above == points.begin()) return points.front().efficiency;
-    if (above == points.end()) return points.back().efficiency;
-    const Point &low = *std::prev(above), &high = *above;
-    const double part = (work - low.work) / std::max(high.work - low.work, 1e-9);
-    return std::exp((1 - part) * std::log(low.efficiency) + part * std::log(high.efficiency));
 }
 
 double KernelPrices::modelled(const KernelWork& work) const {
@@ -181,9 +131,10 @@ double KernelPrices::matrix_rate(DType type) const {
             fmt::format("{} has no products of 8-bit floats\n  take another accelerator, or train.precision = "
                         "\"bf16\"",
                         rates_.name));
-    throw Error(fmt::format("{} has no rate for products of {}\n  give it in [accelerator.{}.dense_tflops] of the "
-                            "cluster's file",
-                            rates_.name, name_of(type), rates_.name));
+    throw Error(
+        fmt::format("{} has no rate for products of {}\n  give it in [accelerator.{}.dense_tflops] of the "
+                    "cluster's file",
+                    rates_.name, name_of(type), rates_.name));
 }
 
 double KernelPrices::products_of(const KernelWork& work) const {

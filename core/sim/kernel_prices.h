@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -42,13 +41,6 @@ struct KernelSoftware {
     int64_t wide = 0;  ///< a product with a dim of this size stays in 16 bits: the head over the vocabulary; 0: none
 };
 
-/// A launch that was timed.
-struct MeasuredKernel {
-    KernelSpec spec;
-    int threads = 1;
-    double seconds = 0;
-};
-
 /// What of a launch its price depends on.
 struct KernelWork {
     Work work = Work::bytes;                ///< what its time goes by (orrery/op.h)
@@ -63,9 +55,7 @@ bool multiplies(Work work);
 /// Asks the op table; of an op that nobody knows, the bytes.
 KernelWork work_of(const KernelSpec& spec);
 
-/// Seconds of kernels on a device of its own. What was measured takes precedence: the very spec, then specs of the op
-/// with other shapes, by the efficiency that these have over the formula, interpolated over the logarithm of their
-/// work. Otherwise by formula:
+/// Seconds of kernels on a device of its own, by formula:
 /// - products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of cuts of the
 ///   contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
 /// - attention: flash (causal by half, the backward pass 2.5 times the forward one) at a part of the products' rate,
@@ -73,10 +63,9 @@ KernelWork work_of(const KernelSpec& spec);
 /// - all else: the bytes of its operands, `passes` times, over the memory's bandwidth
 class KernelPrices {
 public:
-    KernelPrices(AcceleratorRates rates, KernelSoftware software, std::vector<MeasuredKernel> measured = {});
+    KernelPrices(AcceleratorRates rates, KernelSoftware software);
 
-    double seconds(const KernelSpec& spec) const;
-    /// The formula alone.
+    double seconds(const KernelSpec& spec) const { return modelled(work_of(spec)); }
     double modelled(const KernelWork& work) const;
     double copy_seconds(int64_t bytes) const;
     /// The parts of Prices: all of it is fixed.
@@ -88,24 +77,14 @@ public:
     double stream(double bytes) const { return bytes / (rates_.memory_bytes_per_s * rates_.memory_share); }
 
 private:
-    struct Point {
-        double work = 0;        ///< log of FLOP and bytes
-        double efficiency = 1;  ///< modelled / measured
-    };
     double products_of(const KernelWork& work) const;
     /// What large products of the type reach, FLOP/s. Throws Error where the accelerator has none.
     double matrix_rate(DType type) const;
     double attention(const KernelWork& work) const;
     double separate(const KernelWork& work, double rate, bool backward) const;
-    double interpolated(const std::vector<Point>& points, double work) const;
 
     AcceleratorRates rates_;
     KernelSoftware software_;
-    std::map<std::string, double> exact_;
-    std::map<std::string, std::vector<Point>> by_op_;
 };
-
-/// "matmul trans_b=true f32[8,512] f32[16,512] -> f32[8,16]": equal texts for equal launches.
-std::string text_of(const KernelSpec& spec);
 
 }  // namespace orrery

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include "orrery/p2p.h"
 #include "plan/access.h"
-#include "sim/contracts.h"
 #include "trial.h"
 
 using namespace orrery;

@@ -18,7 +18,7 @@ $check --bulid > usage.log 2>&1
 
 # --run over programs that say what is wanted of them, on a GPU that somebody else shows.
 made=$work/made
-mkdir -p "$made/bin" "$made/bench" "$made/plugins"
+mkdir -p "$made/bin" "$made/plugins"
 program() {
     printf '#!/bin/bash\n%s\n' "$2" > "$made/$1" && chmod +x "$made/$1"
 }
@@ -28,7 +28,7 @@ program bin/python3 'case "$*" in *import*) exit 1 ;; *trajectories*) sleep 1; e
 program orrery 'exit 0'
 program gpu_tests 'echo "all of $*"'
 program gpu_kernel_tests 'case "$1" in ~*) exit 0 ;; esac; echo "1 of them failed"; exit 1'
-program bench/bench_cuda_kernels 'echo "no GPU"; exit 77'
+program bench_kernels 'echo "no GPU"; exit 77'
 mkdir out
 ran() {
     PATH=$made/bin:$PATH ORRERY_BUILD=$made ORRERY_PYTHON=$made/bin/python3 OUT=$work/out $check --run > run.log 2>&1

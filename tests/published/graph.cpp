@@ -1,4 +1,4 @@
-// A condensed plan takes as long as the simulated one, with the manners of the rows' software and without.
+// A condensed plan takes as long as the simulated one, with the rows' software profiles and without.
 #include "published/graph.h"
 
 #include <catch2/catch.hpp>
@@ -102,19 +102,19 @@ TEST_CASE("published: a condensed plan takes as long as the simulated one", "[pu
     for (const Job& job : small_jobs()) {
         const Plan plan = plan_of(job, in_source("bench/published/model.lua"));
         const TpChunked software = software_plan(plan, job);
-        INFO(job.toml << text_of_manners(job));
+        INFO(job.toml << text_of_profile(job));
         CHECK(played(condense(plan, contracts_of(plan.mesh))) == Approx(simulated(plan)).epsilon(1e-9));
         const Graph graph = condense(software.plan, contracts_of(plan.mesh), software.chunks);
         CHECK(played(graph) == Approx(simulated(software)).epsilon(1e-9));
     }
 }
 
-TEST_CASE("published: a repeated stretch has the manners of one that is written out", "[published]") {
+TEST_CASE("published: a repeated stretch has the software profile of one that is written out", "[published]") {
     int repeated = 0;
     for (const Job& job : small_jobs()) {
         const Plan plan = plan_of(job, in_source("bench/published/model.lua"));
         repeated += repeats(plan.classes[0]);
-        INFO(job.toml << text_of_manners(job));
+        INFO(job.toml << text_of_profile(job));
         CHECK(simulated(software_plan(plan, job)) ==
               Approx(simulated(software_plan(unrolled(plan), job))).epsilon(1e-9));
     }

@@ -7,7 +7,6 @@
 
 #include "orrery/error.h"
 #include "sim/constants.h"
-#include "sim/contracts.h"
 
 using namespace orrery;
 
@@ -121,20 +120,6 @@ TEST_CASE("kernel prices: other kernels move their bytes, each software's number
     CHECK(prices.seconds({"add", {}, {x, x}, {x}}) == Approx(1e-6 + 2 * 6e6 / 1e12));
     CHECK(prices.copy_seconds(1000000) == Approx(1e-6 + 2e6 / 1e12));
     CHECK(prices.kernel({"add", {}, {x, x}, {x}}).loads.empty());
-}
-
-TEST_CASE("kernel prices: what was measured comes first, then its efficiency over other shapes") {
-    const KernelPrices formula(round_rates(), free_software());
-    const KernelSpec small = product(2560, 4096, 1280), large = product(10240, 4096, 1280),
-                     other = product(5120, 4096, 1280);
-    // The small one at half of the formula's speed, the large one at full speed.
-    const KernelPrices prices(round_rates(), free_software(),
-                              {{small, 1, 2 * formula.seconds(small)}, {large, 1, formula.seconds(large)}});
-    CHECK(prices.seconds(small) == 2 * formula.seconds(small));
-    CHECK(prices.seconds(other) == Approx(std::sqrt(2.0) * formula.seconds(other)));
-    CHECK(prices.seconds(product(128, 128, 128)) == Approx(2 * formula.seconds(product(128, 128, 128))));
-    const TensorType x{DType::bf16, {1000}};
-    CHECK(prices.seconds({"relu", {}, {x}, {x}}) == formula.seconds({"relu", {}, {x}, {x}}));
 }
 
 TEST_CASE("constants: at most 40, each within its range and of a name of its own") {

@@ -1,14 +1,14 @@
-#include "sim/manners/tp_chunks.h"
+#include "sim/software/tp_chunks.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 
 #include "compile/pipeline.h"
 #include "layout_models.h"
+#include "orrery/p2p.h"
 #include "plan/access.h"
 #include "plan/print.h"
 #include "plan/repeat.h"
-#include "sim/contracts.h"
 #include "sim/simulate.h"
 
 using namespace orrery;

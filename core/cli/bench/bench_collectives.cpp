@@ -7,7 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "base/limits.h"
+#include "base/suggest.h"
+#include "base/text.h"
 #include "cli/bench/bench_rows.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -16,7 +17,6 @@
 #include "config/load.h"
 #include "plugin/loader.h"
 #include "run/control/job.h"
-#include "run/control/rendezvous.h"
 
 namespace orrery {
 
@@ -88,11 +88,7 @@ void print_head(const CollectiveBench& bench, int64_t ranks) {
 /// The table, in one rank's process.
 int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     const std::vector<int64_t> sizes = bench_sizes(bench, bench_form(bench.collective), job.ranks);
-    const auto meeting = meeting_by(config);
-    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection: others may still need it
-    if (job.serves) server = serve(*meeting, job);
-    const auto rendezvous = meeting->join(place_of(job));
-    try {
+    return measuring_rank(job, *meeting_by(config), [&](Rendezvous& rendezvous) {
         const auto [transport, device] = open_backends(bench, config, &job);
         refuse_places(bench, *transport, job.local_ranks < job.ranks);
         Memory arena = device->allocate(2 * sizes.back() + 4096, transport->contract().memory.front());
@@ -102,8 +98,8 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
         int64_t wrong = 0;
         double bandwidth = 0;
         {
-            const auto communicator = transport->make(group, *rendezvous, std::span(&arena, 1), limit);
-            BenchRows rows(bench, *communicator, *rendezvous, arena, limit);
+            const auto communicator = transport->make(group, rendezvous, std::span(&arena, 1), limit);
+            BenchRows rows(bench, *communicator, rendezvous, arena, limit);
             for (const int64_t bytes : sizes) rows.row(bytes);
             wrong = rows.wrong();
             bandwidth = rows.mean_bus_bandwidth();
@@ -112,12 +108,8 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
         if (job.rank == 0)
             fmt::print("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:g}\n#\n", wrong,
                        wrong ? "FAILED" : "OK", bandwidth);
-        rendezvous->leave();
         return wrong ? 1 : 0;
-    } catch (const std::exception& error) {
-        rendezvous->fail(loss_of(fault_of(error), explain(error)));
-        throw;
-    }
+    });
 }
 
 /// Under a launcher the ranks are those that it has started.
@@ -125,6 +117,26 @@ void refuse_other_ranks(const CollectiveBench& bench, const Job& job) {
     if (!job.ours && bench.ranks && *bench.ranks != job.ranks)
         throw Error(fmt::format("bench: --ranks {}, but {} has started {} rank{}\n  leave --ranks out", *bench.ranks,
                                 job.launcher, job.ranks, job.ranks == 1 ? "" : "s"));
+}
+
+std::vector<std::string> types() {
+    std::vector<std::string> names;
+    using enum DType;
+    for (const DType type : {f32, bf16, f16, f64, i32, i64, u32, u16, u8}) names.emplace_back(name_of(type));
+    names.emplace_back("i8");
+    return names;
+}
+
+/// A file may be a run's, with tables that the bench has no use for; what is set for the bench itself must be read.
+void refuse_idle_sets(const std::vector<std::string>& sets) {
+    for (const std::string& set : sets) {
+        const bool read =
+            set.starts_with("transport.") || set.starts_with("device.cpu.") || set.starts_with("plugins.");
+        if (!read || set.starts_with("transport.axis."))
+            throw Error(
+                "--set " + set +
+                ": the bench does not read this\n  it reads transport.NAME.KEY, device.cpu.KEY and plugins.path");
+    }
 }
 
 }  // namespace
@@ -185,6 +197,23 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     refuse_places(bench, *open_backends(bench, config).transport, bench.nodes > 1);
     spec.meeting = meeting_by(config);
     return launch_meeting(std::move(spec), bench.node_rank, [] {});
+}
+
+std::vector<std::string> bench_op_names() { return {"sum", "max", "min"}; }
+
+int bench_command(BenchCommand& command) {
+    command.bench.begin = parse_size(command.begin);
+    command.bench.end = parse_size(command.end);
+    command.bench.signed_bytes = command.dtype == "i8";
+    const auto dtype = command.bench.signed_bytes ? DType::u8 : parse_dtype(command.dtype);
+    if (!dtype)
+        throw Error("--dtype " + command.dtype + ": no such type" + choices("there are", command.dtype, types()));
+    command.bench.dtype = *dtype;
+    command.bench.op = command.op == "max" ? ReduceOp::max : command.op == "min" ? ReduceOp::min : ReduceOp::sum;
+    command.bench.average = static_cast<CollectiveBench::Average>(command.average);
+    refuse_idle_sets(command.sets);
+    Config config = load_config(command.config, command.sets);
+    return bench_collectives(command.bench, config, command.arguments);
 }
 
 }  // namespace orrery

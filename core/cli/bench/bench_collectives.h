@@ -45,4 +45,17 @@ const std::vector<std::string>& bench_collective_names();
 /// unknown names and impossible sizes before anything starts.
 int bench_collectives(const CollectiveBench& bench, Config& config, const std::vector<std::string>& arguments);
 
+/// What the command line says of a bench.
+struct BenchCommand {
+    CollectiveBench bench;
+    std::string begin = "1K", end = "256M", dtype = "f32", op, config;
+    int average = 1;
+    std::vector<std::string> sets, arguments;
+};
+
+/// The values of --op; "" is the first.
+std::vector<std::string> bench_op_names();
+/// Returns the exit code.
+int bench_command(BenchCommand& command);
+
 }  // namespace orrery

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <span>
 
-#include "base/limits.h"
 #include "base/text.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
@@ -14,7 +13,6 @@
 #include "plugin/loader.h"
 #include "run/calibrate/wire_bench.h"
 #include "run/control/job.h"
-#include "run/control/rendezvous.h"
 
 namespace orrery {
 namespace {
@@ -28,9 +26,7 @@ WireBench bench_of(const CalibrateCommand& command) {
 }
 
 int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
-    const auto meeting = meeting_by(config);
-    const auto rendezvous = meeting->join(place_of(job));
-    try {
+    return measuring_rank(job, *meeting_by(config), [&](Rendezvous& rendezvous) {
         const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
         Registry registry;
         loader.load("device", "cpu", registry, {});
@@ -43,19 +39,13 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
         Group group{"wires", "wires", {}, static_cast<int>(job.rank)};
         for (int64_t rank = 0; rank < job.ranks; ++rank) group.ranks.push_back(rank);
         CostTable table;
-        {
-            const auto communicator = transport->make(group, *rendezvous, std::span(&arena, 1), bench.limit);
-            table.wires = measure_wires(*communicator, *rendezvous, arena, bench);
-        }
+        table.wires = measure_wires(*transport->make(group, rendezvous, std::span(&arena, 1), bench.limit), rendezvous,
+                                    arena, bench);
         device->release(arena);
         if (job.rank == 0) fmt::print("{}", cost_table_text(table));
         std::fflush(stdout);
-        rendezvous->leave();
         return 0;
-    } catch (const std::exception& error) {
-        rendezvous->fail(loss_of(fault_of(error), explain(error)));
-        throw;
-    }
+    });
 }
 
 /// The first error, its further lines, which are indented, behind the first.

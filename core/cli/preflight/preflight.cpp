@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/limits.h"
 #include "base/processors.h"
 #include "base/suggest.h"
 #include "base/text.h"
@@ -22,7 +21,6 @@
 #include "config/load.h"
 #include "plugin/loader.h"
 #include "run/control/job.h"
-#include "run/control/rendezvous.h"
 #include "run/settings.h"
 
 namespace orrery {
@@ -195,20 +193,13 @@ void wait_for_print(Rendezvous& rendezvous, bool first) {
 /// One rank's process.
 int run_rank(const PreflightCommand& command, const Job& job) {
     const auto meeting = meeting_of([&] { return read_config(command); });
-    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection: others may still need it
-    if (job.serves) server = serve(*meeting, job);
-    const auto rendezvous = meeting->join(place_of(job));
-    try {
+    return measuring_rank(job, *meeting, [&](Rendezvous& rendezvous) {
         const auto backends = open_backends(command, job.ranks, job.local_ranks < job.ranks);
-        const PreflightReport report = measure(command, *backends, job, rendezvous.get());
+        const PreflightReport report = measure(command, *backends, job, &rendezvous);
         if (job.rank == 0) print(command, report);
-        wait_for_print(*rendezvous, job.rank == 0);
-        rendezvous->leave();
+        wait_for_print(rendezvous, job.rank == 0);
         return report.fit() ? 0 : 1;
-    } catch (const std::exception& error) {
-        rendezvous->fail(loss_of(fault_of(error), explain(error)));
-        throw;
-    }
+    });
 }
 
 ScriptCommand hosts_of(const PreflightCommand& command) {

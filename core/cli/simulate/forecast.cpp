@@ -11,9 +11,9 @@
 
 #include "cli/script_runner.h"
 #include "config/load.h"
+#include "orrery/p2p.h"
 #include "sim/cluster_prices.h"
-#include "sim/contracts.h"
-#include "sim/manners/tp_chunks.h"
+#include "sim/software/tp_chunks.h"
 
 namespace orrery {
 namespace {

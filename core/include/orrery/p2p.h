@@ -47,6 +47,9 @@ ORRERY_API std::string own_address(const Group& group, Rendezvous& rendezvous);
 /// A name for the next communicator of this group: the same on all members, another at each call.
 ORRERY_API std::string fresh_name(const Group& group, Rendezvous& rendezvous);
 
+/// NCCL's contract: what plans for accelerators are made for where no GPU is there.
+ORRERY_API TransportContract accelerator_contract();
+
 /// What a process of this host is doing, for messages: "is stopped (SIGSTOP)", "is running", "has ended".
 ORRERY_API std::string process_state(int64_t pid);
 
@@ -65,8 +68,9 @@ struct ORRERY_API P2pOptions {
     /// Every member calls it when all are connected; `what` is unique in the group.
     void require_alike(const Group& group, Rendezvous& rendezvous, std::string_view what,
                        std::chrono::milliseconds timeout) const;
-    /// The most bytes of an all_reduce that trades bytes for messages: TransportContract::small_bytes.
-    int64_t small_bytes() const;
+    /// The contract of a transport whose collectives are a P2pCommunicator's: sends that meet receives, by tag, a lane
+    /// for each peer and direction, the host's and pinned memory, every type but those of 8-bit floats.
+    TransportContract contract() const;
 };
 
 /// Collectives from messages between two members, for transports that can only send and receive. all_reduce is chosen

@@ -15,6 +15,7 @@ struct KernelCase {
     KernelSpec row;  ///< what the table says
     KernelSpec run;  ///< what runs: the same, but for attributes that depend on the rank
     std::vector<std::pair<int, int>> in_place = {};  ///< (output, input) that are one place
+    std::string name = {};                           ///< for tables of a benchmark
 };
 
 struct KernelBench {

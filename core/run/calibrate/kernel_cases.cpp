@@ -23,128 +23,55 @@ std::vector<std::pair<int, int>> common_places(const RankClass& c, const Instruc
     return common;
 }
 
-/// Cases of a grid. Specs are made as scripts make them, so that attributes and results are complete.
-class Grid {
-public:
-    explicit Grid(Device& device) : device_(device) {}
+KernelSpec spec_of(std::string_view op, const std::vector<TensorType>& inputs, const Attributes& attributes) {
+    Program program;
+    Builder build(program);
+    std::vector<ValueId> values;
+    for (size_t i = 0; i < inputs.size(); ++i)
+        values.push_back(build.input("x" + std::to_string(i), inputs[i], {}, {}));
+    build.add(op, values, attributes, {});
+    const Op& made = program.ops.back();
+    KernelSpec spec{made.kind, made.attributes, inputs, {}};
+    for (const ValueId output : made.outputs) spec.outputs.push_back(program.value(output).type);
+    return spec;
+}
 
-    void add(std::string_view op, const std::vector<TensorType>& inputs, const Attributes& attributes = {}) {
-        add(spec_of(op, inputs, attributes));
-    }
-
-    /// Every op that makes of `x`, or of some of them, others like it: element by element, or row by row.
-    void add_alike(const TensorType& x) {
-        for (const OpDef* def : all_ops()) {
-            if (def->collective || def->alias) continue;
-            const auto optional = [](std::string_view operand) { return operand.ends_with('?'); };
-            const auto count = std::ranges::count_if(def->operands, [&](auto name) { return !optional(name); });
-            if (count == 0) continue;
-            try {
-                const KernelSpec spec = spec_of(def->name, std::vector(static_cast<size_t>(count), x), {});
-                if (std::ranges::all_of(spec.outputs, [&](const TensorType& y) { return y == x; })) add(spec);
-            } catch (const Error&) {  // it takes others, or needs attributes
-            }
-        }
-    }
-
-    std::vector<KernelCase> take() { return std::move(cases_); }
-
-private:
-    static KernelSpec spec_of(std::string_view op, const std::vector<TensorType>& inputs,
-                              const Attributes& attributes) {
-        Program program;
-        Builder build(program);
-        std::vector<ValueId> values;
-        for (size_t i = 0; i < inputs.size(); ++i)
-            values.push_back(build.input("x" + std::to_string(i), inputs[i], {}, {}));
-        build.add(op, values, attributes, {});
-        const Op& made = program.ops.back();
-        KernelSpec spec{made.kind, made.attributes, inputs, {}};
-        for (const ValueId output : made.outputs) spec.outputs.push_back(program.value(output).type);
-        return spec;
-    }
-
-    void add(const KernelSpec& spec) {
-        if (!device_.why_not(spec).empty() || !seen_.insert(spec_text(spec)).second) return;
-        std::vector<std::pair<int, int>> in_place;
-        for (const auto& [output, input] : op_def(spec.op).in_place) {
-            const auto o = static_cast<size_t>(output), i = static_cast<size_t>(input);
-            if (o < spec.outputs.size() && i < spec.inputs.size() && spec.outputs[o] == spec.inputs[i])
-                in_place.emplace_back(output, input);
-        }
-        cases_.push_back({spec, spec, in_place});
-    }
-
-    Device& device_;
-    std::set<std::string> seen_;
-    std::vector<KernelCase> cases_;
-};
-
-/// Forward, to the input, to the weight: y = x w, dx = dy w', dw = x' dy.
-void products(Grid& grid, DType f) {
+void grid_of_products(KernelCases& cases, DType f) {
     constexpr int64_t sizes[] = {64, 256, 1024, 4096};
     for (const int64_t m : sizes)
         for (const int64_t n : sizes)
             for (const int64_t k : sizes) {
                 const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
                 if (flops > 1.8e10) continue;  // one of 1,024 by 2,048 by 4,096 tells as much
-                grid.add("matmul", {{f, {m, k}}, {f, {k, n}}});
-                grid.add("matmul", {{f, {m, k}}, {f, {n, k}}}, {{"trans_b", true}});
-                grid.add("matmul_dw", {{f, {m, k}}, {f, {m, n}}});
+                cases.products(f, m, n, k);
             }
 }
 
-void attentions(Grid& grid, DType f) {
+void grid_of_attentions(KernelCases& cases, DType f) {
     for (const int64_t head : {64, 128})
         for (const int64_t heads : {4, 16})
-            for (const int64_t seq : {128, 512, 2048}) {
-                if (seq * seq * heads * head > int64_t{1} << 32) continue;
-                const TensorType x{f, {1, seq, heads, head}};
-                const Attributes causal = {{"causal", true}};
-                grid.add("attention", {x, x, x}, causal);
-                grid.add("attention_grad", {x, x, x, x, {DType::f32, {1, heads, seq}}, x}, causal);
-            }
+            for (const int64_t seq : {128, 512, 2048})
+                if (seq * seq * heads * head <= int64_t{1} << 32) cases.attentions(f, {1, seq, heads, head}, heads);
 }
 
-void rows(Grid& grid, DType f) {
-    const DType s = DType::f32;
+void grid_of_rows(KernelCases& cases, DType f) {
     for (const int64_t width : {256, 1024, 4096})
-        for (const int64_t count : {64, 1024, 8192}) {
-            if (width * count > int64_t{1} << 24) continue;
-            const TensorType x{f, {count, width}}, vector{s, {width}}, row{s, {count}};
-            grid.add("rmsnorm", {x, vector});
-            grid.add("rmsnorm_grad", {x, vector, row, x});
-            grid.add("layernorm", {x, vector, vector});
-            grid.add("layernorm_grad", {x, vector, row, row, x});
-            grid.add("sum", {x}, {{"dims", std::vector<int64_t>{0}}});
-        }
+        for (const int64_t count : {64, 1024, 8192})
+            if (width * count <= int64_t{1} << 24) cases.norms({f, {count, width}});
     for (const int64_t vocab : {256, 8192, 50304})
         for (const int64_t count : {64, 1024}) {
-            const TensorType logits{f, {count, vocab}}, ids{DType::i32, {count}};
-            grid.add("cross_entropy", {logits, ids}, {{"grad", true}});
-            grid.add("embedding", {ids, {f, {vocab, 1024}}});
-            grid.add("embedding_grad", {ids, {f, {count, 1024}}}, {{"vocab", vocab}});
+            cases.losses({f, {count, vocab}});
+            cases.lookups({f, {count, 1024}}, vocab);
         }
 }
 
-void elements(Grid& grid, DType f) {
-    const DType s = DType::f32;
+void grid_of_elements(KernelCases& cases, DType f) {
     for (int64_t n = int64_t{1} << 12; n <= int64_t{1} << 24; n *= 16) {
-        const TensorType x{f, {n}}, master{s, {n}}, one{s, {}};
-        grid.add_alike({f, {n / 1024, 1024}});
-        grid.add("scale", {x}, {{"by", 0.5}});
-        grid.add("sumsq", {x});
-        grid.add("adamw", {master, master, master, master, one, one, one, {DType::u8, {}}},
-                 {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}});
-        if (f == s) continue;
-        grid.add("cast", {x}, {{"dtype", std::string(name_of(s))}});
-        grid.add("cast", {master}, {{"dtype", std::string(name_of(f))}});
+        cases.add_alike({f, {n / 1024, 1024}});
+        cases.add("scale", {{f, {n}}}, {{"by", 0.5}});
+        cases.updates(f, n);
     }
-    for (const int64_t seq : {128, 2048}) {
-        const TensorType x{f, {1, seq, 16, 64}};
-        grid.add("rope", {x});
-        grid.add("transpose", {x}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
-    }
+    for (const int64_t seq : {128, 2048}) cases.heads({f, {1, seq, 16, 64}});
 }
 
 int64_t bytes_of(const KernelCase& c) {
@@ -173,15 +100,92 @@ std::vector<KernelCase> kernel_cases(const Plan& plan) {
     return cases;
 }
 
+void KernelCases::add(std::string_view op, const std::vector<TensorType>& inputs, const Attributes& attributes,
+                      const std::string& name) {
+    const KernelSpec spec = spec_of(op, inputs, attributes);
+    if ((device_ && !device_->why_not(spec).empty()) || !seen_.insert(spec_text(spec)).second) return;
+    std::vector<std::pair<int, int>> in_place;
+    for (const auto& [output, input] : op_def(spec.op).in_place) {
+        const auto o = static_cast<size_t>(output), i = static_cast<size_t>(input);
+        if (o < spec.outputs.size() && i < spec.inputs.size() && spec.outputs[o] == spec.inputs[i])
+            in_place.emplace_back(output, input);
+    }
+    cases_.push_back({spec, spec, in_place, (name.empty() ? spec.op : name) + suffix_});
+}
+
+void KernelCases::add_alike(const TensorType& x) {
+    for (const OpDef* def : all_ops()) {
+        if (def->collective || def->alias) continue;
+        const auto optional = [](std::string_view operand) { return operand.ends_with('?'); };
+        const auto count = std::ranges::count_if(def->operands, [&](auto name) { return !optional(name); });
+        if (count == 0) continue;
+        const std::vector inputs(static_cast<size_t>(count), x);
+        try {
+            const KernelSpec spec = spec_of(def->name, inputs, {});
+            if (std::ranges::all_of(spec.outputs, [&](const TensorType& y) { return y == x; })) add(def->name, inputs);
+        } catch (const Error&) {  // it takes others, or needs attributes
+        }
+    }
+}
+
+void KernelCases::products(DType f, int64_t m, int64_t n, int64_t k, const std::string& name, bool bias) {
+    const TensorType x{f, {m, k}}, w{f, {k, n}}, y{f, {m, n}};
+    std::vector<TensorType> operands{x, w};
+    if (bias) operands.push_back({f, {n}});
+    add("matmul", operands, {}, name);
+    add("matmul", {y, w}, {{"trans_b", true}}, name + " dx");
+    add("matmul_dw", {x, y}, {}, name + " dw");
+}
+
+void KernelCases::attentions(DType f, const Shape& q, int64_t groups) {
+    const TensorType queries{f, q}, keys{f, {q[0], q[1], groups, q[3]}}, rows{DType::f32, {q[0], q[2], q[1]}};
+    const Attributes causal = {{"causal", true}};
+    add("attention", {queries, keys, keys}, causal);
+    add("attention_grad", {queries, keys, keys, queries, rows, queries}, causal);
+}
+
+void KernelCases::norms(const TensorType& x) {
+    const TensorType vector{DType::f32, {x.shape[1]}}, row{DType::f32, {x.shape[0]}};
+    add("rmsnorm", {x, vector});
+    add("rmsnorm_grad", {x, vector, row, x});
+    add("layernorm", {x, vector, vector});
+    add("layernorm_grad", {x, vector, row, row, x});
+    add("sum", {x}, {{"dims", std::vector<int64_t>{0}}}, "sum of rows");
+}
+
+void KernelCases::losses(const TensorType& logits) {
+    add("cross_entropy", {logits, {DType::i32, {logits.shape[0]}}}, {{"grad", true}});
+}
+
+void KernelCases::lookups(const TensorType& x, int64_t vocab) {
+    const TensorType ids{DType::i32, {x.shape[0]}};
+    add("embedding", {ids, {x.dtype, {vocab, x.shape[1]}}});
+    add("embedding_grad", {ids, x}, {{"vocab", vocab}});
+}
+
+void KernelCases::heads(const TensorType& x) {
+    add("rope", {x});
+    add("transpose", {x}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}, "transpose heads");
+}
+
+void KernelCases::updates(DType f, int64_t n) {
+    const TensorType x{f, {n}}, master{DType::f32, {n}}, one{DType::f32, {}};
+    add("sumsq", {x});
+    add("adamw", {master, master, master, master, one, one, one, {DType::u8, {}}},
+        {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}});
+    if (f == DType::f32) return;
+    add("cast", {x}, {{"dtype", std::string("f32")}}, "cast to f32");
+    add("cast", {master}, {{"dtype", std::string(name_of(f))}});
+}
+
 std::vector<KernelCase> kernel_grid(Device& device, DType dtype) {
-    Grid grid(device);
-    elements(grid, dtype);
-    rows(grid, dtype);
-    products(grid, dtype);
-    attentions(grid, dtype);
+    KernelCases grid(&device);
+    grid_of_elements(grid, dtype);
+    grid_of_rows(grid, dtype);
+    grid_of_products(grid, dtype);
+    grid_of_attentions(grid, dtype);
     std::vector<KernelCase> cases = grid.take();
-    std::stable_sort(cases.begin(), cases.end(),
-                     [](const KernelCase& a, const KernelCase& b) { return bytes_of(a) < bytes_of(b); });
+    std::ranges::stable_sort(cases, {}, bytes_of);
     return cases;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "base/seconds.h"
 #include "run/preflight/outliers.h"
@@ -55,7 +54,7 @@ public:
         fill();
         call();
         std::vector<float> found(static_cast<size_t>(out_.count()));
-        line_.get(found.data(), out_.data, out_.bytes());
+        line_.copy(found.data(), out_.data, out_.bytes());
         int64_t wrong = 0;
         const int64_t step = std::max<int64_t>(1, out_.count() / 4096);
         for (int64_t i = 0; i < out_.count(); i += step)
@@ -68,10 +67,10 @@ private:
         std::vector<float> data(static_cast<size_t>(in_.count()));
         for (int64_t i = 0; i < in_.count(); ++i)
             data[static_cast<size_t>(i)] = static_cast<float>(value(line_.me(), i));
-        line_.put(in_.data, data.data(), in_.bytes());
+        line_.copy(in_.data, data.data(), in_.bytes());
         if (form_.call == Call::broadcast) return;
         const std::vector<float> none(static_cast<size_t>(out_.count()), -1.0f);  // an old result is no result
-        line_.put(out_.data, none.data(), out_.bytes());
+        line_.copy(out_.data, none.data(), out_.bytes());
     }
 
     void call() {
@@ -104,14 +103,9 @@ private:
 /// Of the slowest rank in each of the repeats, the median.
 double seconds_of(TrialLine& line, CollectiveCheck& check, int repeats) {
     check.timed();
-    std::vector<double> mine;
-    for (int i = 0; i < repeats; ++i) mine.push_back(check.timed());
-    const std::vector<double> all = line.all(mine);
-    std::vector<double> slowest(static_cast<size_t>(repeats), 0);
-    for (size_t i = 0; i < all.size(); ++i) {
-        double& most = slowest[i % static_cast<size_t>(repeats)];
-        most = std::max(most, all[i]);
-    }
+    std::vector<double> slowest;
+    for (int i = 0; i < repeats; ++i) slowest.push_back(check.timed());
+    for (double& seconds : slowest) seconds = line.greatest(seconds);
     return median(std::move(slowest));
 }
 
@@ -134,8 +128,7 @@ CollectiveFigures check_one(TrialLine& line, const Form& form, const CollectiveC
     figures.bytes = 4 * block * ranks;
     figures.seconds = seconds_of(line, large, options.repeats);
     figures.bus_bytes = static_cast<double>(figures.bytes) / figures.seconds * form.bus(static_cast<double>(ranks));
-    for (const double wrong : line.all(std::vector<double>{static_cast<double>(large.wrong())}))
-        figures.wrong += static_cast<int64_t>(wrong);
+    figures.wrong = static_cast<int64_t>(line.sum(static_cast<double>(large.wrong())));
     return figures;
 }
 

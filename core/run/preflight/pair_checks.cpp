@@ -163,7 +163,7 @@ PairFigures read_pair(const double* from, int64_t a, int64_t b, bool one_node) {
 
 }  // namespace
 
-std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>& node_of,
+std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std::vector<int64_t>& node_of,
                                      const std::vector<PairRound>& rounds, const PairCheckOptions& options) {
     line.fill_pattern();
     const auto begin = Clock::now();
@@ -189,7 +189,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>
         line.meet();
         last_s = seconds_since(round_begin);
     }
-    const std::vector<double> all = line.all(mine);
+    const std::vector<double> all = numbers_of_all(ranks, mine);
     std::vector<PairFigures> pairs;
     for (size_t round = 0; round < done; ++round)
         for (const auto& [a, b] : rounds[round].pairs) {

@@ -30,8 +30,8 @@ struct PairCheckOptions {
 
 /// Measures the pairs of the rounds while there is time. Collective over the line; the same on all ranks, in the order
 /// of the rounds: latency, bandwidth there, back and both ways at once, and whether what was sent came. Where others
-/// of the line do not take part they wait, asleep where their transport lets them.
-std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>& node_of,
+/// of the line do not take part they wait, asleep where their transport lets them. `ranks`: of the line.
+std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std::vector<int64_t>& node_of,
                                      const std::vector<PairRound>& rounds, const PairCheckOptions& options);
 
 }  // namespace orrery

@@ -94,6 +94,8 @@ private:
         if (!joined_.empty()) joined_.front().line->meet();
     }
 
+    std::vector<std::string> texts(const std::string& mine) { return texts_->all("text", mine, WaitLimit::step); }
+
     /// Those that were not there before, when no rank needs them any more.
     void remove_folders() {
         meet();
@@ -106,7 +108,7 @@ private:
         const TransportContract contract = rank_.transport->contract();
         staged_ = !serves(contract, rank_.memory);
         const bool own = contract.needs_arena && !contract.memory.empty() && !staged_;
-        arena_ = rank_.device.allocate(TrialLine::arena_bytes(options_.message_bytes, rank_.ranks),
+        arena_ = rank_.device.allocate(TrialLine::arena_bytes(options_.message_bytes),
                                        own ? contract.memory.front() : MemoryKind::device);
     }
 
@@ -200,6 +202,7 @@ private:
         std::vector<int64_t> everybody;
         for (int64_t rank = 0; rank < rank_.ranks; ++rank) everybody.push_back(rank);
         join(Reach::all, 0, std::move(everybody));
+        texts_.emplace(*rank_.rendezvous, "preflight/figures", rank_.rank, rank_.ranks, rank_.timeout);
     }
 
     void join(Reach reach, int64_t number, std::vector<int64_t> ranks) {
@@ -250,7 +253,7 @@ private:
         if (rank_.ranks > 1) {
             places.clear();
             const double mine[] = {static_cast<double>(rank_.local_rank)};
-            for (const double place : joined_.front().line->all(mine)) places.push_back(static_cast<int64_t>(place));
+            for (const double place : numbers_of_all(*texts_, mine)) places.push_back(static_cast<int64_t>(place));
         }
         nodes_ = nodes_of(hosts, places);
         for (size_t i = 0; i < nodes_.size(); ++i) figures_.ranks[i].node = nodes_[i];
@@ -259,12 +262,10 @@ private:
 
     std::vector<RankFigures> shared(const RankFigures& mine) {
         if (rank_.ranks == 1) return {mine};
-        TrialLine& line = *joined_.front().line;
         std::vector<double> numbers;
         for (const auto part : rank_numbers) numbers.push_back(mine.*part);
-        const std::vector<double> all = line.all(numbers);
-        const auto hosts = line.texts(mine.host), devices = line.texts(mine.device),
-                   problems = line.texts(mine.storage_problem);
+        const std::vector<double> all = numbers_of_all(*texts_, numbers);
+        const auto hosts = texts(mine.host), devices = texts(mine.device), problems = texts(mine.storage_problem);
         std::vector<RankFigures> found(hosts.size());
         for (size_t i = 0; i < found.size(); ++i) {
             found[i].host = hosts[i];
@@ -286,14 +287,14 @@ private:
     void pairs() {
         rounds_ = pair_rounds(nodes_);
         stage(fmt::format("links, {} rounds", rounds_.size()));
-        figures_.pairs = check_pairs(*joined_.front().line, nodes_, rounds_, options_.pair);
+        figures_.pairs = check_pairs(*joined_.front().line, *texts_, nodes_, rounds_, options_.pair);
         figures_.pairs_left_out = rank_.ranks * (rank_.ranks - 1) / 2 - static_cast<int64_t>(figures_.pairs.size());
         std::sort(figures_.pairs.begin(), figures_.pairs.end(),
                   [](const PairFigures& x, const PairFigures& y) { return std::tie(x.a, x.b) < std::tie(y.a, y.b); });
     }
 
     void pairs_again(const std::vector<std::pair<int64_t, int64_t>>& suspects) {
-        const auto found = check_pairs(*joined_.front().line, nodes_, only(rounds_, suspects), options_.pair);
+        const auto found = check_pairs(*joined_.front().line, *texts_, nodes_, only(rounds_, suspects), options_.pair);
         for (const PairFigures& again : found)
             for (PairFigures& kept : figures_.pairs) {
                 if (kept.a != again.a || kept.b != again.b) continue;
@@ -376,7 +377,7 @@ private:
             told += '\n';
         }
         std::vector<CollectiveFigures> all;
-        for (const std::string& text : joined_.front().line->texts(told)) {
+        for (const std::string& text : texts(told)) {
             std::istringstream words(text);
             CollectiveFigures one;
             size_t members = 0;
@@ -427,6 +428,7 @@ private:
     bool staged_ = false;
     bool first_pair_ = true;                   ///< no connection of this rank was made yet
     std::vector<Joined> joined_;               ///< all ranks first
+    std::optional<Exchange> texts_;            ///< of all ranks
     std::vector<std::filesystem::path> made_;  ///< folders that were not there, the innermost first
     std::vector<int64_t> nodes_;
     std::vector<PairRound> rounds_;

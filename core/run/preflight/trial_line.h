@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "orrery/communicator.h"
+#include "run/control/exchange.h"
 
 namespace orrery {
 
@@ -16,8 +17,8 @@ public:
     /// `arena`: one of those that the communicator was made with, of arena_bytes() at least.
     TrialLine(Device& device, Communicator& communicator, const Memory& arena);
 
-    /// For messages of up to `most` bytes among so many ranks.
-    static int64_t arena_bytes(int64_t most, int64_t ranks);
+    /// For messages of up to `most` bytes.
+    static int64_t arena_bytes(int64_t most);
 
     Device& device() const { return device_; }
     Communicator& communicator() const { return communicator_; }
@@ -34,29 +35,28 @@ public:
     void forget_received(int64_t bytes);
 
     /// Between the host and the device's memory; done when it returns.
-    void put(void* to, const void* from, int64_t bytes);
-    void get(void* to, const void* from, int64_t bytes);
+    void copy(void* to, const void* from, int64_t bytes);
 
     /// A few numbers to and from one rank.
     void tell(int peer, std::span<const int64_t> words);
     std::vector<int64_t> hear(int peer, size_t count);
     /// The greatest of all ranks' numbers; returns when all have come.
-    double greatest(double mine);
+    double greatest(double mine) { return reduced(mine, ReduceOp::max); }
+    double sum(double mine) { return reduced(mine, ReduceOp::sum); }
     void meet() { greatest(0); }
-    /// Equally many numbers of each rank, one rank's behind the other's. Overwrites out() and in().
-    std::vector<double> all(std::span<const double> mine);
-    /// Every rank's text.
-    std::vector<std::string> texts(const std::string& mine);
 
 private:
     static constexpr int64_t control_bytes = 4096;
     static constexpr size_t most_words = 64;
-    void all_bytes(const char* mine, int64_t bytes, char* whole);
+    double reduced(double mine, ReduceOp op);
 
     Device& device_;
     Communicator& communicator_;
     Memory arena_;
     int64_t half_;
 };
+
+/// Equally many numbers of each rank, one rank's behind the other's.
+std::vector<double> numbers_of_all(Exchange& ranks, std::span<const double> mine);
 
 }  // namespace orrery

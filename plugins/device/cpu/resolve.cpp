@@ -4,42 +4,10 @@
 #include <cstring>
 #include <vector>
 
-#include "orrery/kernel.h"
+#include "../kernel_spec.h"
 #include "target.h"
 
 namespace orrery::cpu_device {
-
-kernels::Type type_of(DType type) {
-    switch (type) {
-        case DType::f32: return kernels::Type::f32;
-        case DType::f64: return kernels::Type::f64;
-        case DType::bf16: return kernels::Type::bf16;
-        case DType::f16: return kernels::Type::f16;
-        case DType::i32: return kernels::Type::i32;
-        case DType::u32: return kernels::Type::u32;
-        case DType::u8: return kernels::Type::u8;
-        // Only moved, never computed with: any type of the same width does.
-        case DType::i64: return kernels::Type::f64;
-        case DType::u16: return kernels::Type::f16;
-        case DType::f8e4m3:
-        case DType::f8e5m2: return kernels::Type::u8;
-    }
-    return kernels::Type::f32;
-}
-
-namespace {
-
-bool moved_only(DType type) {
-    return type == DType::i64 || type == DType::u16 || type == DType::f8e4m3 || type == DType::f8e5m2;
-}
-
-std::vector<kernels::rules::Operand> operands_of(const std::vector<TensorType>& types) {
-    std::vector<kernels::rules::Operand> operands;
-    for (const TensorType& type : types) operands.push_back({type_of(type.dtype), type.shape, moved_only(type.dtype)});
-    return operands;
-}
-
-}  // namespace
 
 int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads, kernels::Products products) {
     const kernels::rules::KernelRule* rule = kernels::rules::find_rule(spec.op);
@@ -67,14 +35,11 @@ int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads) {
 }
 
 Launch resolve(const KernelSpec& spec, const kernels::Kernels& kernels, bool reference) {
-    if (const std::string wrong = wrong_operands(spec, reference ? "" : "f64 needs device.cpu.reference = true");
-        !wrong.empty())
-        throw Error("device cpu: " + wrong);
-    const kernels::rules::Spec said{spec.op, spec.attributes.items(), operands_of(spec.inputs),
-                                    operands_of(spec.outputs)};
+    const kernels::rules::Spec said =
+        kernel_spec(spec, "cpu", reference ? "" : "f64 needs device.cpu.reference = true");
     std::vector<kernels::rules::Tensor> operands;  // here, since a launch allocates nothing
     for (const auto* side : {&spec.inputs, &spec.outputs})
-        for (const TensorType& type : *side) operands.push_back({nullptr, type_of(type.dtype), type.bytes()});
+        for (const TensorType& type : *side) operands.push_back({nullptr, kernel_type(type.dtype), type.bytes()});
     try {
         return [run = kernels::rules::resolve(said, target(kernels)), operands](kernels::Context& context,
                                                                                 std::span<const Tensor> given) mutable {

@@ -18,6 +18,4 @@ int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads);
 /// Throws Error with the reason when the spec cannot run here. `reference`: f64 is allowed.
 Launch resolve(const KernelSpec& spec, const kernels::Kernels& kernels, bool reference);
 
-kernels::Type type_of(DType type);
-
 }  // namespace orrery::cpu_device

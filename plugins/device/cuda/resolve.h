@@ -1,12 +1,11 @@
-// From the core's words for an op to the kernels'.
 #pragma once
 
-#include "kernels/cuda/kernels.h"
-#include "orrery/device.h"
+#include "../kernel_spec.h"
 
 namespace orrery::cuda_device {
 
-/// The same op, attributes and operands. Throws Error with the reason where the op has no such operands.
-kernels::cuda::Spec spec_of(const KernelSpec& spec);
+inline kernels::rules::Spec spec_of(const KernelSpec& spec) {
+    return kernel_spec(spec, "cuda", "f64 is for the reference kernels of the CPU alone");
+}
 
 }  // namespace orrery::cuda_device

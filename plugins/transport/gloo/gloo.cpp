@@ -209,15 +209,7 @@ public:
     }
 
     TransportContract contract() const override {
-        TransportContract c;
-        c.send = TransportContract::Send::rendezvous;
-        c.lanes = TransportContract::Lanes::peer_and_direction;
-        c.matching = TransportContract::Matching::tag;
-        c.reduction = TransportContract::Reduction::by_algorithm;
-        c.small_bytes = options_.small_bytes();
-        c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
-        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
-                    DType::i64, DType::u32,  DType::u16, DType::u8};
+        TransportContract c = options_.contract();
         c.staging = true;
         return c;
     }

@@ -40,19 +40,9 @@ public:
         prepare_environment(deterministic_, config.where("deterministic"));
     }
 
-    TransportContract contract() const override {  // mark: accelerator contract (core/sim/contracts.cpp)
-        TransportContract c;
-        c.send = TransportContract::Send::grouped;
-        // But for what is first over a connection: NCCL makes it then, with both sides, and the call waits for the
-        // other.
-        c.queued = true;
-        c.lanes = TransportContract::Lanes::communicator;
-        c.matching = TransportContract::Matching::order;
-        c.checks_tags = false;
+    TransportContract contract() const override {
+        TransportContract c = accelerator_contract();
         c.deterministic = deterministic_;
-        c.reduction = TransportContract::Reduction::by_algorithm;
-        c.memory = {MemoryKind::device, MemoryKind::pinned};
-        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u8};
         return c;
     }
 

@@ -353,16 +353,8 @@ public:
 
     /// What the checker proves plans with: promise no more than is kept, the conformance suite tests it.
     TransportContract contract() const override {
-        TransportContract c;
-        c.send = TransportContract::Send::rendezvous;
-        c.lanes = TransportContract::Lanes::peer_and_direction;
-        c.matching = TransportContract::Matching::tag;
-        c.reduction = TransportContract::Reduction::by_algorithm;
-        c.small_bytes = options_.small_bytes();
-        c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
+        TransportContract c = options_.contract();
         c.same_host = true;
-        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
-                    DType::i64, DType::u32,  DType::u16, DType::u8};
         return c;
     }
 

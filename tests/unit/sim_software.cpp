@@ -1,15 +1,15 @@
 // A plan as other software would have made it.
-#include "sim/manners/manners.h"
+#include "sim/software/profile.h"
 
 #include <catch2/catch.hpp>
 
 #include "compile/pipeline.h"
 #include "layout_models.h"
+#include "orrery/p2p.h"
 #include "plan/access.h"
 #include "plan/print.h"
-#include "sim/contracts.h"
-#include "sim/manners/passes.h"
 #include "sim/simulate.h"
+#include "sim/software/passes.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -111,16 +111,16 @@ double seconds(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("manners: none leave the plan as it is, but nothing may run it") {
-    const Plan plan = made(2), same = with_manners(plan, {});
+TEST_CASE("software profile: none leave the plan as it is, but nothing may run it") {
+    const Plan plan = made(2), same = with_profile(plan, {});
     CHECK(print(same) == print(plan));
     CHECK(same.fingerprint == for_prices_alone);
 }
 
-TEST_CASE("manners: an allocator that keeps memory waits for what is read alone") {
-    Manners manners;
-    manners.keeps_memory = true;
-    const Plan plan = with_manners(small(), manners);
+TEST_CASE("software profile: an allocator that keeps memory waits for what is read alone") {
+    SoftwareProfile profile;
+    profile.keeps_memory = true;
+    const Plan plan = with_profile(small(), profile);
     const auto& stream = only(plan).stream;
     CHECK(stream[1].waits == std::vector<int>{0});
     CHECK(stream[2].waits == std::vector<int>{1});
@@ -128,14 +128,14 @@ TEST_CASE("manners: an allocator that keeps memory waits for what is read alone"
     CHECK(stream[4].waits == std::vector<int>{3});
     CHECK(stream[5].waits == std::vector<int>{2});
     CHECK(seconds(plan) < seconds(small()));
-    CHECK(seconds(with_manners(made(2), manners)) <= seconds(made(2)));
+    CHECK(seconds(with_profile(made(2), profile)) <= seconds(made(2)));
 }
 
-TEST_CASE("manners: types of params and gradients, casts") {
-    Manners manners;
-    manners.gathers_f32 = true;
-    manners.reduces_bf16 = true;
-    const Plan plan = with_manners(small(), manners);
+TEST_CASE("software profile: types of params and gradients, casts") {
+    SoftwareProfile profile;
+    profile.gathers_f32 = true;
+    profile.reduces_bf16 = true;
+    const Plan plan = with_profile(small(), profile);
     const auto& stream = only(plan).stream;
     REQUIRE(stream.size() == 8);
     CHECK(stream[0].operands[1].type.bytes() == 4 << 20);
@@ -146,17 +146,17 @@ TEST_CASE("manners: types of params and gradients, casts") {
     CHECK(stream[5].operands[0].type.bytes() == 2 << 20);
     CHECK(stream[6].opcode == Opcode::copy);
     CHECK(stream[6].waits == std::vector<int>{5});
-    Manners whole;
+    SoftwareProfile whole;
     whole.all_reduces = true;
-    const Plan summed = with_manners(small(), whole);
+    const Plan summed = with_profile(small(), whole);
     CHECK(only(summed).stream[4].opcode == Opcode::all_reduce);
     CHECK(only(summed).stream[4].operands[1].type.bytes() == 4 << 20);
 }
 
-TEST_CASE("manners: gradients of micro-batches are added by launches of their own") {
-    Manners manners;
-    manners.adds_apart = true;
-    const Plan plan = made(2), apart = with_manners(plan, manners);
+TEST_CASE("software profile: gradients of micro-batches are added by launches of their own") {
+    SoftwareProfile profile;
+    profile.adds_apart = true;
+    const Plan plan = made(2), apart = with_profile(plan, profile);
     for (size_t k = 0; k < plan.classes.size(); ++k) {
         int64_t gradients = 0, added = 0;
         for (const Instruction& i : plan.classes[k].stream)
@@ -173,11 +173,11 @@ TEST_CASE("manners: gradients of micro-batches are added by launches of their ow
     CHECK(seconds(apart) > seconds(plan));
 }
 
-TEST_CASE("manners: data parallelism and sums behind all fragments, in the order that they had") {
+TEST_CASE("software profile: data parallelism and sums behind all fragments, in the order that they had") {
     const Plan plan = made(2);
-    Manners manners;
-    manners.keeps_memory = manners.sums_late = manners.data_late = true;
-    const Plan late = with_manners(plan, manners);
+    SoftwareProfile profile;
+    profile.keeps_memory = profile.sums_late = profile.data_late = true;
+    const Plan late = with_profile(plan, profile);
     for (size_t k = 0; k < plan.classes.size(); ++k) {
         const RankClass &before = plan.classes[k], &after = late.classes[k];
         CHECK(after.stream.size() == before.stream.size());

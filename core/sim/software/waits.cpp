@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "plan/access.h"
-#include "sim/manners/passes.h"
+#include "sim/software/passes.h"
 
 namespace orrery {
 namespace {

@@ -6,7 +6,7 @@
 #include "plan/access.h"
 #include "plan/repeat.h"
 #include "sim/kernel_prices.h"
-#include "sim/manners/passes.h"
+#include "sim/software/passes.h"
 
 namespace orrery {
 

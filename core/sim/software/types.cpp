@@ -5,7 +5,7 @@
 #include "ir/op.h"
 #include "plan/access.h"
 #include "plan/repeat.h"
-#include "sim/manners/passes.h"
+#include "sim/software/passes.h"
 
 namespace orrery {
 namespace {

@@ -7,7 +7,7 @@
 namespace orrery {
 
 /// What other training software does otherwise than a plan of this project.
-struct Manners {
+struct SoftwareProfile {
     /// Kernels and messages wait for what they read, and not because a plan uses a place again: an allocator keeps what
     /// is on its way (PyTorch's, `record_stream`).
     bool keeps_memory = false;
@@ -31,9 +31,9 @@ struct Manners {
     std::vector<std::string> data = {"dp", "rep"};
 };
 
-/// The plan as software with these manners would have made it, for prices alone: its fingerprint is `for_prices_alone`
+/// The plan as software with this profile would have made it, for prices alone: its fingerprint is `for_prices_alone`
 /// (plan/print.h), places and memory are those of the plan. Streams keep their order but for what goes behind all
 /// fragments, on all ranks in one order. Linear in the stream.
-Plan with_manners(Plan plan, const Manners& manners);
+Plan with_profile(Plan plan, const SoftwareProfile& profile);
 
 }  // namespace orrery

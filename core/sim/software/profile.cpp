@@ -1,9 +1,9 @@
-#include "sim/manners/manners.h"
+#include "sim/software/profile.h"
 
 #include <algorithm>
 
 #include "plan/print.h"
-#include "sim/manners/passes.h"
+#include "sim/software/passes.h"
 
 namespace orrery {
 namespace {
@@ -22,16 +22,16 @@ AxisFlags data_axes(const Mesh& mesh, const std::vector<std::string>& names) {
 
 }  // namespace
 
-Plan with_manners(Plan plan, const Manners& manners) {
-    const AxisFlags data = data_axes(plan.mesh, manners.data);
+Plan with_profile(Plan plan, const SoftwareProfile& profile) {
+    const AxisFlags data = data_axes(plan.mesh, profile.data);
     for (RankClass& c : plan.classes) {
-        change_sums(c, data, {manners.reduces_bf16, manners.all_reduces, manners.cuts_all_params});
-        if (manners.keeps_memory) wait_for_reads(c);
-        if (manners.blocks_messages) wait_for_messages(c);
-        if (manners.gathers_f32) gather_f32(c, data);
-        if (manners.adds_apart) add_gradients_apart(c);
+        change_sums(c, data, {profile.reduces_bf16, profile.all_reduces, profile.cuts_all_params});
+        if (profile.keeps_memory) wait_for_reads(c);
+        if (profile.blocks_messages) wait_for_messages(c);
+        if (profile.gathers_f32) gather_f32(c, data);
+        if (profile.adds_apart) add_gradients_apart(c);
     }
-    if (manners.sums_late || manners.data_late) put_behind_fragments(plan, data, manners.sums_late, manners.data_late);
+    if (profile.sums_late || profile.data_late) put_behind_fragments(plan, data, profile.sums_late, profile.data_late);
     plan.fingerprint = for_prices_alone;
     return plan;
 }

@@ -1,4 +1,4 @@
-#include "sim/manners/tp_chunks.h"
+#include "sim/software/tp_chunks.h"
 
 #include <algorithm>
 #include <cassert>
@@ -9,7 +9,7 @@
 #include "plan/access.h"
 #include "plan/print.h"
 #include "plan/repeat.h"
-#include "sim/manners/passes.h"
+#include "sim/software/passes.h"
 
 namespace orrery {
 namespace {
