@@ -6,10 +6,10 @@
 #include <span>
 
 #include "base/limits.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
-#include "cli/products/child.h"
 #include "cli/tell.h"
 #include "plugin/loader.h"
 #include "run/calibrate/wire_bench.h"
