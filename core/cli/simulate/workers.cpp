@@ -8,10 +8,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/files/atomic_file.h"
 #include "base/limits.h"
 #include "base/process.h"
 #include "orrery/error.h"
@@ -26,16 +26,6 @@ struct Worker {
     std::string text;
 };
 
-bool write_all(int to, std::string_view text) {
-    while (!text.empty()) {
-        const ssize_t written = ::write(to, text.data(), text.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
-        text.remove_prefix(static_cast<size_t>(written));
-    }
-    return true;
-}
-
 /// In the child. What is thrown is its text with exit code 1. Nothing of the parent's is ended or flushed.
 int be_worker(int output, int64_t number, const std::function<std::string(int64_t)>& work) {
     int code = 0;
@@ -46,7 +36,7 @@ int be_worker(int output, int64_t number, const std::function<std::string(int64_
         text = explain(error);
         code = 1;
     }
-    return write_all(output, text) ? code : 1;
+    return write_all(output, text) == 0 ? code : 1;
 }
 
 /// In this process, what is thrown as a child's would be told.

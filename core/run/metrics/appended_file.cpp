@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/files/atomic_file.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -30,12 +31,7 @@ AppendedFile::AppendedFile(std::string path) : path_(std::move(path)) {
 AppendedFile::~AppendedFile() { ::close(file_); }
 
 void AppendedFile::write(std::string_view bytes) {
-    while (!bytes.empty()) {
-        const ssize_t done = ::write(file_, bytes.data(), bytes.size());
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) fail(path_, std::strerror(errno));
-        bytes.remove_prefix(static_cast<size_t>(done));
-    }
+    if (const int code = write_all(file_, bytes)) fail(path_, std::strerror(code));
 }
 
 }  // namespace orrery
