@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/files/atomic_file.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -36,15 +36,6 @@ struct File {
     File(const File&) = delete;
     File& operator=(const File&) = delete;
 };
-
-void write_all(int file, std::string_view bytes, const std::string& path) {
-    while (!bytes.empty()) {
-        const ssize_t done = ::write(file, bytes.data(), bytes.size());
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) fail("write", path, errno);
-        bytes.remove_prefix(static_cast<size_t>(done));
-    }
-}
 
 class SystemEnv final : public Env {
 public:
@@ -81,26 +72,16 @@ public:
         // Processes of two hosts, or two containers, may have the same number.
         uint32_t other = 0;
         std::memcpy(&other, random_bytes(sizeof other).data(), sizeof other);
-        const std::string fresh = path + ".new." + std::to_string(::getpid()) + "." + std::to_string(other);
-        try {
-            const File file(fresh, O_WRONLY | O_CREAT | O_EXCL, "write");
-            struct stat old {};
-            if (::stat(path.c_str(), &old) == 0) (void)::fchmod(file.number, old.st_mode & 0777);
-            write_all(file.number, contents, path);
-            if (::fsync(file.number) != 0) fail("flush", path, errno);
-            if (::rename(fresh.c_str(), path.c_str()) != 0) fail("replace", path, errno);
-        } catch (...) {
-            ::unlink(fresh.c_str());
-            throw;
-        }
-        std::string parent = fs::path(path).parent_path();
-        const File folder(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY, "open");
-        if (::fsync(folder.number) != 0) fail("flush", parent, errno);
+        AtomicFile file(path, ".new." + std::to_string(::getpid()) + "." + std::to_string(other));
+        file.open();
+        file.write(contents);
+        file.close(true);
+        file.name(true);
     }
 
     void append_file(const std::string& path, std::string_view contents) override {
         const File file(path, O_WRONLY | O_CREAT | O_APPEND, "write");
-        write_all(file.number, contents, path);
+        if (const int code = write_all(file.number, contents)) fail("write", path, code);
     }
 
     bool exists(const std::string& path) override {

@@ -1,10 +1,17 @@
 #include "base/signals.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <mutex>
+
+#include "orrery/error.h"
 
 namespace orrery {
 namespace {
@@ -76,6 +83,29 @@ SignalsForChildren::~SignalsForChildren() {
     if (--opening > 0) return;
     for (const int signal : all_stop)
         if (::sigismember(&opened_, signal) == 1) ::signal(signal, SIG_DFL);
+}
+
+HeldSignals::HeldSignals() {
+    const sigset_t held = stop_signals();
+    file_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (file_ < 0) throw Error(fmt::format("cannot take signals: {}", std::strerror(errno)), Fault::failed);
+    before_ = hold_stop_signals();
+    struct sigaction ignored {};
+    ignored.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &ignored, &pipe_);
+    ::sigaction(SIGXFSZ, &ignored, &size_);
+}
+
+HeldSignals::~HeldSignals() {
+    ::close(file_);
+    ::sigaction(SIGPIPE, &pipe_, nullptr);
+    ::sigaction(SIGXFSZ, &size_, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+int HeldSignals::take() {
+    signalfd_siginfo info{};
+    return ::read(file_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
 
 }  // namespace orrery

@@ -40,4 +40,22 @@ private:
     bool counted_ = false;
 };
 
+/// While one lives, stop signals wait to be taken by its owner, and SIGPIPE is ignored: for a command that has started
+/// programs or made files which must go before it ends. Those that nobody has taken come at its end.
+class HeldSignals {
+public:
+    HeldSignals();
+    ~HeldSignals();
+    HeldSignals(const HeldSignals&) = delete;
+    /// Readable when one has come; for poll.
+    int file() const { return file_; }
+    /// The next one, 0: none has come.
+    int take();
+
+private:
+    sigset_t before_;
+    struct sigaction pipe_, size_;
+    int file_ = -1;
+};
+
 }  // namespace orrery

@@ -39,29 +39,6 @@ template <class Say>
 
 int stopped_code(int signal) { return signal == SIGINT ? 128 + SIGINT : 75; }
 
-HeldSignals::HeldSignals() {
-    const sigset_t held = stop_signals();
-    file_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (file_ < 0) throw Error(fmt::format("cannot take signals: {}", std::strerror(errno)), Fault::failed);
-    before_ = hold_stop_signals();
-    struct sigaction ignored {};
-    ignored.sa_handler = SIG_IGN;
-    ::sigaction(SIGPIPE, &ignored, &pipe_);
-    ::sigaction(SIGXFSZ, &ignored, &size_);
-}
-
-HeldSignals::~HeldSignals() {
-    ::close(file_);
-    ::sigaction(SIGPIPE, &pipe_, nullptr);
-    ::sigaction(SIGXFSZ, &size_, nullptr);
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-}
-
-int HeldSignals::take() {
-    signalfd_siginfo info{};
-    return ::read(file_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
-}
-
 SignalTaker::SignalTaker(std::string who) : who_(std::move(who)) {
     ::signal(SIGPIPE, SIG_IGN);
     ::signal(SIGXFSZ, SIG_IGN);  // the write fails, which names the file

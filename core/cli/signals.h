@@ -1,5 +1,4 @@
 #pragma once
-#include <csignal>
 #include <string>
 #include <thread>
 
@@ -29,24 +28,6 @@ private:
     int signals_ = -1, stop_ = -1;
     bool interrupted_ = false;
     std::thread thread_;
-};
-
-/// While one lives, stop signals wait to be taken by its owner, and SIGPIPE is ignored: for a command that has started
-/// programs or made files which must go before it ends. Those that nobody has taken come at its end.
-class HeldSignals {
-public:
-    HeldSignals();
-    ~HeldSignals();
-    HeldSignals(const HeldSignals&) = delete;
-    /// Readable when one has come; for poll.
-    int file() const { return file_; }
-    /// The next one, 0: none has come.
-    int take();
-
-private:
-    sigset_t before_;
-    struct sigaction pipe_, size_;
-    int file_ = -1;
 };
 
 /// What a process ends with that is stopped by a signal: 130 after SIGINT, else 75, "to be queued again".

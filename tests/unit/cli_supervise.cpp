@@ -1,5 +1,4 @@
 // What a launcher that restarts its job makes of how its ranks ended, and of their time.
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -162,27 +161,12 @@ TEST_CASE("a rank tells its launcher through memory, and a launcher finds it", "
 
 TEST_CASE("[.sleeps] of the case below", "[.sleeps]") { std::this_thread::sleep_for(std::chrono::seconds(20)); }
 
-TEST_CASE("[.lifeline] of the case below", "[.lifeline]") {
-    const char* text = std::getenv("ORRERY_LIFELINE");
-    REQUIRE(text);
-    pollfd watched{std::atoi(text), POLLIN, 0};
-    CHECK(::poll(&watched, 1, 0) == 0);  // the other end is open
-    const auto pipe = std::filesystem::read_symlink(std::string("/proc/self/fd/") + text);
-    int64_t ends = 0;
-    for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
-        std::error_code gone;
-        ends += std::filesystem::read_symlink(file.path(), gone) == pipe;
-    }
-    CHECK(ends == 1);  // and is not its own
-}
-
 TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervise][slow]") {
-    CHECK(check_by_run({"unit_tests", "whom a rank blames"}, 60).fitness == Fitness::fit);
-    CHECK_THAT(check_by_run({"unit_tests", "--no-such-flag"}, 60).why, Catch::Contains("for usage"));
-    const NodeCheck sleeps = check_by_run({"unit_tests", "[.sleeps]"}, 0.2);
+    CHECK(check_by_run({"whom a rank blames"}, 60).fitness == Fitness::fit);
+    CHECK_THAT(check_by_run({"--no-such-flag"}, 60).why, Catch::Contains("for usage"));
+    const NodeCheck sleeps = check_by_run({"[.sleeps]"}, 0.2);
     CHECK(sleeps.fitness == Fitness::late);
     CHECK(sleeps.why == "its check takes more than 0.2 s");
-    CHECK(check_by_run({"unit_tests", "[.lifeline]"}, 60).fitness == Fitness::fit);
 }
 
 TEST_CASE("what launchers say to each other comes back as it was", "[supervise]") {

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <span>
 
+#include "base/process.h"
 #include "base/text.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
-#include "cli/products/child.h"
 #include "cli/tell.h"
 #include "plugin/loader.h"
 #include "run/calibrate/wire_bench.h"

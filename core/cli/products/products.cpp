@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/process.h"
 #include "base/text.h"
 #include "cli/commands.h"
-#include "cli/products/child.h"
 #include "cli/products/measure.h"
 #include "config/load.h"
 #include "plugin/loader.h"

@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/files/atomic_file.h"
 #include "base/limits.h"
+#include "base/process.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -25,20 +26,8 @@ struct Worker {
     std::string text;
 };
 
-bool write_all(int to, std::string_view text) {
-    while (!text.empty()) {
-        const ssize_t written = ::write(to, text.data(), text.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
-        text.remove_prefix(static_cast<size_t>(written));
-    }
-    return true;
-}
-
 /// In the child. What is thrown is its text with exit code 1. Nothing of the parent's is ended or flushed.
-[[noreturn]] void be_worker(int output, pid_t parent, int64_t number, const std::function<std::string(int64_t)>& work) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);
+int be_worker(int output, int64_t number, const std::function<std::string(int64_t)>& work) {
     int code = 0;
     std::string text;
     try {
@@ -47,8 +36,7 @@ bool write_all(int to, std::string_view text) {
         text = explain(error);
         code = 1;
     }
-    if (!write_all(output, text)) code = 1;
-    ::_exit(code);
+    return write_all(output, text) == 0 ? code : 1;
 }
 
 /// In this process, what is thrown as a child's would be told.
@@ -76,21 +64,12 @@ public:
     size_t running() const { return running_.size(); }
 
     void start(int64_t number, const std::function<std::string(int64_t)>& work) {
-        int ends[2];
-        if (::pipe(ends) != 0) throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), Fault::failed);
-        const pid_t parent = ::getpid(), child = ::fork();
-        if (child == 0) {
-            ::close(ends[0]);
-            be_worker(ends[1], parent, number, work);
-        }
-        const int problem = errno;
-        ::close(ends[1]);
-        if (child < 0) {
-            ::close(ends[0]);
-            throw Error(fmt::format("cannot start a process: {}\n  take fewer: --jobs 1", std::strerror(problem)),
+        Pipe pipe;
+        const pid_t child = start_copy([&] { return be_worker(pipe.write, number, work); });
+        if (child < 0)
+            throw Error(fmt::format("cannot start a process: {}\n  take fewer: --jobs 1", std::strerror(errno)),
                         Fault::failed);
-        }
-        running_.push_back({child, ends[0], number, ""});
+        running_.push_back({child, std::exchange(pipe.read, -1), number, ""});
     }
 
     /// Waits until one has ended, and takes it out.

@@ -4,25 +4,21 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <mutex>
-#include <string_view>
 #include <utility>
 
 #include "base/env.h"
 #include "base/json.h"
 #include "orrery/error.h"
+#include "run/metrics/appended_file.h"
 #include "run/metrics/step_metrics.h"
 
 namespace orrery {
@@ -65,25 +61,19 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
 /// The file, and the lines that wait for it.
 class EventLog::Writer {
 public:
-    explicit Writer(std::string path) : path_(std::move(path)) {
-        file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-        if (file_ < 0)
-            throw Error(fmt::format("cannot write {}: {}\n  move away what is there", path_, std::strerror(errno)),
-                        Fault::failed);
-    }
-    ~Writer() { ::close(file_); }
-    Writer(const Writer&) = delete;
+    explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
 
     /// Readers take each line for one of JSON, and the next would be glued to this.
     void mend_last_line() {
         std::error_code ignored;
-        if (!std::filesystem::is_regular_file(path_, ignored)) return;
-        const std::string all = system_env()->read_file(path_);
+        if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;
+        const std::string all = system_env()->read_file(file_.path());
         const size_t begin = all.rfind('\n') + 1;  // 0 where there is none
         if (begin == all.size()) return;
-        const bool whole = Json::accept(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end());
-        const int failed = whole ? append("\n") : ::ftruncate(file_, static_cast<off_t>(begin)) == 0 ? 0 : errno;
-        if (failed != 0) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(failed)), Fault::failed);
+        if (Json::accept(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end())) return file_.write("\n");
+        std::error_code problem;
+        std::filesystem::resize_file(file_.path(), begin, problem);
+        if (problem) throw Error(fmt::format("cannot write {}: {}", file_.path(), problem.message()), Fault::failed);
     }
 
     void add(std::string line) {
@@ -102,10 +92,11 @@ public:
             const std::string line = std::move(waiting_.front());
             waiting_.pop_front();
             lock.unlock();
-            const int failed = append(line);
-            if (failed != 0 && !std::exchange(said, true))
-                std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", path_.c_str(),
-                             std::strerror(failed));
+            try {
+                file_.write(line);
+            } catch (const Error& error) {
+                if (!std::exchange(said, true)) std::fprintf(stderr, "orrery: %s; the job goes on\n", error.what());
+            }
             lock.lock();
         }
         over_ = true;
@@ -120,30 +111,12 @@ public:
         if (changed_.wait_for(lock, last_lines, [&] { return over_; })) return true;
         std::fprintf(stderr,
                      "orrery: cannot write %s: its disk has not answered for %lld s; the last events are not there\n",
-                     path_.c_str(), static_cast<long long>(last_lines.count()));
+                     file_.path().c_str(), static_cast<long long>(last_lines.count()));
         return false;
     }
 
 private:
-    /// The whole of it, or nothing: errno of the call that failed, 0: none did.
-    int append(std::string_view line) {
-        struct stat before {};
-        const bool known = ::fstat(file_, &before) == 0 && S_ISREG(before.st_mode);
-        while (!line.empty()) {
-            const ssize_t done = ::write(file_, line.data(), line.size());
-            if (done < 0 && errno == EINTR) continue;
-            if (done < 0) {
-                const int failed = errno;
-                [[maybe_unused]] const int cut = known ? ::ftruncate(file_, before.st_size) : 0;  // no half of it stays
-                return failed;
-            }
-            line.remove_prefix(static_cast<size_t>(done));
-        }
-        return 0;
-    }
-
-    const std::string path_;
-    int file_ = -1;
+    AppendedFile file_;
     std::mutex mutex_;  // guards the three below
     std::deque<std::string> waiting_;
     bool ends_ = false, over_ = false;

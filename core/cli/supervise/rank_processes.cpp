@@ -1,6 +1,5 @@
 #include "cli/supervise/rank_processes.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,39 +18,10 @@
 #include "orrery/error.h"
 #include "run/control/rendezvous.h"
 
-extern char** environ;
-
 namespace orrery {
 namespace {
 
 constexpr auto tell_stuck = std::chrono::seconds(5), give_up = std::chrono::seconds(300);
-
-/// Everything a child needs is made before fork: only exec follows in the child. What `blocked` holds comes to it when
-/// it asks for it: no signal is too early.
-pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::string>& variables,
-            const sigset_t& blocked, int lifeline) {
-    std::vector<char*> argv, envp;
-    for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-    argv.push_back(nullptr);
-    // Of a name that is there twice, the rank would read the first: the user's ORRERY_TOKEN instead of the job's.
-    const auto replaced = [&](std::string_view had) {
-        const std::string_view name = had.substr(0, had.find('=') + 1);
-        return std::any_of(variables.begin(), variables.end(), [&](const auto& v) { return v.starts_with(name); });
-    };
-    for (char** e = environ; *e; ++e)
-        if (!replaced(*e)) envp.push_back(*e);
-    for (const auto& v : variables) envp.push_back(const_cast<char*>(v.c_str()));
-    envp.push_back(nullptr);
-    const pid_t pid = ::fork();
-    if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
-    if (pid == 0) {
-        ::fcntl(lifeline, F_SETFD, 0);
-        ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
-        ::execve("/proc/self/exe", argv.data(), envp.data());
-        ::_exit(127);
-    }
-    return pid;
-}
 
 void pin(const std::vector<int>& processors) {
     if (!run_on(processors))
@@ -99,11 +69,6 @@ int SignalsHeld::take(std::chrono::milliseconds limit) const {
 RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const SignalsHeld& held, Board* board,
                              int64_t best)
     : spec_(spec), board_(board) {
-    int lifeline[2];
-    // What else this process starts meanwhile must not have either end.
-    if (::pipe2(lifeline, O_CLOEXEC) != 0)
-        throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), Fault::failed);
-    lifeline_ = lifeline[1];
     const std::vector<int> allowed = allowed_processors();
     for (int64_t i = 0; i < spec.local_ranks; ++i) {
         Job job = shared;
@@ -111,25 +76,27 @@ RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const Si
         job.local_rank = i;
         job.local_ranks = spec.local_ranks;
         job.nonce = make_nonce();
-        auto variables = environment_of(job);
-        variables.push_back(fmt::format("ORRERY_LIFELINE={}", lifeline[0]));
-        if (board_) variables.push_back(board_->variable(i, best));
+        // What `held.before` blocks waits until the rank asks for it: no signal is too early.
+        ProcessStart start{.program = "/proc/self/exe",
+                           .arguments = spec.arguments,
+                           .variables = environment_of(job),
+                           .lifeline = lifeline_.read,
+                           .blocked = held.before};
+        if (board_) start.variables.push_back(board_->variable(i, best));
         if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // inherited by the child
-        children_.push_back({spawn(spec.arguments, variables, held.before, lifeline[0]), job.rank, job.nonce, true});
+        const pid_t pid = start_process(start);
+        if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
+        children_.push_back({pid, job.rank, job.nonce, true});
     }
     if (!spec.processors.empty()) pin(allowed);
-    ::close(lifeline[0]);
+    Pipe::close(lifeline_.read);
 }
 
 RankProcesses::~RankProcesses() {
     forward(SIGKILL);
     const auto until = Clock::now() + tell_stuck;
-    for (Child& child : children_)
-        while (child.running && Clock::now() < until) {
-            if (::waitpid(child.pid, nullptr, WNOHANG) == child.pid) child.running = false;
-            if (child.running) ::usleep(1000);
-        }
-    ::close(lifeline_);
+    for (const Child& child : children_)
+        if (child.running) ends_within(child.pid, std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()));
 }
 
 void RankProcesses::forward(int signal) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/process.h"
 #include "cli/launch.h"
 #include "cli/supervise/verdict.h"
 
@@ -76,7 +77,7 @@ private:
 
     const LaunchSpec& spec_;
     Board* const board_;
-    int lifeline_ = -1;
+    Pipe lifeline_;  ///< of the ranks: they end with this process
     std::vector<Child> children_;
     std::vector<RankEnd> ends_;
     std::optional<Clock::time_point> deadline_, killed_, stopped_since_, looked_;

@@ -6,10 +6,11 @@
 
 #include <chrono>
 
+#include "base/files/atomic_file.h"
 #include "base/foreign/plugin_call.h"
 #include "base/regular_file.h"
 #include "base/seconds.h"
-#include "run/data/partial_file.h"
+#include "run/data/token_pair.h"
 
 namespace orrery {
 
@@ -116,14 +117,14 @@ int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path
     if (!in.problem().empty()) throw Error(fmt::format("text file {} {}", text_path, in.problem()));
     if (in.bytes() == 0)  // before anything of the token file is replaced
         throw Error(fmt::format("text file {} is empty", text_path));
-    PartialFile out;
-    out.open(bin_path);
+    AtomicFile out(bin_path);
+    begin_tokens(out);
     std::vector<char> text(1 << 20), tokens;
     int64_t count = 0;
     while (const size_t n = in.read(count, text.data(), text.size())) {
         tokens.assign(n * static_cast<size_t>(token_bytes), 0);
         for (size_t i = 0; i < n; ++i) tokens[i * static_cast<size_t>(token_bytes)] = text[i];  // little-endian
-        out.write(tokens.data(), tokens.size());
+        out.write({tokens.data(), tokens.size()});
         count += static_cast<int64_t>(n);
     }
     out.close();

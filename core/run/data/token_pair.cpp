@@ -5,14 +5,22 @@
 
 #include <cstring>
 
+#include "base/regular_file.h"
 #include "orrery/error.h"
 
 namespace orrery {
 
-TokenPair::TokenPair(const std::string& name, int token_bytes, bool mask) : token_bytes_(token_bytes), mask_(mask) {
-    bin_.open(name + ".bin");
-    idx_.open(name + ".idx");
-    if (mask_) bits_.open(name + ".mask");
+void begin_tokens(AtomicFile& file) {
+    if (const RegularFile there(file.path()); there.there() && !there.problem().empty())
+        throw Error(fmt::format("token file {} {}", file.path(), there.problem()));
+    file.open(Fault::usage);
+}
+
+TokenPair::TokenPair(const std::string& name, int token_bytes, bool mask)
+    : token_bytes_(token_bytes), mask_(mask), bin_(name + ".bin"), idx_(name + ".idx"), bits_(name + ".mask") {
+    begin_tokens(bin_);
+    begin_tokens(idx_);
+    if (mask_) begin_tokens(bits_);
 }
 
 void TokenPair::add(std::span<const int32_t> ids, int64_t ignored) {
@@ -23,7 +31,7 @@ void TokenPair::add(std::span<const int32_t> ids, int64_t ignored) {
     const auto each = static_cast<size_t>(token_bytes_);
     bytes_.resize(ids.size() * each);
     for (size_t i = 0; i < ids.size(); ++i) std::memcpy(bytes_.data() + i * each, &ids[i], each);  // little-endian
-    bin_.write(bytes_.data(), bytes_.size());
+    bin_.write({bytes_.data(), bytes_.size()});
     if (mask_) {
         write_mask(ignored, true);
         write_mask(length - ignored, false);
@@ -37,21 +45,21 @@ void TokenPair::write_mask(int64_t tokens, bool ignored) {
     for (int64_t i = 0; i < tokens; ++i) {
         last_bits_ = static_cast<uint8_t>(last_bits_ | (ignored ? 1u << tokens_ % 8 : 0u));
         if (++tokens_ % 8 != 0) continue;
-        bits_.write(&last_bits_, 1);
+        bits_.write({reinterpret_cast<const char*>(&last_bits_), 1});
         last_bits_ = 0;
     }
 }
 
 /// "MMIDIDX\0\0", version, type of the ids, how many sequences and document ends; lengths, offsets, document ends.
 void TokenPair::write_index() {
-    const auto put = [&](const auto& value) { idx_.write(&value, sizeof value); };
+    const auto put = [&](const auto& value) { idx_.write({reinterpret_cast<const char*>(&value), sizeof value}); };
     const char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
     put(magic);
     put(uint64_t{1});
     put(static_cast<uint8_t>(token_bytes_ == 2 ? 8 : 4));  // numpy's uint16 and int32 in Megatron's list of types
     put(static_cast<uint64_t>(lengths_.size()));
     put(static_cast<uint64_t>(lengths_.size() + 1));
-    idx_.write(lengths_.data(), lengths_.size() * sizeof(int32_t));
+    idx_.write({reinterpret_cast<const char*>(lengths_.data()), lengths_.size() * sizeof(int32_t)});
     int64_t offset = 0;
     for (const int32_t length : lengths_) {
         put(offset);
@@ -61,16 +69,16 @@ void TokenPair::write_index() {
 }
 
 void TokenPair::finish() {
-    if (mask_ && tokens_ % 8 != 0) bits_.write(&last_bits_, 1);
+    if (mask_ && tokens_ % 8 != 0) bits_.write({reinterpret_cast<const char*>(&last_bits_), 1});
     write_index();
-    std::vector<PartialFile*> files{&idx_, &bin_};
+    std::vector<AtomicFile*> files{&idx_, &bin_};
     if (mask_) files.insert(files.begin(), &bits_);
-    for (PartialFile* file : files) file->close();
+    for (AtomicFile* file : files) file->close();
     // The tokens last: alone they would be read as a file without header, all of them targets. Those that are there
     // go first, an older mask with them.
     ::unlink(bin_.path().c_str());
-    if (!mask_) ::unlink((bin_.path().substr(0, bin_.path().size() - 3) + "mask").c_str());
-    for (PartialFile* file : files) file->name();
+    if (!mask_) ::unlink(bits_.path().c_str());
+    for (AtomicFile* file : files) file->name();
 }
 
 }  // namespace orrery

@@ -4,9 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "run/data/partial_file.h"
+#include "base/files/atomic_file.h"
 
 namespace orrery {
+
+/// Begins a file of tokens. Throws Error, Fault::usage, where it cannot be made, or what has its name is not a file.
+void begin_tokens(AtomicFile& file);
 
 /// Megatron's pair of files: NAME.bin, the ids of all documents one after the other, and NAME.idx, how long each is and
 /// where it begins (Megatron-LM, IndexedDataset: version 1, a sequence a document). Beside them NAME.mask, a bit a
@@ -29,7 +32,7 @@ private:
 
     int token_bytes_;
     bool mask_;
-    PartialFile bin_, idx_, bits_;
+    AtomicFile bin_, idx_, bits_;
     std::vector<int32_t> lengths_;
     std::vector<char> bytes_;
     int64_t tokens_ = 0;

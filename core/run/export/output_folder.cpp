@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/atomic_file.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "orrery/error.h"
@@ -26,14 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string reason(int code) { return std::generic_category().message(code); }
-
-void sync_folder(const std::string& folder) {
-    const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const int code = file < 0 || ::fsync(file) != 0 ? errno : 0;
-    if (file >= 0) ::close(file);
-    if (code != 0 && code != EINVAL)  // a file system may have no fsync of folders
-        throw Error(fmt::format("cannot flush the folder {}: {}", folder, reason(code)), Fault::failed);
-}
 
 /// In FOLDER.part, held by who writes it; says that an export has made the folder.
 constexpr const char* lock_name = ".orrery-export";

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 
+#include "base/files/atomic_file.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -19,23 +21,23 @@ namespace {
 
 }  // namespace
 
-AppendedFile::AppendedFile(std::string path) : path_(std::move(path)) {
+AppendedFile::AppendedFile(std::string path, int flags) : path_(std::move(path)) {
     std::error_code ignored;
     if (std::filesystem::is_fifo(path_, ignored))
         fail(path_, "it is a named pipe, which would wait for a reader\n  remove it");
-    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0644);
     if (file_ < 0) fail(path_, std::strerror(errno));
 }
 
 AppendedFile::~AppendedFile() { ::close(file_); }
 
 void AppendedFile::write(std::string_view bytes) {
-    while (!bytes.empty()) {
-        const ssize_t done = ::write(file_, bytes.data(), bytes.size());
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) fail(path_, std::strerror(errno));
-        bytes.remove_prefix(static_cast<size_t>(done));
-    }
+    struct stat before {};
+    const bool known = ::fstat(file_, &before) == 0 && S_ISREG(before.st_mode);
+    const int code = write_all(file_, bytes);
+    if (code == 0) return;
+    [[maybe_unused]] const int cut = known ? ::ftruncate(file_, before.st_size) : 0;  // no half of it stays
+    fail(path_, std::strerror(code));
 }
 
 }  // namespace orrery

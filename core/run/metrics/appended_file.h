@@ -7,13 +7,14 @@ namespace orrery {
 /// A file that grows by one write a record, so that a process that is killed leaves at most its last one cut.
 class AppendedFile {
 public:
-    /// Makes it where there is none. Throws Fault::failed naming path and reason, as `write` does.
-    explicit AppendedFile(std::string path);
+    /// Makes it where there is none. `flags`: further ones of open(2). Throws Fault::failed naming path and reason, as
+    /// `write` does.
+    explicit AppendedFile(std::string path, int flags = 0);
     ~AppendedFile();
     AppendedFile(const AppendedFile&) = delete;
 
     const std::string& path() const { return path_; }
-    /// Allocates nothing.
+    /// The whole of it, or nothing. Allocates nothing.
     void write(std::string_view bytes);
 
 private:

@@ -1,19 +1,11 @@
 #include "run/metrics/prometheus.h"
 
-#include <fcntl.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <string_view>
 #include <thread>
 
 #include "base/files/result_file.h"
-#include "orrery/error.h"
 
 using namespace std::string_view_literals;
 
@@ -21,10 +13,6 @@ namespace orrery {
 namespace {
 
 constexpr std::chrono::seconds apart{1};
-
-[[noreturn]] void fail(const std::string& path, int code) {
-    throw Error(fmt::format("metrics.prometheus: cannot write {}: {}", path, std::strerror(code)), Fault::failed);
-}
 
 }  // namespace
 
@@ -43,10 +31,9 @@ std::string label_text(std::string_view value) {
 
 // The other file's name does not end in .prom, so that the collector leaves it alone.
 PrometheusFile::PrometheusFile(std::string path, const std::string& run, const std::string& host)
-    : path_(std::move(path)),
-      new_path_(path_ + ".new"),
+    : file_(std::move(path), ".new"),
       labels_(fmt::format(R"(run="{}",host="{}",rank="0")", label_text(run), label_text(host))) {
-    require_writable("metrics.prometheus", path_);
+    require_writable("metrics.prometheus", file_.path());
 }
 
 void PrometheusFile::head(fmt::memory_buffer& to, std::string_view name, std::string_view help, bool grows) const {
@@ -116,29 +103,10 @@ void PrometheusFile::finish() {
 void PrometheusFile::replace() {
     if (last_.step > 0) render(last_);
     kept_ = false;
-    const auto give_up = [this](const std::string& path, int code) {
-        ::unlink(new_path_.c_str());
-        fail(path, code);
-    };
-    const int file = ::open(new_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (file < 0) fail(new_path_, errno);
-    for (fmt::memory_buffer* part : {&step_, &evaluated_}) {
-        const char* at = part->data();
-        for (size_t left = part->size(); left > 0;) {
-            const ssize_t done = ::write(file, at, left);
-            if (done < 0 && errno == EINTR) continue;
-            if (done < 0) {
-                const int code = errno;
-                ::close(file);
-                give_up(new_path_, code);
-            }
-            at += done;
-            left -= static_cast<size_t>(done);
-        }
-    }
-    if (::close(file) != 0 && errno != EINTR)
-        give_up(new_path_, errno);  // NFS and quotas say only here that the disk is full
-    if (std::rename(new_path_.c_str(), path_.c_str()) != 0) give_up(path_, errno);
+    file_.open();
+    for (const fmt::memory_buffer* part : {&step_, &evaluated_}) file_.write({part->data(), part->size()});
+    file_.close();
+    file_.name();
     written_ = Clock::now();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/files/atomic_file.h"
 #include "run/metrics/step_metrics.h"
 
 namespace orrery {
@@ -34,7 +35,8 @@ private:
     void line(fmt::memory_buffer& to, std::string_view name, std::string_view labels, double value) const;
     void replace();
 
-    const std::string path_, new_path_, labels_;
+    AtomicFile file_;
+    const std::string labels_;
     StepMetrics last_;  ///< the newest step, with `results_`
     std::vector<StepResult> results_;
     fmt::memory_buffer step_, evaluated_;  ///< lines of the newest of each

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/atomic_file.h"
 #include "base/seconds.h"
 #include "base/text.h"
 #include "run/preflight/outliers.h"
@@ -82,11 +83,10 @@ public:
         for (int64_t left = bytes; left > 0;) {
             const std::vector<char>& data = contents(size_ / block);
             const int64_t within = size_ % block, most = std::min(left, block - within);
-            const ssize_t done = ::write(file_, data.data() + within, static_cast<size_t>(most));
-            if (done < 0 && errno == EINTR) continue;
-            if (done < 0) refuse(fmt::format("write {} to", bytes_text(bytes)), path_, errno);
-            size_ += done;
-            left -= done;
+            if (const int code = write_all(file_, {data.data() + within, static_cast<size_t>(most)}))
+                refuse(fmt::format("write {} to", bytes_text(bytes)), path_, code);
+            size_ += most;
+            left -= most;
         }
         if (::fsync(file_) != 0) refuse("fsync", path_, errno);
         return seconds_since(begin);

@@ -1,4 +1,4 @@
-#include "cli/products/child.h"
+#include "base/process.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,9 +14,13 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
+#include "base/signals.h"
 #include "base/text.h"
-#include "cli/signals.h"
+#include "orrery/error.h"
+
+extern char** environ;
 
 namespace orrery {
 namespace {
@@ -25,36 +29,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t most_bytes = 1 << 16;
 constexpr int cannot_start = 127;
-
-/// Both ends are closed in a program that is started.
-struct Pipe {
-    int read = -1, write = -1;
-
-    Pipe() {
-        int ends[2];
-        if (::pipe2(ends, O_CLOEXEC) == 0) read = above_standard(ends[0]), write = above_standard(ends[1]);
-    }
-    ~Pipe() {
-        close(read);
-        close(write);
-    }
-    Pipe(const Pipe&) = delete;
-    Pipe& operator=(const Pipe&) = delete;
-
-    static void close(int& end) {
-        if (end >= 0) ::close(end);
-        end = -1;
-    }
-
-private:
-    /// Where this process has closed its own streams, a pipe would get their numbers, and lose them in the child.
-    static int above_standard(int end) {
-        if (end > STDERR_FILENO) return end;
-        const int higher = ::fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        ::close(end);
-        return higher;
-    }
-};
 
 /// A signal that comes before exec would be handled as the parent does it, between two threads' locks.
 void default_handlers() {
@@ -67,21 +41,55 @@ void default_handlers() {
     }
 }
 
-/// In the child: only what may be called between fork and exec in a process of several threads.
-[[noreturn]] void become(char* const* arguments, int output, int errors, pid_t parent) {
+/// Where this process has closed its own streams, a pipe would get their numbers, and lose them in the child.
+int above_standard(int end) {
+    if (end > STDERR_FILENO) return end;
+    const int higher = ::fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    ::close(end);
+    return higher;
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+    std::vector<char*> pointers;
+    for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+    pointers.push_back(nullptr);
+    return pointers;
+}
+
+/// Of a name that was there twice, a program would read the first: the user's ORRERY_TOKEN instead of the job's.
+std::vector<std::string> environment_with(std::vector<std::string> variables) {
+    const auto given = static_cast<std::ptrdiff_t>(variables.size());
+    for (char** e = environ; *e; ++e) {
+        const std::string_view had = *e, name = had.substr(0, had.find('=') + 1);
+        if (std::none_of(variables.begin(), variables.begin() + given,
+                         [&](const std::string& variable) { return variable.starts_with(name); }))
+            variables.emplace_back(had);
+    }
+    return variables;
+}
+
+void end_with(pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(cannot_start);
-    const rlimit no_core{0, 0};  // it may fault on purpose
-    ::setrlimit(RLIMIT_CORE, &no_core);
+}
+
+/// In the child: only what may be called between fork and exec in a process of several threads.
+[[noreturn]] void become(const ProcessStart& start, char* const* arguments, char* const* variables, pid_t parent) {
+    if (start.bound) end_with(parent);
     default_handlers();
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int nothing = ::open("/dev/null", O_RDONLY);
-    ::dup2(nothing, STDIN_FILENO);
-    ::dup2(output, STDOUT_FILENO);
-    ::dup2(errors, STDERR_FILENO);
-    ::execv(arguments[0], arguments);
+    if (start.lifeline >= 0) ::fcntl(start.lifeline, F_SETFD, 0);
+    if (start.output >= 0) {
+        const rlimit no_core{0, 0};  // it may fault on purpose
+        ::setrlimit(RLIMIT_CORE, &no_core);
+        ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+        ::dup2(start.output, STDOUT_FILENO);
+        ::dup2(start.errors, STDERR_FILENO);
+    }
+    sigset_t blocked;
+    ::sigemptyset(&blocked);
+    if (start.blocked) blocked = *start.blocked;
+    ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
+    ::execve(start.program.c_str(), arguments, variables);
     ::_exit(cannot_start);
 }
 
@@ -104,6 +112,7 @@ struct Child {
     HeldSignals* stop;  ///< may be null
     int signal = 0;     ///< of `stop`, the last
     int status = 0;
+    pid_t held = 0;
 
     /// Until both streams have ended, it is time, or a signal has come. The child may have closed them and go on.
     void listen(Clock::time_point until);
@@ -147,8 +156,7 @@ void Child::end(bool asked) {
     if (asked) ::kill(number, SIGTERM);
     if (asked && end_of(Clock::now() + std::chrono::seconds(10)) == Wait::ended) return;
     ::kill(number, SIGKILL);
-    while (::waitpid(number, &status, 0) < 0 && errno == EINTR) {
-    }
+    if (!ends_within(number, std::chrono::seconds(1))) held = number;  // waiting for it would hear no signal
     if (!stop) return;
     stop = nullptr;
     listen(Clock::now() + std::chrono::seconds(2));
@@ -162,6 +170,49 @@ std::string last_line(const std::string& text) {
 
 }  // namespace
 
+Pipe::Pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+        throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), Fault::failed);
+    read = above_standard(ends[0]), write = above_standard(ends[1]);
+}
+
+Pipe::~Pipe() {
+    close(read);
+    close(write);
+}
+
+void Pipe::close(int& end) {
+    if (end >= 0) ::close(end);
+    end = -1;
+}
+
+pid_t start_process(const ProcessStart& start) {
+    std::vector<std::string> variables = environment_with(start.variables);
+    if (start.lifeline >= 0) variables.push_back(fmt::format("ORRERY_LIFELINE={}", start.lifeline));
+    const std::vector<char*> argv = pointers_to(start.arguments), envp = pointers_to(variables);
+    const pid_t parent = ::getpid(), child = ::fork();
+    if (child == 0) become(start, argv.data(), envp.data(), parent);
+    return child;
+}
+
+pid_t start_copy(const std::function<int()>& work) {
+    const pid_t parent = ::getpid(), child = ::fork();
+    if (child != 0) return child;
+    end_with(parent);
+    ::_exit(work());
+}
+
+std::optional<int> ends_within(pid_t process, std::chrono::milliseconds limit) {
+    const auto until = Clock::now() + limit;
+    int status = 0;
+    while (::waitpid(process, &status, WNOHANG) == 0) {
+        if (Clock::now() >= until) return std::nullopt;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return status;
+}
+
 std::string ChildEnd::why_not() const {
     if (!problem.empty()) return "could not be run: " + problem;
     if (stopped != 0) return fmt::format("was stopped by signal {} ({})", stopped, ::strsignal(stopped));
@@ -172,20 +223,19 @@ std::string ChildEnd::why_not() const {
     return fmt::format("ended with exit code {}{}{}", code, said.empty() ? "" : ": ", said);
 }
 
-ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit, HeldSignals* stop) {
+ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit, HeldSignals* stop) try {
     ChildEnd end;
     end.limit = limit;
-    std::vector<char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
     Pipe output, errors;
-    const pid_t parent = ::getpid();
-    const pid_t number = output.write >= 0 && errors.write >= 0 ? ::fork() : -1;
+    const pid_t number = start_process({.program = arguments.front(),
+                                        .arguments = arguments,
+                                        .output = output.write,
+                                        .errors = errors.write,
+                                        .bound = true});
     if (number < 0) {
         end.problem = std::strerror(errno);
         return end;
     }
-    if (number == 0) become(argv.data(), output.write, errors.write, parent);
     Pipe::close(output.write);
     Pipe::close(errors.write);
     Child child{number, {&output, &errors}, {&end.output, &end.errors}, stop};
@@ -194,10 +244,12 @@ ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milli
         case Wait::late:
             end.late = true;
             child.end(false);
+            end.held = child.held;
             return end;
         case Wait::stopped:
             end.stopped = child.signal;
             child.end(true);
+            end.held = child.held;
             return end;
         case Wait::ended: break;
     }
@@ -208,6 +260,8 @@ ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milli
     else
         end.code = WEXITSTATUS(child.status);
     return end;
+} catch (const Error& error) {  // no pipe
+    return {.problem = error.what(), .limit = limit};
 }
 
 }  // namespace orrery

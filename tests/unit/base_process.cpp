@@ -1,10 +1,16 @@
 // A program that is started, waited for and read.
-#include "cli/products/child.h"
+#include "base/process.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 
-#include "cli/signals.h"
+#include "base/signals.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;
@@ -56,4 +62,39 @@ TEST_CASE("how a program that was started has ended", "[child][slow]") {
     CHECK(good.output == "out\n");
     CHECK(good.errors == "err\n");
     CHECK(run("head -c 1000000 /dev/zero").output.size() == 1 << 16);
+}
+
+TEST_CASE("[.lifeline] of the case below", "[.lifeline]") {
+    const char* text = std::getenv("ORRERY_LIFELINE");
+    REQUIRE(text);
+    pollfd watched{std::atoi(text), POLLIN, 0};
+    CHECK(::poll(&watched, 1, 0) == 0);  // the other end is open
+    const auto pipe = std::filesystem::read_symlink(std::string("/proc/self/fd/") + text);
+    int64_t ends = 0;
+    for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        ends += std::filesystem::read_symlink(file.path(), gone) == pipe;
+    }
+    CHECK(ends == 1);  // and is not its own
+}
+
+TEST_CASE("a program gets variables and an open lifeline, a copy nothing but its work", "[child]") {
+    Pipe lifeline;
+    const auto starts = [&](const std::string& program, std::vector<std::string> arguments) {
+        const pid_t pid = start_process({.program = program,
+                                         .arguments = std::move(arguments),
+                                         .variables = {"HOME=/in place of"},
+                                         .lifeline = lifeline.read});
+        REQUIRE(pid > 0);
+        return ends_within(pid, std::chrono::seconds(60));
+    };
+    CHECK(starts("/proc/self/exe", {"unit_tests", "[.lifeline]"}) == 0);
+    CHECK(starts("/bin/sh", {"sh", "-c", "test \"$HOME\" = '/in place of' && test $(env | grep -c ^HOME=) = 1"}) == 0);
+    CHECK(WEXITSTATUS(*starts("/no/such/program", {"x"})) == 127);
+
+    CHECK(WEXITSTATUS(*ends_within(start_copy([] { return 7; }), std::chrono::seconds(60))) == 7);
+    const pid_t sleeps = start_copy([] { return ::pause(); });
+    CHECK_FALSE(ends_within(sleeps, std::chrono::milliseconds(20)));
+    ::kill(sleeps, SIGKILL);
+    CHECK(WTERMSIG(*ends_within(sleeps, std::chrono::seconds(60))) == SIGKILL);
 }

@@ -1,0 +1,88 @@
+#include "base/files/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace orrery {
+namespace {
+
+constexpr size_t buffer_bytes = 1 << 16;
+
+}  // namespace
+
+int write_all(int file, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t done = ::write(file, bytes.data(), bytes.size());
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return errno;
+        bytes.remove_prefix(static_cast<size_t>(done));
+    }
+    return 0;
+}
+
+void sync_folder(const std::string& folder) {
+    const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int code = file < 0 || ::fsync(file) != 0 ? errno : 0;
+    if (file >= 0) ::close(file);
+    if (code != 0 && code != EINVAL)  // a file system may have no fsync of folders
+        throw Error("cannot flush the folder " + folder + ": " + std::generic_category().message(code), Fault::failed);
+}
+
+AtomicFile::~AtomicFile() {
+    if (file_ >= 0) ::close(file_);
+    if (there_) ::unlink(partial_.c_str());
+}
+
+void AtomicFile::fail(int code, Fault fault) {
+    if (std::exchange(there_, false)) ::unlink(partial_.c_str());
+    throw Error("cannot write " + path_ + ": " + std::generic_category().message(code), fault);
+}
+
+void AtomicFile::open(Fault fault) {
+    if (file_ >= 0) ::close(file_);
+    ::unlink(partial_.c_str());  // what a process that was killed has left
+    buffer_.clear();
+    file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file_ < 0) fail(errno, fault);
+    there_ = true;
+    struct stat old {};
+    if (::stat(path_.c_str(), &old) == 0) (void)::fchmod(file_, old.st_mode & 0777);
+}
+
+void AtomicFile::flush() {
+    const int code = write_all(file_, buffer_);
+    buffer_.clear();
+    if (code != 0) fail(code);
+}
+
+void AtomicFile::write(std::string_view bytes) {
+    if (buffer_.size() + bytes.size() > buffer_bytes) flush();
+    if (bytes.size() < buffer_bytes)
+        buffer_.append(bytes);
+    else if (const int code = write_all(file_, bytes))
+        fail(code);
+}
+
+void AtomicFile::close(bool durable) {
+    flush();
+    if (durable && ::fsync(file_) != 0) fail(errno);
+    // NFS and quotas say only here that the disk is full.
+    if (::close(std::exchange(file_, -1)) != 0 && errno != EINTR) fail(errno);
+}
+
+void AtomicFile::name(bool durable) {
+    if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+    there_ = false;
+    if (!durable) return;
+    const std::string parent = std::filesystem::path(path_).parent_path();
+    sync_folder(parent.empty() ? "." : parent);
+}
+
+}  // namespace orrery
