@@ -332,7 +332,7 @@ namespace orrery {
 namespace {
 /// [collectives] is made and proved before the script says a word.
 void expand_collectives(lua::State& state) {
-    if (state.host().collectives().empty()) return;
+    if (state.host().collectives.empty()) return;
     state.run_text("require('orrery.native').expand_collectives()", "[collectives]");
 }
 }  // namespace

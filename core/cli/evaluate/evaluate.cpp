@@ -23,14 +23,14 @@ namespace orrery {
 namespace {
 
 /// Fills the params. Returns what they are of.
-std::string load(EvaluateScript& script, const EvaluateCommand& command, Session& session) {
+std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& session) {
     const Settings& settings = session.settings();
-    if (const auto& chosen = script.tokenizer(); chosen && session.job().rank == 0)
+    if (const auto& chosen = script.tokenizer; chosen && session.job().rank == 0)
         for (const std::string& note : tokenizer::template_notes(chosen->path, *chosen->tokenizer))
             std::fprintf(stderr, "%s\n", note.c_str());
     if (command.published) {
         session.initialize(settings.seed);
-        load_weights(session, settings.weights, script.experiment().recipe->weights);
+        load_weights(session, settings.weights, script.experiment->recipe->weights);
         return settings.weights;
     }
     const auto store = script.open_store();
@@ -79,9 +79,9 @@ double score_text(const ScoredText& text, const Session& session, RowScores& row
 }
 
 /// The log-likelihood of each ending, by choice. Collective.
-std::vector<std::vector<double>> score_endings(const EvaluateScript& script, const Session& session, RowScores& rows) {
-    std::vector<std::vector<double>> all(script.choices().size());
-    for (const ScoredEnding& ending : script.endings()) {
+std::vector<std::vector<double>> score_endings(const Scored& scored, const Session& session, RowScores& rows) {
+    std::vector<std::vector<double>> all(scored.choices.size());
+    for (const ScoredEnding& ending : scored.endings) {
         const auto fill = [&](int64_t, std::span<int32_t> tokens, std::span<int32_t> targets) {
             fill_row(ending.row, tokens, targets);
         };
@@ -94,13 +94,13 @@ std::vector<std::vector<double>> score_endings(const EvaluateScript& script, con
 }
 
 /// Each rank reads for itself: two hosts may have other files of the same name.
-Agreement agreement_of(const EvaluateScript& script, const EvaluateCommand& command) {
+Agreement agreement_of(const Scored& scored, const EvaluateCommand& command) {
     const auto digest = [](Sha256& of, const std::vector<int32_t>& ids) {
         of.update(fmt::format("{}:", ids.size()));
         of.update(std::as_bytes(std::span(ids)));
     };
     Agreement parts = {{"--step", command.step ? std::to_string(*command.step) : "the newest"}};
-    if (const auto& text = script.text()) {
+    if (const auto& text = scored.text) {
         Sha256 ids;
         digest(ids, text->ids);
         for (size_t i = 0; i < text->ignored.size(); ++i)
@@ -109,10 +109,10 @@ Agreement agreement_of(const EvaluateScript& script, const EvaluateCommand& comm
                                    {"--window", std::to_string(text->size)},
                                    {"--stride", std::to_string(text->stride)}});
     }
-    if (!script.choices().empty()) {
+    if (!scored.choices.empty()) {
         Sha256 all;
-        for (const MultipleChoice& choice : script.choices()) all.update(fmt::format("{},", choice.label));
-        for (const ScoredEnding& ending : script.endings()) {
+        for (const MultipleChoice& choice : scored.choices) all.update(fmt::format("{},", choice.label));
+        for (const ScoredEnding& ending : scored.endings) {
             all.update(fmt::format("{},{},", ending.choice, ending.row.scored));
             digest(all, ending.row.ids);
         }
@@ -142,10 +142,10 @@ Json tell_text(const ScoredText& text, const std::string& file, double nats) {
     return json;
 }
 
-Json tell_choices(const EvaluateScript& script, const std::string& file,
+Json tell_choices(const Scored& scored, const std::string& file,
                   const std::vector<std::vector<double>>& log_likelihoods) {
     int64_t right = 0, right_normed = 0;
-    const std::vector<MultipleChoice>& choices = script.choices();
+    const std::vector<MultipleChoice>& choices = scored.choices;
     for (size_t i = 0; i < choices.size(); ++i) {
         const Chosen chosen = chosen_of(choices[i], log_likelihoods[i]);
         right += chosen.plain == choices[i].label;
@@ -155,7 +155,7 @@ Json tell_choices(const EvaluateScript& script, const std::string& file,
     const double acc = static_cast<double>(right) / all, acc_norm = static_cast<double>(right_normed) / all;
     std::printf("%s: %s choices, %s endings\nacc       %.4f, %s are right\nacc_norm  %.4f, %s are right\n",
                 file.c_str(), count_text(static_cast<int64_t>(choices.size())).c_str(),
-                count_text(static_cast<int64_t>(script.endings().size())).c_str(), acc, count_text(right).c_str(),
+                count_text(static_cast<int64_t>(scored.endings.size())).c_str(), acc, count_text(right).c_str(),
                 acc_norm, count_text(right_normed).c_str());
     return {{"file", file},
             {"choices", choices.size()},
@@ -164,24 +164,24 @@ Json tell_choices(const EvaluateScript& script, const std::string& file,
             {"log_likelihoods", log_likelihoods}};
 }
 
-void evaluate_here(EvaluateScript& script, const EvaluateCommand& command, Sessions& sessions) {
-    if (script.tokenizer() && !command.published) require_kept(*script.tokenizer(), script.folder());
-    const bool first = script.job().rank == 0;
-    const auto met = meet(script, script.settings(), script.compiled(), script.take_device(), sessions);
+void evaluate_here(ScriptRunner& script, const Scored& scored, const EvaluateCommand& command, Sessions& sessions) {
+    if (script.tokenizer && !command.published) require_kept(*script.tokenizer, script.folder());
+    const bool first = script.job.rank == 0;
+    const auto met = meet(script, script.settings, script.compiled(), script.take_device(), sessions);
     Session& session = *met;
     in_session(script, session, sessions, [&] {
-        session.agree("what is evaluated", agreement_of(script, command));
+        session.agree("what is evaluated", agreement_of(scored, command));
         const std::string what = load(script, command, session);
         if (first) std::fprintf(stderr, "evaluating %s\n", what.c_str());
         RowScores rows(session);
         Json results = {{"model", what}};
-        if (script.text()) {
-            const double nats = score_text(*script.text(), session, rows);
-            if (first) results["text"] = tell_text(*script.text(), command.file, nats);
+        if (scored.text) {
+            const double nats = score_text(*scored.text, session, rows);
+            if (first) results["text"] = tell_text(*scored.text, command.file, nats);
         }
-        if (!script.choices().empty()) {
-            const auto log_likelihoods = score_endings(script, session, rows);
-            if (first) results["choices"] = tell_choices(script, command.choices, log_likelihoods);
+        if (!scored.choices.empty()) {
+            const auto log_likelihoods = score_endings(scored, session, rows);
+            if (first) results["choices"] = tell_choices(scored, command.choices, log_likelihoods);
         }
         if (first && !command.out.empty()) write_result(command.out, results.dump(1) + "\n");
     });
@@ -201,19 +201,24 @@ int evaluate_command(const ScriptCommand& given, const EvaluateCommand& asked) {
     if (command.published && command.step) throw Error("evaluate: --step is of a run, a published folder has no steps");
     RankCommand work;
     work.rank = [&](const Job& job, Sessions& sessions) {
-        EvaluateScript mine(script, command, job, false);
-        if (job.ranks != mine.settings().mesh.ranks())
-            throw Error(mine.config().table("mesh").origin(),
-                        fmt::format("mesh {} has {} ranks, {} were started", mine.settings().mesh.text(),
-                                    mine.settings().mesh.ranks(), job.ranks));
-        mine.run_script();
-        mine.compiled();  // there must be one
-        evaluate_here(mine, command, sessions);
+        Scored scored;
+        const auto mine = scoring_script(script, command, job, false, scored);
+        const Mesh& mesh = mine->settings.mesh;
+        if (job.ranks != mesh.ranks())
+            throw Error(mine->config().table("mesh").origin(),
+                        fmt::format("mesh {} has {} ranks, {} were started", mesh.text(), mesh.ranks(), job.ranks));
+        mine->load();
+        mine->run();
+        mine->compiled();  // there must be one
+        evaluate_here(*mine, scored, command, sessions);
     };
-    work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
-        auto looked = std::make_unique<EvaluateScript>(script, command, job, true);
-        if (looked->settings().mesh.ranks() == 1) return looked;  // this process is the one that would find it out
-        looked->run_script();
+    work.check = [&](const Job& job) {
+        Scored scored;
+        auto looked = scoring_script(script, command, job, true, scored);
+        if (looked->settings.mesh.ranks() == 1) return looked;  // this process is the one that would find it out
+        looked->load_for_hosts(script.nodes);
+        refuse_apart(looked->settings, looked->config(), looked->contracts, looked->job.local_ranks);
+        looked->run();
         looked->compiled();
         return looked;
     };

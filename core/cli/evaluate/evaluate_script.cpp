@@ -39,146 +39,141 @@ int64_t shortest_for(const EncodedEnding& ending, int64_t positions) {
     return length < positions ? length : 0;
 }
 
-}  // namespace
-
-EvaluateScript::EvaluateScript(const ScriptCommand& script, const EvaluateCommand& command, const Job& job, bool looks)
-    : ScriptRunner(script, job), asked_(command), looks_(looks) {}
-
-void EvaluateScript::prepare() {
-    if (looks_) job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
-    ScriptRunner::prepare();
-    if (looks_) refuse_apart(settings_, config_, contracts_, job_.local_ranks);
-}
-
-std::unique_ptr<Device> EvaluateScript::counting_device(const Job& job, const Settings& settings) {
-    // A device may keep something of a process for as long as that lives: the ranks find out what is wrong with theirs.
-    if (looks_ && !device_facts().leaves_nothing && !ranks_are_threads()) return nullptr;
-    return ScriptRunner::counting_device(job, settings);
-}
-
-ScoredIds EvaluateScript::read_tokens() {
-    const RegularFile file(asked_.file);
-    if (!file.problem().empty()) throw Error(fmt::format("token file {} {}", asked_.file, file.problem()));
+ScoredIds read_tokens(ScriptRunner& script, const std::string& path) {
+    const RegularFile file(path);
+    if (!file.problem().empty()) throw Error(fmt::format("token file {} {}", path, file.problem()));
     const auto source = [&](int64_t sequence) {
         Config options("data");
-        options.set("path", {asked_.file, {}});
+        options.set("path", {path, {}});
         options.set("seq", {sequence, {}});
         options.set("vocab", {int64_t{0}, {}});  // the model's ids alone count, not those of the data trained on
-        options.fall_back_on(config_.table("data"));
-        return make_data("tokens", options, {});
+        options.fall_back_on(script.config().table("data"));
+        return script.make_data("tokens", options, {});
     };
-    return read_token_file(source, vocabulary_of(experiment_->train()), most_tokens);
+    return read_token_file(source, vocabulary_of(script.experiment->train()), most_tokens);
 }
 
-void EvaluateScript::read_text(const TokenText& tokens, int64_t positions) {
-    text_.emplace();
-    text_->size = asked_.window.value_or(positions);
-    text_->stride = asked_.stride.value_or(text_->size);
-    if (text_->size > positions)
-        throw Error(fmt::format("--window {}: the model's sequences have {} tokens", text_->size, positions));
-    if (text_->stride > text_->size)
+ScoredText read_text(ScriptRunner& script, const EvaluateCommand& asked, const TokenText& tokens, int64_t positions) {
+    ScoredText scored;
+    scored.size = asked.window.value_or(positions);
+    scored.stride = asked.stride.value_or(scored.size);
+    if (scored.size > positions)
+        throw Error(fmt::format("--window {}: the model's sequences have {} tokens", scored.size, positions));
+    if (scored.stride > scored.size)
         throw Error(
-            fmt::format("--stride {}: tokens between windows of {} would be left out", text_->stride, text_->size));
-    std::vector<int32_t>& ids = text_->ids;
-    if (is_token_file(asked_.file)) {
-        ScoredIds read = read_tokens();
+            fmt::format("--stride {}: tokens between windows of {} would be left out", scored.stride, scored.size));
+    std::vector<int32_t>& ids = scored.ids;
+    if (is_token_file(asked.file)) {
+        ScoredIds read = read_tokens(script, asked.file);
         ids = std::move(read.ids);
-        text_->ignored = std::move(read.ignored);
-        text_->bytes = tokens.bytes_of(ids);
+        scored.ignored = std::move(read.ignored);
+        scored.bytes = tokens.bytes_of(ids);
     } else {
-        const std::string text = whole_text(asked_.file);
+        const std::string text = whole_text(asked.file);
         try {
             ids = tokens.encode(text, tokenizer::Around::both);
         } catch (const Error& error) {
-            throw Error({"", asked_.file}, error.what(), error.fault());
+            throw Error({"", asked.file}, error.what(), error.fault());
         }
-        text_->bytes = static_cast<int64_t>(text.size());
+        scored.bytes = static_cast<int64_t>(text.size());
     }
     if (ids.size() < 2)
-        throw Error(fmt::format("{} has {}: there is none to predict", asked_.file,
+        throw Error(fmt::format("{} has {}: there is none to predict", asked.file,
                                 plural(static_cast<int64_t>(ids.size()), "token")));
     std::vector<int32_t> apart = {ids.front()};
-    for (size_t i = 1; i < text_->ignored.size(); ++i)
-        if (text_->ignored[i]) apart.push_back(ids[i]);
-    text_->predicted = static_cast<int64_t>(ids.size() - apart.size());
-    if (text_->predicted == 0) throw Error(fmt::format("{}: its mask ignores every token", asked_.file));
-    if (text_->bytes > 0) text_->bytes -= tokens.bytes_of(apart);
-    text_->windows = TextWindows(static_cast<int64_t>(ids.size()), text_->size, text_->stride);
+    for (size_t i = 1; i < scored.ignored.size(); ++i)
+        if (scored.ignored[i]) apart.push_back(ids[i]);
+    scored.predicted = static_cast<int64_t>(ids.size() - apart.size());
+    if (scored.predicted == 0) throw Error(fmt::format("{}: its mask ignores every token", asked.file));
+    if (scored.bytes > 0) scored.bytes -= tokens.bytes_of(apart);
+    scored.windows = TextWindows(static_cast<int64_t>(ids.size()), scored.size, scored.stride);
+    return scored;
 }
 
-void EvaluateScript::read_choices(const TokenText& tokens, int64_t positions) {
-    Documents lines({asked_.choices}, true);
+void read_choices(Scored& scored, const EvaluateCommand& asked, const TokenText& tokens, int64_t positions) {
+    std::vector<MultipleChoice>& choices = scored.choices;
+    Documents lines({asked.choices}, true);
     for (std::vector<Document> batch; lines.next(batch);)
-        for (const Document& line : batch) choices_.push_back(parse_choice(line.text, line.where));
-    if (choices_.empty()) throw Error(fmt::format("{} has no line", asked_.choices));
-    for (size_t i = 0; i < choices_.size(); ++i)
-        for (size_t ending = 0; ending < choices_[i].endings.size(); ++ending)
-            endings_.push_back({i, encode_ending(tokens, choices_[i], ending, asked_.delimiter, positions), ""});
+        for (const Document& line : batch) choices.push_back(parse_choice(line.text, line.where));
+    if (choices.empty()) throw Error(fmt::format("{} has no line", asked.choices));
+    for (size_t i = 0; i < choices.size(); ++i)
+        for (size_t ending = 0; ending < choices[i].endings.size(); ++ending)
+            scored.endings.push_back({i, encode_ending(tokens, choices[i], ending, asked.delimiter, positions), ""});
 }
 
-MarkedProgram EvaluateScript::made(const ProgramEntry& entry) {
+MarkedProgram made(const Experiment& experiment, const ProgramEntry& entry) {
     MarkedProgram program;
-    experiment_->recipe->later([&] { program = make_program(*experiment_, entry); });
+    experiment.recipe->later([&] { program = make_program(experiment, entry); });
     return program;
 }
 
-void EvaluateScript::add_text_programs(std::vector<MarkedProgram>& programs, int64_t positions) {
-    const MarkedProgram& eval = *experiment_->find("eval");
-    if (text_->size == positions)
-        programs.push_back(eval);
-    else
-        programs.push_back(made(at_length(eval.entry, text_->size)));
-    text_->program = programs.back().entry.name;
-}
-
-void EvaluateScript::add_choice_programs(std::vector<MarkedProgram>& programs, int64_t positions) {
-    ProgramEntry one = at_batch(experiment_->find("eval")->entry, 1);
-    one.whole = settings_.mesh.ranks() > 1;
+/// Adds the programs of endings that are not there.
+void add_choice_programs(std::vector<MarkedProgram>& programs, ScriptRunner& script, Scored& scored,
+                         int64_t positions) {
+    ProgramEntry one = at_batch(script.experiment->find("eval")->entry, 1);
+    one.whole = script.settings.mesh.ranks() > 1;
     bool shorter = true;
-    for (ScoredEnding& ending : endings_) {
+    for (ScoredEnding& ending : scored.endings) {
         const int64_t length = shorter ? shortest_for(ending.row, positions) : 0;
         ProgramEntry entry = length > 0 ? at_length(one, length) : one;
         const auto known = [&](const MarkedProgram& program) { return program.entry.name == entry.name; };
         if (std::none_of(programs.begin(), programs.end(), known)) try {
-                programs.push_back(made(entry));
+                programs.push_back(made(*script.experiment, entry));
             } catch (const Error&) {
                 if (length == 0) throw;
                 shorter = false;  // the script has the length of a sequence in it
                 entry = one;
-                if (std::none_of(programs.begin(), programs.end(), known)) programs.push_back(made(entry));
+                if (std::none_of(programs.begin(), programs.end(), known))
+                    programs.push_back(made(*script.experiment, entry));
             }
         ending.program = entry.name;
     }
 }
 
-void EvaluateScript::compile(Experiment experiment) {
-    refuse_idle_axes(experiment, config_.table("mesh"));
-    counting_ = counting_device(job_, settings_);
-    experiment_ = std::move(experiment);
-    text_.reset();
-    choices_.clear();
-    endings_.clear();
-    const MarkedProgram* const eval = experiment_->find("eval");
-    require_scorable(eval->program, eval->entry.mean);
-    const int64_t positions = positions_of(experiment_->train());
-    const TokenText tokens(tokenizer_, vocabulary_of(experiment_->train()));
+void compile_scoring(ScriptRunner& script, const EvaluateCommand& asked, Scored& scored) {
+    const Experiment& experiment = *script.experiment;
+    const MarkedProgram& eval = *experiment.find("eval");
+    require_scorable(eval.program, eval.entry.mean);
+    const int64_t positions = positions_of(experiment.train());
+    const TokenText tokens(script.tokenizer, vocabulary_of(experiment.train()));
     std::vector<MarkedProgram> programs;
-    if (!asked_.file.empty()) {
-        read_text(tokens, positions);
-        add_text_programs(programs, positions);
+    scored = {};
+    if (!asked.file.empty()) {
+        ScoredText& text = scored.text.emplace(read_text(script, asked, tokens, positions));
+        programs.push_back(text.size == positions ? eval : made(experiment, at_length(eval.entry, text.size)));
+        text.program = programs.back().entry.name;
     }
-    if (!asked_.choices.empty()) {
-        read_choices(tokens, positions);
-        add_choice_programs(programs, positions);
+    if (!asked.choices.empty()) {
+        read_choices(scored, asked, tokens, positions);
+        add_choice_programs(programs, script, scored, positions);
     }
-    const CompileOptions options = training_options(counting_.get());
-    compiled_ = compile_alone(*experiment_, programs, options);
-    if (text_)
-        for (const Calls& calls : evaluation_calls(*compiled_, text_->windows.count()))
-            if (calls.of == text_->program && !compiled_->find(calls.entry.name))
-                experiment_->recipe->later([&] { add_program(*compiled_, *experiment_, calls.entry, options); });
-    if (!counting_) refuse_without_kernels(*compiled_, settings_.device);
-    if (counting_) refuse_elsewhere(*compiled_, *counting_);
+    const CompileOptions options = script.training_options();
+    Compiled compiled = compile_alone(experiment, programs, options);
+    if (scored.text)
+        for (const Calls& calls : evaluation_calls(compiled, scored.text->windows.count()))
+            if (calls.of == scored.text->program && !compiled.find(calls.entry.name))
+                experiment.recipe->later([&] { add_program(compiled, experiment, calls.entry, options); });
+    script.keep(std::move(compiled));
+    script.refuse_unfit();
+}
+
+}  // namespace
+
+std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const EvaluateCommand& command,
+                                             const Job& job, bool looks, Scored& scored) {
+    // A device may keep something of a process for as long as that lives: the ranks find out what is wrong with theirs.
+    using enum ScriptUse::Scratch;
+    ScriptUse use{.scratch = looks ? by_ranks : counted,
+                  .prints = false,
+                  .tells = looks ? script.node_rank == 0 : first_of_foreign(job)};
+    use.compile = [&](ScriptRunner& asked, Experiment experiment) {
+        asked.begin(std::move(experiment));
+        compile_scoring(asked, command, scored);
+    };
+    use.train = [](ScriptRunner&, const DataSpec&, const TrainOptions&) {};
+    // The file that is scored goes by data.token_bytes, whatever the data trained on has.
+    use.ignores = [](const GivenKey& key) { return key.key == "token_bytes"; };
+    return std::make_unique<ScriptRunner>(script, job, std::move(use));
 }
 
 }  // namespace orrery

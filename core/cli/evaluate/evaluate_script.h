@@ -29,43 +29,17 @@ struct ScoredEnding {
     std::string program;
 };
 
-/// Compiles what scores a text and choices, and nothing that trains.
-class EvaluateScript final : public ScriptRunner {
-public:
-    /// `looks`: in the process that starts ranks, which scores nothing.
-    EvaluateScript(const ScriptCommand& script, const EvaluateCommand& command, const Job& job, bool looks);
-
-    void compile(Experiment experiment) override;
-    void train(const DataSpec&, const TrainOptions&) override {}
-    void print(const std::string&) override {}
-    /// The file that is scored goes by data.token_bytes, whatever the data trained on has.
-    void gives(const GivenKey& key) override {
-        if (key.key != "token_bytes") ScriptRunner::gives(key);
-    }
-
-    const std::optional<ScoredText>& text() const { return text_; }
-    const std::vector<MultipleChoice>& choices() const { return choices_; }
-    const std::vector<ScoredEnding>& endings() const { return endings_; }
-    std::unique_ptr<Device> take_device() { return std::move(counting_); }
-
-protected:
-    void prepare() override;
-    bool speaks() const override { return looks_ ? command_.node_rank == 0 : first_of_foreign(); }
-    std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override;
-
-private:
-    ScoredIds read_tokens();
-    void read_text(const TokenText& tokens, int64_t positions);
-    void read_choices(const TokenText& tokens, int64_t positions);
-    MarkedProgram made(const ProgramEntry& entry);
-    void add_text_programs(std::vector<MarkedProgram>& programs, int64_t positions);
-    void add_choice_programs(std::vector<MarkedProgram>& programs, int64_t positions);
-
-    const EvaluateCommand& asked_;
-    const bool looks_;
-    std::optional<ScoredText> text_;
-    std::vector<MultipleChoice> choices_;
-    std::vector<ScoredEnding> endings_;
+/// What is scored.
+struct Scored {
+    std::optional<ScoredText> text;
+    std::vector<MultipleChoice> choices;
+    std::vector<ScoredEnding> endings;
 };
+
+/// Reads what is scored, when the script compiles its program, and compiles what scores it: nothing that trains.
+/// `looks`: in the process that starts ranks, which scores nothing. The command and `scored` must outlive the script's
+/// run.
+std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const EvaluateCommand& command,
+                                             const Job& job, bool looks, Scored& scored);
 
 }  // namespace orrery
