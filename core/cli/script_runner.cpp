@@ -296,7 +296,7 @@ void ScriptRunner::refuse_elsewhere(const Compiled& made, Device& device) {
                                          op->kind, op->scope.empty() ? op->origin.text() : op->scope);
     if (use_.scratch == ScriptUse::Scratch::noted) return note("no run here: " + what);
     Config& train = config_.table("train");
-    const bool configured = train.text("precision", "f32") == "fp8";
+    const bool configured = train.text("precision", "") == "fp8";
     throw Error(configured ? train.where("precision") : op->origin,
                 fmt::format("precision \"fp8\": {}\n  `orrery check` compiles and proves the plan, and a simulation "
                             "predicts it for a cluster that has them; to run it here: train.precision = \"bf16\"",

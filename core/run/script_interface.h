@@ -31,8 +31,8 @@ struct TrainOptions {
 
 struct SampleOptions {
     std::string prompt;
-    int64_t tokens = 256;
-    double temperature = 0.8;
+    int64_t tokens = 0;
+    double temperature = 0;
     int64_t top_k = 0;  ///< 0: all
     uint64_t seed = 0;
 };
