@@ -15,10 +15,10 @@
 #include "plugin/loader.h"
 #include "run/checkpoint/folder_lock.h"
 #include "run/control/job.h"
-#include "run/sample.h"
+#include "run/evaluate/kept_tokenizer.h"
+#include "run/evaluate/sample.h"
 #include "run/script_interface.h"
 #include "run/settings.h"
-#include "run/text/kept_tokenizer.h"
 
 namespace orrery {
 
@@ -191,7 +191,7 @@ inline bool first_of_foreign(const Job& job) { return job.assigned && !job.ours 
 /// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what
 /// only several GPUs' own ranks can tell. Returns the script, which has run (`check.cpp`).
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job);
-/// Text from the newest checkpoint of the script's run (`evaluate/sample.cpp`).
+/// Text from the newest checkpoint of the script's run (`sample.cpp`).
 SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
                           const std::function<void(std::string_view)>& say = {});
 
