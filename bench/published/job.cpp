@@ -73,9 +73,8 @@ Mesh mesh_in(Config& config) {
 class PlanHost : public Host {
 public:
     PlanHost(const std::string& toml, const std::string& name, const Loader& loader, Registry& registry)
-        : config_(parse_config(toml, name)), loader_(loader), registry_(registry), mesh_(mesh_in(config_)) {}
+        : Host(parse_config(toml, name)), loader_(loader), registry_(registry), mesh_(mesh_in(config_)) {}
 
-    Config& config() override { return config_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override {
         loader_.load("strategy", name, registry_, asked);
         return registry_.strategy(name, asked)(options, asked);
@@ -97,18 +96,11 @@ public:
         plan = orrery::plan_of(distribute(train.program, train.mesh, options), train.mesh, places, options);
         persistent = places.bytes();
     }
-    std::string summary() override { return ""; }
-    void train(const DataSpec&, const TrainOptions&) override {}
-    std::string sample(const SampleOptions&) override { return ""; }
-    void declare_options(const std::vector<Option>&) override {}
-    void print(const std::string&) override {}
-    void give_up(const std::string&) override {}
 
     Plan plan;
     int64_t persistent = 0;
 
 private:
-    Config config_;
     const Loader& loader_;
     Registry& registry_;
     Mesh mesh_;

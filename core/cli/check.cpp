@@ -55,7 +55,7 @@ std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
 
 /// A plan for a cluster is checked where its data is not, and then names none; what is named must be there and sound.
 void prove_there(ScriptRunner& script) {
-    const DataSpec& data = *script.data();
+    const DataSpec& data = *script.data;
     const std::string path = data.source->path();
     if (!data.source->complete())
         return void(std::printf("no data: the plan is proved for its shapes; training needs data.path\n"));
@@ -68,107 +68,69 @@ void prove_there(ScriptRunner& script) {
     script.dataset();
 }
 
-/// Compiles and proves, starts nothing.
-struct CheckScript : ScriptRunner {
-    std::optional<Dump> dump;
-    std::string lowered;  ///< the train step that was compiled last, as it is lowered
-    bool summary_asked = false;
+/// Compiles the whole and `sizes` of a ramp's smaller steps.
+void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
+    make_sizes(experiment, sizes);
+    script.compile_whole(std::move(experiment));
+}
 
-    using ScriptRunner::ScriptRunner;
+/// Of a training: inputs, what evaluates, what is kept of the model.
+void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptions& options,
+                    const std::function<void()>& look_at) {
+    script.take_down(data, options);
+    script.compiled();  // there must be one
+    script.compile_evaluation();
+    look_at();
+    const Program& program = script.experiment->train();
+    const std::string& weights = script.settings.weights;
+    PublishedRecord::of(program, script.experiment->recipe->weights);  // throws where it cannot be kept
+    if (!weights.empty()) check_weights(program, weights, script.experiment->recipe->weights);
+}
 
-    PassLook look() override {
-        return [this](std::string_view pass, const Program& program, const Mesh* mesh) {
-            if (dump) dump->look(pass, program, mesh);
-            if (command_.show == "program" && pass == passes().back().name && lowered.empty())
-                lowered = program_text(program, mesh);  // the full step is compiled first
-        };
-    }
-
-    void compile(Experiment experiment) override {
-        lowered.clear();
-        make_sizes(experiment, sizes_to_make(experiment.recipe->ramp));
-        ScriptRunner::compile(std::move(experiment));
-        if (dump) dump->plans(compiled());
-    }
-
-    void print(const std::string& line) override {
-        if (command_.show.empty()) ScriptRunner::print(line);
-    }
-
-    std::string summary() override {
-        summary_asked = true;
-        return ScriptRunner::summary();
-    }
-
-    void train(const DataSpec& data, const TrainOptions& options) override {
-        ScriptRunner::train(data, options);
-        const size_t plans = compiled().programs.size();
-        compile_evaluation();
-        if (dump) dump->plans(compiled(), plans);
-        look_at();
-        PublishedRecord::of(experiment_->train(), experiment_->recipe->weights);  // throws where it cannot be kept
-        if (!settings_.weights.empty())
-            check_weights(experiment_->train(), settings_.weights, experiment_->recipe->weights);
-    }
-
-    std::string sample(const SampleOptions&) override {
-        refuse_unsaved();
-        const Compiled sampling = compile_sampling().compiled;
-        if (dump) dump->plans(sampling);
-        notes_.push_back(fmt::format("sampling: {} on one rank", bytes_text(sampling.largest_arenas().both())));
-        return "";
-    }
-
-    void prepare() override {
-        job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
-        ScriptRunner::prepare();
-        refuse_apart(settings_, config_, contracts_, job_.local_ranks);
-        check_tables();
-    }
-
-    std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {
-        return device_or_note(job, settings);
-    }
-
-    bool looks_only() const override { return true; }
-
-    /// The data of a training; `check` looks at it when it has told of the plan.
-    virtual void look_at() {}
-    /// How many of a ramp's smaller steps are looked at.
-    virtual size_t sizes_to_make(const BatchRamp&) const { return std::numeric_limits<size_t>::max(); }
-    /// This process makes none of theirs.
-    virtual bool leaves_device_to_ranks() const { return false; }
-
-    /// Makes every backend that the configuration has a table for: only the plugin knows its keys.
-    void check_tables() {
-        for (const std::string kind : {"device", "store", "transport", "rendezvous"}) {
-            Config& tables = config_.table(kind);
-            for (const std::string& name : tables.keys()) {
-                const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(tables.find(name)->data);
-                if (!is_table || (kind == "transport" && name == "axis")) continue;
-                Config& options = tables.table(name);
-                try {
-                    loader_.load(kind, name, registry_, options.origin());
-                } catch (const Error& problem) {
-                    // A table for another machine's backend; a backend of this run has been loaded before.
-                    notes_.push_back(fmt::format("not looked at: [{}]: {}", options.path(), problem.what()));
-                    continue;
-                }
-                if (const std::string why = loader_.cannot_run(kind, name); !why.empty()) {
-                    notes_.push_back(fmt::format("not looked at: [{}]: it cannot run here: {}", options.path(), why));
-                    continue;
-                }
-                const bool keeps = kind == "device" && !loader_.facts(kind, name, {}).of_device().leaves_nothing;
-                if (keeps && leaves_device_to_ranks()) continue;
-                if (kind == "device") registry_.device(name, options.origin())(options);
-                if (kind == "store") registry_.store(name, options.origin())(options, folder() + "/checkpoints");
-                if (kind == "transport") registry_.transport(name, options.origin())(options);
-                if (kind == "rendezvous") registry_.rendezvous(name, options.origin())(options);
-                options.reject_unused();
+/// Makes every backend that the configuration has a table for: only the plugin knows its keys.
+void check_tables(ScriptRunner& script) {
+    for (const std::string kind : {"device", "store", "transport", "rendezvous"}) {
+        Config& tables = script.config().table(kind);
+        for (const std::string& name : tables.keys()) {
+            const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(tables.find(name)->data);
+            if (!is_table || (kind == "transport" && name == "axis")) continue;
+            Config& options = tables.table(name);
+            Registry& registry = script.registry;
+            try {
+                script.loader.load(kind, name, registry, options.origin());
+            } catch (const Error& problem) {
+                // A table for another machine's backend; a backend of this run has been loaded before.
+                script.notes.push_back(fmt::format("not looked at: [{}]: {}", options.path(), problem.what()));
+                continue;
             }
+            if (const std::string why = script.loader.cannot_run(kind, name); !why.empty()) {
+                script.notes.push_back(fmt::format("not looked at: [{}]: it cannot run here: {}", options.path(), why));
+                continue;
+            }
+            const bool keeps = kind == "device" && !script.loader.facts(kind, name, {}).of_device().leaves_nothing;
+            if (keeps && script.leaves_device_to_ranks()) continue;
+            if (kind == "device") registry.device(name, options.origin())(options);
+            if (kind == "store") registry.store(name, options.origin())(options, script.folder() + "/checkpoints");
+            if (kind == "transport") registry.transport(name, options.origin())(options);
+            if (kind == "rendezvous") registry.rendezvous(name, options.origin())(options);
+            options.reject_unused();
         }
     }
-};
+}
+
+void load_checked(ScriptRunner& script, int64_t hosts) {
+    script.load_for_hosts(hosts);
+    refuse_apart(script.settings, script.config(), script.contracts, script.job.local_ranks);
+    check_tables(script);
+}
+
+/// The program that samples, on one rank.
+Compiled check_sampling(ScriptRunner& script) {
+    script.refuse_unsaved();
+    Compiled sampling = script.compile_sampling().compiled;
+    script.notes.push_back(fmt::format("sampling: {} on one rank", bytes_text(sampling.largest_arenas().both())));
+    return sampling;
+}
 
 /// A place that cannot be looked at is the configuration's mistake before anything has begun.
 int64_t steps_in(CheckpointStore& store, const Origin& where) {
@@ -179,52 +141,29 @@ int64_t steps_in(CheckpointStore& store, const Origin& where) {
     }
 }
 
-/// The same before ranks start: bad data is an error, too, and the script prints nothing.
-struct LaunchScript final : CheckScript {
-    using CheckScript::CheckScript;
-
-    void print(const std::string&) override {}
-    /// Ranks compile all of them before the first step. What splits the first and the rise after it splits all.
-    size_t sizes_to_make(const BatchRamp& ramp) const override {
-        return ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
+/// What a run reads and writes, before ranks start.
+void check_places(ScriptRunner& script) {
+    const ScriptCommand& command = script.command;
+    const Settings& settings = script.settings;
+    const TrainOptions& training = *script.training;
+    script.dataset();
+    const auto store = script.open_store();
+    check_resume(settings, script.config(), *store, command.fresh);
+    Config& checkpoint = script.config().table("checkpoint");
+    require_every_kept(settings.keep, training, checkpoint.where("keep_every_steps"));
+    require_evaluated(settings.keep, training, checkpoint.where("keep_best"));
+    if (const int64_t from = command.from_step; from >= 0 && went_on_before(*store, from).empty()) {
+        require_step("--from-step", from, *store);
+        require_way("--from-step", from, *store, training);
     }
-
-    bool looks_only() const override { return false; }
-    bool speaks() const override { return command_.node_rank == 0; }
-
-    void look_at() override {
-        dataset();
-        const auto store = open_store();
-        check_resume(settings_, config_, *store, command_.fresh);
-        Config& checkpoint = config_.table("checkpoint");
-        require_every_kept(settings_.keep, *training_, checkpoint.where("keep_every_steps"));
-        require_evaluated(settings_.keep, *training_, checkpoint.where("keep_best"));
-        if (const int64_t from = command_.from_step; from >= 0 && went_on_before(*store, from).empty()) {
-            require_step("--from-step", from, *store);
-            require_way("--from-step", from, *store, *training_);
-        }
-        if (command_.node_rank == 0) {
-            const Origin where = config_.table("run").where("folder");
-            const auto there = command_.fresh ? 0 : steps_in(*store, where);
-            require_room(*store, there, compiled().train().program, *training_, where);
-        }
-        if (tokenizer_ && !command_.fresh) require_kept(*tokenizer_, folder());
-        check_trace(settings_.trace, settings_.trace_step, training_->steps, command_.node_rank == 0);
+    if (command.node_rank == 0) {
+        const Origin where = script.config().table("run").where("folder");
+        const auto there = command.fresh ? 0 : steps_in(*store, where);
+        require_room(*store, there, script.compiled().train().program, training, where);
     }
-
-    std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {
-        if (const std::string why = loader_.cannot_run("device", settings.device); !why.empty())  // nor can the ranks
-            throw Error(config_.table("run").where("device"),
-                        fmt::format("device {} cannot run here: {}", settings.device, why));
-        return leaves_device_to_ranks() ? nullptr : ScriptRunner::counting_device(job, settings);
-    }
-
-    /// A device may keep something of a process for as long as that lives, as a CUDA context: the ranks find out what
-    /// is wrong with theirs before their first step.
-    bool leaves_device_to_ranks() const override {
-        return settings_.mesh.ranks() > 1 && !ranks_are_threads() && !device_facts().leaves_nothing;
-    }
-};
+    if (script.tokenizer && !command.fresh) require_kept(*script.tokenizer, script.folder());
+    check_trace(settings.trace, settings.trace_step, training.steps, command.node_rank == 0);
+}
 
 /// A program that --dump has written.
 int check_dumped(const ScriptCommand& command) {
@@ -246,42 +185,77 @@ int check_dumped(const ScriptCommand& command) {
 }  // namespace
 
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job) {
-    auto script = std::make_unique<LaunchScript>(command, job);
-    script->run_script();
+    ScriptUse use{.scratch = ScriptUse::Scratch::by_ranks, .prints = false, .tells = command.node_rank == 0};
+    use.compile = [](ScriptRunner& script, Experiment experiment) {
+        // Ranks compile all of them before the first step. What splits the first and the rise after it splits all.
+        const BatchRamp& ramp = experiment.recipe->ramp;
+        const size_t sizes = ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
+        compile_sizes(script, std::move(experiment), sizes);
+    };
+    use.train = [](ScriptRunner& script, const DataSpec& data, const TrainOptions& options) {
+        check_training(script, data, options, [&] { check_places(script); });
+    };
+    use.sample = [](ScriptRunner& script, const SampleOptions&) { return check_sampling(script), ""; };
+    auto script = std::make_unique<ScriptRunner>(command, job, std::move(use));
+    load_checked(*script, command.nodes);
+    script->run();
     return script;
 }
 
-int check_command(const ScriptCommand& given) {
-    if (given.script_help) return show_options(given, Job{});
+int check_command(const ScriptCommand& command) {
+    if (command.script_help) return show_options(command, Job{});
     std::error_code ignored;
-    if (given.script.ends_with(".ir") && !std::filesystem::is_directory(given.script, ignored))
-        return check_dumped(given);
-    if (given.rank >= 0 && given.show != "plan")
+    if (command.script.ends_with(".ir") && !std::filesystem::is_directory(command.script, ignored))
+        return check_dumped(command);
+    if (command.rank >= 0 && command.show != "plan")
         throw Error("--rank: only with --print plan, whose class it chooses", Fault::usage);
-    ScriptCommand command = given;
-    command.nodes = 0;  // as many as it takes
-    CheckScript script(command, Job{});
-    if (!command.dump.empty()) script.dump.emplace(command.dump);
-    script.run_script();
+    std::optional<Dump> dump;
+    std::string lowered;  // the train step that was compiled last
+    ScriptUse use{.scratch = ScriptUse::Scratch::noted, .prints = command.show.empty()};
+    use.compile = [&](ScriptRunner& checked, Experiment experiment) {
+        lowered.clear();
+        compile_sizes(checked, std::move(experiment), std::numeric_limits<size_t>::max());
+        if (dump) dump->plans(checked.compiled());
+    };
+    use.train = [&](ScriptRunner& checked, const DataSpec& data, const TrainOptions& options) {
+        const size_t plans = checked.compiled().programs.size();
+        check_training(checked, data, options, [&] {
+            if (dump) dump->plans(checked.compiled(), plans);
+        });
+    };
+    use.sample = [&](ScriptRunner& checked, const SampleOptions&) {
+        const Compiled sampling = check_sampling(checked);
+        if (dump) dump->plans(sampling);
+        return "";
+    };
+    ScriptRunner script(command, Job{}, std::move(use));
+    script.look = [&](std::string_view pass, const Program& program, const Mesh* mesh) {
+        if (dump) dump->look(pass, program, mesh);
+        if (command.show == "program" && pass == passes().back().name && lowered.empty())
+            lowered = program_text(program, mesh);  // the full step is compiled first
+    };
+    if (!command.dump.empty()) dump.emplace(command.dump);
+    load_checked(script, 0);
+    script.run();
     const Compiled& compiled = script.compiled();
     const std::vector<RecordedResult> results = recorded_results(compiled.train().program);
     if (!command.show.empty()) {
-        if (script.data() && script.data()->source->complete()) prove_there(script);
-        const std::string text = command.show == "plan" ? plan_text(compiled.train(), command.rank) : script.lowered;
+        if (script.data && script.data->source->complete()) prove_there(script);
+        const std::string text = command.show == "plan" ? plan_text(compiled.train(), command.rank) : lowered;
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }
-    if (!script.summary_asked) std::printf("%s\n", script.summary().c_str());
+    if (!script.summarized) std::printf("%s\n", script.summary().c_str());
     for (const CompiledProgram& program : compiled.programs) std::printf("program %s\n", declared(program).c_str());
     list_marks(compiled.train().program);
     for (const RecordedResult& result : results)
         if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
     std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled))).c_str());
     std::printf("%s", apart_text(apart_in_all(compiled)).c_str());
-    if (script.data()) prove_there(script);
-    for (const std::string& note : script.notes()) std::printf("%s\n", note.c_str());
+    if (script.data) prove_there(script);
+    for (const std::string& note : script.notes) std::printf("%s\n", note.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",
-                script.settings().memory_bytes > 0 ? ", and fits in device.memory_gib" : "");
+                script.settings.memory_bytes > 0 ? ", and fits in device.memory_gib" : "");
     return 0;
 }
 

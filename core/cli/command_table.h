@@ -6,7 +6,7 @@
 #include "cli/checkpoints/checkpoints.h"
 #include "cli/commands.h"
 #include "cli/data/data.h"
-#include "cli/evaluate/evaluate.h"
+#include "cli/evaluate.h"
 #include "cli/export/export_command.h"
 #include "cli/flags.h"
 #include "cli/preflight/preflight.h"

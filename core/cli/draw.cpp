@@ -19,24 +19,6 @@
 namespace orrery {
 namespace {
 
-/// Compiles for a picture: the script prints nothing and its data may be missing.
-struct DrawScript final : ScriptRunner {
-    using ScriptRunner::ScriptRunner;
-
-    void print(const std::string&) override {}
-
-    void prepare() override {
-        job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
-        ScriptRunner::prepare();
-    }
-
-    std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {
-        return device_or_note(job, settings);
-    }
-
-    bool looks_only() const override { return true; }
-};
-
 /// A schedule, and for messages where each rank's order stands.
 struct Orders {
     Schedule schedule;
@@ -99,16 +81,12 @@ Orders read_orders(const std::filesystem::path& path, const DrawCommand& command
 /// refused.
 class ScheduleHost final : public Host {
 public:
-    explicit ScheduleHost(const ScriptCommand& command) : config_(load_config(command.config, command.sets)) {}
-    Config& config() override { return config_; }
+    explicit ScheduleHost(const ScriptCommand& command) : Host(load_config(command.config, command.sets)) {}
     const Mesh& mesh() override { return mesh_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view, Config&, const Origin& asked) override { refuse(asked); }
     std::unique_ptr<DataSource> make_data(std::string_view, Config&, const Origin& asked) override { refuse(asked); }
     const OpDef& use_op(std::string_view, const Origin& asked) override { refuse(asked); }
     void compile(Experiment) override { refuse({}); }
-    std::string summary() override { refuse({}); }
-    void train(const DataSpec&, const TrainOptions&) override { refuse({}); }
-    std::string sample(const SampleOptions&) override { refuse({}); }
     void declare_options(const std::vector<Option>&) override { refuse({}); }
     void print(const std::string& line) override { std::fprintf(stderr, "%s\n", line.c_str()); }
     void give_up(const std::string& text) override { end_process(text); }
@@ -117,7 +95,6 @@ private:
     [[noreturn]] static void refuse(const Origin& asked) {
         throw Error(asked, "a schedule is a function of ranks, micro-batches and chunks; it compiles and runs nothing");
     }
-    Config config_;
     Mesh mesh_;
 };
 
@@ -181,9 +158,7 @@ void require_svg(const std::string& file) {
     require_writable("-o", file);
 }
 
-int draw_command(const ScriptCommand& given, const DrawCommand& command) {
-    ScriptCommand script = given;
-    script.nodes = 0;  // as many as it takes
+int draw_command(const ScriptCommand& script, const DrawCommand& command) {
     require_svg(command.out);
     if (!command.schedule.empty()) {
         if (!script.script.empty())
@@ -193,11 +168,12 @@ int draw_command(const ScriptCommand& given, const DrawCommand& command) {
     }
     if (script.script.empty()) throw Error("draw what? name a script, or --schedule");
     if (script.script_help) return show_options(script, Job{});
-    DrawScript drawn(script, Job{});
-    drawn.run_script();
+    ScriptRunner drawn(script, Job{}, {.scratch = ScriptUse::Scratch::noted, .prints = false});
+    drawn.load_for_hosts(0);
+    drawn.run();
     const Plan& plan = drawn.compiled().train();
-    for (const std::string& note : drawn.notes()) std::fprintf(stderr, "%s\n", note.c_str());
-    show(picture(plan, command.by == "flops", drawn.settings().memory_bytes), command);
+    for (const std::string& note : drawn.notes) std::fprintf(stderr, "%s\n", note.c_str());
+    show(picture(plan, command.by == "flops", drawn.settings.memory_bytes), command);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "config/load.h"
 #include "config/schema.h"
 #include "orrery/error.h"
 #include "plugin/loader.h"
@@ -38,7 +39,7 @@ Launchers launchers_by(Config& config) {
     Config& run = config.table("run");
     Launchers all;
     all.asked = run.where("launcher");
-    const std::string name = run.text("launcher", Settings().launcher);
+    const std::string name = run.require_text("launcher");
     if (name == own_launcher) return all;
     const auto loader = std::make_shared<const Loader>(and_plugin_folders(config.table("plugins").texts("path")));
     all.required = name != any_launcher;
@@ -48,7 +49,7 @@ Launchers launchers_by(Config& config) {
 }
 
 Launchers launchers_of(const std::function<Config()>& read) {
-    Config config;
+    Config config = load_config("");
     try {
         config = read();
     } catch (const Error&) {

@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The templates are complete plugins of this name: scripts/templates/KIND.
-constexpr std::string_view model = "sundial", model_type = "Sundial";
+/// The templates are complete plugins of this name: scripts/templates/KIND, with the files of .all that they leave out.
+constexpr std::string_view model = "sundial", model_type = "Sundial", shared = ".all";
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
     for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
@@ -47,7 +47,8 @@ std::vector<std::string> kinds_in(const fs::path& templates) {
     std::vector<std::string> kinds;
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(templates, none))
-        if (entry.is_directory()) kinds.push_back(entry.path().filename().string());
+        if (entry.is_directory() && entry.path().filename() != shared)
+            kinds.push_back(entry.path().filename().string());
     std::sort(kinds.begin(), kinds.end());
     return kinds;
 }
@@ -122,21 +123,17 @@ int new_plugin_command(const NewPluginCommand& command) {
                         "orrery new-plugin {} {} FOLDER",
                         folder.string(), command.kind, command.name));
     fs::create_directories(folder);
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(templates / command.kind)) {
-        const std::string name = replaced(entry.path().filename().string(), model, command.name);
-        std::ofstream file(folder / name, std::ios::binary);
-        file << renamed(read(entry.path()), command.name);
-        file.close();
-        if (!file) throw Error(fmt::format("cannot write {}", (folder / name).string()), Fault::failed);
-        names.push_back(name);
-    }
-    if (std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.ends_with(".lua"); })) {
-        fs::copy_file(templates / ".luacheckrc", folder / ".luacheckrc");
-        names.emplace_back(".luacheckrc");
-    }
-    std::sort(names.begin(), names.end());
-    std::printf("%s: %s\n", folder.string().c_str(), join(names, " ").c_str());
+    std::set<std::string> names;
+    for (const fs::path& from : {templates / shared, templates / command.kind})
+        for (const auto& entry : fs::directory_iterator(from)) {
+            const std::string name = replaced(entry.path().filename().string(), model, command.name);
+            std::ofstream file(folder / name, std::ios::binary);
+            file << renamed(read(entry.path()), command.name);
+            file.close();
+            if (!file) throw Error(fmt::format("cannot write {}", (folder / name).string()), Fault::failed);
+            names.insert(name);
+        }
+    std::printf("%s: %s\n", folder.string().c_str(), join({names.begin(), names.end()}, " ").c_str());
     tell_next(command, folder, library);
     return 0;
 }

@@ -88,14 +88,14 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
                               std::unique_ptr<Device> device, Sessions& sessions) {
     bool& met = sessions.met = false;
     sessions.end = {};
-    if (script.job().ranks > 1 && !sessions.backend)
-        sessions.backend = make_rendezvous(settings.rendezvous, script.config(), script.registry());
+    if (script.job.ranks > 1 && !sessions.backend)
+        sessions.backend = make_rendezvous(settings.rendezvous, script.config(), script.registry);
     try {
-        return std::make_unique<Session>(settings, script.config(), script.registry(),
-                                         next_session(script.job(), sessions, settings.silence), compiled,
+        return std::make_unique<Session>(settings, script.config(), script.registry,
+                                         next_session(script.job, sessions, settings.silence), compiled,
                                          std::move(device), &met, &sessions.end);
     } catch (const std::exception& error) {
-        if (!sessions.end) sessions.end = end_by(script.job(), error, "meeting");
+        if (!sessions.end) sessions.end = end_by(script.job, error, "meeting");
         const bool told = met || fault_of(error) == Fault::peer;  // else who tells the others names the rank
         throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));
     }
@@ -165,7 +165,7 @@ void require_places(const Settings& settings) {
 
 /// Of this host.
 void require_notice(ScriptRunner& script) {
-    const std::string& file = script.settings().notice_file;
+    const std::string& file = script.settings.notice_file;
     const std::string problem = file.empty() ? "" : notice_problem(file);
     if (!problem.empty())
         throw Error(script.config().table("run").where("notice_file"),
@@ -200,7 +200,7 @@ int64_t mint_behind(CheckpointStore& store, int64_t after) {
 
 /// The generation that a launcher of ours has taken, else one that rank 0 takes.
 int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointStore& store) {
-    const Job& job = script.job();
+    const Job& job = script.job;
     if (job.ours && job.generation > 0) return job.generation;
     const std::string taken = job.rank == 0 ? std::to_string(mint(store, job.generation)) : "";
     return std::stoll(session.from_first("generation", taken, WaitLimit::files));
@@ -209,7 +209,7 @@ int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointSt
 /// `record`: rank 0's, null elsewhere.
 void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, CheckpointStore& store,
               const TrainOptions& options, const std::string& published, RunRecord* record, OwnPlace* told) {
-    const Settings& settings = script.settings();
+    const Settings& settings = script.settings;
     const std::string folder = script.folder();
     if (store.place().starts_with(folder)) require_shared(session, folder);
     const Json hosts = hosts_of(session);
@@ -223,7 +223,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     if (record) metrics.emplace(places_of(settings, folder), stdout);
     // A script that trains again goes on with its own checkpoints, and so does a job that was started again.
     const bool begins = session.job().session == 0 && !(told && told->again());
-    const int64_t from = begins ? script.command().from_step : -1;
+    const int64_t from = begins ? script.command.from_step : -1;
     if (record && from >= 0 && went_on_before(store, from).empty())
         require_way("--from-step", from, store, options);  // no launcher of ours has looked
     train({session,
@@ -234,7 +234,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            settings.seed,
            settings.keep,
            settings.weights,
-           script.experiment().recipe->weights,
+           script.experiment->recipe->weights,
            published,
            from,
            record ? [&] { prepare_folder(script, folder, published); } : std::function<void()>(),
@@ -254,32 +254,31 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
 /// This rank's part of a training; ends with its session.
 void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,
                 const TrainOptions& options) {
-    const bool first = script.job().rank == 0;
-    if (first) require_places(script.settings());
+    const bool first = script.job.rank == 0;
+    if (first) require_places(script.settings);
     std::unique_ptr<FolderLock> launcher, lock;
-    const Job& job = script.job();
+    const Job& job = script.job;
     if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
     const auto store = script.open_store();
     // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
-    if (sessions.begun == 0) check_resume(script.settings(), script.config(), *store, false);
+    if (sessions.begun == 0) check_resume(script.settings, script.config(), *store, false);
     if (first && !store->steps().empty()) tell_changes(script.folder(), script.as_run());
     std::string published;
     if (first) {
-        if (script.tokenizer()) keep_tokenizer(*script.tokenizer(), script.folder());
-        auto how = PublishedRecord::of(script.experiment().train(), script.experiment().recipe->weights);
-        if (!script.settings().weights.empty()) how.take_dtype(script.settings().weights);
+        if (script.tokenizer) keep_tokenizer(*script.tokenizer, script.folder());
+        auto how = PublishedRecord::of(script.experiment->train(), script.experiment->recipe->weights);
+        if (!script.settings.weights.empty()) how.take_dtype(script.settings.weights);
         published = how.text();
         std::printf("%s\n", render(script.as_run()).c_str());
         std::fflush(stdout);
     }
     std::optional<NoticeWatch> notice;
-    if (script.job().local_rank == 0 && !script.settings().notice_file.empty())
-        notice.emplace(script.settings().notice_file);
+    if (script.job.local_rank == 0 && !script.settings.notice_file.empty()) notice.emplace(script.settings.notice_file);
     std::optional<RunRecord> record;
     if (first) record.emplace(script.folder(), start_of(script));
     try {
-        const auto met = meet(script, script.settings(), compiled, std::move(device), sessions);
+        const auto met = meet(script, script.settings, compiled, std::move(device), sessions);
         in_session(script, *met, sessions, [&] {
             train_in(*met, script, compiled, *store, options, published, record ? &*record : nullptr,
                      sessions.told.get());
@@ -291,78 +290,75 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     }
 }
 
+void compile_timed(ScriptRunner& script, Experiment experiment) {
+    const auto begin = std::chrono::steady_clock::now();
+    make_sizes(experiment);
+    script.compile_whole(std::move(experiment));
+    const size_t sizes = script.compiled().sizes.sizes().size();
+    if (sizes == 1) return;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    // A slower host may take as long again.
+    script.settings.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(took);
+    script.print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, took.count()));
+}
+
+/// From any thread, where this rank's own does not come back. The other ranks hear first: the disk that holds the
+/// record may be the one that does not answer, so that the end is bounded, too.
+void give_up_rank(const ScriptRunner& script, const std::string& text, Sessions& sessions) {
+    std::thread([last = script.of_rank(text)] {
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+        end_process(last);
+    }).detach();
+    if (sessions.told) sessions.told->failed(end_by(script.job, Error(text, Fault::failed), "call"));
+    {
+        const std::lock_guard lock(sessions.present_mutex);
+        if (sessions.present) sessions.present->fail(text);
+    }
+    end_run_record(text, exit_code(Fault::failed));
+}
+
+/// Throws Error where launcher and configuration have other ranks.
+void refuse_other_ranks(ScriptRunner& script) {
+    const Job& job = script.job;
+    const Settings& settings = script.settings;
+    if (job.ranks != settings.mesh.ranks())
+        throw Error(
+            script.config().table("mesh").origin(),
+            fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]", settings.mesh.text(),
+                        settings.mesh.ranks(), job.launcher.empty() ? "this command" : job.launcher, job.ranks));
+    if (settings.ranks > 0 && job.assigned && job.counted && job.local_ranks != settings.ranks)
+        throw Error(
+            script.config().table("run").where("ranks"),
+            fmt::format("run.ranks = {}, but {} started {} on this host (mesh {} has {})\n  change one of "
+                        "them, or leave run.ranks out",
+                        settings.ranks, job.launcher, job.local_ranks, settings.mesh.text(), settings.mesh.ranks()));
+}
+
 /// One rank of a run.
-struct RankScript final : ScriptRunner {
-    Sessions& sessions;
-
-    RankScript(const ScriptCommand& command, const Job& job, Sessions& sessions)
-        : ScriptRunner(command, job), sessions(sessions) {}
-
-    void compile(Experiment experiment) override {
-        const auto begin = std::chrono::steady_clock::now();
-        make_sizes(experiment);
-        ScriptRunner::compile(std::move(experiment));
-        const size_t sizes = compiled_->sizes.sizes().size();
-        if (sizes == 1) return;
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-        // A slower host may take as long again.
-        settings_.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(took);
-        print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, took.count()));
-    }
-
-    void train(const DataSpec& data, const TrainOptions& options) override {
-        ScriptRunner::train(data, options);
-        compile_evaluation();
-        train_here(*this, *compiled_, std::move(counting_), sessions, options);
+void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& sessions) {
+    ScriptUse use{.tells = first_of_foreign(job), .compile = compile_timed};
+    use.train = [&](ScriptRunner& script, const DataSpec& data, const TrainOptions& options) {
+        script.take_down(data, options);
+        script.compile_evaluation();
+        train_here(script, script.compiled(), script.take_device(), sessions, options);
         if (stop_signal() != 0)  // it came when no step was left to stop at
-            throw Error(of_rank(fmt::format("stopped by signal {} after the last step: start again for what the "
-                                            "script does next",
-                                            stop_signal())),
+            throw Error(script.of_rank(fmt::format("stopped by signal {} after the last step: start again for what "
+                                                   "the script does next",
+                                                   stop_signal())),
                         Fault::requeue);
-    }
-
-    ~RankScript() override { watch_calls({}, ""); }
-
-    /// From any thread, where this rank's own does not come back. The other ranks hear first: the disk that holds the
-    /// record may be the one that does not answer, so that the end is bounded, too.
-    void give_up(const std::string& text) override {
-        std::thread([last = of_rank(text)] {
-            std::this_thread::sleep_for(std::chrono::seconds(3));
-            end_process(last);
-        }).detach();
-        if (sessions.told) sessions.told->failed(end_by(job_, Error(text, Fault::failed), "call"));
-        {
-            const std::lock_guard lock(sessions.present_mutex);
-            if (sessions.present) sessions.present->fail(text);
-        }
-        end_run_record(text, exit_code(Fault::failed));
-        ScriptRunner::give_up(text);
-    }
-
-    std::string sample(const SampleOptions& options) override {
-        if (job_.rank != 0) return "";
-        refuse_unsaved();
-        return sample_newest(*this, compile_sampling(true), options).text;
-    }
-
-    bool speaks() const override { return first_of_foreign(); }
-
-    void prepare() override {
-        if (job_.ranks != settings_.mesh.ranks())
-            throw Error(config_.table("mesh").origin(),
-                        fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]",
-                                    settings_.mesh.text(), settings_.mesh.ranks(),
-                                    job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
-        if (settings_.ranks > 0 && job_.assigned && job_.counted && job_.local_ranks != settings_.ranks)
-            throw Error(config_.table("run").where("ranks"),
-                        fmt::format("run.ranks = {}, but {} started {} on this host (mesh {} has {})\n  change one of "
-                                    "them, or leave run.ranks out",
-                                    settings_.ranks, job_.launcher, job_.local_ranks, settings_.mesh.text(),
-                                    settings_.mesh.ranks()));
-        ScriptRunner::prepare();
-        if (job_.ranks > 1) sessions.backend = make_rendezvous(settings_.rendezvous, config_, registry_);
-    }
-};
+    };
+    use.sample = [](ScriptRunner& script, const SampleOptions& options) {
+        if (script.job.rank != 0) return std::string();
+        script.refuse_unsaved();
+        return sample_newest(script, script.compile_sampling(true), options).text;
+    };
+    use.give_up = [&](const ScriptRunner& script, const std::string& text) { give_up_rank(script, text, sessions); };
+    ScriptRunner script(command, job, std::move(use));
+    refuse_other_ranks(script);
+    script.load();
+    if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
+    script.run();
+}
 
 /// The rank that is this process.
 int run_alone(const RankCommand& ranks, const Job& job, Sessions& sessions) {
@@ -409,18 +405,18 @@ int run_as_threads(const ScriptCommand& command, const RankCommand& work, Rendez
 /// What a launcher that restarts the job is told.
 int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRunner& checked, LaunchSpec spec,
                   const std::function<void()>& claim) {
-    if (checked.settings().resume == Resume::never)
+    if (checked.settings.resume == Resume::never)
         throw Error(checked.config().table("run").where("resume"),
                     fmt::format("run.resume = \"never\" and --restarts {}: a restart goes on from a checkpoint\n"
                                 "  leave one of them out; --fresh starts over, once",
                                 command.restarts));
-    const bool lasts = !checked.data() || checked.open_store()->contract().survives != StoreContract::Survives::nothing;
+    const bool lasts = !checked.data || checked.open_store()->contract().survives != StoreContract::Survives::nothing;
     if (!lasts)
         throw Error(
             checked.config().table("run").where("store"),
             fmt::format("run.store = \"{}\" and --restarts {}: its checkpoints end with the ranks, so that each "
                         "restart would begin at step 1\n  take a store that outlives them, as posix",
-                        checked.settings().store, command.restarts));
+                        checked.settings.store, command.restarts));
     Supervision options;
     options.policy.restarts = command.restarts;
     options.policy.nodes = command.nodes;
@@ -429,15 +425,15 @@ int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptR
     options.node = command.node_rank;
     options.check = [&] { return check_node(command, checked.folder()); };
     options.claim = claim;
-    options.disk_timeout_s = checked.settings().disk_timeout_s;
-    options.folder = [&] { return checked.data() ? checked.folder() : ""; };
+    options.disk_timeout_s = checked.settings.disk_timeout_s;
+    options.folder = [&] { return checked.data ? checked.folder() : ""; };
     if (work.mint) options.mint = [&](int64_t after) { return work.mint(checked, after); };
     return supervise(std::move(spec), options);
 }
 
 int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRunner& checked,
                 const std::function<void()>& claim, SignalTaker& signals) {
-    const Settings& settings = checked.settings();
+    const Settings& settings = checked.settings;
     const int64_t ranks = settings.mesh.ranks();
     need_descriptors(settings.mesh, checked.joined());
     LaunchSpec spec = over_hosts(command, ranks);
@@ -449,7 +445,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     spec.taken_by = &signals;
     spec.join_timeout = settings.join_timeout;
     spec.job.silence = settings.silence;
-    if (ranks > 1) spec.meeting = make_rendezvous(settings.rendezvous, checked.config(), checked.registry());
+    if (ranks > 1) spec.meeting = make_rendezvous(settings.rendezvous, checked.config(), checked.registry);
     if (command.restarts > 0) return restart_ranks(command, work, checked, std::move(spec), claim);
     return launch_meeting(std::move(spec), command.node_rank, claim);
 }
@@ -482,7 +478,7 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     const auto claim = [&] {
         if (work.claim) work.claim(*checked);
     };
-    const int64_t ranks = checked->settings().mesh.ranks();
+    const int64_t ranks = checked->settings.mesh.ranks();
     const bool threads = checked->ranks_are_threads();
     if (ranks > 1 && command.nodes == 1) tell_nodes_left_out(checked->config());
     if (threads && command.restarts > 0)
@@ -494,8 +490,8 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     if ((ranks > 1 && !threads) || command.restarts > 0) return start_ranks(command, work, *checked, claim, signals);
     claim();
     if (ranks > 1) {
-        const auto backend = make_rendezvous(checked->settings().rendezvous, checked->config(), checked->registry());
-        return run_as_threads(command, work, *backend, ranks, checked->settings().silence);
+        const auto backend = make_rendezvous(checked->settings.rendezvous, checked->config(), checked->registry);
+        return run_as_threads(command, work, *backend, ranks, checked->settings.silence);
     }
     Sessions sessions;
     return run_alone(work, job, sessions);
@@ -523,22 +519,22 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
 int run_command(const ScriptCommand& command) {
     std::unique_ptr<FolderLock> held;  // to the end, also while no rank runs
     RankCommand work;
-    work.rank = [&](const Job& job, Sessions& sessions) { RankScript(command, job, sessions).run_script(); };
+    work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
         auto checked = check_launch(command, job);
-        named_table(checked->settings(), checked->config());  // no surprise at the end
-        if (command.node_rank == 0) require_places(checked->settings());
+        named_table(checked->settings, checked->config());  // no surprise at the end
+        if (command.node_rank == 0) require_places(checked->settings);
         require_notice(*checked);
         return checked;
     };
     work.claim = [&](ScriptRunner& checked) {
-        if (!checked.data()) return;
+        if (!checked.data) return;
         if (command.fresh) move_aside(checked.folder());
         held = checked.lock_folder(FolderLock::launcher);
         checked.lock_folder();  // is it free? Rank 0 will lock it for the run
     };
     work.mint = [](ScriptRunner& checked, int64_t after) {
-        return checked.data() ? mint_behind(*checked.open_store(), after) : after + 1;
+        return checked.data ? mint_behind(*checked.open_store(), after) : after + 1;
     };
     return run_on_ranks(command, work);
 }

@@ -31,8 +31,8 @@ void lay_over(Config& config, const std::vector<std::string>& own_sets) {
                 config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false, set.per_host});
 }
 
-/// `script`: the Lua file of the command.
-Config configured(const ScriptCommand& command, std::string& script) {
+/// [run] script is the Lua file of the command.
+Config configured(const ScriptCommand& command) {
     std::vector<std::string> sets = command.sets;
     // A run's folder stands for its script and configuration.
     if (fs::is_directory(command.script)) {
@@ -45,7 +45,7 @@ Config configured(const ScriptCommand& command, std::string& script) {
                             folder.string()));
         sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
         Config config = load_run_config(saved.string(), sets);
-        script = config.table("run").require_text("script");
+        const std::string script = config.table("run").require_text("script");
         if (!fs::exists(script))
             throw Error(fmt::format(
                 "{} is a run of {}, which is not there, seen from {}\n  start where the run was "
@@ -53,78 +53,77 @@ Config configured(const ScriptCommand& command, std::string& script) {
                 folder.string(), script, fs::current_path().string(), kept_script_of(folder.string(), config)));
         return config;
     }
-    script = command.script;
-    if (!fs::exists(script))
-        throw Error(fmt::format("no script {}\n  name a Lua file, seen from {}, or the folder of a run", script,
+    if (!fs::exists(command.script))
+        throw Error(fmt::format("no script {}\n  name a Lua file, seen from {}, or the folder of a run", command.script,
                                 fs::current_path().string()));
-    sets.push_back(fmt::format("run.script=\"{}\"", script));
+    sets.push_back(fmt::format("run.script=\"{}\"", command.script));
     return load_config(command.config, sets);
-}
-
-Config read_config(const ScriptCommand& command, std::string& script) {
-    Config config = configured(command, script);
-    lay_over(config, command.own_sets);
-    return config;
 }
 
 }  // namespace
 
 Config config_of(const ScriptCommand& command) {
-    std::string script;
-    return read_config(command, script);
+    Config config = configured(command);
+    lay_over(config, command.own_sets);
+    return config;
 }
 
-ScriptRunner::ScriptRunner(const ScriptCommand& command, const Job& job)
-    : command_(command),
-      job_(job),
-      config_(read_config(command, script_)),
-      settings_(read_settings(config_)),
-      tokenizer_(choose_tokenizer(config_)),
-      loader_(and_plugin_folders(config_.table("plugins").texts("path"))) {}
+ScriptRunner::ScriptRunner(const ScriptCommand& command, const Job& job, ScriptUse use)
+    : Host(config_of(command)),
+      command(command),
+      script(config_.table("run").require_text("script")),
+      job(job),
+      settings(read_settings(config_)),
+      tokenizer(choose_tokenizer(config_)),
+      loader(and_plugin_folders(config_.table("plugins").texts("path"))),
+      use_(std::move(use)) {}
 
-void ScriptRunner::run_script() {
-    prepare();
-    orrery::run_script(script_, *this);
-}
-
-void ScriptRunner::prepare() {
-    load_plugins();
+void ScriptRunner::load() {
+    load_backends();
     choose_transport();
     load_transports();
 }
 
-void ScriptRunner::load_plugins() {
-    check_backends(config_, loader_.names());
+void ScriptRunner::load_for_hosts(int64_t hosts) {
+    job.local_ranks = ranks_per_host(settings, config_, hosts);
+    load();
+}
+
+void ScriptRunner::run() { run_script(script, *this); }
+
+void ScriptRunner::load_store() { loader.load("store", settings.store, registry, config_.table("run").where("store")); }
+
+void ScriptRunner::load_backends() {
+    check_backends(config_, loader.names());
     Config& run = config_.table("run");
-    loader_.load("device", settings_.device, registry_, run.where("device"));
+    loader.load("device", settings.device, registry, run.where("device"));
     const DeviceFacts facts = device_facts();
-    settings_.device_memory = facts.memory;
-    if (!settings_.collectives.empty() && !facts.host_memory)
+    settings.device_memory = facts.memory;
+    if (!settings.collectives.empty() && !facts.host_memory)
         throw Error(config_.table("collectives").origin(),
                     fmt::format("[collectives] moves host memory; device \"{}\" has its own\n"
                                 "  remove the table or run on device = \"cpu\"",
-                                settings_.device));
-    loader_.load("store", settings_.store, registry_, run.where("store"));
-    if (settings_.mesh.ranks() > 1)
-        loader_.load("rendezvous", settings_.rendezvous, registry_, run.where("rendezvous"));
+                                settings.device));
+    load_store();
+    if (settings.mesh.ranks() > 1) loader.load("rendezvous", settings.rendezvous, registry, run.where("rendezvous"));
 }
 
 void ScriptRunner::choose_transport() {
     Config& run = config_.table("run");
     const Origin device = run.where("device");
-    const auto& axes = settings_.mesh.axes();
+    const auto& axes = settings.mesh.axes();
     const bool needed = std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) {
-        return axis.size > 1 && !settings_.axis_transport.count(axis.name);
+        return axis.size > 1 && !settings.axis_transport.count(axis.name);
     });
     if (!needed || run.where("transport").file != "default") return;
     const auto serves_device = [&](const std::string& name) {
-        const TransportFacts facts = loader_.facts("transport", name, device).of_transport();
-        return std::ranges::count(facts.devices, settings_.memory()) > 0;
+        const TransportFacts facts = loader.facts("transport", name, device).of_transport();
+        return std::ranges::count(facts.devices, settings.memory()) > 0;
     };
-    if (serves_device(settings_.transport)) return;
+    if (serves_device(settings.transport)) return;
     std::vector<std::string> found;
     std::string reasons;
-    const std::vector<std::string> transports = names_of("transport", loader_.names());
+    const std::vector<std::string> transports = names_of("transport", loader.names());
     for (const std::string& name : transports) {
         try {
             if (serves_device(name)) found.push_back(name);
@@ -135,7 +134,7 @@ void ScriptRunner::choose_transport() {
     if (found.size() > 1)  // one that cannot be opened is no choice
         std::erase_if(found, [&](const std::string& name) {
             try {
-                loader_.load("transport", name, registry_, device);
+                loader.load("transport", name, registry, device);
                 return false;
             } catch (const Error& problem) {
                 reasons += fmt::format("\n  {}: {}", name, problem.what());
@@ -144,75 +143,66 @@ void ScriptRunner::choose_transport() {
         });
     if (found.size() > 1)
         throw Error(device, fmt::format("the transports {} serve device \"{}\"\n  name one of them: run.transport",
-                                        fmt::join(found, ", "), settings_.device));
+                                        fmt::join(found, ", "), settings.device));
     if (found.empty() && !reasons.empty())
         throw Error(device,
                     fmt::format("no transport serves the memory of device \"{}\"; name one that stages it (gloo, "
                                 "ucx) in run.transport, or mend what cannot be used:{}",
-                                settings_.device, reasons));
+                                settings.device, reasons));
     if (found.empty()) return;  // the default one is refused with the reason
-    settings_.transport = found.front();
-    run.set("transport", {settings_.transport, {"", "default of device " + settings_.device, 0, 0}, true});
+    settings.transport = found.front();
+    run.set("transport", {settings.transport, {"", "default of device " + settings.device, 0, 0}, true});
 }
 
 void ScriptRunner::load_transports() {
-    for (const Axis& axis : settings_.mesh.axes())
+    for (const Axis& axis : settings.mesh.axes())
         if (axis.size > 1)
-            loader_.load("transport", settings_.transport_of(axis.name), registry_,
-                         transport_origin(settings_, config_, axis.name));
-    contracts_ = contracts_of(settings_, config_, registry_);
+            loader.load("transport", settings.transport_of(axis.name), registry,
+                        transport_origin(settings, config_, axis.name));
+    contracts = contracts_of(settings, config_, registry);
+    for (const auto& [axis, name] : settings.collectives) {
+        const auto of_mesh = settings.mesh.find(axis);
+        const int64_t members = of_mesh ? settings.mesh.size(*of_mesh) : 1;
+        if (members > 1) collectives.push_back({axis, members, name, config_.table("collectives").where(axis)});
+    }
 }
 
 std::unique_ptr<Strategy> ScriptRunner::make_strategy(std::string_view name, Config& options, const Origin& asked) {
-    loader_.load("strategy", name, registry_, asked);
-    return registry_.strategy(name, asked)(options, asked);
-}
-
-std::chrono::milliseconds ScriptRunner::call_bound() const {
-    return settings_.timeout_given ? settings_.timeout : std::chrono::milliseconds(0);
+    loader.load("strategy", name, registry, asked);
+    return registry.strategy(name, asked)(options, asked);
 }
 
 void ScriptRunner::watch_calls(std::chrono::milliseconds bound, const std::string& setting) {
     watch_.reset();
     if (bound > std::chrono::milliseconds(0))
-        watch_.emplace(loader_.calls(), bound, setting, [this](const std::string& text) { give_up(text); });
+        watch_.emplace(loader.calls(), bound, setting, [this](const std::string& text) { give_up(text); });
 }
 
 std::unique_ptr<DataSource> ScriptRunner::make_data(std::string_view name, Config& options, const Origin& asked) {
-    loader_.load("data", name, registry_, asked);
-    if (!watch_) watch_calls(call_bound(), "run.timeout_s");
-    auto source = registry_.data(name, asked)(options, asked);
-    if (tokenizer_ && source->byte_ids() && source->complete())
-        throw Error(tokenizer_->asked,
+    loader.load("data", name, registry, asked);
+    if (!watch_ && settings.timeout_given) watch_calls(settings.timeout, "run.timeout_s");
+    auto source = registry.data(name, asked)(options, asked);
+    if (tokenizer && source->byte_ids() && source->complete())
+        throw Error(tokenizer->asked,
                     fmt::format("the tokens of {} are bytes, those of the tokenizer {} are not\n  write its ids with "
                                 "`orrery tokenize {} --tokenizer {} -o NAME`, and set data.path to NAME.bin",
-                                source->path(), tokenizer_->path, source->path(), tokenizer_->path));
+                                source->path(), tokenizer->path, source->path(), tokenizer->path));
     return source;
 }
 
 const OpDef& ScriptRunner::use_op(std::string_view name, const Origin& asked) {
-    loader_.load_op(name, registry_, asked);
+    loader.load_op(name, registry, asked);
     return op_def(name, asked);
 }
 
-std::vector<CollectiveChoice> ScriptRunner::collectives() {
-    std::vector<CollectiveChoice> choices;
-    for (const auto& [axis, name] : settings_.collectives) {
-        const auto of_mesh = settings_.mesh.find(axis);
-        const int64_t members = of_mesh ? settings_.mesh.size(*of_mesh) : 1;
-        if (members > 1) choices.push_back({axis, members, name, config_.table("collectives").where(axis)});
-    }
-    return choices;
-}
-
 void ScriptRunner::use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) {
-    const TransportContract& contract = contracts_.at(choice.axis);
+    const TransportContract& contract = contracts.at(choice.axis);
     if (!serves(contract, "cpu"))
         throw Error(choice.asked,
                     fmt::format("collective {} adds on the processor, transport {} of axis {} has its tensors in {}\n"
                                 "  take a transport that stages them (gloo, ucx), or leave the axis to {}",
-                                choice.name, settings_.transport_of(choice.axis), choice.axis,
-                                fmt::join(contract.devices, ", "), settings_.transport_of(choice.axis)));
+                                choice.name, settings.transport_of(choice.axis), choice.axis,
+                                fmt::join(contract.devices, ", "), settings.transport_of(choice.axis)));
     for (const ChunkTable& table : tables) {
         prove(table);
         prove_progress(table, contract);
@@ -221,59 +211,92 @@ void ScriptRunner::use_collectives(const CollectiveChoice& choice, std::vector<C
                         fmt::format("collective {} has a reduce_scatter, whose sums on their way lie outside of the "
                                     "arenas; transport {} of axis {} sends from arenas only\n  take a transport "
                                     "that does not, or one of its others, as in \"ring.all_reduce\"",
-                                    choice.name, settings_.transport_of(choice.axis), choice.axis));
+                                    choice.name, settings.transport_of(choice.axis), choice.axis));
     }
-    collectives_[choice.axis] = std::move(tables);
+    tables_[choice.axis] = std::move(tables);
 }
 
-DeviceFacts ScriptRunner::device_facts() const { return loader_.facts("device", settings_.device, {}).of_device(); }
+DeviceFacts ScriptRunner::device_facts() const { return loader.facts("device", settings.device, {}).of_device(); }
+
+bool ScriptRunner::leaves_device_to_ranks() const {
+    return use_.scratch == ScriptUse::Scratch::by_ranks && settings.mesh.ranks() > 1 && !ranks_are_threads() &&
+           !device_facts().leaves_nothing;
+}
 
 SnapshotPlace ScriptRunner::snapshot_place() const {
+    if (use_.scratch == ScriptUse::Scratch::elsewhere) return SnapshotPlace::host;
     return device_facts().host_memory ? SnapshotPlace::device : SnapshotPlace::host;
 }
 
-std::unique_ptr<Device> ScriptRunner::counting_device(const Job& job, const Settings& settings) {
-    return make_device(settings, config_, registry_, job);
+std::map<std::string, std::string> ScriptRunner::option_values() const {
+    std::map<std::string, std::string> values;
+    for (const Option& option : options.value_or(std::vector<Option>())) values[option.key] = option.value;
+    return values;
 }
 
-std::unique_ptr<Device> ScriptRunner::device_or_note(const Job& job, const Settings& settings) {
-    const std::string why = loader_.cannot_run("device", settings.device);
-    if (why.empty()) return make_device(settings, config_, registry_, job);
-    const std::string note =
-        fmt::format("not counted: scratch of kernels, as device {} cannot run here: {}", settings.device, why);
-    if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
-    return nullptr;
+Device* ScriptRunner::counting() {
+    if (!counting_) counting_ = counting_device(job, settings);
+    return counting_.get();
 }
 
-CompileOptions ScriptRunner::training_options(Device* device) {
-    CompileOptions options = compile_options(settings_, job_, device, contracts_, collectives_);
-    options.look = look();
+void ScriptRunner::note(const std::string& text) {
+    if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
+}
+
+std::unique_ptr<Device> ScriptRunner::counting_device(const Job& of, const Settings& on) {
+    using enum ScriptUse::Scratch;
+    if (use_.scratch == elsewhere) return nullptr;
+    const bool looks = use_.scratch == noted || use_.scratch == by_ranks;
+    if (const std::string why = looks ? loader.cannot_run("device", on.device) : ""; !why.empty()) {
+        if (use_.scratch == by_ranks)  // nor can the ranks
+            throw Error(config_.table("run").where("device"),
+                        fmt::format("device {} cannot run here: {}", on.device, why));
+        note(fmt::format("not counted: scratch of kernels, as device {} cannot run here: {}", on.device, why));
+        return nullptr;
+    }
+    return leaves_device_to_ranks() ? nullptr : make_device(on, config_, registry, of);
+}
+
+CompileOptions ScriptRunner::training_options() {
+    CompileOptions options = compile_options(settings, job, counting_.get(), contracts, tables_);
+    options.look = look;
     const int64_t every = config_.table("checkpoint").integer("every_steps", 0);
-    if (settings_.async_saves && (every > 0 || settings_.auto_saves)) options.snapshot = snapshot_place();
+    if (settings.async_saves && (every > 0 || settings.auto_saves)) options.snapshot = snapshot_place();
+    if (use_.options) use_.options(options);
     return options;
 }
 
-void ScriptRunner::compile(Experiment experiment) {
-    refuse_idle_axes(experiment, config_.table("mesh"));
-    counting_ = counting_device(job_, settings_);
-    experiment_ = std::move(experiment);
-    compiled_ = compile_training(*experiment_, training_options(counting_.get()));
-    if (!counting_) refuse_without_kernels(*compiled_, settings_.device);
+void ScriptRunner::begin(Experiment made) {
+    refuse_idle_axes(made, config_.table("mesh"));
+    counting_ = counting_device(job, settings);
+    experiment = std::move(made);
+}
+
+void ScriptRunner::refuse_unfit() {
+    if (use_.scratch == ScriptUse::Scratch::elsewhere) return;
+    if (!counting_) refuse_without_kernels(*compiled_, settings.device);
     if (counting_) refuse_elsewhere(*compiled_, *counting_);
 }
 
-void ScriptRunner::refuse_elsewhere(const Compiled& compiled, Device& device) {
-    const Op* const op = runs_elsewhere(compiled, device);
+void ScriptRunner::compile_whole(Experiment made) {
+    begin(std::move(made));
+    keep(compile_training(*experiment, training_options()));
+    refuse_unfit();
+}
+
+void ScriptRunner::compile(Experiment made) {
+    if (use_.compile) return use_.compile(*this, std::move(made));
+    compile_whole(std::move(made));
+}
+
+void ScriptRunner::refuse_elsewhere(const Compiled& made, Device& device) {
+    const Op* const op = runs_elsewhere(made, device);
     if (!op) return;
-    const std::string what = fmt::format("device {} has no products of 8-bit floats ({} of {})", settings_.device,
+    const std::string what = fmt::format("device {} has no products of 8-bit floats ({} of {})", settings.device,
                                          op->kind, op->scope.empty() ? op->origin.text() : op->scope);
-    if (looks_only()) {
-        const std::string note = "no run here: " + what;
-        if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
-        return;
-    }
+    if (use_.scratch == ScriptUse::Scratch::noted) return note("no run here: " + what);
     Config& train = config_.table("train");
-    const bool configured = train.text("precision", "f32") == "fp8";
+    const bool configured = train.text("precision", "") == "fp8";
     throw Error(configured ? train.where("precision") : op->origin,
                 fmt::format("precision \"fp8\": {}\n  `orrery check` compiles and proves the plan, and a simulation "
                             "predicts it for a cluster that has them; to run it here: train.precision = \"bf16\"",
@@ -281,21 +304,21 @@ void ScriptRunner::refuse_elsewhere(const Compiled& compiled, Device& device) {
 }
 
 void ScriptRunner::compile_evaluation() {
-    check_inputs(experiment_->train(), *data_->source);
-    const std::string path = data_->source->path();
+    check_inputs(experiment->train(), *data->source);
+    const std::string path = data->source->path();
     std::error_code ignored;
-    if (!data_->source->complete() || (!path.empty() && !fs::exists(path, ignored))) return;
-    const int64_t samples = evaluated_samples(dataset(), training_->evaluate_batches, compiled_->sizes.full());
+    if (!data->source->complete() || (!path.empty() && !fs::exists(path, ignored))) return;
+    const int64_t samples = evaluated_samples(dataset(), training->evaluate_batches, compiled_->sizes.full());
     std::vector<ProgramEntry> missing;
     for (const Calls& calls : evaluation_calls(*compiled_, samples))
         if (!compiled_->find(calls.entry.name)) missing.push_back(calls.entry);
     compiled_->evaluated = samples;
     if (missing.empty()) return;
-    if (!counting_) counting_ = counting_device(job_, settings_);
-    const CompileOptions options = training_options(counting_.get());
+    counting();
+    const CompileOptions options = training_options();
     const int64_t before = compiled_->largest_arenas().both();
     for (const ProgramEntry& entry : missing) try {
-            experiment_->recipe->later([&] { add_program(*compiled_, *experiment_, entry, options); });
+            experiment->recipe->later([&] { add_program(*compiled_, *experiment, entry, options); });
         } catch (const Error& error) {
             throw Error(
                 fmt::format("{}\n  in the program {}, for what {} held-out samples leave of batches of {}\n  let "
@@ -311,13 +334,13 @@ void ScriptRunner::compile_evaluation() {
 }
 
 ScriptRunner::Sampling ScriptRunner::compile_sampling(bool shorter) {
-    Sampling sampling{settings_, nullptr, {}, {}, {}};
+    Sampling sampling{settings, nullptr, {}, {}, {}};
     sampling.settings.mesh = Mesh();
     sampling.device = counting_device(Job{}, sampling.settings);
     CompileOptions options = compile_options(sampling.settings, Job{}, sampling.device.get(), {}, {});
-    options.look = look();
-    sampling.compiled = orrery::compile_sampling(*experiment_, options);
-    if (!sampling.device) refuse_without_kernels(sampling.compiled, settings_.device);
+    options.look = look;
+    sampling.compiled = orrery::compile_sampling(*experiment, options);
+    if (!sampling.device) refuse_without_kernels(sampling.compiled, settings.device);
     if (sampling.device) refuse_elsewhere(sampling.compiled, *sampling.device);
     if (shorter) add_shorter(sampling, options);
     return sampling;
@@ -330,9 +353,9 @@ void ScriptRunner::add_shorter(Sampling& sampling, const CompileOptions& options
     if (!tokens) return;
     const auto places = std::make_shared<Persistent>(sampling.compiled.persistent);
     for (int64_t length = least; length < whole.value(*tokens).type.shape.back(); length *= 2) try {
-            const ProgramEntry entry = at_length(experiment_->find("logits")->entry, length);
+            const ProgramEntry entry = at_length(experiment->find("logits")->entry, length);
             MarkedProgram made;
-            experiment_->recipe->later([&] { made = make_program(*experiment_, entry); });
+            experiment->recipe->later([&] { made = make_program(*experiment, entry); });
             sampling.shorter.push_back({length, [options, places, made = std::move(made)] {
                                             return std::make_shared<const CompiledProgram>(
                                                 compile_shorter(made, *places, options));
@@ -347,7 +370,7 @@ void ScriptRunner::add_shorter(Sampling& sampling, const CompileOptions& options
 }
 
 const Compiled& ScriptRunner::compiled() const {
-    if (!compiled_) throw Error(command_.script + ": the script compiled no program\n  call program:compile() in it");
+    if (!compiled_) throw Error(command.script + ": the script compiled no program\n  call program:compile() in it");
     return *compiled_;
 }
 
@@ -355,43 +378,56 @@ std::set<std::string> ScriptRunner::joined() const {
     return compiled_ ? joined_axes(compiled_->plans()) : std::set<std::string>();
 }
 
-std::string ScriptRunner::summary() { return compiled_ ? orrery::summary(*compiled_) : ""; }
+std::string ScriptRunner::summary() {
+    summarized = true;
+    return compiled_ ? orrery::summary(*compiled_) : "";
+}
 
-void ScriptRunner::train(const DataSpec& data, const TrainOptions& options) {
-    training_ = options;
-    data_ = data;
+void ScriptRunner::take_down(const DataSpec& asked, const TrainOptions& options) {
+    training = options;
+    data = asked;
     opened_.reset();
-    if (experiment_) data_->ids = vocabulary_of(experiment_->train());
-    if (experiment_ && tokenizer_) require_rows(*tokenizer_, data_->ids);
+    if (experiment) data->ids = vocabulary_of(experiment->train());
+    if (experiment && tokenizer) require_rows(*tokenizer, data->ids);
     if (!compiled_) return;
     const bool copies =  // the script may have said so in its call alone
         options.checkpoint_async && (options.checkpoint_every > 0 || options.checkpoint_mtbf_s > 0);
     if (copies == (compiled_->snapshot != SnapshotPlace::none)) return;
-    add_snapshot(*compiled_, copies ? snapshot_place() : SnapshotPlace::none, settings_.memory_bytes);
+    add_snapshot(*compiled_, copies ? snapshot_place() : SnapshotPlace::none, settings.memory_bytes);
     if (const int64_t bytes = compiled_->largest_snapshot(); bytes > 0)
         print(fmt::format("snapshot of saves beside the steps: {} more on a rank at most", bytes_text(bytes)));
 }
 
+void ScriptRunner::train(const DataSpec& asked, const TrainOptions& options) {
+    use_.train ? use_.train(*this, asked, options) : take_down(asked, options);
+}
+
+std::string ScriptRunner::sample(const SampleOptions& asked) { return use_.sample ? use_.sample(*this, asked) : ""; }
+
+void ScriptRunner::declare_options(const std::vector<Option>& all) {
+    options = all;
+    if (use_.options_only) throw Error("options shown");
+}
+
 const Dataset& ScriptRunner::dataset() {
-    if (!opened_) opened_.emplace(*data_);
+    if (!opened_) opened_.emplace(*data);
     return *opened_;
 }
 
 void ScriptRunner::refuse_unsaved() {
-    if (!training_ || training_->checkpoint_final) return;
-    if (training_->checkpoint_every > 0 && training_->steps % training_->checkpoint_every == 0) return;
+    if (!training || training->checkpoint_final) return;
+    if (training->checkpoint_every > 0 && training->steps % training->checkpoint_every == 0) return;
     throw Error(config_.table("checkpoint").where("final"),
                 "checkpoint.final = false leaves no checkpoint of the end, and the script samples from it\n"
                 "  remove the key, or the call of sample");
 }
 
 bool ScriptRunner::ranks_are_threads() const {
-    return std::any_of(contracts_.begin(), contracts_.end(), [](const auto& axis) { return axis.second.same_process; });
+    return std::any_of(contracts.begin(), contracts.end(), [](const auto& axis) { return axis.second.same_process; });
 }
 
 std::string ScriptRunner::folder() const {
-    return !settings_.folder.empty() ? settings_.folder
-                                     : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
+    return !settings.folder.empty() ? settings.folder : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
 }
 
 std::unique_ptr<FolderLock> ScriptRunner::lock_folder(const std::string& name) {
@@ -403,26 +439,32 @@ std::unique_ptr<FolderLock> ScriptRunner::lock_folder(const std::string& name) {
 }
 
 std::unique_ptr<CheckpointStore> ScriptRunner::open_store() {
-    Config& options = config_.table("store").table(settings_.store);
+    Config& options = config_.table("store").table(settings.store);
     const Origin asked = config_.table("run").where("store");
-    auto store = registry_.store(settings_.store, asked)(options, folder() + "/checkpoints");
+    auto store = registry.store(settings.store, asked)(options, folder() + "/checkpoints");
     options.reject_unused();
     return store;
 }
 
 std::string ScriptRunner::of_rank(const std::string& text) const {
-    return job_.ranks > 1 ? fmt::format("[rank {}] {}", job_.rank, text) : text;
+    return job.ranks > 1 ? fmt::format("[rank {}] {}", job.rank, text) : text;
 }
 
 void ScriptRunner::print(const std::string& line) {
-    if (job_.rank == 0) std::printf("%s\n", line.c_str());
+    if (use_.prints && job.rank == 0) std::printf("%s\n", line.c_str());
 }
 
 void ScriptRunner::gives(const GivenKey& key) {
+    if (use_.ignores && use_.ignores(key)) return;
+    if (key.table == "train" && key.key == "microbatches" && !key.read_too) microbatches = key;
     const std::string line = given_.add(config_, key);
-    if (!line.empty() && speaks() && told_.insert(line).second) std::fprintf(stderr, "%s\n", line.c_str());
+    if (!line.empty() && told_.insert(line).second && use_.tells && job.rank == 0)
+        std::fprintf(stderr, "%s\n", line.c_str());
 }
 
-void ScriptRunner::give_up(const std::string& text) { end_process(of_rank(text)); }
+void ScriptRunner::give_up(const std::string& text) {
+    if (use_.give_up) use_.give_up(*this, text);
+    end_process(of_rank(text));
+}
 
 }  // namespace orrery

@@ -15,71 +15,109 @@
 #include "plugin/loader.h"
 #include "run/checkpoint/folder_lock.h"
 #include "run/control/job.h"
-#include "run/sample.h"
+#include "run/evaluate/kept_tokenizer.h"
+#include "run/evaluate/sample.h"
 #include "run/script_interface.h"
 #include "run/settings.h"
-#include "run/text/kept_tokenizer.h"
 
 namespace orrery {
 
 /// The configuration of a command, of its files, sets and the folder of a run that it may name.
 Config config_of(const ScriptCommand& command);
 
-/// Runs a script: reads configuration and settings, loads plugins, chooses transports, makes devices, compiles. A
-/// command is a class that derives from it and says what the script's calls make happen there.
-class ScriptRunner : public Host {
+class ScriptRunner;
+
+/// What a command runs a script for. A function that is set is what a call of the script makes happen, on the record as
+/// it is then.
+struct ScriptUse {
+    /// Who says what scratch the device's kernels need, and whether it runs them.
+    enum class Scratch {
+        counted,    ///< the device of the run
+        noted,      ///< the same; what does not run on this machine is noted instead of refused, as nothing is started
+        by_ranks,   ///< the same but where it keeps something of a process: ranks find out what is wrong with theirs
+        elsewhere,  ///< nobody: the program is compiled for another machine
+    };
+    Scratch scratch = Scratch::counted;
+    bool prints = true;         ///< what the script prints, on rank 0
+    bool tells = true;          ///< of values in files that calls of the script replace, on rank 0
+    bool options_only = false;  ///< throws Error when the script has declared its options
+    std::function<bool(const GivenKey&)> ignores = {};            ///< keys that a call may give unseen
+    std::function<void(CompileOptions&)> options = {};            ///< changes those of the training's programs
+    std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< else compile_whole
+    /// Else take_down.
+    std::function<void(ScriptRunner&, const DataSpec&, const TrainOptions&)> train = {};
+    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< else "" is the text
+    std::function<void(const ScriptRunner&, const std::string& text)> give_up = {};  ///< before the process ends
+};
+
+/// A script with its configuration, settings and plugins, and the record of what it did. A command makes one, changes
+/// settings where it runs on other ranks than they say, loads plugins, runs the script, and reads the record.
+class ScriptRunner final : public Host {
 public:
-    ScriptRunner(const ScriptCommand& command, const Job& job);
+    /// Reads the configuration.
+    ScriptRunner(const ScriptCommand& command, const Job& job, ScriptUse use = {});
 
-    /// Prepares, then runs the script to its end. Once.
-    void run_script();
+    /// Loads the plugins of device, store, rendezvous and transports; chooses a transport where nobody named one.
+    void load();
+    /// The same for ranks on so many hosts, 0: as many as it takes.
+    void load_for_hosts(int64_t hosts);
+    void load_backends();
+    void load_transports();
+    void load_store();
+    /// Runs the script to its end. Once.
+    void run();
 
-    Config& config() override { return config_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override;
     std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) override;
     const OpDef& use_op(std::string_view name, const Origin& asked) override;
-    const Mesh& mesh() override { return settings_.mesh; }
-    std::vector<CollectiveChoice> collectives() override;
+    const Mesh& mesh() override { return settings.mesh; }
     void use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) override;
-    void compile(Experiment experiment) override;
+    void compile(Experiment made) override;
     std::string summary() override;
-    /// Takes down what the script trains on.
-    void train(const DataSpec& data, const TrainOptions& options) override;
-    std::string sample(const SampleOptions&) override { return ""; }
-    void declare_options(const std::vector<Option>&) override {}
+    void train(const DataSpec& asked, const TrainOptions& options) override;
+    std::string sample(const SampleOptions& options) override;
+    void declare_options(const std::vector<Option>& all) override;
     /// Refuses a --set that would change nothing; prints of a value of a file that it is not used, once.
     void gives(const GivenKey& key) override;
-    void required(const std::string& file, const std::string& text) override { required_[file] = text; }
-    /// On rank 0.
+    void required(const std::string& file, const std::string& text) override { modules[file] = text; }
     void print(const std::string& line) override;
     void give_up(const std::string& text) override;
 
+    /// Compiles the training for the mesh.
+    void compile_whole(Experiment made);
+    /// The experiment and its device, before programs are compiled; then these; whether the device runs them. Throws
+    /// Error at an axis that nothing goes over, and for what the device does not run.
+    void begin(Experiment made);
+    void keep(Compiled made) { compiled_ = std::move(made); }
+    void refuse_unfit();
+    CompileOptions training_options();
+    /// Takes down what the script trains on.
+    void take_down(const DataSpec& asked, const TrainOptions& options);
+    /// Then: compiles what evaluates the rest of the held-out data, behind the last full batch. Throws Error at an
+    /// input that the data does not fill.
+    void compile_evaluation();
+    /// Throws Error where the script has trained without a checkpoint of the end, which sampling begins from.
+    void refuse_unsaved();
+
     /// The configuration with what the script's calls give.
     Config as_run() const { return given_.over(config_); }
-    /// The Lua file, also where the command names a run's folder.
-    const std::string& script() const { return script_; }
-    const ScriptCommand& command() const { return command_; }
-    /// What it has read by `require` so far: files, as they lie below its folder or the library's, and their text.
-    const std::map<std::string, std::string>& required() const { return required_; }
-    const Job& job() const { return job_; }
-    const Settings& settings() const { return settings_; }
-    const std::optional<ChosenTokenizer>& tokenizer() const { return tokenizer_; }
-    const Registry& registry() const { return registry_; }
-    const Loader& loader() const { return loader_; }
     /// Throws Error when the script has compiled no program.
     const Compiled& compiled() const;
-    const Experiment& experiment() const { return *experiment_; }
     /// Axes made of several that messages of its programs go over; none of a script that has compiled nothing.
     std::set<std::string> joined() const;
-    /// What the script trains on, without ids that the model has no row for; nullptr when it trains on nothing.
-    const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
     /// The data of a training, opened; once for each call of run:train. Throws Error as Dataset does.
     const Dataset& dataset();
     /// From now on a call of a data source that takes longer ends the process, with a message that names the plugin and
     /// `setting`, which `bound` is of. 0: any time.
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
-    /// What could not be looked at on this machine, and why; what sampling needs.
-    const std::vector<std::string>& notes() const { return notes_; }
+    /// Values of the options that the script declares.
+    std::map<std::string, std::string> option_values() const;
+    /// The device that counts scratch.
+    Device* counting();
+    /// The same; a session may take what it has searched for.
+    std::unique_ptr<Device> take_device() { return std::move(counting_); }
+    /// Lines that said which values of files are not used.
+    const std::set<std::string>& told() const { return told_; }
 
     /// The run's folder; known once the experiment is compiled.
     std::string folder() const;
@@ -90,6 +128,8 @@ public:
     std::unique_ptr<CheckpointStore> open_store();
     /// Some axis' transport joins threads of one process only.
     bool ranks_are_threads() const;
+    /// Whether this process makes no device that keeps something of a process for as long as that lives.
+    bool leaves_device_to_ranks() const;
     /// Of [run] device, once its plugin is loaded.
     DeviceFacts device_facts() const;
     /// "[rank 3] text" in a job of several ranks.
@@ -98,7 +138,7 @@ public:
     /// The logits program on one rank, and what it was compiled for.
     struct Sampling {
         Settings settings;
-        std::unique_ptr<Device> device;  ///< nullptr where counting_device makes none
+        std::unique_ptr<Device> device;  ///< nullptr where nobody counts scratch
         Compiled compiled;
         std::vector<ShorterWindow> shorter;
         std::vector<std::string> notes;
@@ -106,66 +146,52 @@ public:
     /// `shorter`: windows of 64, 128 ... positions, too, where the script records them; while it runs.
     Sampling compile_sampling(bool shorter = false);
 
-protected:
-    /// The longest that a call of a data source may take: run.timeout_s, 0 (any time) where it is not given.
-    virtual std::chrono::milliseconds call_bound() const;
-    /// Before the script runs: loads the plugins.
-    virtual void prepare();
-    void load_plugins();
+    const ScriptCommand command;
+    const std::string script;  ///< the Lua file, also where the command names a run's folder
+    Job job;
+    Settings settings;
+    std::optional<ChosenTokenizer> tokenizer;
+    Loader loader;
+    Registry registry;
+    Network contracts;
+    std::vector<std::string> notes;  ///< what could not be looked at on this machine, and why; what sampling needs
+
+    // What the script did.
+    std::optional<std::vector<Option>> options;  ///< that it declares
+    std::optional<GivenKey> microbatches;        ///< of train.microbatches, whatever the configuration says
+    std::map<std::string, std::string> modules;  ///< read by `require`: files below its folder or the library's, text
+    std::optional<Experiment> experiment;        ///< compiled last
+    std::optional<DataSpec> data;                ///< trained on, without ids that the model has no row for
+    std::optional<TrainOptions> training;
+    bool summarized = false;  ///< it has asked for the summary
+
+private:
     /// Where nobody named a transport and the default one does not serve the device: the one that does, if any.
     void choose_transport();
-    void load_transports();
-
-    /// Where saves keep their copy of the state.
-    virtual SnapshotPlace snapshot_place() const;
-    /// The device that says what scratch its kernels need; nullptr: scratch is not counted.
-    virtual std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
-    /// The same where nothing is started: nullptr, with a note, where the device cannot run on this machine.
-    std::unique_ptr<Device> device_or_note(const Job& job, const Settings& settings);
-    /// This process prints what all that run the script find: one of a job.
-    virtual bool speaks() const { return job_.rank == 0; }
-    /// A launcher of another program has started the ranks, so that no process of ours has run the script before.
-    bool first_of_foreign() const { return job_.assigned && !job_.ours && job_.rank == 0; }
-    /// Nothing is started: what no device here runs is noted instead of refused.
-    virtual bool looks_only() const { return false; }
+    SnapshotPlace snapshot_place() const;
+    std::unique_ptr<Device> counting_device(const Job& of, const Settings& on);
+    void note(const std::string& text);
     /// Throws Error at the precision that asked for it.
-    void refuse_elsewhere(const Compiled& compiled, Device& device);
-    /// Of this run's mesh.
-    virtual CompileOptions training_options(Device* device);
+    void refuse_elsewhere(const Compiled& made, Device& device);
     void add_shorter(Sampling& sampling, const CompileOptions& options);
-    /// Behind train(): compiles what evaluates the rest of the held-out data, behind the last full batch. Throws Error
-    /// at an input that the data does not fill.
-    void compile_evaluation();
-    /// Throws Error where the script has trained without a checkpoint of the end, which sampling begins from.
-    void refuse_unsaved();
 
-    ScriptCommand command_;
-    std::string script_;
-    Job job_;
-    Config config_;
-    Settings settings_;
+    const ScriptUse use_;
     GivenKeys given_;
-    std::set<std::string> told_;  ///< lines that were printed of these
-    std::optional<ChosenTokenizer> tokenizer_;
-    Loader loader_;
-    Registry registry_;
-    Network contracts_;
-    std::map<std::string, std::vector<ChunkTable>> collectives_;
-    std::optional<Experiment> experiment_;
+    std::set<std::string> told_;
+    std::map<std::string, std::vector<ChunkTable>> tables_;  ///< of [collectives]
     std::optional<Compiled> compiled_;
-    std::optional<DataSpec> data_;
-    std::optional<Dataset> opened_;  ///< of data_
-    std::optional<TrainOptions> training_;
-    std::vector<std::string> notes_;
-    std::map<std::string, std::string> required_;
-    std::unique_ptr<Device> counting_;  ///< has counted scratch; a session may take what it has searched for
-    std::optional<CallWatch> watch_;    ///< of the data sources
+    std::optional<Dataset> opened_;  ///< of `data`
+    std::unique_ptr<Device> counting_;
+    std::optional<CallWatch> watch_;  ///< of the data sources
 };
+
+/// A launcher of another program has started the ranks, so that no process of ours has run the script before.
+inline bool first_of_foreign(const Job& job) { return job.assigned && !job.ours && job.rank == 0; }
 
 /// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what
 /// only several GPUs' own ranks can tell. Returns the script, which has run (`check.cpp`).
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job);
-/// Text from the newest checkpoint of the script's run (`evaluate/sample.cpp`).
+/// Text from the newest checkpoint of the script's run (`sample.cpp`).
 SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
                           const std::function<void(std::string_view)>& say = {});
 

@@ -120,7 +120,7 @@ std::optional<std::string> any_token() {
 }  // namespace
 
 std::shared_ptr<RendezvousBackend> meeting_by(Config& config) {
-    const std::string name = config.table("run").text("rendezvous", Settings().rendezvous);
+    const std::string name = config.table("run").require_text("rendezvous");
     const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
     Registry registry;
     loader.load("rendezvous", name, registry, config.table("run").where("rendezvous"));
@@ -133,7 +133,7 @@ std::shared_ptr<RendezvousBackend> meeting_of(const std::function<Config()>& rea
         config = read();
         return meeting_by(config);
     } catch (const Error&) {
-        Config none;
+        Config none = load_config("");
         return meeting_by(none);
     }
 }

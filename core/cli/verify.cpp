@@ -17,124 +17,101 @@ namespace {
 constexpr const char* threads = "threads";
 constexpr int64_t some_samples = 2;  // of a data source, cut in all ways
 
-/// Compiles as a run does, with ranks as threads, and runs the plan beside one device. The script prints nothing.
-struct VerifyScript final : ScriptRunner {
-    using ScriptRunner::ScriptRunner;
+/// Before anything else reads it: what writes past a block would damage the memory of others. Returns the blocks read.
+int64_t check_source(const Dataset& data, const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t steps) {
+    SourceCheck check(data);
+    check.cuts(Split::train, some_samples);
+    if (data.spec().held_out) check.cuts(Split::validation, some_samples);
+    for (int64_t step = 1; step <= steps; ++step) check.ranks(plan, ids, step);
+    return check.blocks();
+}
 
-    void print(const std::string&) override {}
-    std::chrono::milliseconds call_bound() const override { return settings_.timeout; }
-
-    /// What runs, with every micro-batch written out: each instruction is judged by itself.
-    const Plan& plan() {
-        if (!plan_) plan_ = unrolled(compiled().train());
-        return *plan_;
-    }
-
-    VerifyReport verify(const VerifyOptions& options) {
-        std::mutex one_at_a_time;  // plugins read their table of the configuration
-        const auto device = [&] {
-            const std::lock_guard lock(one_at_a_time);
-            return make_device(settings_, config_, registry_, job_);
-        };
-        const auto transport = [&] {
-            const std::lock_guard lock(one_at_a_time);
-            const Origin asked = config_.table("run").where("transport");
-            return registry_.transport(threads, asked)(config_.table("transport").table(threads));
-        };
-        if (data_) check_parts(*data_);
-        std::optional<Dataset> data;
-        if (data_) data.emplace(*data_);
-        if (data) checked_blocks_ += check_source(*data, options.steps);
-        const auto sources_device = device();
-        WholeSources sources(*sources_device, settings_.seed, experiment_->train(), data ? &*data : nullptr);
-        const VerifyCase verified{experiment_->train(),
-                                  plan(),
-                                  compiled_->persistent,
-                                  device,
-                                  transport,
-                                  std::ref(sources),
-                                  settings_.timeout,
-                                  compiled_->collectives};
-        return orrery::verify(verified, options);
-    }
-
-    /// Each by itself, before what draws from them is accused of their faults.
-    void check_parts(const DataSpec& whole) {
-        for (const DataSpec::Part& part : whole.parts) {
-            DataSpec alone = whole;
-            alone.source = part.source;
-            alone.plugin = part.plugin;
-            alone.held_out = nullptr;
-            alone.validation = 0;
-            const Dataset data(alone);
-            SourceCheck check(data);
-            check.cuts(Split::train, some_samples);
-            checked_blocks_ += check.blocks();
-        }
-    }
-
-    /// Before anything else reads it: what writes past a block would damage the memory of others.
-    int64_t check_source(const Dataset& data, int64_t steps) {
+/// Each part of a mixture by itself, before what draws from them is accused of their faults.
+int64_t check_parts(const DataSpec& whole) {
+    int64_t blocks = 0;
+    for (const DataSpec::Part& part : whole.parts) {
+        DataSpec alone = whole;
+        alone.source = part.source;
+        alone.plugin = part.plugin;
+        alone.held_out = nullptr;
+        alone.validation = 0;
+        const Dataset data(alone);
         SourceCheck check(data);
         check.cuts(Split::train, some_samples);
-        if (data.spec().held_out) check.cuts(Split::validation, some_samples);
-        for (int64_t step = 1; step <= steps; ++step) check.ranks(plan(), ids_of(experiment_->train()), step);
-        return check.blocks();
+        blocks += check.blocks();
     }
+    return blocks;
+}
 
-    /// What was read of the data, as a line; "" where the script trains on none.
-    std::string checked_data() const {
-        if (checked_blocks_ == 0) return "";
-        return fmt::format("  plugin {}: {} read twice, each equal to its part of the whole sample\n", data_->plugin,
-                           plural(checked_blocks_, "block"));
+/// Runs the plan beside one device. `checked`: blocks of data that were read twice.
+VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOptions& options, int64_t& checked) {
+    std::mutex one_at_a_time;  // plugins read their table of the configuration
+    const auto device = [&] {
+        const std::lock_guard lock(one_at_a_time);
+        return make_device(script.settings, script.config(), script.registry, script.job);
+    };
+    const auto transport = [&] {
+        const std::lock_guard lock(one_at_a_time);
+        const Origin asked = script.config().table("run").where("transport");
+        return script.registry.transport(threads, asked)(script.config().table("transport").table(threads));
+    };
+    const Program& train = script.experiment->train();
+    std::optional<Dataset> data;
+    if (script.data) {
+        checked = check_parts(*script.data);
+        data.emplace(*script.data);
+        checked += check_source(*data, plan, ids_of(train), options.steps);
     }
+    const auto sources_device = device();
+    WholeSources sources(*sources_device, script.settings.seed, train, data ? &*data : nullptr);
+    const Compiled& compiled = script.compiled();
+    return verify({train, plan, compiled.persistent, device, transport, std::ref(sources), script.settings.timeout,
+                   compiled.collectives},
+                  options);
+}
 
-    /// The transports of the configuration that threads stand for, as a line; "" when there are none.
-    std::string not_verified() const {
-        std::string text;
-        for (const auto& [axis, transport] : replaced_)
-            text += fmt::format("{}{} of axis {}", text.empty() ? "" : ", ", transport, axis);
-        if (text.empty()) return text;
-        return fmt::format("  not verified: transport {}; ranks are threads here, and the plan is made for those\n",
-                           text);
-    }
-
-    void prepare() override {
-        for (const Axis& axis : settings_.mesh.axes())
-            if (axis.size > 1 && settings_.transport_of(axis.name) != threads)
-                replaced_[axis.name] = settings_.transport_of(axis.name);
-        settings_.transport = threads;
-        settings_.axis_transport.clear();
-        job_.local_ranks = settings_.mesh.ranks();
-        load_plugins();
-        load_transports();
-        loader_.load("transport", threads, registry_, config_.table("run").where("transport"));  // on one rank, too
-    }
-
-    /// Axes share messages as in the run, though threads carry them all here.
-    CompileOptions training_options(Device* device) override {
-        CompileOptions options = ScriptRunner::training_options(device);
-        for (const auto& [axis, transport] : replaced_) options.transports[axis] = transport;
-        return options;
-    }
-
-    std::map<std::string, std::string> replaced_;  ///< by axis
-    std::optional<Plan> plan_;
-    int64_t checked_blocks_ = 0;
-};
+/// The transports of the configuration, by axis, that threads stand for, as a line; "" when there are none.
+std::string not_verified(const std::map<std::string, std::string>& replaced) {
+    std::string text;
+    for (const auto& [axis, transport] : replaced)
+        text += fmt::format("{}{} of axis {}", text.empty() ? "" : ", ", transport, axis);
+    if (text.empty()) return text;
+    return fmt::format("  not verified: transport {}; ranks are threads here, and the plan is made for those\n", text);
+}
 
 }  // namespace
 
 int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
-    VerifyScript script(command, Job{});
-    script.run_script();
-    const Plan& plan = script.plan();
+    std::map<std::string, std::string> replaced;  // by axis
+    ScriptUse use{.prints = false};
+    use.options = [&](CompileOptions& options) {  // axes share messages as in the run, though threads carry them all
+        for (const auto& [axis, transport] : replaced) options.transports[axis] = transport;
+    };
+    ScriptRunner script(command, Job{}, std::move(use));
+    Settings& settings = script.settings;
+    for (const Axis& axis : settings.mesh.axes())
+        if (axis.size > 1 && settings.transport_of(axis.name) != threads)
+            replaced[axis.name] = settings.transport_of(axis.name);
+    settings.transport = threads;
+    settings.axis_transport.clear();
+    settings.timeout_given = true;  // of calls of data sources, too
+    script.job.local_ranks = settings.mesh.ranks();
+    script.load_backends();
+    script.load_transports();
+    const Origin asked = script.config().table("run").where("transport");
+    script.loader.load("transport", threads, script.registry, asked);  // on one rank, too
+    script.run();
+    const Plan plan = unrolled(script.compiled().train());  // each instruction is judged by itself
     VerifyOptions options = command.verify;
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
-    const VerifyReport report = script.verify(options);
-    std::printf("%s%s%s", script.not_verified().c_str(), script.checked_data().c_str(),
-                report.text(plan, options).c_str());
+    int64_t checked = 0;
+    const VerifyReport report = verify_plan(script, plan, options, checked);
+    std::printf("%s", not_verified(replaced).c_str());
+    if (checked > 0)
+        std::printf("  plugin %s: %s read twice, each equal to its part of the whole sample\n",
+                    script.data->plugin.c_str(), plural(checked, "block").c_str());
+    std::printf("%s", report.text(plan, options).c_str());
     return report.passed() ? 0 : 1;
 }
 

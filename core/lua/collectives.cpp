@@ -100,7 +100,7 @@ std::pair<std::string, std::string> one_of(const std::string& name) {
 /// native.expand_collectives(): makes the tables that [collectives] asks for and hands them to the host.
 int expand_collectives(lua_State* L) {
     State& state = state_of(L);
-    for (const CollectiveChoice& choice : state.host().collectives()) {
+    for (const CollectiveChoice& choice : state.host().collectives) {
         const auto [name, only] = one_of(choice.name);
         const bool own = state.finds(name);
         const std::string module = own ? name : "orrery.collectives." + name;

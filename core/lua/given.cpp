@@ -15,35 +15,28 @@ void give(lua_State* L, GivenKey key) {
 OptionOrKey::OptionOrKey(lua_State* L, Fields& fields, const char* table) : L_(L), fields_(fields), table_(table) {}
 
 template <class T>
-T OptionOrKey::given_or(const std::optional<T>& given, const char* key, T (*read)(Config&, const char*, const T&),
-                        const T& fallback) {
+T OptionOrKey::given_or(const std::optional<T>& given, const char* key, T (*read)(Config&, const char*)) {
     if (given) {
         give(L_, table_, key, *given);
         return *given;
     }
     state_of(L_).taken.insert(fmt::format("{}.{}", table_, key));
-    return read(state_of(L_).host().config().table(table_), key, fallback);
+    return read(state_of(L_).host().config().table(table_), key);
 }
 
-int64_t OptionOrKey::integer(const char* option, int64_t least, const char* key, int64_t fallback) {
-    return given_or<int64_t>(
-        fields_.integer(option, least), key,
-        [](Config& config, const char* name, const int64_t& otherwise) { return config.integer(name, otherwise); },
-        fallback);
+int64_t OptionOrKey::integer(const char* option, int64_t least, const char* key) {
+    return given_or<int64_t>(fields_.integer(option, least), key,
+                             [](Config& config, const char* name) { return config.integer(name, 0); });
 }
 
-double OptionOrKey::number(const char* option, const char* key, double fallback) {
-    return given_or<double>(
-        fields_.number(option), key,
-        [](Config& config, const char* name, const double& otherwise) { return config.number(name, otherwise); },
-        fallback);
+double OptionOrKey::number(const char* option, const char* key) {
+    return given_or<double>(fields_.number(option), key,
+                            [](Config& config, const char* name) { return config.number(name, 0); });
 }
 
-std::string OptionOrKey::text(const char* option, const char* key, const std::string& fallback) {
-    return given_or<std::string>(
-        fields_.text(option), key,
-        [](Config& config, const char* name, const std::string& otherwise) { return config.text(name, otherwise); },
-        fallback);
+std::string OptionOrKey::text(const char* option, const char* key) {
+    return given_or<std::string>(fields_.text(option), key,
+                                 [](Config& config, const char* name) { return config.text(name, ""); });
 }
 
 }  // namespace orrery::lua

@@ -13,20 +13,19 @@ void give(lua_State* L, const char* table, const char* key, const T& value) {
     give(L, {table, key, line, ConfigValue{value, line, true}});
 }
 
-/// An option of a call, or else the key of the configuration that it stands for, or `fallback`.
+/// An option of a call, or else the key of the configuration that it stands for; 0 or "" of one that has no default.
 class OptionOrKey {
 public:
     /// `table`: of the configuration.
     OptionOrKey(lua_State* L, Fields& fields, const char* table);
 
-    int64_t integer(const char* option, int64_t least, const char* key, int64_t fallback);
-    double number(const char* option, const char* key, double fallback);
-    std::string text(const char* option, const char* key, const std::string& fallback);
+    int64_t integer(const char* option, int64_t least, const char* key);
+    double number(const char* option, const char* key);
+    std::string text(const char* option, const char* key);
 
 private:
     template <class T>
-    T given_or(const std::optional<T>& given, const char* key, T (*read)(Config&, const char*, const T&),
-               const T& fallback);
+    T given_or(const std::optional<T>& given, const char* key, T (*read)(Config&, const char*));
 
     lua_State* L_;
     Fields& fields_;

@@ -67,8 +67,8 @@ State::State(Host& host, std::filesystem::path folder) : host_(host), folder_(st
     Config& config = host_.config().table("lua");
     library_ = script_library(config.text("library", ""));
     constexpr int64_t most = int64_t{1} << 40;
-    limits_.instructions = std::min(config.integer("instructions_million", 1000), most) * 1'000'000;
-    limits_.memory_bytes = std::min(config.integer("memory_mib", 512), most) << 20;
+    limits_.instructions = std::min(config.integer("instructions_million", 0), most) * 1'000'000;
+    limits_.memory_bytes = std::min(config.integer("memory_mib", 0), most) << 20;
     limits_.seconds = host_.config().table("script").number("timeout_s", limits_.seconds);
     L_ = lua_newstate(allocate, this);
     if (!L_) throw std::bad_alloc();
@@ -87,7 +87,7 @@ State::~State() { lua_close(L_); }
 void State::open_libraries() {
     Config& run = host_.config().table("run");
     open_errors(L_);
-    open_standard(L_, host_.config().table("lua").texts("allow"), run.integer("seed", 1));
+    open_standard(L_, host_.config().table("lua").texts("allow"), run.integer("seed", 0));
     lua_newtable(L_);  // package.loaded, by module name
     lua_newtable(L_);  // orrery.native
     open_config(L_);
@@ -332,7 +332,7 @@ namespace orrery {
 namespace {
 /// [collectives] is made and proved before the script says a word.
 void expand_collectives(lua::State& state) {
-    if (state.host().collectives().empty()) return;
+    if (state.host().collectives.empty()) return;
     state.run_text("require('orrery.native').expand_collectives()", "[collectives]");
 }
 }  // namespace

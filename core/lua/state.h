@@ -19,8 +19,8 @@ namespace orrery::lua {
 struct Tape;
 
 struct Limits {
-    int64_t instructions = 1'000'000'000;
-    int64_t memory_bytes = int64_t{512} << 20;
+    int64_t instructions = 0;
+    int64_t memory_bytes = 0;
     int64_t ops = 1'000'000;  ///< ops that a script may record in all
     double seconds = 60;      ///< of processor time, without what the host does
 };

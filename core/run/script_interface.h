@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compile/recipe.h"
@@ -30,8 +31,8 @@ struct TrainOptions {
 
 struct SampleOptions {
     std::string prompt;
-    int64_t tokens = 256;
-    double temperature = 0.8;
+    int64_t tokens = 0;
+    double temperature = 0;
     int64_t top_k = 0;  ///< 0: all
     uint64_t seed = 0;
 };
@@ -57,8 +58,17 @@ struct GivenKey {
 /// nothing, `run` trains, `sample` draws text from the newest checkpoint.
 class Host {
 public:
+    explicit Host(Config config) : config_(std::move(config)) {}
     virtual ~Host() = default;
-    virtual Config& config() = 0;
+    Config& config() { return config_; }
+
+    /// Sees every program of the script after each pass. Empty: nobody looks.
+    PassLook look = {};
+    /// The train step is all that is asked of the script: compile() gets no program to evaluate or sample.
+    bool train_step_alone = false;
+    /// Collectives that scripts make, and where their tables go, before the script runs.
+    std::vector<CollectiveChoice> collectives = {};
+
     /// A strategy plugin by name; loads it when it is not loaded yet. Throws Error at `asked`.
     virtual std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) = 0;
     /// A data plugin by name, not opened yet; loads it when it is not loaded yet. `options`: of the script's call.
@@ -66,38 +76,35 @@ public:
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
     /// An op of a plugin by name; loads the plugin when it is not loaded yet. Throws Error at `asked`.
     virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
-    /// Collectives that scripts make, and where their tables go, before the script runs.
-    virtual std::vector<CollectiveChoice> collectives() { return {}; }
     /// Proves them for the axis. Throws Error with script lines.
     virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
     /// The mesh of the configuration, without micro.
     virtual const Mesh& mesh() = 0;
-    /// Sees every program of the script after each pass. Empty: nobody looks.
-    virtual PassLook look() { return {}; }
-    /// The train step is all that is asked of the script: compile() gets no program to evaluate or sample.
-    virtual bool train_step_alone() const { return false; }
     /// Distributes, lowers and proves. Throws Error with script lines. Called by program:compile().
     virtual void compile(Experiment experiment) = 0;
     /// Bytes moved, peak memory, flops of the compiled experiment.
-    virtual std::string summary() = 0;
-    virtual void train(const DataSpec& data, const TrainOptions& options) = 0;
+    virtual std::string summary() { return ""; }
+    virtual void train(const DataSpec&, const TrainOptions&) {}
     /// Text drawn from the model; "" in modes that run nothing.
-    virtual std::string sample(const SampleOptions& options) = 0;
+    virtual std::string sample(const SampleOptions&) { return ""; }
     /// Options that the script declared, for `--help`; values come from [script] and --set script.KEY=VALUE.
     struct Option {
         std::string key, fallback, help;
         std::string value;  ///< what it is here; a text without quotes
     };
-    virtual void declare_options(const std::vector<Option>& options) = 0;
+    virtual void declare_options(const std::vector<Option>&) {}
     /// A call gives the value of a key. Throws Error where the command line has set another one.
     virtual void gives(const GivenKey&) {}
     /// A file that the script's `require` has read: "orrery/nn.lua", below the library or the script's folder.
     virtual void required(const std::string& /*file*/, const std::string& /*text*/) {}
     /// print() of a script: once, from rank 0.
-    virtual void print(const std::string& line) = 0;
+    virtual void print(const std::string&) {}
     /// The script is in a call that nothing can interrupt: ends the process, with exit code 1 and this text. Comes on
     /// a thread of its own.
-    virtual void give_up(const std::string& text) = 0;
+    virtual void give_up(const std::string&) {}
+
+protected:
+    Config config_;
 };
 
 }  // namespace orrery

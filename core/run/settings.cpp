@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "orrery/error.h"
 #include "orrery/rendezvous.h"
-#include "run/checkpoint/nonfinite.h"
 
 namespace orrery {
 namespace {
@@ -52,14 +51,14 @@ std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
 
 /// How often saves are made, and beside the steps or not.
 void read_saves(Config& table, Settings& settings) {
-    settings.async_saves = table.flag("async", true);
-    settings.suspect_factor = table.number("suspect_factor", LossJudge::usual_factor);
+    settings.async_saves = table.flag("async", false);
+    settings.suspect_factor = table.number("suspect_factor", 0);
     if (settings.suspect_factor > 0 && settings.suspect_factor <= 1)
         throw Error(table.where("suspect_factor"),
                     fmt::format("checkpoint.suspect_factor = {}: any step's loss may be that much above the median\n  "
                                 "set it above 1, or to 0 to mark a step only when the next loss is not finite",
                                 settings.suspect_factor));
-    settings.auto_saves = table.text("every", "steps") == "auto";
+    settings.auto_saves = table.text("every", "") == "auto";
     if (table.has("mtbf_days")) {
         const double days = table.number("mtbf_days", 0);
         if (!(days > 0))
@@ -87,35 +86,37 @@ const std::string& Settings::transport_of(const std::string& axis) const {
     return found == axis_transport.end() ? transport : found->second;
 }
 
+// What follows reads with empty values for absent ones: defaults are those of the schema, under every configuration.
+
 Settings read_settings(Config& config) {
     Settings settings;
     Config& run = config.table("run");
-    settings.device = run.text("device", settings.device);
-    settings.transport = run.text("transport", settings.transport);
-    settings.store = run.text("store", settings.store);
-    settings.rendezvous = run.text("rendezvous", settings.rendezvous);
-    settings.launcher = run.text("launcher", settings.launcher);
+    settings.device = run.text("device", "");
+    settings.transport = run.text("transport", "");
+    settings.store = run.text("store", "");
+    settings.rendezvous = run.text("rendezvous", "");
+    settings.launcher = run.text("launcher", "");
     settings.folder = run.text("folder", "");
-    settings.seed = static_cast<uint64_t>(run.integer("seed", 1));
+    settings.seed = static_cast<uint64_t>(run.integer("seed", 0));
     settings.ranks = run.integer("ranks", 0);
     settings.threads_per_rank = run.integer("threads_per_rank", 0);
-    settings.pin_ranks = run.flag("pin_ranks", true);
-    const std::string overlap = run.text("overlap", "auto");
+    settings.pin_ranks = run.flag("pin_ranks", false);
+    const std::string overlap = run.text("overlap", "");
     settings.overlap = overlap == "on" ? Overlap::on : overlap == "off" ? Overlap::off : Overlap::automatic;
     settings.trace = run.text("trace", "");
     settings.trace_step = run.integer("trace_step", 0);
     settings.costs = config.table("simulate").text("table", "");
-    const auto seconds = [&](const char* key, double otherwise = 30) {
+    const auto seconds = [&](const char* key, double otherwise = 0) {
         return std::chrono::milliseconds(static_cast<int64_t>(std::min(run.number(key, otherwise), 1e9) * 1000));
     };
     settings.join_timeout = seconds("join_timeout_s");
-    settings.silence = seconds("silence_s", 10);
+    settings.silence = seconds("silence_s");
     settings.timeout_given = run.has("timeout_s");
-    settings.timeout = seconds("timeout_s");
+    settings.timeout = seconds("timeout_s", 30);
     settings.grace_s = run.number("grace_s", 0);
     settings.notice_file = run.text("notice_file", "");
-    settings.disk_timeout_s = run.number("disk_timeout_s", 600);
-    const std::string resume = run.text("resume", "auto");
+    settings.disk_timeout_s = run.number("disk_timeout_s", 0);
+    const std::string resume = run.text("resume", "");
     settings.resume = resume == "never" ? Resume::never : resume == "required" ? Resume::required : Resume::automatic;
     settings.mesh = read_mesh(config.table("mesh"));
     Config& device = config.table("device");
@@ -125,7 +126,7 @@ Settings read_settings(Config& config) {
                     fmt::format("{}.threads: the threads of a rank are part of its plan\n  set run.threads_per_rank",
                                 backend.path()));
     settings.memory_bytes = static_cast<int64_t>(device.number("memory_gib", 0) * (int64_t{1} << 30));
-    settings.tensorboard = config.table("metrics").flag("tensorboard", settings.tensorboard);
+    settings.tensorboard = config.table("metrics").flag("tensorboard", false);
     settings.prometheus = config.table("metrics").text("prometheus", "");
     settings.keep = read_retention(config);
     read_saves(config.table("checkpoint"), settings);
@@ -142,7 +143,7 @@ Origin transport_origin(const Settings& settings, Config& config, const std::str
 
 RetentionPolicy read_retention(Config& config) {
     Config& table = config.table("checkpoint");
-    RetentionPolicy keep = table.integer("keep", RetentionPolicy::least);
+    RetentionPolicy keep = table.integer("keep", 0);
     keep.every_steps = table.integer("keep_every_steps", 0);
     keep.hourly = table.integer("keep_hourly", 0);
     keep.daily = table.integer("keep_daily", 0);
@@ -154,10 +155,10 @@ SampleOptions read_sample(Config& config) {
     Config& table = config.table("sample");
     SampleOptions options;
     options.prompt = table.text("prompt", "");
-    options.tokens = table.integer("tokens", 256);
-    options.temperature = table.number("temperature", 0.8);
+    options.tokens = table.integer("tokens", 0);
+    options.temperature = table.number("temperature", 0);
     options.top_k = table.integer("top_k", 0);
-    options.seed = static_cast<uint64_t>(config.table("run").integer("seed", 1));
+    options.seed = static_cast<uint64_t>(config.table("run").integer("seed", 0));
     return options;
 }
 

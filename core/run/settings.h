@@ -21,40 +21,40 @@ enum class Resume : uint8_t { automatic, never, required };
 /// Whether collectives have a thread of their own: where processors are spare; always; never.
 enum class Overlap : uint8_t { automatic, on, off };
 
-/// The tables of the configuration that belong to the core, read once and checked.
+/// The tables of the configuration that belong to the core, read once and checked. Defaults are those of config/schema.
 struct Settings {
-    std::string device = "cpu";            ///< [run] device
+    std::string device;                    ///< [run] device
     std::string device_memory;             ///< DeviceFacts::memory of it; "": its name
-    std::string transport = "shm";         ///< [run] transport
-    std::string store = "posix";           ///< [run] store
-    std::string rendezvous = "tcp";        ///< [run] rendezvous
-    std::string launcher = "auto";         ///< [run] launcher
+    std::string transport;                 ///< [run] transport
+    std::string store;                     ///< [run] store
+    std::string rendezvous;                ///< [run] rendezvous
+    std::string launcher;                  ///< [run] launcher
     std::string folder;                    ///< [run] folder; "" until the experiment has a name
-    uint64_t seed = 1;                     ///< [run] seed
+    uint64_t seed = 0;                     ///< [run] seed
     int64_t ranks = 0;                     ///< [run] ranks of one host; 0: as the mesh and --nodes say
     int64_t threads_per_rank = 0;          ///< [run] threads_per_rank; 0: processors allowed over ranks of the host
-    bool pin_ranks = true;                 ///< [run] pin_ranks
+    bool pin_ranks = false;                ///< [run] pin_ranks
     Overlap overlap = Overlap::automatic;  ///< [run] overlap
     Resume resume = Resume::automatic;     ///< [run] resume
     std::map<std::string, std::string> axis_transport;  ///< [transport.axis]
     std::map<std::string, std::string> collectives;     ///< [collectives]: an axis' algorithms of a script's making
     int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not judged
-    std::chrono::milliseconds join_timeout{30'000};     ///< [run] join_timeout_s: longest wait for a rank to come
-    std::chrono::milliseconds silence{10'000};          ///< [run] silence_s: longer unheard, a peer is lost
-    std::chrono::milliseconds timeout{30'000};          ///< [run] timeout_s: longest wait for a peer that has joined
+    std::chrono::milliseconds join_timeout{};           ///< [run] join_timeout_s: longest wait for a rank to come
+    std::chrono::milliseconds silence{};                ///< [run] silence_s: longer unheard, a peer is lost
+    std::chrono::milliseconds timeout{};                ///< [run] timeout_s: longest wait for a peer that has joined
     bool timeout_given = false;                         ///< false: inside a step the plan decides
     double grace_s = 0;         ///< [run] grace_s: from the request to stop to the end of all; 0: it is not known
     std::string notice_file;    ///< [run] notice_file: asks to stop when it appears; "": none
     double disk_timeout_s = 0;  ///< [run] disk_timeout_s
     RetentionPolicy keep;       ///< [checkpoint] keep, keep_*
     double suspect_factor = 0;  ///< [checkpoint] suspect_factor
-    bool async_saves = true;    ///< [checkpoint] async
+    bool async_saves = false;   ///< [checkpoint] async
     bool auto_saves = false;    ///< [checkpoint] every = "auto"
     double node_mtbf_s = 0;     ///< [checkpoint] mtbf_days; 0: it is not there
     std::string weights;        ///< [checkpoint] load: safetensors file or folder of a fresh start
     std::string trace;          ///< [run] trace: file of a traced step, "": none is
     int64_t trace_step = 0;     ///< [run] trace_step; 0: a late one of the first ten
-    bool tensorboard = true;    ///< [metrics] tensorboard: event files beside metrics.jsonl
+    bool tensorboard = false;   ///< [metrics] tensorboard: event files beside metrics.jsonl
     std::string prometheus;     ///< [metrics] prometheus: file for node_exporter's textfile collector, "": none
     std::string costs;          ///< [simulate] table; "": what is kept, if anything
     Mesh mesh;                  ///< [mesh], axes of size 1 included

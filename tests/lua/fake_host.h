@@ -34,14 +34,14 @@ inline std::unique_ptr<DataSource> built_data(std::string_view name, Config& opt
 class FakeHost : public Host {
 public:
     explicit FakeHost(const std::string& toml = "", const std::vector<std::string>& sets = {})
-        : config_(parse_config(toml, "test.toml", sets)) {
+        : Host(parse_config(toml, "test.toml", sets)) {
+        look = test::check_passes();
         std::vector<Axis> axes;
         Config& mesh = config_.table("mesh");
         for (const std::string& name : mesh.keys()) axes.push_back({name, mesh.integer(name, 1), false});
         mesh_ = Mesh(axes);
     }
 
-    Config& config() override { return config_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override {
         if (strategies) return strategies(name, options, asked);
         throw Error(asked, "no strategy \"" + std::string(name) + "\"");
@@ -55,7 +55,6 @@ public:
         return op_def(name);
     }
     const Mesh& mesh() override { return mesh_; }
-    PassLook look() override { return test::check_passes(); }
     void compile(Experiment made) override {
         make_sizes(made);  // later there is no Lua that could
         experiment = std::make_unique<Experiment>(std::move(made));
@@ -75,7 +74,6 @@ public:
         if (on_options) on_options();
     }
     void print(const std::string& line) override { lines.push_back(line); }
-    void give_up(const std::string&) override {}
 
     std::function<std::unique_ptr<Strategy>(std::string_view, Config&, const Origin&)> strategies;
     std::function<void()> on_options;
@@ -88,7 +86,6 @@ public:
     int trained = 0;
 
 private:
-    Config config_;
     Mesh mesh_;
 };
 

@@ -63,7 +63,7 @@ local classes = { Program = "program", Run = "run", Update = "update", Annotated
 for name, key in pairs(classes) do same(name, set(native.methods("orrery." .. key)), functions[name]) end
 for field in pairs(fields.Data) do assert(o.data.text {}[field] ~= nil, field) end
 
--- Values: methods and ops; tests/unit/lua_meta.cpp compares what each op takes.
+-- Values: methods and ops.
 local have = set(native.methods "orrery.value")
 for name, op in pairs(native.ops()) do
   if #op.operands > 0 then have[name] = true end

@@ -80,7 +80,7 @@ std::set<std::string> op_names() {
     return names;
 }
 
-/// The product: not the generated part of meta.lua, templates that people copy, manuals but the table of ops, and the
+/// The product: not the generated part of scripts/orrery/meta.lua, templates that people copy, manuals but the table of ops, and the
 /// table of fusion.
 bool counts(const Source& source) {
     if (source.path == "core/ir/README.md") return true;

@@ -115,14 +115,12 @@ std::string script_of(const GivenTwice& given, const std::string& data) {
            given.with + " })\np:compile():train(data, { " + given.train + " })\n";
 }
 
-/// What is told of keys that the calls give.
-struct LinesOfGiven final : ScriptRunner {
-    std::vector<std::string> lines;
-    using ScriptRunner::ScriptRunner;
-    void gives(const GivenKey& key) override {
-        if (const std::string line = given_.add(config_, key); !line.empty()) lines.push_back(line);
-    }
-};
+std::unique_ptr<ScriptRunner> recorded(const ScriptCommand& command) {
+    auto script = std::make_unique<ScriptRunner>(command, Job{}, ScriptUse{.tells = false});
+    script->load();
+    script->run();
+    return script;
+}
 
 /// Every key of [train] and [data] that a call can give, in `folder` with text.txt, more.txt and ids.bin.
 std::vector<GivenTwice> given_twice(const std::string& folder) {
@@ -189,45 +187,42 @@ TEST_CASE("a key of [train] and [data] that a call gives, too, is refused or rec
 
         ScriptCommand refused = command;
         refused.sets.push_back(given.key + "=" + given.other);
-        CHECK_THROWS_WITH(LinesOfGiven(refused, Job{}).run_script(),
+        CHECK_THROWS_WITH(recorded(refused),
                           Catch::StartsWith("--set " + given.key + "=" + given.other) && Catch::Contains(script + ":"));
 
         ScriptCommand equal = command;
         equal.sets.push_back(given.key + "=" + given.gives);
-        LinesOfGiven agreed(equal, Job{});
-        agreed.run_script();
-        CHECK(agreed.lines.empty());
+        const auto agreed = recorded(equal);
+        CHECK(agreed->told().empty());
 
         command.config = folder + "/x.toml";
         std::ofstream(command.config) << "[" << table << "]\n" << key << " = " << given.other << "\n";
-        LinesOfGiven told(command, Job{});
-        told.run_script();
+        const auto told = recorded(command);
         const std::string line = given.key + " = " + given.other + " of " + command.config + ":2 is not used: ";
-        CHECK(std::ranges::count_if(told.lines, [&](const std::string& one) {
+        CHECK(std::ranges::count_if(told->told(), [&](const std::string& one) {
                   return one.starts_with(line + script + ":") && one.ends_with(" gives " + given.gives);
               }) >= 1);
-        const auto recorded = [&](ScriptRunner& of) {
+        const auto value_of = [&](ScriptRunner& of) {
             Config ran = of.as_run();
             const ConfigValue& value = *ran.table(table).find(key);
             CHECK(value.origin.file == script);
             return toml_value(value);
         };
-        CHECK(recorded(told) == given.gives);
-        CHECK(toml_value(*told.config().table(table).find(key)) == given.other);
+        CHECK(value_of(*told) == given.gives);
+        CHECK(toml_value(*told->config().table(table).find(key)) == given.other);
 
-        std::ofstream(run + "/config.toml") << render(told.as_run());  // what resumes it says nothing of this
+        std::ofstream(run + "/config.toml") << render(told->as_run());  // what resumes it says nothing of this
         CHECK(toml_value(*load_config(run + "/config.toml").table(table).find(key)) == given.gives);
         ScriptCommand again = command;
         again.script = run;
         again.config.clear();
         again.sets.clear();
-        LinesOfGiven resumed(again, Job{});
-        resumed.run_script();
-        CHECK(resumed.lines.empty());
-        CHECK(recorded(resumed) == given.gives);
-        CHECK(toml_value(*resumed.config().table(table).find(key)) == given.other);
+        const auto resumed = recorded(again);
+        CHECK(resumed->told().empty());
+        CHECK(value_of(*resumed) == given.gives);
+        CHECK(toml_value(*resumed->config().table(table).find(key)) == given.other);
         again.sets = {given.key + "=" + given.other};
-        CHECK_THROWS_WITH(LinesOfGiven(again, Job{}).run_script(), Catch::StartsWith("--set " + given.key));
+        CHECK_THROWS_WITH(recorded(again), Catch::StartsWith("--set " + given.key));
     }
     fs::remove_all(folder);
 }

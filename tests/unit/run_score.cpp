@@ -8,11 +8,11 @@
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "run/evaluate/choices.h"
+#include "run/evaluate/row_scores.h"
+#include "run/evaluate/sample.h"
+#include "run/evaluate/text_windows.h"
 #include "run/host_side.h"
-#include "run/sample.h"
-#include "run/score/choices.h"
-#include "run/score/row_scores.h"
-#include "run/score/windows.h"
 #include "run/session.h"
 
 using namespace orrery;

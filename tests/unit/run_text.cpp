@@ -9,9 +9,9 @@
 #include "base/json.h"
 #include "config/load.h"
 #include "folders.h"
-#include "run/score/choices.h"
-#include "run/text/kept_tokenizer.h"
-#include "run/text/token_text.h"
+#include "run/evaluate/choices.h"
+#include "run/evaluate/kept_tokenizer.h"
+#include "run/evaluate/token_text.h"
 
 using namespace orrery;
 using tokenizer::Around;

@@ -9,7 +9,7 @@
 #include "lua/fake_host.h"
 #include "run/data/data.h"
 #include "run/data/token_pair.h"
-#include "run/score/token_files.h"
+#include "run/evaluate/text_windows.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;

@@ -24,26 +24,9 @@
 namespace orrery {
 namespace {
 
-/// Compiles for its plan: the script prints nothing and its data may be missing.
-struct PlanScript final : ScriptRunner {
-    using ScriptRunner::ScriptRunner;
-
-    void print(const std::string&) override {}
-
-    void prepare() override {
-        job_.local_ranks = ranks_per_host(settings_, config_, 0);
-        ScriptRunner::prepare();
-    }
-
-    std::vector<std::string> plugins() const { return loader_.names(); }
-
-    /// Of a rank of this host.
-    std::unique_ptr<Device> device() { return make_device(settings_, config_, registry_, job_); }
-};
-
 /// What is measured, and with what.
 struct Calibration {
-    std::unique_ptr<PlanScript> script;  ///< nullptr: a grid
+    std::unique_ptr<ScriptRunner> script;  ///< nullptr: a grid
     Config config;
     Settings settings;
     Registry registry;
@@ -65,14 +48,15 @@ std::vector<std::string> with_threads(const ScriptCommand& script, const Calibra
     return sets;
 }
 
-void prepare_script(Calibration& all, ScriptCommand script) {
-    script.nodes = 0;
-    all.script = std::make_unique<PlanScript>(script, Job{});
-    all.script->run_script();
-    const Compiled& compiled = all.script->compiled();
-    all.settings = all.script->settings();
-    all.plugins = all.script->plugins();
-    all.device = all.script->device();
+void prepare_script(Calibration& all, const ScriptCommand& command) {
+    all.script = std::make_unique<ScriptRunner>(command, Job{}, ScriptUse{.prints = false});
+    ScriptRunner& script = *all.script;
+    script.load_for_hosts(0);
+    script.run();
+    const Compiled& compiled = script.compiled();
+    all.settings = script.settings;
+    all.plugins = script.loader.names();
+    all.device = make_device(script.settings, script.config(), script.registry, script.job);  // of a rank here
     all.cases = kernel_cases(compiled.train());
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);
     for (const Axis& axis : all.settings.mesh.axes())
@@ -231,7 +215,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Calibration& all
         {"pool", bytes_text(all.pool_bytes)},
     };
     if (all.script) {
-        facts.emplace_back("program", all.script->compiled().train().program.name);
+        facts.emplace_back("program", script.compiled().train().program.name);
         facts.emplace_back("mesh", all.settings.mesh.text());
     }
     return facts;

@@ -21,38 +21,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Runs the script for what it trains on: nothing is compiled.
-struct DataScript final : ScriptRunner {
-    using ScriptRunner::ScriptRunner;
-
-    void prepare() override { loader_.load("store", settings_.store, registry_, config_.table("run").where("store")); }
-    std::vector<CollectiveChoice> collectives() override { return {}; }
-    void compile(Experiment experiment) override { experiment_ = std::move(experiment); }
-    void print(const std::string&) override {}
-
-    void train(const DataSpec& data, const TrainOptions& options) override {
-        if (data_) return;  // a script's first training is what its folder begins with
-        ScriptRunner::train(data, options);
-        if (settings_.folder.empty()) settings_.folder = "runs/" + experiment_->recipe->name;
-        sizes_ = BatchSizes(data.sequences_per_step, experiment_->recipe->ramp);
-    }
-
-    const BatchSizes& sizes() const { return sizes_; }
-
-    /// The folder of the run's tokenizer, or what data.tokenizer names; "" where there is none.
-    std::string tokenizer() {
-        const std::string kept = folder() + "/tokenizer";
-        std::error_code none;
-        if (fs::exists(fs::path(kept) / "tokenizer.json", none)) return kept;
-        return config_.table("data").text("tokenizer", "");
-    }
-
-private:
-    BatchSizes sizes_;
-};
+/// The folder of the run's tokenizer, or what data.tokenizer names; "" where there is none.
+std::string tokenizer_of(ScriptRunner& script) {
+    const std::string kept = script.folder() + "/tokenizer";
+    std::error_code none;
+    if (fs::exists(fs::path(kept) / "tokenizer.json", none)) return kept;
+    return script.config().table("data").text("tokenizer", "");
+}
 
 /// What is there by now draws other samples than the run has.
-void refuse_changed(DataScript& script, const Dataset& data) {
+void refuse_changed(ScriptRunner& script, const Dataset& data) {
     std::error_code none;
     if (!fs::exists(script.folder() + "/checkpoints", none)) return;
     const auto store = script.open_store();
@@ -60,7 +38,7 @@ void refuse_changed(DataScript& script, const Dataset& data) {
     if (steps.empty()) return;
     const Json host = parse_json(Manifest::of(*store, steps.front()).host, {"", store->place() + ": manifest"});
     const std::string other =
-        difference_of(host, identity_of(script.settings().seed, script.experiment().recipe->ramp, data));
+        difference_of(host, identity_of(script.settings.seed, script.experiment->recipe->ramp, data));
     if (other.empty()) return;
     throw Error(
         fmt::format("{} is not what the run in {} has read up to step {}: {}\n"
@@ -97,17 +75,28 @@ int64_t vocabulary_or_none(const DataSource& source) {
 
 int data_command(const ScriptCommand& given, const DataCommand& command) {
     if (given.script_help) return show_options(given, Job{});
-    DataScript script(of_kept_script(given), Job{});
-    script.run_script();
-    if (!script.data()) throw Error(script.script() + ": the script trains on nothing\n  call run:train(data) in it");
+    ScriptUse use{.prints = false};
+    use.compile = [](ScriptRunner& read, Experiment experiment) {
+        if (!read.data) read.experiment = std::move(experiment);  // a script's first training is its folder's first
+    };
+    use.train = [](ScriptRunner& read, const DataSpec& data, const TrainOptions& options) {
+        if (!read.data) read.take_down(data, options);
+    };
+    ScriptRunner script(of_kept_script(given), Job{}, std::move(use));
+    script.load_store();
+    script.run();
+    if (!script.data) throw Error(script.script + ": the script trains on nothing\n  call run:train(data) in it");
+    const Recipe& recipe = *script.experiment->recipe;
+    if (script.settings.folder.empty()) script.settings.folder = "runs/" + recipe.name;
+    const BatchSizes sizes(script.data->sequences_per_step, recipe.ramp);
     const Dataset& data = script.dataset();
     if (fs::is_directory(given.script)) refuse_changed(script, data);
     TextOfIds text;
-    if (const std::string folder = script.tokenizer(); !command.ids && !folder.empty())
+    if (const std::string folder = tokenizer_of(script); !command.ids && !folder.empty())
         text.tokenizer = tokenizer::Tokenizer::load(folder);
     text.bytes = !command.ids && !text.tokenizer && vocabulary_or_none(data.source()) == 256;
-    const int64_t first = script.sizes().samples_before(command.step);
-    const int64_t count = script.sizes().samples_before(command.step + 1) - first;
+    const int64_t first = sizes.samples_before(command.step);
+    const int64_t count = sizes.samples_before(command.step + 1) - first;
     std::printf("step %s: %s, from the %s on\n", count_text(command.step).c_str(), plural(count, "sample").c_str(),
                 count_text(first).c_str());
     print_samples(data, first, count, text,

@@ -27,7 +27,7 @@ class Run {
 public:
     explicit Run(const std::string& folder) : folder_(folder), config_(read_config(folder)) {
         Config& run = config_.table("run");
-        const std::string name = run.text("store", "posix");
+        const std::string name = run.require_text("store");
         const Origin asked = run.where("store");
         loader_.emplace(and_plugin_folders(config_.table("plugins").texts("path")));
         loader_->load("store", name, registry_, asked);

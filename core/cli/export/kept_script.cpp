@@ -13,35 +13,23 @@
 
 namespace orrery {
 
-namespace {
-
 namespace fs = std::filesystem;
-
-/// Runs the script as far as its program's params and what it says of published files.
-struct KeptScript final : ScriptRunner {
-    std::optional<PublishedRecord> record;
-
-    KeptScript(const ScriptCommand& command) : ScriptRunner(command, Job{}) { settings_.mesh = Mesh(); }
-
-    std::vector<CollectiveChoice> collectives() override { return {}; }
-    void compile(Experiment experiment) override {
-        record = PublishedRecord::of(experiment.train(), experiment.recipe->weights);
-    }
-    bool train_step_alone() const override { return true; }
-    std::string summary() override { return ""; }
-    void train(const DataSpec&, const TrainOptions&) override {}
-    void print(const std::string&) override {}
-    void gives(const GivenKey&) override {}
-};
-
-}  // namespace
 
 PublishedRecord record_of_kept_script(const std::string& run) {
     ScriptCommand command;
     command.config = run + "/config.toml";
     Config config = load_config(command.config);
     command.script = kept_script_of(run, config);
-    KeptScript script(command);
+    std::optional<PublishedRecord> record;
+    ScriptUse use{.prints = false};
+    use.ignores = [](const GivenKey&) { return true; };
+    use.compile = [&](ScriptRunner&, const Experiment& experiment) {
+        record = PublishedRecord::of(experiment.train(), experiment.recipe->weights);
+    };
+    use.train = [](ScriptRunner&, const DataSpec&, const TrainOptions&) {};
+    ScriptRunner script(command, Job{}, std::move(use));
+    script.settings.mesh = Mesh();
+    script.train_step_alone = true;
     // Modules lie beside the script; of a folder from before there was lua/, where the run was started from.
     fs::path beside = fs::path(command.script).parent_path();
     const fs::path original = config.table("run").text("script", "");
@@ -49,8 +37,8 @@ PublishedRecord record_of_kept_script(const std::string& run) {
     if (beside == fs::path(run) && fs::exists(original, ignored)) beside = original.parent_path();
     const std::string text = system_env()->read_file(command.script);
     run_script_text(text, command.script, beside, script);
-    if (!script.record) throw Error(command.script + ": the script compiled no program");
-    return *script.record;
+    if (!record) throw Error(command.script + ": the script compiled no program");
+    return *record;
 }
 
 }  // namespace orrery

@@ -24,7 +24,7 @@ void keep(const fs::path& file, const std::string& text) {
 }
 
 Json revision_json(const ScriptRunner& script) {
-    const auto revision = revision_of(script.script());
+    const auto revision = revision_of(script.script);
     if (!revision) return nullptr;
     return {{"commit", revision->commit}, {"clean", revision->clean ? Json(*revision->clean) : Json(nullptr)}};
 }
@@ -32,34 +32,33 @@ Json revision_json(const ScriptRunner& script) {
 }  // namespace
 
 void keep_lua(const ScriptRunner& script, const std::string& folder) {
-    const std::string text = system_env()->read_file(script.script());
+    const std::string text = system_env()->read_file(script.script);
     const fs::path lua = fs::path(folder) / "lua";
     keep(fs::path(folder) / "script.lua", text);
-    keep(lua / fs::path(script.script()).filename(), text);
-    for (const auto& [file, of_module] : script.required()) keep(lua / file, of_module);
+    keep(lua / fs::path(script.script).filename(), text);
+    for (const auto& [file, of_module] : script.modules) keep(lua / file, of_module);
 }
 
 BitSources code_of(const ScriptRunner& script) {
     const LibraryCode own = this_code();
     BitSources code = {{"liborrery", own.digest, own.path}};
-    for (const PluginReport& plugin : script.loader().loaded())
-        code.push_back({plugin.name, plugin.digest, plugin.path});
+    for (const PluginReport& plugin : script.loader.loaded()) code.push_back({plugin.name, plugin.digest, plugin.path});
     return code;
 }
 
 Json start_of(const ScriptRunner& script) {
     Json plugins = Json::array();
-    for (const PluginReport& plugin : script.loader().loaded())
+    for (const PluginReport& plugin : script.loader.loaded())
         plugins.push_back(
             {{"name", plugin.name}, {"version", plugin.version}, {"digest", plugin.digest}, {"path", plugin.path}});
-    return {{"command", script.command().arguments},
-            {"script", script.script()},
+    return {{"command", script.command.arguments},
+            {"script", script.script},
             {"revision", revision_json(script)},
             {"version", ORRERY_VERSION},
             {"abi", describe_abi(this_abi())},
             {"digest", this_code().digest},
             {"plugins", std::move(plugins)},
-            {"mesh", script.settings().mesh.text()},
+            {"mesh", script.settings.mesh.text()},
             {"plan", script.compiled().train().fingerprint},
             {"hosts", nullptr}};
 }

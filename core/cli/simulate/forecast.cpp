@@ -18,75 +18,30 @@
 namespace orrery {
 namespace {
 
-/// Compiles for a cluster that is not here: its transports and devices are what the cluster's file says.
-struct SimulateScript final : ScriptRunner {
-    using ScriptRunner::ScriptRunner;
+/// Throws Error for what is not simulated on a cluster. `tp_chunks`: asked for, of this very mesh.
+void refuse_on_clusters(ScriptRunner& script, int64_t tp_chunks) {
+    if (!script.settings.collectives.empty())
+        throw Error(script.config().table("collectives").origin(),
+                    "[collectives]: algorithms of a script are not simulated on clusters\n  leave the table out: "
+                    "the cluster's own library chooses");
+    const Mesh& mesh = script.settings.mesh;
+    const auto tp = mesh.find("tp");
+    if (tp_chunks > 0 && (!tp || mesh.size(*tp) == 1))
+        throw Error(
+            fmt::format("--tp-chunks {}: the mesh {} has no collectives of tp to cut\n  set mesh.tp, or "
+                        "leave --tp-chunks out",
+                        tp_chunks, mesh.text()));
+    check_backends(script.config(), script.loader.names());
+}
 
-    std::map<std::string, std::string> declared;
-    std::optional<GivenKey> microbatches;  ///< where a call gives them, whatever the configuration says
-    bool quick = false;
-    int64_t tp_chunks = 0;  ///< asked for, of this very mesh
-    bool tf32 = false;      ///< of device.cuda
-
-    void print(const std::string&) override {}
-    bool looks_only() const override { return true; }
-    bool train_step_alone() const override { return quick; }
-    bool speaks() const override { return !quick; }
-
-    void declare_options(const std::vector<Option>& options) override {
-        for (const Option& option : options) declared[option.key] = option.value;
-    }
-
-    void gives(const GivenKey& key) override {
-        if (key.table == "train" && key.key == "microbatches" && !key.read_too) microbatches = key;
-        ScriptRunner::gives(key);
-    }
-
-    void prepare() override {
-        if (!settings_.collectives.empty())
-            throw Error(config_.table("collectives").origin(),
-                        "[collectives]: algorithms of a script are not simulated on clusters\n  leave the table out: "
-                        "the cluster's own library chooses");
-        require_tp();
-        check_backends(config_, loader_.names());
-        tf32 = config_.table("device").table("cuda").flag("tf32", false);
-        job_.local_ranks = 1;
-        settings_.transport = "nccl";
-        settings_.axis_transport.clear();
-        for (const Axis& axis : settings_.mesh.axes())
-            if (axis.size > 1) contracts_[axis.name] = accelerator_contract();
-    }
-
-    void require_tp() const {
-        const auto tp = settings_.mesh.find("tp");
-        if (tp_chunks > 0 && (!tp || settings_.mesh.size(*tp) == 1))
-            throw Error(
-                fmt::format("--tp-chunks {}: the mesh {} has no collectives of tp to cut\n  set mesh.tp, or "
-                            "leave --tp-chunks out",
-                            tp_chunks, settings_.mesh.text()));
-    }
-
-    /// Nobody counts the scratch of kernels that are not here.
-    std::unique_ptr<Device> counting_device(const Job&, const Settings&) override { return nullptr; }
-
-    SnapshotPlace snapshot_place() const override { return SnapshotPlace::host; }
-
-    CompileOptions training_options(Device* device) override {
-        CompileOptions options = ScriptRunner::training_options(device);
-        if (quick) {
-            options.proved = options.fingerprinted = false;
-            options.written_micros = 0;
-        }
-        options.memory_bytes = 0;  // the cluster's memory is looked at behind the prediction, which says by how much
-        return options;
-    }
-
-    void compile(Experiment experiment) override {
-        refuse_idle_axes(experiment, config_.table("mesh"));
-        experiment_ = std::move(experiment);
-        compiled_ = compile_training(*experiment_, training_options(nullptr));
-    }
-};
+/// Transports and devices of the mesh are what the cluster's file says.
+void place_on_cluster(ScriptRunner& script) {
+    script.job.local_ranks = 1;
+    script.settings.transport = "nccl";
+    script.settings.axis_transport.clear();
+    for (const Axis& axis : script.settings.mesh.axes())
+        if (axis.size > 1) script.contracts[axis.name] = accelerator_contract();
+}
 
 /// The number that a text is, and nothing beside it.
 template <class T>
@@ -133,22 +88,29 @@ Cluster read_cluster(const std::string& path, int64_t nodes) {
     return nodes > 0 ? cluster.with_nodes(nodes) : cluster;
 }
 
-Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const SimulateCommand& command) {
-    ScriptCommand asked = given;
-    asked.nodes = 0;  // as many as it takes
-    SimulateScript script(asked, Job{});
-    script.quick = command.quick;
-    if (!command.searched) script.tp_chunks = command.tp_chunks;
-    script.run_script();
+Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const SimulateCommand& command) {
+    ScriptUse use{.scratch = ScriptUse::Scratch::elsewhere, .prints = false, .tells = !command.quick};
+    use.options = [&](CompileOptions& options) {
+        options.memory_bytes = 0;  // the cluster's memory is looked at behind the prediction, which says by how much
+        if (!command.quick) return;
+        options.proved = options.fingerprinted = false;
+        options.written_micros = 0;
+    };
+    ScriptRunner script(asked, Job{}, std::move(use));
+    script.train_step_alone = command.quick;
+    refuse_on_clusters(script, command.searched ? 0 : command.tp_chunks);
+    const bool tf32 = script.config().table("device").table("cuda").flag("tf32", false);
+    place_on_cluster(script);
+    script.run();
     Forecast made;
     made.compiled = script.compiled();
-    made.options = script.declared;
+    made.options = script.option_values();
     made.microbatches = script.microbatches;
     const Plan& plan = made.compiled.train();
     const Mapping mapping(cluster, plan.mesh, command.mapping);
     made.mapping = mapping.text();
     const Constants constants;
-    ClusterPrices prices(cluster, plan.mesh, mapping, constants, command.software, script.tf32);
+    ClusterPrices prices(cluster, plan.mesh, mapping, constants, command.software, tf32);
     SimulateOptions options;
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
@@ -162,7 +124,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     } else {
         made.run = simulate(plan, made.compiled.contracts, prices, options);
     }
-    const std::string rate = rate_name(script.experiment().recipe->precision, command.software, script.tf32, cluster);
+    const std::string rate = rate_name(script.experiment->recipe->precision, command.software, tf32, cluster);
     made.prediction = predict(made.compiled, made.run, cluster, mapping, rate, command.restart_s);
     return made;
 }

@@ -22,47 +22,28 @@ namespace fs = std::filesystem;
 /// behind a header of 14.
 constexpr double tcp_payload = 1448.0 / 1514.0;
 
-/// Compiles as a run of this host would, and starts nothing; data may be missing.
-struct HereScript final : ScriptRunner {
-    using ScriptRunner::ScriptRunner;
-
-    std::map<std::string, std::string> declared;
-    std::optional<GivenKey> microbatches;  ///< where a call gives them, whatever the configuration says
-    bool quick = false;
-
-    void print(const std::string&) override {}
-    bool train_step_alone() const override { return quick; }
-    bool speaks() const override { return !quick; }
-
-    void declare_options(const std::vector<Option>& options) override {
-        for (const Option& option : options) declared[option.key] = option.value;
-    }
-
-    void gives(const GivenKey& key) override {
-        if (key.table == "train" && key.key == "microbatches" && !key.read_too) microbatches = key;
-        ScriptRunner::gives(key);
-    }
-
-    int64_t processors = 0;  ///< of the host that ran it; 0: of this one
-
-    void prepare() override {
-        job_.local_ranks = settings_.mesh.ranks();
-        if (processors > 0 && settings_.threads_per_rank == 0)
-            settings_.threads_per_rank = threads_left(processors, job_.local_ranks);
-        ScriptRunner::prepare();
-    }
-
-    CompileOptions training_options(Device* device) override {
-        CompileOptions options = ScriptRunner::training_options(device);
+/// Compiles as a run of this host would, and starts nothing; data may be missing. `quick`: the train step alone,
+/// without its proof. `processors`: of the host that ran it, 0: of this one.
+std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool quick, int64_t processors) {
+    ScriptUse use{.prints = false, .tells = !quick};
+    use.options = [quick](CompileOptions& options) {
         if (quick) options.proved = options.fingerprinted = false;
-        return options;
-    }
+    };
+    auto script = std::make_unique<ScriptRunner>(command, Job{}, std::move(use));
+    script->train_step_alone = quick;
+    Settings& settings = script->settings;
+    script->job.local_ranks = settings.mesh.ranks();
+    if (processors > 0 && settings.threads_per_rank == 0)
+        settings.threads_per_rank = threads_left(processors, script->job.local_ranks);
+    script->load();
+    script->run();
+    return script;
+}
 
-    std::string machine() {
-        if (!counting_) counting_ = counting_device(job_, settings_);
-        return machine_of(*counting_);
-    }
-};
+CompiledHere compiled_of(const ScriptRunner& script) {
+    return {script.compiled(), script.settings, script.option_values(), script.microbatches,
+            script.device_facts().host_memory};
+}
 
 /// Collectives on a thread of their own hold up nobody.
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
@@ -175,12 +156,7 @@ LocalForecast local_forecast(const Compiled& compiled, const Settings& settings,
 int64_t threads_left(int64_t processors, int64_t ranks) { return std::max<int64_t>(1, processors / ranks); }
 
 CompiledHere compiled_here(const ScriptCommand& given, int64_t processors) {
-    HereScript script(given, Job{});
-    script.processors = processors;
-    script.quick = true;
-    script.run_script();
-    return {script.compiled(), script.settings(), script.declared, script.microbatches,
-            script.device_facts().host_memory};
+    return compiled_of(*record_here(given, true, processors));
 }
 
 LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how) {
@@ -189,18 +165,12 @@ LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how)
     std::error_code ignored;
     const bool folder = fs::is_directory(given.script, ignored);
     const std::optional<CostTable> measured = measured_by(given.script);
-    HereScript script(given, Job{});
-    if (measured) script.processors = static_cast<int64_t>(fact_of(*measured, "processors", 0));
-    script.run_script();
-    LocalScript made{
-        {script.compiled(), script.settings(), script.declared, script.microbatches, script.device_facts().host_memory},
-        {},
-        {},
-        {},
-        measured};
-    Tables all{script.machine(), {}, made.tables, made.notes};
-    if (const auto named = named_table(script.settings(), script.config()))
-        all.add(*named, script.settings().costs);
+    const auto ran_on = measured ? static_cast<int64_t>(fact_of(*measured, "processors", 0)) : 0;
+    const auto script = record_here(given, false, ran_on);
+    LocalScript made{compiled_of(*script), {}, {}, {}, measured};
+    Tables all{machine_of(*script->counting()), {}, made.tables, made.notes};
+    if (const auto named = named_table(script->settings, script->config()))
+        all.add(*named, script->settings.costs);
     else
         all.add_kept();
     for (const std::string& table : how.tables) all.add(read_costs(table), table);

@@ -43,7 +43,7 @@ int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches
 int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, const Site& site) {
     int64_t ranks = command.ranks > 0 ? command.ranks : site.usual_ranks();
     if (kept(command, "mesh")) {
-        const int64_t mesh = configured.settings().mesh.ranks();
+        const int64_t mesh = configured.settings.mesh.ranks();
         if (command.ranks > 0 && command.ranks != mesh)
             throw Error(fmt::format("--ranks {}, but the mesh that --keep mesh keeps has {}\n  leave one of them out",
                                     command.ranks, mesh));

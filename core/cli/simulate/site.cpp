@@ -98,7 +98,7 @@ private:
 class Here final : public Site {
 public:
     Here(const ScriptCommand& script, const SimulateCommand& how)
-        : how_(how), configured_(ScriptRunner(script, Job{}).settings()) {
+        : how_(how), configured_(ScriptRunner(script, Job{}).settings) {
         if (const auto run = measured_by(script.script)) ran_on_ = static_cast<int64_t>(fact_of(*run, "processors", 0));
     }
 

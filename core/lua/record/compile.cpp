@@ -27,7 +27,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
         *at = state.lua();  // a coroutine that has compiled may be gone
         state.call_later(work);
     };
-    recipe.look = state.host().look();
+    recipe.look = state.host().look;
     return recipe;
 }
 
@@ -49,7 +49,7 @@ int compile_program(lua_State* L) {
     State& state = state_of(L);
     check_script_table(state);
     Experiment experiment =
-        make_experiment(recipe_of(L, traced), traced.step, state.host().mesh(), state.host().train_step_alone());
+        make_experiment(recipe_of(L, traced), traced.step, state.host().mesh(), state.host().train_step_alone);
     give_microbatches(L, traced.recipe, experiment.train());
     traced.compiled = true;
     lua_pushvalue(L, 1);

@@ -147,7 +147,7 @@ void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
     lua_pop(L, 1);
     if (own) return;
     if (const auto share = fields.number("validation")) give_held_out(data, *share, "");
-    spec.validation = fields.number("validation").value_or(config.number("validation", 0.05));
+    spec.validation = fields.number("validation").value_or(config.number("validation", 0));
     if (!(spec.validation >= 0 && spec.validation <= 0.5))
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
 }
@@ -188,7 +188,7 @@ int make(lua_State* L) {
         if (ConfigValue* value = options.find(mine)) value->used = true;
     }
     spec.sequences_per_step = fields.integer("batch", 1).value_or(root.table("train").integer("sequences_per_step", 0));
-    spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 1)));
+    spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 0)));
     if (fields.has("batch"))
         data.given.push_back(
             {"train", "sequences_per_step", spec.origin, ConfigValue{spec.sequences_per_step, spec.origin, true}});

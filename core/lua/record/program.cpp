@@ -66,7 +66,7 @@ int trace(lua_State* L) {
 }
 
 DType read_precision(lua_State* L, Fields& fields) {
-    const std::string given = OptionOrKey(L, fields, "train").text("precision", "precision", "f32");
+    const std::string given = OptionOrKey(L, fields, "train").text("precision", "precision");
     if (given == "f32") return DType::f32;
     if (given == "bf16") return DType::bf16;
     if (given == "f16") return DType::f16;
@@ -134,7 +134,8 @@ int train_with(lua_State* L) {
     Recipe& recipe = traced.recipe;
     recipe.train_origin = where(L);
     recipe.precision = read_precision(L, fields);
-    recipe.microbatches = OptionOrKey(L, fields, "train").integer("microbatches", 1, "microbatches", 1);
+    recipe.microbatches =
+        std::max<int64_t>(1, OptionOrKey(L, fields, "train").integer("microbatches", 1, "microbatches"));
     recipe.loss_scale = read_loss_scale(L, fields, recipe.precision);
     recipe.ramp = read_ramp(L, fields);
     fields.finish();

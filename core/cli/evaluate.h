@@ -19,10 +19,6 @@ struct EvaluateCommand {
     bool published = false;         ///< the weights are those of checkpoint.load, not of a checkpoint
 };
 
-/// Lets the script's command run what stands for it: a run's folder its kept script, a published folder hf.lua, with
-/// settings that nobody has given. Throws Error where the folder is neither.
-void stand_for_folder(ScriptCommand& script, EvaluateCommand& command);
-
 int evaluate_command(const ScriptCommand& script, const EvaluateCommand& command);
 
 }  // namespace orrery

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "orrery/error.h"
-#include "run/text/token_text.h"
+#include "run/evaluate/token_text.h"
 
 namespace orrery {
 

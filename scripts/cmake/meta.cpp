@@ -1,41 +1,36 @@
-// The ops in scripts/orrery/meta.lua are made here: what they take from OpDefs, what they do from core/ir/README.md.
+// Writes scripts/orrery/meta.lua, what editors know of the script library: the declarations of scripts/cmake/meta.lua,
+// and between two lines of it a method for each op, made from its OpDef and its row in core/ir/README.md.
+//
+//   orrery_meta SOURCE
+//
+// SOURCE: the folder of the repository.
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cctype>
-#include <cstdlib>
-#include <fstream>
+#include <cstdio>
 #include <map>
 #include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
-#include "folders.h"
+#include "base/env.h"
+#include "ir/build.h"
 #include "ir/op.h"
-#include "ops/call.h"
 
 using namespace orrery;
 
 namespace {
-
-constexpr const char* first_line = "-- ops: begin. ORRERY_BLESS=1 build/unit_tests \"[meta]\" writes what follows.\n";
-constexpr const char* last_line = "-- ops: end\n";
-
-std::string content_of(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// A row of the table of ops: `name` ... | operands -> results | notes |
 struct Row {
     std::string signature, notes;
 };
 
-std::map<std::string, Row> rows_of_manual() {
+std::map<std::string, Row> rows_of(const std::string& manual) {
     std::map<std::string, Row> rows;
-    std::istringstream text(content_of(in_source("core/ir/README.md")));
+    std::istringstream text(manual);
     bool inside = false;
     for (std::string line; std::getline(text, line);) {
         if (line.starts_with("| op |")) inside = true;
@@ -66,12 +61,20 @@ std::string plain_name(std::string_view operand) { return std::string(operand.su
 
 /// Whether a number may stand for an operand: inference takes one element where a sample has more.
 bool takes_number(const OpDef& def, size_t operand) {
-    for (op_tests::Call call : op_tests::calls_of(def)) {
-        if (operand >= call.sample.operands.size() || !is_float(call.sample.operands[operand].dtype)) continue;
-        call.sample.operands[operand].shape = {};
-        if (operand < call.sample.dims.size()) call.sample.dims[operand] = {};
+    for (OpSample& sample : def.samples ? def.samples() : std::vector<OpSample>()) {
+        if (operand >= sample.operands.size() || !is_float(sample.operands[operand].dtype)) continue;
+        sample.operands[operand].shape = {};
+        if (operand < sample.dims.size()) sample.dims[operand] = {};
+        Program program;
+        Builder build(program);
+        std::vector<ValueId> operands;
+        for (size_t i = 0; i < sample.operands.size(); ++i) {
+            const TensorType& type = sample.operands[i];
+            const auto dims = i < sample.dims.size() ? sample.dims[i] : std::vector<std::string>(type.shape.size());
+            operands.push_back(build.input(fmt::format("x{}", i), type, dims, {}));
+        }
         try {
-            call.program();
+            build.add(def.name, operands, sample.attributes, {});
             return true;
         } catch (const Error&) {
         }
@@ -180,16 +183,14 @@ std::string method(const OpDef& def, const Row& row) {
            fmt::format("---@return {}\nfunction Value:{}({}) end\n", results_of(row.signature), def.name, params);
 }
 
-/// All ops that are methods of values, but those that the hand-written part has.
-std::string methods(const std::string& by_hand) {
-    const std::map<std::string, Row> rows = rows_of_manual();
+/// All ops that are methods of values, but those that the declarations have.
+std::string methods(const std::string& declared, const std::map<std::string, Row>& rows) {
     std::string text;
     for (const OpDef* def : own_ops()) {
         if (def->collective || def->operands.empty()) continue;
-        if (by_hand.find(fmt::format("function Value:{}(", def->name)) != std::string::npos) continue;
-        INFO(def->name);
+        if (declared.find(fmt::format("function Value:{}(", def->name)) != std::string::npos) continue;
         const auto row = rows.find(std::string(def->name));
-        REQUIRE(row != rows.end());
+        if (row == rows.end()) throw Error(fmt::format("core/ir/README.md has no row for the op {}", def->name));
         text += method(*def, row->second);
     }
     return text;
@@ -197,25 +198,14 @@ std::string methods(const std::string& by_hand) {
 
 }  // namespace
 
-TEST_CASE("the ops in meta.lua are those of the table", "[meta]") {
-    const std::string path = in_source("scripts/orrery/meta.lua");
-    const std::string have = content_of(path);
-    const size_t begin = have.find(first_line), end = have.find(last_line);
-    INFO(path << " has the lines\n" << first_line << last_line);
-    REQUIRE((begin != std::string::npos && end != std::string::npos && begin < end));
-    const std::string before = have.substr(0, begin) + first_line, after = have.substr(end);
-    const std::string want = before + methods(before + after) + after;
-    if (std::getenv("ORRERY_BLESS")) {
-        std::ofstream(path) << want;
-        return;
-    }
-    std::istringstream lines(want), found(have);
-    std::string a, b;
-    for (int line = 1; std::getline(lines, a); ++line) {
-        if (!std::getline(found, b)) b = "(end of the file)";
-        INFO(path << ":" << line
-                  << " is not what the ops' definitions say: ORRERY_BLESS=1 build/unit_tests \"[meta]\"");
-        REQUIRE(b == a);
-    }
-    CHECK(have == want);
+int main(int, char** arguments) try {
+    const std::string source = arguments[1], to = source + "/scripts/orrery/meta.lua";
+    std::string text = system_env()->read_file(source + "/scripts/cmake/meta.lua");
+    text.insert(text.find("-- ops: end\n"),
+                methods(text, rows_of(system_env()->read_file(source + "/core/ir/README.md"))));
+    if (!system_env()->exists(to) || system_env()->read_file(to) != text) system_env()->replace_file(to, text);
+    return 0;
+} catch (const std::exception& problem) {
+    std::fprintf(stderr, "orrery_meta: %s\n", problem.what());
+    return 1;
 }

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "run/text/kept_tokenizer.h"
+#include "run/evaluate/kept_tokenizer.h"
 #include "tokenizer/encoder.h"
 #include "tokenizer/folder.h"
 

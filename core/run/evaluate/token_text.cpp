@@ -1,4 +1,4 @@
-#include "run/text/token_text.h"
+#include "run/evaluate/token_text.h"
 
 #include <fmt/format.h>
 

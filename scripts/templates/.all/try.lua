@@ -1,4 +1,4 @@
---- Trains a small network, to keep and find its checkpoints.
+--- Trains a small network on the ranks of dp.
 local o   = require "orrery"
 local mlp = require "orrery.models.mlp"
 

@@ -8,53 +8,20 @@
 #include "run/session.h"
 
 namespace orrery {
-namespace {
-
-/// One rank, which draws text and trains nothing.
-struct SampleScript final : ScriptRunner {
-    using ScriptRunner::ScriptRunner;
-
-    /// For the command; the script's own calls make theirs.
-    std::optional<Sampling> sampling;
-
-    void compile(Experiment experiment) override {
-        refuse_idle_axes(experiment, config_.table("mesh"));
-        experiment_ = std::move(experiment);
-        sampling.emplace(compile_sampling(true));
-        compiled_ = sampling->compiled;
-    }
-
-    std::string sample(const SampleOptions& options) override {
-        return sample_newest(*this, compile_sampling(true), options).text;
-    }
-
-    /// The command goes by [sample] itself.
-    void gives(const GivenKey& key) override {
-        if (key.table != "sample") ScriptRunner::gives(key);
-    }
-
-    void prepare() override {
-        settings_.mesh = Mesh();
-        ScriptRunner::prepare();
-    }
-};
-
-}  // namespace
 
 SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
                           const std::function<void(std::string_view)>& say) {
-    if (script.tokenizer()) require_kept(*script.tokenizer(), script.folder());
+    if (script.tokenizer) require_kept(*script.tokenizer, script.folder());
     const int64_t ids = vocabulary_of(sampling.compiled.programs.front().plan.program);
-    const TokenText tokens(script.tokenizer(), ids);
-    Session session(sampling.settings, script.config(), script.registry(), Job{}, std::move(sampling.compiled),
+    const TokenText tokens(script.tokenizer, ids);
+    Session session(sampling.settings, script.config(), script.registry, Job{}, std::move(sampling.compiled),
                     std::move(sampling.device));
     const auto store = script.open_store();
     const SavedState::Resumed loaded = SavedState(session, *store, sampling.settings.keep).load_params();
     for (const std::string& said : loaded.said) std::fprintf(stderr, "%s\n", said.c_str());
     std::fprintf(stderr, "sampling from step %lld: %s\n", static_cast<long long>(loaded.step), store->place().c_str());
-    if (script.tokenizer())
-        for (const std::string& note :
-             tokenizer::template_notes(script.tokenizer()->path, *script.tokenizer()->tokenizer))
+    if (script.tokenizer)
+        for (const std::string& note : tokenizer::template_notes(script.tokenizer->path, *script.tokenizer->tokenizer))
             std::fprintf(stderr, "%s\n", note.c_str());
     for (const std::string& said : sampling.notes) std::fprintf(stderr, "%s\n", said.c_str());
     return sample_text(session, options, tokens, std::move(sampling.shorter), say);
@@ -62,8 +29,22 @@ SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling,
 
 int sample_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
-    SampleScript script(command, Job{});
-    script.run_script();
+    std::optional<ScriptRunner::Sampling> sampling;  // for the command; the script's own calls make theirs
+    ScriptUse use;
+    use.compile = [&](ScriptRunner& one, Experiment experiment) {
+        refuse_idle_axes(experiment, one.config().table("mesh"));
+        one.experiment = std::move(experiment);
+        sampling.emplace(one.compile_sampling(true));
+        one.keep(sampling->compiled);
+    };
+    use.sample = [](ScriptRunner& one, const SampleOptions& options) {
+        return sample_newest(one, one.compile_sampling(true), options).text;
+    };
+    use.ignores = [](const GivenKey& key) { return key.table == "sample"; };  // the command goes by [sample] itself
+    ScriptRunner script(command, Job{}, std::move(use));
+    script.settings.mesh = Mesh();
+    script.load();
+    script.run();
     script.compiled();  // there must be one
     const SampleFlags& flags = command.sample;
     SampleOptions options = read_sample(script.config());
@@ -72,7 +53,7 @@ int sample_command(const ScriptCommand& command) {
     options.temperature = flags.temperature.value_or(options.temperature);
     options.top_k = flags.top_k.value_or(options.top_k);
     options.seed = flags.seed.value_or(options.seed);
-    const SampledText drawn = sample_newest(script, std::move(*script.sampling), options, [](std::string_view text) {
+    const SampledText drawn = sample_newest(script, std::move(*sampling), options, [](std::string_view text) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         std::fflush(stdout);
     });

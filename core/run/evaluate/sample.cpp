@@ -1,4 +1,4 @@
-#include "run/sample.h"
+#include "run/evaluate/sample.h"
 
 #include <fmt/format.h>
 

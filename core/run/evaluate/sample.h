@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
+#include "run/evaluate/token_text.h"
 #include "run/script_interface.h"
 #include "run/session.h"
-#include "run/text/token_text.h"
 
 namespace orrery {
 

@@ -1,4 +1,4 @@
-#include "run/score/choices.h"
+#include "run/evaluate/choices.h"
 
 #include <fmt/format.h>
 

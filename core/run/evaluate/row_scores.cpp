@@ -1,4 +1,4 @@
-#include "run/score/row_scores.h"
+#include "run/evaluate/row_scores.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "run/text/kept_tokenizer.h"
+#include "run/evaluate/kept_tokenizer.h"
 
 #include <fmt/format.h>
 
