@@ -113,7 +113,6 @@ TEST_CASE("a tensor keeps the splits that the other mesh has", "[checkpoint][cop
     CHECK(on({{tp, 0}, {dp, 0}}, 12, dp2tp2) == "tp:S(0) dp:S(0)");
     CHECK(on({{tp, 0}}, 13, tp3) == "tp:R");  // 3 does not divide it
     CHECK(on({{dp, 0}, {tp, 1}}, 12, single) == Layout(2).text(single));
-    CHECK(layout_on({}, {}, {12, 24}, dp2tp2).replicated());  // version 1
 }
 
 TEST_CASE("what cannot be copied leaves nothing", "[checkpoint][copy]") {

@@ -65,7 +65,6 @@ std::string Checkpoints::fill(int64_t step, std::span<const StateValue> state, b
         try {
             fill_values(store_, manifest, state, wanted);
         } catch (const Damaged&) {
-            if (manifest.whole) throw;
             // With all that others wrote it can be said whether an object is another one.
             fill_values(store_, Manifest::of(store_, step), state, wanted);
             throw;

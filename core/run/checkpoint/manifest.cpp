@@ -46,7 +46,7 @@ Json json_of(const Manifest& manifest) {
 }
 
 ManifestTensor tensor_of(const Json& entry) {
-    ManifestTensor tensor{entry.at("name"), {}, "", {}};
+    ManifestTensor tensor{entry.at("name"), {}};
     const std::string what = "tensor " + quote(tensor.name);
     const auto dtype = parse_dtype(entry.at("dtype").get<std::string>());
     if (!dtype) throw Error(what + " has an unknown dtype");
@@ -56,19 +56,6 @@ ManifestTensor tensor_of(const Json& entry) {
     } catch (const Error& problem) {
         throw Error(what + ": " + problem.what());
     }
-    return tensor;
-}
-
-/// Of version 1.
-ManifestTensor tensor_with_shards(const Json& entry) {
-    ManifestTensor tensor = tensor_of(entry);
-    const std::string what = "tensor " + quote(tensor.name);
-    tensor.layout = entry.at("layout");
-    for (const Json& shard : entry.at("shards"))
-        tensor.shards.push_back({whole_number(shard.at("object"), what + ": a shard's object"),
-                                 whole_number(shard.at("begin"), what + ": a shard's begin"),
-                                 {shape_of(shard.at("offset"), what + ": a shard's offset"),
-                                  shape_of(shard.at("shape"), what + ": a shard's shape")}});
     return tensor;
 }
 
@@ -102,7 +89,6 @@ void read_place(const Manifest& manifest, const Json& entry, ManifestTensor& ten
             tensor.splits.set(static_cast<AxisId>(axis), Placement::split(static_cast<int>(dim)));
         }
     tensor.splits.local_shape(tensor.type.shape, manifest.axes);  // throws unless it divides
-    tensor.layout = tensor.splits.text(manifest.axes);
     if (!entry.contains("stages")) return;
     if (manifest.stage_axis == none) throw Error("it is of stages, and no axis has any");
     for (const Json& item : entry["stages"]) {
@@ -115,7 +101,6 @@ void read_place(const Manifest& manifest, const Json& entry, ManifestTensor& ten
 }
 
 void read_root(Manifest& manifest, const Json& json) {
-    manifest.whole = false;
     manifest.axes = axes_of(json.at("axes"));
     if (json.contains("stage_axis")) {
         const int64_t axis = whole_number(json["stage_axis"], "its axis of stages");
@@ -233,9 +218,11 @@ Manifest parsed(std::string_view text) {
     if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
         throw Error("this is no checkpoint manifest");
     Manifest manifest;
-    manifest.found = whole_number(json.at("version"), "its version");
-    if (manifest.found > Manifest::version)
-        throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}", manifest.found,
+    const int64_t version = whole_number(json.at("version"), "its version");
+    if (version < Manifest::version)
+        throw Error(fmt::format("it has version {}, which this orrery no longer reads; commit 5b67068 does", version));
+    if (version > Manifest::version)
+        throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}", version,
                                 ORRERY_VERSION, Manifest::version));
     const auto digest = json.at("digest").get<std::string>();
     json.erase("digest");
@@ -247,14 +234,7 @@ Manifest parsed(std::string_view text) {
     manifest.host = json.at("host").dump();
     manifest.piece_bytes = whole_number(json.at("piece_bytes"), "piece_bytes");
     if (manifest.piece_bytes < 1) throw Error("piece_bytes must be positive");
-    if (manifest.found < 2) {
-        manifest.objects = objects_of(json.at("objects"), manifest.piece_bytes);
-        for (const Json& entry : json.at("tensors")) manifest.tensors.push_back(tensor_with_shards(entry));
-        for (const ManifestTensor& tensor : manifest.tensors)
-            check_named(tensor, [&] { check_tensor(manifest, tensor); });
-    } else {
-        read_root(manifest, json);
-    }
+    read_root(manifest, json);
     manifest.arrange();
     return manifest;
 }
@@ -331,17 +311,14 @@ Manifest Manifest::root_of(CheckpointStore& store, int64_t step) {
 
 Manifest Manifest::of(CheckpointStore& store, int64_t step) {
     Manifest manifest = root_of(store, step);
-    if (manifest.whole) return manifest;
     add_indexes(store, manifest, std::vector<bool>(manifest.indexes.size(), true), [&] {
         for (const ManifestTensor& tensor : manifest.tensors)
             check_named(tensor, [&] { check_tensor(manifest, tensor); });
     });
-    manifest.whole = true;
     return manifest;
 }
 
 void Manifest::load(CheckpointStore& store, std::span<const Wanted> wanted) {
-    if (whole) return;
     add_indexes(store, *this, writers_of(*this, wanted), [&] { check_cover(wanted); });
 }
 

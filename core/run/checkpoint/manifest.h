@@ -28,7 +28,7 @@ struct ManifestObject {
     int64_t bytes = 0;
     std::string sha256;
     std::vector<uint32_t> crcs;  ///< CRC-32C of each piece
-    int64_t written = -1;        ///< the step it was written for; a later one links it. -1: this one
+    int64_t written = 0;         ///< the step it was written for; a later one links it
 };
 
 struct ManifestShard {
@@ -39,14 +39,13 @@ struct ManifestShard {
 
 struct ManifestTensor {
     std::string name;
-    TensorType type;     ///< global
-    std::string layout;  ///< at the time of saving, for people
-    std::vector<ManifestShard> shards;
-    Layout splits = {};                ///< version 2: on the mesh of the manifest; who may have written a block of it
-    std::vector<int64_t> stages = {};  ///< version 2: coordinates of the axis of stages where it lies; empty: all
+    TensorType type;  ///< global
+    std::vector<ManifestShard> shards = {};
+    Layout splits = {};                ///< on the mesh of the manifest; who may have written a block of it
+    std::vector<int64_t> stages = {};  ///< coordinates of the axis of stages where it lies; empty: all
 };
 
-/// An index of version 2: an object of the step that says what one rank has written.
+/// An index: an object of the step that says what one rank has written.
 struct IndexEntry {
     int64_t rank = 0;
     int64_t bytes = 0;
@@ -61,12 +60,12 @@ struct Wanted {
     Block box;
 };
 
-/// What a checkpoint says of itself. Version 2 has a root (JSON, whose last key, `digest`, is the SHA-256 of all before
-/// it) that names tensors and, with their digests, an index per rank; version 1 has all in one text.
+/// What a checkpoint says of itself: a root (JSON, whose last key, `digest`, is the SHA-256 of all before it) that
+/// names tensors and, with their digests, an index per rank.
 struct Manifest {
-    static constexpr int64_t version = 2;                    ///< what is written; 1 is read, too
+    static constexpr int64_t version = 2;                    ///< what is written and read
     static constexpr int64_t last_step = 1'000'000'000'000;  ///< 30 years at 1 ms; counts of samples stay below 2^63
-    static constexpr int64_t longest = int64_t{32} << 20;    ///< bytes of a root, an index, a text of version 1
+    static constexpr int64_t longest = int64_t{32} << 20;    ///< bytes of a root, an index
 
     int64_t step = 0;
     std::string mesh;  ///< "dp=2 tp=2", for people
@@ -74,19 +73,17 @@ struct Manifest {
     int64_t piece_bytes = 0;
     std::vector<ManifestObject> objects;
     std::vector<ManifestTensor> tensors;
-    int64_t found = version;          ///< the version that was read
-    Mesh axes = {};                   ///< version 2
-    AxisId stage_axis = none;         ///< version 2: of `axes`
-    std::vector<IndexEntry> indexes;  ///< version 2, by rank
-    bool whole = true;                ///< every object and shard is here, not just those of some indexes
+    Mesh axes = {};
+    AxisId stage_axis = none;         ///< of `axes`
+    std::vector<IndexEntry> indexes;  ///< by rank
 
-    /// The root, of version 2.
+    /// The root.
     std::string text() const;
-    /// A root, or all of version 1. Throws Damaged, beginning with `place`, when the text is damaged, its parts do not
-    /// fit together, or it is of a newer version.
+    /// A root. Throws Damaged, beginning with `place`, when the text is damaged, its parts do not fit together, or it
+    /// is of another version.
     static Manifest parse(std::string_view text, const std::string& place);
     /// The root of a committed step: names and types of tensors, `host`. Throws as parse does, also when it is that of
-    /// another step, and what the store throws. Of version 1 it is whole.
+    /// another step, and what the store throws.
     static Manifest root_of(CheckpointStore& store, int64_t step);
     /// The whole manifest of a committed step: reads every index, and throws Damaged unless each tensor is covered
     /// once.

@@ -39,7 +39,7 @@ public:
         }
         const std::pair<std::string, std::string> step{step_key, std::to_string(manifest_.step)};
         const std::vector<std::byte> start = safetensors_start(named, {&step, 1});
-        ManifestObject object{key(rank), rank, static_cast<int64_t>(start.size()) + bytes_, "", {}};
+        ManifestObject object{key(rank), rank, static_cast<int64_t>(start.size()) + bytes_, "", {}, manifest_.step};
         int64_t at = static_cast<int64_t>(start.size());
         std::vector<std::span<const std::byte>> parts{start};
         for (const Part& part : open_) {
@@ -147,7 +147,7 @@ std::string put_resharded(CheckpointStore& from, const Manifest& manifest, Check
     made.axes = mesh;
     for (const ManifestTensor& tensor : manifest.tensors) {
         const Layout layout = layout_on(tensor.splits, manifest.axes, tensor.type.shape, mesh);
-        made.tensors.push_back({tensor.name, tensor.type, layout.text(mesh), {}, layout});
+        made.tensors.push_back({tensor.name, tensor.type, {}, layout});
     }
     for (size_t i = 0; i < manifest.objects.size(); ++i)  // memory is taken by what the manifest says
         ObjectReader(from, manifest, static_cast<int64_t>(i)).check_header();
@@ -188,7 +188,7 @@ void drop(CheckpointStore& to, int64_t step) {
 
 Layout layout_on(const Layout& split, const Mesh& from, const Shape& shape, const Mesh& mesh) {
     Layout layout(shape.size());
-    for (size_t dim = 0; dim < split.splits().size(); ++dim) {
+    for (size_t dim = 0; dim < shape.size(); ++dim) {
         int64_t parts = 1;
         for (const AxisId of : split.splits()[dim]) {
             const auto axis = mesh.find(from.axis(of).name);

@@ -24,10 +24,10 @@ struct CopyOptions {
 
 /// Copies a committed step into another store, where it appears whole or not at all, is read back, and has the step's
 /// number and mark, but no pin. For another mesh each rank's objects are made one after the other: a tensor keeps the
-/// splits of those axes that the mesh has and that divide it (a manifest of version 1 says none), each block is written
-/// once, by the lowest rank that holds it. Takes memory for an object and the largest block. Throws Damaged naming
-/// object, tensor and bytes when the source is not as its manifest says, Error when the step is there already, is
-/// removed meanwhile, or what is written does not read back (nothing is left then), and what the stores throw.
+/// splits of those axes that the mesh has and that divide it, each block is written once, by the lowest rank that holds
+/// it. Takes memory for an object and the largest block. Throws Damaged naming object, tensor and bytes when the source
+/// is not as its manifest says, Error when the step is there already, is removed meanwhile, or what is written does not
+/// read back (nothing is left then), and what the stores throw.
 StepCopy copy_step(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options);
 
 /// A tensor of `shape` that was split so on the mesh `from`, on another mesh, as copy_step takes it over.

@@ -52,7 +52,7 @@ void check_shared(CheckpointStore& store, int64_t step, std::span<const StateVal
     std::set<int64_t> ranks;
     for (size_t i = 0; i < state.size(); ++i) {
         if (!shares[i].first || shares[i].count == 1) continue;
-        manifest.tensors.push_back({state[i].name, state[i].global, "", {}});
+        manifest.tensors.push_back({state[i].name, state[i].global});
         wanted.push_back({state[i].name, shares[i].local});
         if (!seen.insert(shares[i].holders).second) continue;
         const std::vector<int64_t> holders = holders_of(state[i], mesh, rank, stage_axis);

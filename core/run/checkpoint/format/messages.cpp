@@ -55,7 +55,7 @@ private:
     }
     static ManifestTensor tensor_of(const Json& entry) {
         const auto shape = entry[2].get<Shape>();
-        ManifestTensor tensor{entry[0], {*parse_dtype(entry[1].get<std::string>()), shape}, "", {}};
+        ManifestTensor tensor{entry[0], {*parse_dtype(entry[1].get<std::string>()), shape}};
         tensor.splits = Layout(shape.size());
         for (size_t dim = 0; dim < entry[3].size(); ++dim)
             for (const Json& axis : entry[3][dim])

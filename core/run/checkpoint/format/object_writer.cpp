@@ -60,8 +60,7 @@ Manifest manifest_of(std::span<const StateValue> state, const RankIndex& index) 
     Manifest manifest;
     manifest.step = index.step;
     manifest.piece_bytes = index.piece_bytes;
-    manifest.whole = false;
-    for (const StateValue& value : state) manifest.tensors.push_back({value.name, value.global, "", {}});
+    for (const StateValue& value : state) manifest.tensors.push_back({value.name, value.global});
     manifest.arrange();
     add_index(manifest, index);
     manifest.arrange();

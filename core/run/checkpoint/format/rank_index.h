@@ -27,9 +27,6 @@ struct RankIndex {
     static std::string key(int64_t rank);
 };
 
-/// The objects of one rank, checked: names, sizes, numbers of checksums. `written`: each says the step it is of.
-std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes);
-Json json_of(const ManifestObject& object);
 /// A list of numbers that are not negative, at most 32 of them.
 Shape shape_of(const Json& json, const std::string& what);
 
