@@ -13,7 +13,7 @@
 #include "compile/compile.h"
 #include "orrery/registry.h"
 #include "plugin/loader.h"
-#include "run/checkpoint/folder_lock.h"
+#include "run/checkpoint/save/folder_lock.h"
 #include "run/control/job.h"
 #include "run/sample.h"
 #include "run/script_interface.h"

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "orrery/error.h"
 #include "orrery/rendezvous.h"
-#include "run/checkpoint/nonfinite.h"
+#include "run/checkpoint/save/nonfinite.h"
 
 namespace orrery {
 namespace {

@@ -1,6 +1,6 @@
-// Manifests: run/checkpoint/manifest, tiling, and the reader of objects over a store that holds what the input says. An
-// input is parsed as it is, and with its digests made good: a digest keeps accidents out, not strangers.
-#include "run/checkpoint/manifest.h"
+// Manifests: run/checkpoint/format/manifest, tiling, and the reader of objects over a store that holds what the input
+// says. An input is parsed as it is, and with its digests made good: a digest keeps accidents out, not strangers.
+#include "run/checkpoint/format/manifest.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "held_store.h"
 #include "run/checkpoint/format/rank_index.h"
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/safetensors.h"
 #include "target.h"
 
 namespace orrery::fuzz {

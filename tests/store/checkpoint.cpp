@@ -4,7 +4,7 @@
 #include <random>
 
 #include "forwarding_store.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 #include "states.h"
 
 using namespace orrery;

@@ -1,11 +1,11 @@
 // Copies of steps between stores and meshes.
-#include "run/retention/copy.h"
+#include "run/checkpoint/retain/copy.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 
 #include "forwarding_store.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 #include "states.h"
 
 namespace orrery {

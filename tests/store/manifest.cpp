@@ -1,5 +1,5 @@
 // Manifests that are damaged, or signed anew with numbers that do not fit.
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "damage.h"
 #include "run/checkpoint/format/rank_index.h"
-#include "run/checkpoint/tiling.h"
+#include "run/checkpoint/format/tiling.h"
 #include "safetensors_bytes.h"
 #include "states.h"
 

@@ -1,7 +1,7 @@
 // States of a small model that ranks save and restore.
 #pragma once
 #include "meeting.h"
-#include "run/checkpoint/checkpoint.h"
+#include "run/checkpoint/save/checkpoints.h"
 #include "stores.h"
 
 namespace orrery {

@@ -7,10 +7,10 @@
 
 #include "cases.h"
 #include "orrery/error.h"
-#include "run/checkpoint/manifest.h"
-#include "run/retention/chosen_step.h"
-#include "run/retention/retire.h"
-#include "run/retention/room.h"
+#include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/restore/chosen_step.h"
+#include "run/checkpoint/retain/retire.h"
+#include "run/checkpoint/retain/room.h"
 
 namespace orrery {
 namespace {

@@ -17,9 +17,9 @@
 #include "orrery/config.h"
 #include "orrery/registry.h"
 #include "plugin/loader.h"
-#include "run/checkpoint/manifest.h"
-#include "run/retention/retire.h"
-#include "run/saves/save_schedule.h"
+#include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/retain/retire.h"
+#include "run/checkpoint/save/save_schedule.h"
 
 namespace orrery {
 namespace {

@@ -9,9 +9,9 @@
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
 #include "cli/run_record/run_record.h"
+#include "run/checkpoint/restore/chosen_step.h"
+#include "run/checkpoint/retain/retention.h"
 #include "run/metrics/step_metrics.h"
-#include "run/retention/chosen_step.h"
-#include "run/retention/retention.h"
 
 namespace orrery {
 namespace {

@@ -14,8 +14,8 @@
 #include "base/text.h"
 #include "cli/evaluate/evaluate_script.h"
 #include "cli/ranks.h"
-#include "run/checkpoint/pretrained.h"
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/restore/pretrained.h"
+#include "run/checkpoint/save/saved_state.h"
 #include "run/score/one_step.h"
 #include "run/score/row_scores.h"
 

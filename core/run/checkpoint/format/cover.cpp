@@ -28,20 +28,6 @@ RankIndex parsed(const std::string& text, int64_t step, int64_t rank) {
     return index;
 }
 
-/// Leaves the shards of tensors that the manifest has.
-void keep_known(RankIndex& index, const Manifest& manifest) {
-    std::vector<size_t> places(index.tensors.size(), SIZE_MAX);
-    std::vector<std::string> names;
-    for (size_t i = 0; i < index.tensors.size(); ++i)
-        if (manifest.find(index.tensors[i])) {
-            places[i] = names.size();
-            names.push_back(index.tensors[i]);
-        }
-    std::erase_if(index.shards, [&](const RankIndex::Shard& shard) { return places[shard.tensor] == SIZE_MAX; });
-    for (RankIndex::Shard& shard : index.shards) shard.tensor = places[shard.tensor];
-    index.tensors = std::move(names);
-}
-
 }  // namespace
 
 void check_shared(CheckpointStore& store, int64_t step, std::span<const StateValue> state,
@@ -66,9 +52,8 @@ void check_shared(CheckpointStore& store, int64_t step, std::span<const StateVal
     try {
         manifest.arrange();
         for (const auto& [one, text] : texts) {
-            RankIndex index = parsed(text, step, one);
-            keep_known(index, manifest);
-            add_index(manifest, index);
+            const RankIndex index = parsed(text, step, one);
+            add_index(manifest, index, true);
         }
         manifest.check_cover(wanted);
     } catch (const Error& problem) {

@@ -7,8 +7,8 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "run/checkpoint/manifest.h"
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/format/safetensors.h"
 
 namespace orrery {
 

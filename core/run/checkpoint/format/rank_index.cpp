@@ -15,7 +15,7 @@ namespace orrery {
 
 namespace {
 
-constexpr const char* format_name = "orrery checkpoint index";
+constexpr const char* index_format = "orrery checkpoint index";
 
 /// Sizes and offsets are not negative here.
 bool inside(const Block& box, const Shape& shape) {
@@ -71,7 +71,7 @@ std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes) {
 }
 
 RankIndex parsed(const Json& json) {
-    if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
+    if (!json.is_object() || !json.contains("format") || json["format"] != index_format)
         throw Error("this is no index of a checkpoint");
     RankIndex index;
     index.step = whole_number(json.at("step"), "its step");
@@ -117,7 +117,7 @@ Shape shape_of(const Json& json, const std::string& what) {
 std::string RankIndex::key(int64_t rank) { return fmt::format("rank-{:05}.index.json", rank); }
 
 std::string RankIndex::text() const {
-    Json json = {{"format", format_name}, {"step", step}, {"rank", rank}, {"piece_bytes", piece_bytes}};
+    Json json = {{"format", index_format}, {"step", step}, {"rank", rank}, {"piece_bytes", piece_bytes}};
     Json& own = json["objects"] = Json::array();
     for (const ManifestObject& object : objects) own.push_back(json_of(object));
     json["tensors"] = tensors;
@@ -208,17 +208,18 @@ void check_shard(const Manifest& manifest, const ManifestTensor& tensor, const M
         throw Error("it has a shard beyond the end of its object");
 }
 
-void add_index(Manifest& manifest, const RankIndex& index) {
+void add_index(Manifest& manifest, const RankIndex& index, bool some) {
     const auto first = static_cast<int64_t>(manifest.objects.size());
     manifest.objects.insert(manifest.objects.end(), index.objects.begin(), index.objects.end());
     std::vector<size_t> places;
     for (const std::string& name : index.tensors) {
         const auto place = manifest.places.find(name);
-        if (place == manifest.places.end())
+        if (place == manifest.places.end() && !some)
             throw Error(fmt::format("{}: tensor {} is not in the manifest", RankIndex::key(index.rank), quote(name)));
-        places.push_back(place->second);
+        places.push_back(place == manifest.places.end() ? SIZE_MAX : place->second);
     }
     for (const RankIndex::Shard& shard : index.shards) {
+        if (places[shard.tensor] == SIZE_MAX) continue;
         ManifestTensor& tensor = manifest.tensors[places[shard.tensor]];
         try {
             check_shard(manifest, tensor,

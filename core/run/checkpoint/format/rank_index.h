@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/json_fwd.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 
 namespace orrery {
 
@@ -33,9 +33,9 @@ Shape shape_of(const Json& json, const std::string& what);
 /// Reads and parses one; throws Damaged when it is missing, not that which the root names, or does not parse.
 RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const IndexEntry& entry);
 
-/// Adds its objects and shards. Throws Error when it names a tensor that is not in the manifest, or a shard that lies
-/// outside of its tensor or its object.
-void add_index(Manifest& manifest, const RankIndex& index);
+/// Adds its objects and shards. Throws Error when it names a tensor that is not in the manifest (`some`: passes over
+/// that), or a shard that lies outside of its tensor or its object.
+void add_index(Manifest& manifest, const RankIndex& index, bool some = false);
 
 /// What each rank has of a whole manifest, by rank; those that have nothing are left out.
 std::vector<RankIndex> indexes_of(const Manifest& manifest);
