@@ -177,7 +177,6 @@ struct SavedState::Job {
     Pace pace;
     Clock::time_point began;
     Saved saved;
-
     std::exception_ptr failure = {};
 
     void run(SaveThread<Job>& thread);
