@@ -33,12 +33,8 @@ public:
     void remove(int64_t step) override { inner_->remove(step); }
     std::vector<Stray> strays() override { return inner_->strays(); }
     std::string set_aside(int64_t step) override { return inner_->set_aside(step); }
-    void mark(int64_t step, std::string_view text) override { inner_->mark(step, text); }
-    std::string mark_of(int64_t step) override { return inner_->mark_of(step); }
-    void unmark(int64_t step) override { inner_->unmark(step); }
-    void pin(int64_t step, std::string_view text) override { inner_->pin(step, text); }
-    void unpin(int64_t step) override { inner_->unpin(step); }
-    std::string pin_of(int64_t step) override { return inner_->pin_of(step); }
+    std::string note(int64_t step, Note which) override { return inner_->note(step, which); }
+    void set_note(int64_t step, Note which, std::string_view text) override { inner_->set_note(step, which, text); }
     bool claim(int64_t generation) override { return inner_->claim(generation); }
     int64_t generation() override { return inner_->generation(); }
     void act_for(int64_t generation) override { inner_->act_for(generation); }

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstring>
 
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/safetensors.h"
 
 namespace orrery {
 

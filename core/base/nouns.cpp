@@ -83,12 +83,6 @@ void CheckpointStore::link(int64_t step, std::string_view key, int64_t from, std
     put(step, key, whole);
 }
 
-void CheckpointStore::unmark(int64_t) { throw Error(place() + ": this store cannot remove a mark", Fault::failed); }
-void CheckpointStore::pin(int64_t, std::string_view) {
-    throw Error(place() + ": this store keeps no pins", Fault::failed);
-}
-void CheckpointStore::unpin(int64_t) {}
-std::string CheckpointStore::pin_of(int64_t) { return ""; }
 bool CheckpointStore::claim(int64_t) { return true; }
 int64_t CheckpointStore::generation() { return 0; }
 void CheckpointStore::act_for(int64_t) {}

@@ -11,14 +11,14 @@
 #include "config/load.h"
 #include "ir/describe.h"
 #include "plan/lint.h"
-#include "run/checkpoint/pretrained.h"
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/restore/chosen_step.h"
+#include "run/checkpoint/restore/pretrained.h"
+#include "run/checkpoint/retain/room.h"
+#include "run/checkpoint/save/saved_state.h"
 #include "run/data/input_feed.h"
 #include "run/export/published_record.h"
 #include "run/metrics/recorded_results.h"
 #include "run/record/step_trace.h"
-#include "run/retention/chosen_step.h"
-#include "run/retention/room.h"
 
 namespace orrery {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "compile/pipeline.h"
 #include "config/toml_text.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 
 namespace orrery {
 namespace {

@@ -26,8 +26,8 @@
 #include "config/toml_text.h"
 #include "lua/script.h"
 #include "orrery/checkpoint.h"
-#include "run/checkpoint/pretrained.h"
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/restore/pretrained.h"
+#include "run/checkpoint/save/saved_state.h"
 #include "run/evaluate/choices.h"
 #include "run/evaluate/row_scores.h"
 #include "run/evaluate/text_windows.h"
@@ -300,8 +300,9 @@ public:
     void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) override {
         store_.get(step, key, offset, bytes);
     }
-    std::string mark_of(int64_t) override { return ""; }
-    std::string pin_of(int64_t step) override { return store_.pin_of(step); }
+    std::string note(int64_t step, Note which) override {
+        return which == Note::suspect ? "" : store_.note(step, which);
+    }
     int64_t generation() override { return store_.generation(); }
     std::string place() const override { return store_.place(); }
     bool is_folder() const override { return store_.is_folder(); }
@@ -312,11 +313,8 @@ public:
     void discard(int64_t) override { refuse(); }
     void remove(int64_t) override { refuse(); }
     std::string set_aside(int64_t) override { return refuse(); }
-    void mark(int64_t, std::string_view) override { refuse(); }
-    void unmark(int64_t) override { refuse(); }
+    void set_note(int64_t, Note, std::string_view) override { refuse(); }
     void link(int64_t, std::string_view, int64_t, std::string_view) override { refuse(); }
-    void pin(int64_t, std::string_view) override { refuse(); }
-    void unpin(int64_t) override { refuse(); }
     bool claim(int64_t) override { return refuse().empty(); }
 
 private:

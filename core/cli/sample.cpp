@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "cli/script_runner.h"
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/save/saved_state.h"
 #include "run/session.h"
 
 namespace orrery {

@@ -13,7 +13,7 @@
 #include "compile/compile.h"
 #include "orrery/registry.h"
 #include "plugin/loader.h"
-#include "run/checkpoint/folder_lock.h"
+#include "run/checkpoint/save/folder_lock.h"
 #include "run/control/job.h"
 #include "run/evaluate/kept_tokenizer.h"
 #include "run/evaluate/sample.h"

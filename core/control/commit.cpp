@@ -3,98 +3,41 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <iterator>
 #include <stdexcept>
 
 #include "base/json.h"
 
 namespace orrery {
 
-enum class Commit::Stage : uint8_t {
-    check,
-    sound,
-    make_way,
-    begin,
-    write,
-    report,
-    judge,
-    publish,
-    look,
-    verdict,
-    vote,
-    votes,
-    blame,
-    blamed,
-    discard,
-    read_back,
-    read,
-    take_back,
-    retire,
-    end,
-    over,
-};
-
 namespace {
 
 using Action = CommitAction::Kind;
 using Left = CommitVerdict::Left;
 
-/// What is done in a stage, and of a round its topic.
-struct Work {
-    Action kind;
-    std::string_view topic = {};
-};
-constexpr Work works[] = {
-    // in the order of Stage
-    {Action::check},
-    {Action::to_all, "sound"},
-    {Action::make_way},
-    {Action::from_first, "begin"},
-    {Action::write},
-    {Action::to_first, "report"},
-    {Action::judge},
-    {Action::publish},
-    {Action::look},
-    {Action::from_first, "verdict"},
-    {Action::vote},
-    {Action::to_first, "votes"},
-    {Action::blame},
-    {Action::from_first, "blame"},
-    {Action::discard},
-    {Action::read_back},
-    {Action::to_first, "read"},
-    {Action::take_back},
-    {Action::retire},
-    {Action::from_first, "end"},
-    {Action::over},
-};
+/// The rounds of a save, in their order. What goes over one: '+', with a report or a rank's votes behind it, or '-' and
+/// why not, as JSON.
+namespace round {
+constexpr std::string_view sound = "sound", begin = "begin", report = "report", verdict = "verdict", votes = "votes",
+                           blame = "blame", read = "read", end = "end";
+}  // namespace round
 
-// What goes over a round: '+', with a report or a rank's votes behind it, or '-' and why not, as JSON.
-
-constexpr std::array ends = {"open",     "given up",    "unsound", "blocked",   "unwritten", "refused",
-                             "disputed", "unpublished", "unread",  "uncovered", "unretired", "good"};
-constexpr std::array lefts = {"nothing", "step", "unknown"};
-static_assert(ends.size() == static_cast<size_t>(CommitEnd::good) + 1);
-static_assert(lefts.size() == static_cast<size_t>(Left::unknown) + 1);
-
-template <class Enum, size_t n>
-Enum named(const std::array<const char*, n>& names, const std::string& name) {
-    const auto at = std::find(names.begin(), names.end(), name);
-    if (at == names.end()) throw std::invalid_argument("\"" + name + "\" is none of the words of a save");
-    return static_cast<Enum>(at - names.begin());
+template <class Enum>
+Enum one_of(const Json& number, Enum last) {
+    const int64_t value = whole_number(number, "an end of a save");
+    if (value > static_cast<int64_t>(last)) throw std::invalid_argument(fmt::format("{} is no end of a save", value));
+    return static_cast<Enum>(value);
 }
 
 bool is_well(const CommitVerdict& verdict) { return verdict.end == CommitEnd::open || verdict.end == CommitEnd::good; }
 
 std::string word_of(const CommitVerdict& verdict, const std::string& more = {}) {
     if (is_well(verdict)) return "+" + more;
-    return "-" + message_text({{"end", ends.at(static_cast<size_t>(verdict.end))},
+    return "-" + message_text({{"end", verdict.end},
                                {"step", verdict.step},
                                {"rank", verdict.rank},
                                {"object", verdict.object},
                                {"why", verdict.why},
-                               {"left", lefts.at(static_cast<size_t>(verdict.left))},
+                               {"left", verdict.left},
                                {"left_why", verdict.left_why}});
 }
 
@@ -104,11 +47,11 @@ CommitVerdict verdict_of(std::string_view word, int64_t step) {
     if (word.starts_with('+')) return verdict;
     if (!word.starts_with('-')) throw std::invalid_argument("neither good nor bad");
     const Json json = parse_json(word.substr(1), {"", "a message of another rank", 0, 0});
-    verdict.end = named<CommitEnd>(ends, json.at("end").get<std::string>());
+    verdict.end = one_of(json.at("end"), CommitEnd::good);
     verdict.rank = json.at("rank").get<int64_t>();
     verdict.object = json.at("object").get<std::string>();
     verdict.why = json.at("why").get<std::string>();
-    verdict.left = named<Left>(lefts, json.at("left").get<std::string>());
+    verdict.left = one_of(json.at("left"), Left::unknown);
     verdict.left_why = json.at("left_why").get<std::string>();
     if (is_well(verdict)) throw std::invalid_argument("good and bad");
     if (json.at("step") != step) throw std::invalid_argument("it is of step " + json.at("step").dump());
@@ -148,20 +91,19 @@ std::string CommitVerdict::text(const std::string& task) const {
 
 Commit::Commit(const Options& options) : options_(options), verdict_{.step = options.step} {
     if (options_.checks)
-        enter(Stage::check);
+        enter(Action::check);
     else
-        enter(first() ? Stage::make_way : Stage::begin);
+        begin();
 }
 
-void Commit::enter(Stage stage, std::string text) {
-    static_assert(std::size(works) == static_cast<size_t>(Stage::over) + 1);
-    const Work& work = works[static_cast<size_t>(stage)];
-    stage_ = stage;
-    action_ = {work.kind, work.topic, std::move(text), {}};
+void Commit::enter(Action kind, std::string text, std::string_view topic) {
+    action_ = {kind, topic, std::move(text), {}};
 }
+
+void Commit::begin() { first() ? enter(Action::make_way) : tell(round::begin); }
 
 /// To all, what rank 0 has found so far.
-void Commit::tell(Stage stage) { enter(stage, first() ? word_of(verdict_) : ""); }
+void Commit::tell(std::string_view topic) { enter(Action::from_first, first() ? word_of(verdict_) : "", topic); }
 
 void Commit::fail(CommitEnd end, const std::string& why) {
     verdict_.end = end;
@@ -171,22 +113,22 @@ void Commit::fail(CommitEnd end, const std::string& why) {
 
 void Commit::finish(const CommitVerdict& verdict) {
     verdict_ = verdict;
-    enter(Stage::over);
+    enter(Action::over);
 }
 
 void Commit::done(const CommitAnswer& answer) {
     const bool failed = !answer.problem.empty();
-    switch (stage_) {
-        case Stage::check:
+    switch (action_.kind) {
+        case Action::check:
             if (failed) fail(CommitEnd::unsound, answer.problem);
-            return enter(Stage::sound, word_of(verdict_));
-        case Stage::make_way:
+            return enter(Action::to_all, word_of(verdict_), round::sound);
+        case Action::make_way:
             if (failed) fail(CommitEnd::blocked, answer.problem);
-            return tell(Stage::begin);
-        case Stage::write:
+            return tell(round::begin);
+        case Action::write:
             if (failed) fail(CommitEnd::unwritten, answer.problem);
-            return enter(Stage::report, word_of(verdict_, answer.text));
-        case Stage::judge:
+            return enter(Action::to_first, word_of(verdict_, answer.text), round::report);
+        case Action::judge:
             if (failed) {
                 fail(CommitEnd::refused, answer.problem);
                 verdict_.rank = -1;  // the problem names who is at fault
@@ -194,36 +136,38 @@ void Commit::done(const CommitAnswer& answer) {
                 fail(CommitEnd::disputed, answer.text);
                 verdict_.rank = -1;
             } else {
-                return enter(Stage::publish);
+                return enter(Action::publish);
             }
-            return tell(Stage::verdict);
-        case Stage::publish:
-            if (!failed) return tell(Stage::verdict);
+            return tell(round::verdict);
+        case Action::publish:
+            if (!failed) return tell(round::verdict);
             fail(CommitEnd::unpublished, answer.problem);
-            return enter(Stage::look);
-        case Stage::look:
+            return enter(Action::look);
+        case Action::look:
             verdict_.left = failed ? Left::unknown : answer.there ? Left::step : Left::nothing;
             verdict_.left_why = answer.problem;
-            return tell(Stage::verdict);
-        case Stage::vote:
-            return enter(Stage::votes, !failed ? "+" + answer.text
-                                               : word_of({.end = CommitEnd::disputed,
-                                                          .step = options_.step,
-                                                          .rank = options_.rank,
-                                                          .why = answer.problem}));
-        case Stage::blame: verdict_.why = failed ? answer.problem : answer.text; return tell(Stage::blamed);
-        case Stage::discard: return enter(Stage::over);  // what is left costs room alone, until it is in the way
-        case Stage::read_back:
+            return tell(round::verdict);
+        case Action::vote:
+            return enter(Action::to_first,
+                         !failed ? "+" + answer.text
+                                 : word_of({.end = CommitEnd::disputed,
+                                            .step = options_.step,
+                                            .rank = options_.rank,
+                                            .why = answer.problem}),
+                         round::votes);
+        case Action::blame: verdict_.why = failed ? answer.problem : answer.text; return tell(round::blame);
+        case Action::discard: return enter(Action::over);  // what is left costs room alone, until it is in the way
+        case Action::read_back:
             if (failed) fail(answer.uncovered ? CommitEnd::uncovered : CommitEnd::unread, answer.problem);
             verdict_.object = failed ? answer.object : "";
-            return enter(Stage::read, word_of(verdict_));
-        case Stage::take_back:
+            return enter(Action::to_first, word_of(verdict_), round::read);
+        case Action::take_back:
             verdict_.left = failed ? Left::step : Left::nothing;
             verdict_.left_why = answer.problem;
-            return tell(Stage::end);
-        case Stage::retire:
+            return tell(round::end);
+        case Action::retire:
             if (failed) fail(CommitEnd::unretired, answer.problem);
-            return tell(Stage::end);
+            return tell(round::end);
         default: throw std::logic_error("commit: nothing was to be done");
     }
 }
@@ -250,29 +194,31 @@ void Commit::gathered(const std::vector<std::string>& texts) {
         throw std::logic_error("commit: nothing was to be gathered");
     if ((first() || action_.kind == Action::to_all) && texts.size() != static_cast<size_t>(options_.ranks))
         return give_up(fmt::format("{} ranks answered of {}", texts.size(), options_.ranks));
-    if (stage_ == Stage::sound) {
+    if (action_.topic == round::sound) {
         const CommitVerdict worst = found(texts);
         if (!is_well(worst)) return finish(worst);
-        return enter(first() ? Stage::make_way : Stage::begin);
+        return begin();
     }
     if (!first())
-        return tell(stage_ == Stage::report ? Stage::verdict : stage_ == Stage::votes ? Stage::blamed : Stage::end);
+        return tell(action_.topic == round::report  ? round::verdict
+                    : action_.topic == round::votes ? round::blame
+                                                    : round::end);
     const CommitVerdict worst = found(texts);
     std::vector<std::string> said;
     for (const std::string& text : texts) said.push_back(text.empty() ? "" : text.substr(1));
-    if (stage_ == Stage::votes) {
+    if (action_.topic == round::votes) {
         if (!is_well(worst)) {
             verdict_.why = fmt::format("replicas differ, and rank {} cannot tell its votes: {}", worst.rank, worst.why);
-            return tell(Stage::blamed);
+            return tell(round::blame);
         }
-        enter(Stage::blame);
+        enter(Action::blame);
         action_.texts = std::move(said);
         return;
     }
     verdict_ = worst;
-    if (stage_ == Stage::read) return enter(is_well(worst) ? Stage::retire : Stage::take_back);
-    if (!is_well(worst)) return tell(Stage::verdict);
-    enter(Stage::judge);
+    if (action_.topic == round::read) return enter(is_well(worst) ? Action::retire : Action::take_back);
+    if (!is_well(worst)) return tell(round::verdict);
+    enter(Action::judge);
     action_.texts = std::move(said);
 }
 
@@ -284,25 +230,18 @@ void Commit::told(std::string_view text) {
     } catch (const std::exception& problem) {
         return give_up(std::string("what rank 0 says is no word of a save: ") + problem.what());
     }
-    switch (stage_) {
-        case Stage::begin:
-            if (!is_well(said)) return finish(said);
-            return enter(Stage::write);
-        case Stage::verdict:
-            verdict_ = said;
-            if (is_well(said)) return enter(Stage::read_back);
-            if (said.end == CommitEnd::disputed) return enter(Stage::vote, said.why);
-            break;
-        case Stage::blamed:
-            if (is_well(said)) return give_up("rank 0 does not say who differs");
-            verdict_ = said;
-            break;
-        default:
-            if (is_well(said)) said.end = CommitEnd::good;
-            return finish(said);
+    if (action_.topic == round::begin) return is_well(said) ? enter(Action::write) : finish(said);
+    if (action_.topic == round::end) {
+        if (is_well(said)) said.end = CommitEnd::good;
+        return finish(said);
     }
-    if (!first()) return enter(Stage::over);
-    enter(Stage::discard);
+    if (action_.topic == round::blame && is_well(said)) return give_up("rank 0 does not say who differs");
+    verdict_ = said;
+    if (action_.topic == round::verdict) {
+        if (is_well(said)) return enter(Action::read_back);
+        if (said.end == CommitEnd::disputed) return enter(Action::vote, said.why);
+    }
+    enter(first() ? Action::discard : Action::over);
 }
 
 void Commit::give_up(const std::string& why) {

@@ -104,16 +104,15 @@ public:
     void give_up(const std::string& why);
 
 private:
-    enum class Stage : uint8_t;
-    void enter(Stage stage, std::string text = {});
-    void tell(Stage stage);
+    void enter(CommitAction::Kind kind, std::string text = {}, std::string_view topic = {});
+    void begin();
+    void tell(std::string_view topic);
     void fail(CommitEnd end, const std::string& why);
     void finish(const CommitVerdict& verdict);
     bool first() const { return options_.rank == 0; }
     CommitVerdict found(const std::vector<std::string>& words) const;
 
     Options options_;
-    Stage stage_;
     CommitAction action_;
     CommitVerdict verdict_;  ///< on rank 0 what it is about to tell
 };

@@ -236,23 +236,11 @@ public:
     std::string set_aside(int64_t step) override {
         return call("set_aside", [&] { return made_->set_aside(step); });
     }
-    void mark(int64_t step, std::string_view text) override {
-        call("mark", [&] { made_->mark(step, text); });
+    std::string note(int64_t step, Note which) override {
+        return call("note", [&] { return made_->note(step, which); });
     }
-    std::string mark_of(int64_t step) override {
-        return call("mark_of", [&] { return made_->mark_of(step); });
-    }
-    void unmark(int64_t step) override {
-        call("unmark", [&] { made_->unmark(step); });
-    }
-    void pin(int64_t step, std::string_view text) override {
-        call("pin", [&] { made_->pin(step, text); });
-    }
-    void unpin(int64_t step) override {
-        call("unpin", [&] { made_->unpin(step); });
-    }
-    std::string pin_of(int64_t step) override {
-        return call("pin_of", [&] { return made_->pin_of(step); });
+    void set_note(int64_t step, Note which, std::string_view text) override {
+        call("set_note", [&] { made_->set_note(step, which, text); });
     }
     bool claim(int64_t generation) override {
         return call("claim", [&] { return made_->claim(generation); });

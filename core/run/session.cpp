@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "ir/op.h"
 #include "plan/access.h"
-#include "run/checkpoint/init.h"
+#include "run/checkpoint/restore/init.h"
 #include "run/control/address.h"
 #include "run/matrix_rate.h"
 #include "run/overlap.h"

@@ -9,8 +9,8 @@
 #include "orrery/mesh.h"
 #include "orrery/registry.h"
 #include "plan/network.h"
+#include "run/checkpoint/retain/retention.h"
 #include "run/control/job.h"
-#include "run/retention/retention.h"
 #include "run/script_interface.h"
 
 namespace orrery {

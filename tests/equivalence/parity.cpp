@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "folders.h"
-#include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/restore/pretrained.h"
 #include "table.h"
 #include "trial.h"
 

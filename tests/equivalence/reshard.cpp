@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 
 #include "follow.h"
-#include "run/checkpoint/checkpoint.h"
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/save/checkpoints.h"
+#include "run/checkpoint/save/saved_state.h"
 
 using namespace orrery;
 using namespace orrery::equivalence;

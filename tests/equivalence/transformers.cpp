@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "folders.h"
-#include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/restore/pretrained.h"
 #include "table.h"
 #include "trial.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan_ranks.h"
-#include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/restore/pretrained.h"
 #include "run/script_interface.h"
 
 namespace orrery::equivalence {

@@ -36,8 +36,8 @@ struct HeldStore final : CheckpointStore {
     }
     void remove(int64_t) override {}
     std::string set_aside(int64_t) override { return ""; }
-    void mark(int64_t, std::string_view) override {}
-    std::string mark_of(int64_t) override { return ""; }
+    std::string note(int64_t, Note) override { return ""; }
+    void set_note(int64_t, Note, std::string_view) override {}
     std::string place() const override { return "held"; }
 
 private:

@@ -12,7 +12,7 @@ Manifest root_for(const RankIndex& index) {
     Manifest root;
     root.step = index.step;
     root.piece_bytes = index.piece_bytes;
-    root.tensors = {{"a", {DType::f32, {2, 8}}, "", {}}, {"b", {DType::u8, {3, 2}}, "", {}}};
+    root.tensors = {{"a", {DType::f32, {2, 8}}}, {"b", {DType::u8, {3, 2}}}};
     root.arrange();
     return root;
 }

@@ -13,7 +13,7 @@ mkdir -p "$out"
 
 # What the targets parse with, and what that needs.
 mapfile -t sources < <(ls core/base/*.cpp core/base/files/*.cpp core/config/*.cpp core/layout/{layout,mesh,shards}.cpp \
-    core/run/checkpoint/{manifest,safetensors,tiling}.cpp core/run/checkpoint/format/*.cpp \
+    core/run/checkpoint/format/*.cpp \
     core/control/*.cpp \
     tests/fuzz/*.cpp | grep -v tests/fuzz/driver.cpp)
 
@@ -46,9 +46,9 @@ files_of() {
     case $1 in
     frames) echo core/control/wire.cpp core/control/membership.cpp ;;
     hello) echo core/control/strangers.cpp core/control/member_link.cpp ;;
-    manifest) echo $room/manifest.cpp $room/tiling.cpp $room/format/object_reader.cpp ;;
+    manifest) echo $room/format/manifest.cpp $room/format/tiling.cpp $room/format/object_reader.cpp ;;
     index) echo $room/format/rank_index.cpp ;;
-    safetensors) echo $room/safetensors.cpp core/base/files/file_kind.cpp ;;
+    safetensors) echo $room/format/safetensors.cpp core/base/files/file_kind.cpp ;;
     json) echo core/base/json.cpp ;;
     toml) echo core/config/load.cpp core/config/bounds.cpp core/config/render.cpp ;;
     esac

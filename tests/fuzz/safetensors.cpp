@@ -1,7 +1,7 @@
-// Headers of safetensors files: run/checkpoint/safetensors, base/files/file_kind. An input is two bytes, how many bytes
-// of data follow the header, and then the file; and once more as a header without its length, so that not every change
-// is one of length.
-#include "run/checkpoint/safetensors.h"
+// Headers of safetensors files: run/checkpoint/format/safetensors, base/files/file_kind. An input is two bytes, how
+// many bytes of data follow the header, and then the file; and once more as a header without its length, so that not
+// every change is one of length.
+#include "run/checkpoint/format/safetensors.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,11 +1,11 @@
 // Copies of steps between stores and meshes.
-#include "run/retention/copy.h"
+#include "run/checkpoint/retain/copy.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 
 #include "forwarding_store.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 #include "states.h"
 
 namespace orrery {
@@ -31,9 +31,9 @@ struct Retiring final : test::ForwardingStore {
         if (key.ends_with(".safetensors") && ++reads == at) inner_->remove(step);
         inner_->get(step, key, offset, bytes);
     }
-    std::string mark_of(int64_t step) override {
+    std::string note(int64_t step, Note which) override {
         if (++marks == 2 && at < 0) inner_->remove(step);
-        return inner_->mark_of(step);
+        return inner_->note(step, which);
     }
 };
 
@@ -113,7 +113,6 @@ TEST_CASE("a tensor keeps the splits that the other mesh has", "[checkpoint][cop
     CHECK(on({{tp, 0}, {dp, 0}}, 12, dp2tp2) == "tp:S(0) dp:S(0)");
     CHECK(on({{tp, 0}}, 13, tp3) == "tp:R");  // 3 does not divide it
     CHECK(on({{dp, 0}, {tp, 1}}, 12, single) == Layout(2).text(single));
-    CHECK(layout_on({}, {}, {12, 24}, dp2tp2).replicated());  // version 1
 }
 
 TEST_CASE("what cannot be copied leaves nothing", "[checkpoint][copy]") {

@@ -177,11 +177,6 @@ bool Damage::signed_anew(const std::string& kind) {
             Json& begin = shards[static_cast<size_t>(draw(0, static_cast<int64_t>(shards.size()) - 1))][2];
             begin = std::max<int64_t>(0, begin.get<int64_t>() + 4 * draw(-4, 4));
         });
-    } else if (kind == "a signed other place") {
-        sign(manifest, [&](Json& json) {
-            Json& shard = json["tensors"][static_cast<size_t>(draw(0, 3))]["shards"][0];
-            shard["begin"] = std::max<int64_t>(0, shard["begin"].get<int64_t>() + 4 * draw(-4, 4));
-        });
     } else if (kind == "a signed mutation") {
         sign(manifest, [&](Json& json) { mutate(json); });
     } else {

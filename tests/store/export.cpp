@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "orrery/half.h"
-#include "run/checkpoint/weight_files.h"
+#include "run/checkpoint/restore/weight_files.h"
 #include "run/export/convert.h"
 #include "run/export/output_folder.h"
 #include "states.h"

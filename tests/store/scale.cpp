@@ -20,7 +20,7 @@
 #include "lua/script.h"
 #include "run/checkpoint/format/cover.h"
 #include "run/checkpoint/format/messages.h"
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/save/saved_state.h"
 #include "stores.h"
 
 using namespace orrery;

@@ -10,8 +10,8 @@
 #include <random>
 
 #include "forwarding_store.h"
-#include "run/checkpoint/manifest.h"
-#include "run/checkpoint/tiling.h"
+#include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/format/tiling.h"
 #include "states.h"
 
 using namespace orrery;

@@ -1,9 +1,8 @@
 // States of a small model that ranks save and restore.
 #pragma once
 #include "meeting.h"
-#include "run/checkpoint/checkpoint.h"
+#include "run/checkpoint/save/checkpoints.h"
 #include "stores.h"
-#include "version1.h"
 
 namespace orrery {
 
@@ -67,24 +66,15 @@ struct RankState {
 
 inline const CheckpointOptions small{2, 700, 64, true};
 
-/// In which version `save` leaves its steps.
-inline int saved_version = 2;
-struct SavedVersion {
-    explicit SavedVersion(int version) { saved_version = version; }
-    ~SavedVersion() { saved_version = 2; }
-};
-
 inline std::vector<std::string> save(const TestStore& stores, const std::string& place,
                                      const std::vector<Variable>& variables, const Mesh& mesh, int64_t step, int seed,
                                      const CheckpointOptions& options = small) {
-    std::vector<std::string> problems = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
+    return on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
         const auto store = stores.open(place);
         const RankState state(variables, mesh, rank, seed, true);
         Checkpoints(*store, mesh, rank, gather, options)
             .save(step, state.values, R"({"seed":)" + std::to_string(seed) + "}");
     });
-    if (saved_version == 1 && problems == quiet(mesh)) make_version_1(*stores.open(place), step);
-    return problems;
 }
 
 struct Outcome {

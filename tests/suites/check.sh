@@ -44,7 +44,7 @@ case $kind in
 store)
     passes "" "$build/tests/store_plugins"
     fails fences "what a claimed generation"
-    for fault in drops replace order short mark aside; do fails $fault "stores keep their promises"; done
+    for fault in drops replace order short note aside; do fails $fault "stores keep their promises"; done
     ;;
 device)
     passes cpu,apart "$build/tests/apart_plugins"

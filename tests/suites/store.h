@@ -1,5 +1,4 @@
 #pragma once
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,16 +20,6 @@ struct OpenedStore {
         auto made = loaded("store", name).store(name, {})(config, scratch.path.string());
         config.reject_unused();
         return made;
-    }
-    /// Whether the store has what not every one must: false where it says that it lacks it. Other errors pass.
-    bool has(const std::function<void()>& call, const std::string& lack) const {
-        try {
-            call();
-        } catch (const Error& error) {
-            if (std::string_view(error.what()).find(lack) == std::string_view::npos) throw;
-            return false;
-        }
-        return true;
     }
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <fmt/format.h>
 
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 #include "store/states.h"
 
 namespace orrery::sweeps {

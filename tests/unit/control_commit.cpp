@@ -144,7 +144,7 @@ TEST_CASE("a verdict has what went wrong, where and why in fields, and says it",
 
 TEST_CASE("who cannot read its own part is at fault before who misses another's, whatever their ranks", "[commit]") {
     const std::string other =
-        R"(-{"end":"unread","left":"nothing","left_why":"","object":"rank-1","rank":1,"step":8,"why":"damaged"})";
+        R"(-{"end":8,"left":0,"left_why":"","object":"rank-1","rank":1,"step":8,"why":"damaged"})";
     Commit commit = at(Kind::read_back, {});
     commit.done({.problem = "a hole", .uncovered = true});
     commit.gathered({commit.action().text, other});
@@ -160,9 +160,9 @@ TEST_CASE("who cannot read its own part is at fault before who misses another's,
 TEST_CASE("a word that is none ends the save, and never well", "[commit]") {
     for (const std::string word :
          {"", "good", "-", "-{}", "-[]", "-{\"end\":\"good\"}", "-{\"end\":7}",
-          R"(-{"end":"perfect","left":"nothing","left_why":"","object":"","rank":1,"step":8,"why":""})",
-          R"(-{"end":"good","left":"nothing","left_why":"","object":"","rank":1,"step":8,"why":""})",
-          R"(-{"end":"unread","left":"nothing","left_why":"","object":"","rank":1,"step":9,"why":""})"}) {
+          R"(-{"end":12,"left":0,"left_why":"","object":"","rank":1,"step":8,"why":""})",
+          R"(-{"end":11,"left":0,"left_why":"","object":"","rank":1,"step":8,"why":""})",
+          R"(-{"end":8,"left":0,"left_why":"","object":"","rank":1,"step":9,"why":""})"}) {
         CAPTURE(word);
         for (const std::string topic : {"report", "read"}) {
             const CommitVerdict verdict = end_of(at(Kind::over, {{topic, word}}));

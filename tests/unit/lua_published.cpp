@@ -11,7 +11,7 @@
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
-#include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/restore/pretrained.h"
 
 using namespace orrery;
 

@@ -1,4 +1,4 @@
-#include "run/checkpoint/nonfinite.h"
+#include "run/checkpoint/save/nonfinite.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

@@ -7,10 +7,10 @@
 
 #include "cases.h"
 #include "orrery/error.h"
-#include "run/checkpoint/manifest.h"
-#include "run/retention/chosen_step.h"
-#include "run/retention/retire.h"
-#include "run/retention/room.h"
+#include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/restore/chosen_step.h"
+#include "run/checkpoint/retain/retire.h"
+#include "run/checkpoint/retain/room.h"
 
 namespace orrery {
 namespace {
@@ -304,9 +304,10 @@ struct Shelf final : CheckpointStore {
     }
     std::vector<Stray> strays() override { return others; }
     std::string set_aside(int64_t) override { return ""; }
-    void mark(int64_t step, std::string_view text) override { marks[step] = text; }
-    std::string mark_of(int64_t step) override { return marks[step]; }
-    std::string pin_of(int64_t step) override { return pins[step]; }
+    std::string note(int64_t step, Note which) override { return (which == Note::suspect ? marks : pins)[step]; }
+    void set_note(int64_t step, Note which, std::string_view text) override {
+        (which == Note::suspect ? marks : pins)[step] = text;
+    }
     int64_t free_bytes() override { return free; }
     std::string place() const override { return "shelf"; }
 };

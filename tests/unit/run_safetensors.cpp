@@ -1,4 +1,4 @@
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/safetensors.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>

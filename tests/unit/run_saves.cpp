@@ -22,11 +22,11 @@
 #include "meeting.h"
 #include "plan/snapshot.h"
 #include "plan_ranks.h"
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/save/save_interval.h"
+#include "run/checkpoint/save/save_thread.h"
+#include "run/checkpoint/save/saved_state.h"
 #include "run/control/rendezvous.h"
 #include "run/copy_progress.h"
-#include "run/saves/save_interval.h"
-#include "run/saves/save_thread.h"
 #include "run/session.h"
 #include "run/train/evaluation.h"
 #include "run/train/train.h"
@@ -313,24 +313,40 @@ TEST_CASE("an executor writes nothing that is still being copied, and waits for 
     CHECK(held()[0] != since[0]);
 }
 
-TEST_CASE("a thread beside does one piece of work at a time and keeps what it threw", "[saves]") {
-    SaveThread thread;
+namespace {
+
+struct Attempt {
+    std::function<void()> what;
+    std::exception_ptr failure = {};
+};
+using Worker = SaveThread<Attempt>;
+
+void attempt(Attempt& job, Worker&) try { job.what(); } catch (...) {
+    job.failure = std::current_exception();
+}
+
+}  // namespace
+
+TEST_CASE("a thread beside does one job at a time and gives back what became of it", "[saves]") {
+    Worker thread(attempt);
     std::atomic<int> done{0};
     CHECK(!thread.busy());
-    thread.begin([&] {
+    CHECK(!thread.done());
+    thread.begin({[&] {
         std::this_thread::sleep_for(20ms);
         ++done;
-    });
+    }});
     thread.wait();
     CHECK(done == 1);
-    CHECK(!thread.failure());
-    thread.begin([] { throw Error("as asked"); });
+    REQUIRE(thread.done());
+    CHECK(!thread.done()->failure);
+    thread.begin({[] { throw Error("as asked"); }});
     thread.wait();
-    REQUIRE(thread.failure());
-    CHECK_THROWS_WITH(std::rethrow_exception(thread.failure()), "as asked");
-    thread.begin([&] { ++done; });
+    REQUIRE(thread.done()->failure);
+    CHECK_THROWS_WITH(std::rethrow_exception(thread.done()->failure), "as asked");
+    thread.begin({[&] { ++done; }});
     thread.wait();
-    CHECK(!thread.failure());
+    CHECK(!thread.done()->failure);
     CHECK(done == 2);
 }
 
@@ -342,13 +358,13 @@ TEST_CASE("work of a thread beside pauses until it may go on, somebody waits for
         return count == wanted;
     };
     {
-        SaveThread thread;
+        Worker thread(attempt);
         const auto pausing = [&](std::chrono::duration<double> at_most) {
-            thread.begin([&, at_most] {
+            thread.begin({[&, at_most] {
                 ++begun;
                 thread.pause(at_most);
                 ++done;
-            });
+            }});
         };
         pausing(1h);
         REQUIRE(reached(begun, 1));
@@ -371,11 +387,11 @@ TEST_CASE("work of a thread beside pauses until it may go on, somebody waits for
         REQUIRE(reached(done, 3));
         thread.wait();
         std::atomic<bool> may{false};
-        thread.begin([&] {
+        thread.begin({[&] {
             while (!may) std::this_thread::sleep_for(1ms);
             thread.pause(1h);
             ++done;
-        });
+        }});
         thread.go_on();  // before it pauses
         may = true;
         REQUIRE(reached(done, 4));

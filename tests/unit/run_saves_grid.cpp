@@ -17,9 +17,9 @@
 #include "orrery/config.h"
 #include "orrery/registry.h"
 #include "plugin/loader.h"
-#include "run/checkpoint/manifest.h"
-#include "run/retention/retire.h"
-#include "run/saves/save_schedule.h"
+#include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/retain/retire.h"
+#include "run/checkpoint/save/save_schedule.h"
 
 namespace orrery {
 namespace {
@@ -50,10 +50,10 @@ struct Shelf final : CheckpointStore {
     void get(int64_t, std::string_view, int64_t, std::span<std::byte>) override { unused(); }
     void remove(int64_t step) override { manifests.erase(step); }
     std::string set_aside(int64_t) override { return ""; }
-    void mark(int64_t step, std::string_view text) override { marks[step] = text; }
-    std::string mark_of(int64_t step) override { return marks.count(step) ? marks[step] : ""; }
-    void pin(int64_t step, std::string_view text) override { pins[step] = text; }
-    std::string pin_of(int64_t step) override { return pins.count(step) ? pins[step] : ""; }
+    std::string note(int64_t step, Note which) override { return (which == Note::suspect ? marks : pins)[step]; }
+    void set_note(int64_t step, Note which, std::string_view text) override {
+        (which == Note::suspect ? marks : pins)[step] = text;
+    }
     std::string place() const override { return "shelf"; }
 };
 

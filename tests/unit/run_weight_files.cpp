@@ -1,5 +1,5 @@
 // A folder of safetensors files as one: its index against what the files hold, and every part read from where it lies.
-#include "run/checkpoint/weight_files.h"
+#include "run/checkpoint/restore/weight_files.h"
 
 #include <catch2/catch.hpp>
 
@@ -11,7 +11,7 @@
 #include "lua/fake_host.h"
 #include "lua/script.h"
 #include "orrery/error.h"
-#include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/restore/pretrained.h"
 #include "safetensors_bytes.h"
 
 using namespace orrery;

@@ -1,5 +1,5 @@
 // Published files against the models of scripts/gpt.lua: what no param is read from is an error.
-#include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/restore/pretrained.h"
 
 #include <catch2/catch.hpp>
 

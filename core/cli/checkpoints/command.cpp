@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
 #include "cli/flags.h"
-#include "run/retention/retention.h"
+#include "run/checkpoint/retain/retention.h"
 
 namespace orrery {
 namespace {

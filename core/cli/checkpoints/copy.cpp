@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
-#include "run/retention/copy.h"
+#include "run/checkpoint/retain/copy.h"
 
 namespace orrery {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
-#include "run/retention/chosen_step.h"
-#include "run/retention/retire.h"
+#include "run/checkpoint/restore/chosen_step.h"
+#include "run/checkpoint/retain/retire.h"
 
 namespace orrery {
 namespace {
@@ -83,10 +83,8 @@ int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         answer["dry_run"] = command.dry_run;
         answer["steps"] = Json::array();
         for (const Verdict& verdict : verdicts)
-            answer["steps"].push_back({{"step", verdict.step},
-                                       {"goes", verdict.goes},
-                                       {"failed", verdict.failed},
-                                       {"why", why_of(verdict)}});
+            answer["steps"].push_back(
+                {{"step", verdict.step}, {"goes", verdict.goes}, {"failed", verdict.failed}, {"why", why_of(verdict)}});
         print_json(answer);
         return failed > 0 ? 1 : 0;
     }

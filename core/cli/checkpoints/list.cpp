@@ -9,9 +9,9 @@
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
 #include "cli/run_record/run_record.h"
+#include "run/checkpoint/restore/chosen_step.h"
+#include "run/checkpoint/retain/retention.h"
 #include "run/metrics/step_metrics.h"
-#include "run/retention/chosen_step.h"
-#include "run/retention/retention.h"
 
 namespace orrery {
 namespace {
@@ -46,7 +46,7 @@ Json describe(const Manifest& manifest) {
             {"eval_loss", number_in(host, "eval_loss")},
             {"ahead", ahead(time)},
             {"mesh", manifest.mesh},
-            {"version", manifest.found}};
+            {"version", Manifest::version}};
 }
 
 /// One step, whatever it is like; null when it is gone by now.
@@ -118,7 +118,7 @@ Json json_of(const Manifest& manifest) {
         tensors.push_back({{"name", tensor.name},
                            {"dtype", name_of(tensor.type.dtype)},
                            {"shape", tensor.type.shape},
-                           {"layout", tensor.layout},
+                           {"layout", tensor.splits.text(manifest.axes)},
                            {"shards", std::move(shards)}});
     }
     return {{"objects", std::move(objects)}, {"tensors", std::move(tensors)}};
@@ -191,9 +191,11 @@ int show_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
         rows.push_back({"", object.key, std::to_string(object.rank), bytes_text(object.bytes), object.sha256});
     print_table(rows, {false, false, true, true, false});
     rows = {{"", "tensor", "type", "layout", "shards", "written by ranks"}};
-    for (const ManifestTensor& tensor : manifest.tensors)
-        rows.push_back({"", tensor.name, tensor.type.text(), tensor.layout.empty() ? "-" : tensor.layout,
+    for (const ManifestTensor& tensor : manifest.tensors) {
+        const std::string layout = tensor.splits.text(manifest.axes);
+        rows.push_back({"", tensor.name, tensor.type.text(), layout.empty() ? "-" : layout,
                         std::to_string(tensor.shards.size()), ranks_text(manifest, tensor)});
+    }
     print_table(rows, {false, false, false, false, true, false});
     return 0;
 }

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "config/load.h"
-#include "run/retention/chosen_step.h"
+#include "run/checkpoint/restore/chosen_step.h"
 #include "run/settings.h"
 
 namespace orrery {

@@ -8,8 +8,8 @@
 #include "orrery/config.h"
 #include "orrery/registry.h"
 #include "plugin/loader.h"
-#include "run/checkpoint/folder_lock.h"
-#include "run/retention/retention.h"
+#include "run/checkpoint/retain/retention.h"
+#include "run/checkpoint/save/folder_lock.h"
 
 namespace orrery {
 

@@ -4,7 +4,7 @@
 #include "base/json_fwd.h"
 #include "cli/checkpoints/checkpoints.h"
 #include "cli/checkpoints/place.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 
 namespace orrery {
 

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
-#include "run/retention/chosen_step.h"
+#include "run/checkpoint/restore/chosen_step.h"
 
 namespace orrery {
 namespace {
@@ -41,9 +41,8 @@ Found look(CheckpointStore& store, int64_t step) {
 /// What takes a step's place and is none: of `step`, or of any (-1).
 std::vector<Stray> lost(CheckpointStore& store, const std::vector<int64_t>& steps, int64_t step) {
     std::vector<Stray> strays = store.strays();
-    std::erase_if(strays, [&](const Stray& stray) {
-        return !takes_a_place(stray, steps) || (step >= 0 && stray.step != step);
-    });
+    std::erase_if(
+        strays, [&](const Stray& stray) { return !takes_a_place(stray, steps) || (step >= 0 && stray.step != step); });
     return strays;
 }
 

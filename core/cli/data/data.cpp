@@ -13,8 +13,8 @@
 #include "cli/script_runner.h"
 #include "config/load.h"
 #include "config/toml_text.h"
-#include "run/checkpoint/manifest.h"
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/save/saved_state.h"
 
 namespace orrery {
 namespace {

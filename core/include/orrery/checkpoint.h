@@ -16,6 +16,12 @@ struct Stray {
     std::string what;   ///< "step-00000300 has no manifest.json"
 };
 
+/// Which line of text lies beside a committed step.
+enum class Note : uint8_t {
+    suspect,  ///< its mark: why no start goes on from it
+    pinned,   ///< why it is not retired
+};
+
 /// What a store promises beyond what all must: an object and a step appear whole or not at all, and neither is ever
 /// replaced. Saves count on it, the suite of stores tests it.
 struct StoreContract {
@@ -68,19 +74,22 @@ public:
     /// Makes way for a step: whatever stands in its place, committed or not, is kept under another name and is no step
     /// any more. Returns that name, "" when nothing stood there.
     virtual std::string set_aside(int64_t step) = 0;
-    /// Keeps a line of text beside a committed step, which stays as it is, over power cuts. The first one stays.
-    virtual void mark(int64_t step, std::string_view text) = 0;
-    /// The text beside a committed step, "" when there is none.
-    virtual std::string mark_of(int64_t step) = 0;
-    /// Takes the mark off a committed step, over power cuts; nothing where there is none. By default throws: what the
-    /// store has marked stays marked.
-    virtual void unmark(int64_t step);
-    /// Keeps a committed step from being retired, over power cuts, with a line of text that says why; a second pin
-    /// replaces the first. By default throws: the store keeps none.
-    virtual void pin(int64_t step, std::string_view text);
-    virtual void unpin(int64_t step);
-    /// The text it was pinned with, "" when it is not.
-    virtual std::string pin_of(int64_t step);
+    /// A line of text beside a committed step, "" when there is none. It goes where the step goes; one that is written
+    /// again has none.
+    virtual std::string note(int64_t step, Note which) = 0;
+    /// The line becomes this one, over power cuts, whole or not at all; "" takes it off. The step stays as it is.
+    virtual void set_note(int64_t step, Note which, std::string_view text) = 0;
+
+    /// Marks a committed step; the first mark stays. `text` is not empty.
+    void mark(int64_t step, std::string_view text) {
+        if (mark_of(step).empty()) set_note(step, Note::suspect, text);
+    }
+    std::string mark_of(int64_t step) { return note(step, Note::suspect); }
+    void unmark(int64_t step) { set_note(step, Note::suspect, ""); }
+    /// Keeps a committed step from being retired; a second pin replaces the first.
+    void pin(int64_t step, std::string_view text) { set_note(step, Note::pinned, text.empty() ? "pinned" : text); }
+    std::string pin_of(int64_t step) { return note(step, Note::pinned); }
+    void unpin(int64_t step) { set_note(step, Note::pinned, ""); }
 
     /// Takes a generation of the job, durably and once: false when it, or a newer one, is taken. When it returns true
     /// nothing that acts for an older one can be committed any more. By default every claim is granted and forgotten

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "base/text.h"
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/safetensors.h"
 
 namespace orrery {
 namespace {

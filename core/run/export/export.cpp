@@ -10,7 +10,7 @@
 #include "base/regular_file.h"
 #include "base/text.h"
 #include "run/checkpoint/format/block_reader.h"
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/safetensors.h"
 #include "run/control/stop_request.h"
 #include "run/export/beside.h"
 #include "run/export/convert.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "orrery/checkpoint.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 #include "run/export/published_record.h"
 
 namespace orrery {

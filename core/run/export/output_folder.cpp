@@ -18,7 +18,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "orrery/error.h"
-#include "run/checkpoint/folder_lock.h"
+#include "run/checkpoint/save/folder_lock.h"
 
 namespace orrery {
 

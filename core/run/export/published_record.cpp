@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "run/checkpoint/weight_files.h"
+#include "run/checkpoint/restore/weight_files.h"
 
 namespace orrery {
 

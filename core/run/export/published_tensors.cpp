@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "run/checkpoint/tiling.h"
+#include "run/checkpoint/format/tiling.h"
 #include "run/export/convert.h"
 
 namespace orrery {

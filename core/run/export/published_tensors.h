@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "layout/shards.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 #include "run/export/published_record.h"
 
 namespace orrery {

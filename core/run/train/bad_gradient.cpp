@@ -8,7 +8,7 @@
 
 #include "ir/op.h"
 #include "plan/access.h"
-#include "run/checkpoint/nonfinite.h"
+#include "run/checkpoint/save/nonfinite.h"
 #include "run/verify/verify_gradients.h"
 
 namespace orrery {

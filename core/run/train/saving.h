@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "run/checkpoint/saved_state.h"
+#include "run/checkpoint/save/save_schedule.h"
+#include "run/checkpoint/save/saved_state.h"
 #include "run/control/preemption.h"
-#include "run/saves/save_schedule.h"
 #include "run/train/evaluation.h"
 #include "run/train/step_programs.h"
 #include "run/train/time_left.h"

@@ -12,7 +12,7 @@
 #include "base/seconds.h"
 #include "base/text.h"
 #include "compile/passes/loss_scale.h"
-#include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/restore/pretrained.h"
 #include "run/control/preemption.h"
 #include "run/matrix_rate.h"
 #include "run/metrics/breakdown.h"

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "base/json_fwd.h"
-#include "run/checkpoint/checkpoint.h"
-#include "run/checkpoint/nonfinite.h"
+#include "run/checkpoint/save/checkpoints.h"
+#include "run/checkpoint/save/nonfinite.h"
 #include "run/data/input_feed.h"
 #include "run/metrics/metrics.h"
 #include "run/script_interface.h"
@@ -38,7 +38,7 @@ struct TrainingRun {
     std::function<void(const Json&)> record = {};  ///< on rank 0, what is kept of the run
     /// A saved step is marked where the next one's loss is above so many times the median; 0: where it is not finite.
     double suspect_factor = LossJudge::usual_factor;
-    BitSources code = {};                          ///< the libraries whose code the ranks run
+    BitSources code = {};  ///< the libraries whose code the ranks run
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads

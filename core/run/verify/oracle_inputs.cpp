@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "compile/program_set.h"
-#include "run/checkpoint/init.h"
+#include "run/checkpoint/restore/init.h"
 #include "run/data/input_feed.h"
 
 namespace orrery {

@@ -15,7 +15,8 @@ using Bytes = std::shared_ptr<const std::vector<std::byte>>;  // links share the
 
 struct Step {
     std::map<std::string, Bytes, std::less<>> objects;
-    std::string manifest, mark, pin;
+    std::string manifest;
+    std::map<orrery::Note, std::string> notes;
     int64_t generation = 0;  ///< for which it was begun
     bool committed = false;
 };
@@ -130,42 +131,18 @@ public:
         return name_ + ": aside " + std::to_string(place_->aside.size());
     }
 
-    void mark(int64_t step, std::string_view text) override {
+    std::string note(int64_t step, orrery::Note which) override {
+        const std::lock_guard lock(place_->mutex);
+        const auto& notes = committed(step).notes;
+        const auto found = notes.find(which);
+        return found == notes.end() ? "" : found->second;
+    }
+
+    void set_note(int64_t step, orrery::Note which, std::string_view text) override {
         const std::lock_guard lock(place_->mutex);
         need_current(step);
         committed(step);
-        if (std::string& kept = place_->steps[step].mark; kept.empty()) kept = text;
-    }
-
-    std::string mark_of(int64_t step) override {
-        const std::lock_guard lock(place_->mutex);
-        return committed(step).mark;
-    }
-
-    void unmark(int64_t step) override {
-        const std::lock_guard lock(place_->mutex);
-        need_current(step);
-        committed(step);
-        place_->steps[step].mark.clear();
-    }
-
-    void pin(int64_t step, std::string_view text) override {
-        const std::lock_guard lock(place_->mutex);
-        need_current(step);
-        committed(step);
-        place_->steps[step].pin = text.empty() ? "pinned" : text;
-    }
-
-    void unpin(int64_t step) override {
-        const std::lock_guard lock(place_->mutex);
-        need_current(step);
-        committed(step);
-        place_->steps[step].pin.clear();
-    }
-
-    std::string pin_of(int64_t step) override {
-        const std::lock_guard lock(place_->mutex);
-        return committed(step).pin;
+        place_->steps[step].notes[which] = text;
     }
 
     bool claim(int64_t generation) override {

@@ -28,8 +28,9 @@ std::string numbered(int64_t step, int number) {
 bool rest_of_removal(const Folder& folder) {
     const std::vector<std::string> files = folder.names();
     return std::all_of(files.begin(), files.end(), [&](const std::string& file) {
-        const bool known =
-            file == pin_name || file == mark_name || file == "." + pin_name + ".new" || file == removed_manifest;
+        bool known = file == removed_manifest;
+        for (const std::string& note : {mark_name, pin_name})
+            known = known || file == note || file == "." + note + ".new";
         return (known || file.starts_with(".nfs")) && folder.kind(file) != 'd';
     });
 }

@@ -30,6 +30,7 @@ namespace {
 
 using orrery::Error;
 using orrery::Fault;
+using orrery::Note;
 using posix_store::Committed;
 using posix_store::find_committed;
 using posix_store::Folder;
@@ -192,39 +193,30 @@ public:
         return told;
     }
 
-    void mark(int64_t step, std::string_view text) override {
+    std::string note(int64_t step, Note which) override {
+        constexpr int64_t longest = 1000;  // anybody may have written it
+        const std::string& name = name_of(which);
         const Folder folder = committed(step);
-        need_newest(writable(), acts_for_);
-        if (folder.size(mark_name) >= 0) return;
-        const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
-        folder.write(mark_name, {&bytes, 1});
-        folder.sync();
+        const int64_t bytes = std::min(longest, folder.size(name));
+        if (bytes < 0) return "";
+        std::string text(static_cast<size_t>(bytes), '\0');
+        folder.read(name, 0, std::as_writable_bytes(std::span(text)));
+        return text.empty() ? name + " is empty" : text;
     }
 
-    std::string mark_of(int64_t step) override { return line_of(step, mark_name); }
-
-    void unmark(int64_t step) override {
+    void set_note(int64_t step, Note which, std::string_view text) override {
         const Folder folder = committed(step), root = writable();
-        folder.remove_file(mark_name);
-        folder.sync();
-    }
-
-    void pin(int64_t step, std::string_view text) override {
-        const Folder folder = committed(step), root = writable();
-        folder.replace(pin_name, text.empty() ? "pinned" : text);
+        if (text.empty()) {
+            folder.remove_file(name_of(which));
+            return folder.sync();
+        }
+        folder.replace(name_of(which), text);
+        if (which != Note::pinned) return;
         // A removal that looked before this pin was there has renamed the folder by now.
         const Folder now = find_committed(root, step).folder;
         if (!now || !now.same(folder))
             throw Error(place_ + ": step " + std::to_string(step) + " was removed while it was pinned", Fault::failed);
     }
-
-    void unpin(int64_t step) override {
-        const Folder folder = committed(step), root = writable();
-        folder.remove_file(pin_name);
-        folder.sync();
-    }
-
-    std::string pin_of(int64_t step) override { return line_of(step, pin_name); }
 
     bool claim(int64_t generation) override {
         const Folder root = Folder::make(place_);
@@ -270,6 +262,7 @@ public:
     bool is_folder() const override { return true; }
 
 private:
+    static const std::string& name_of(Note note) { return note == Note::suspect ? mark_name : pin_name; }
     std::string open_name(int64_t step) const { return posix_store::partial_name(step, acts_for_); }
 
     /// The place, of which this object's generation is the newest.
@@ -337,17 +330,6 @@ private:
             throw Error(to.path() + "/" + copy + " is a copy of " + from.path() + "/" + name +
                             ", and cannot be read back as it was written",
                         Fault::failed);
-    }
-
-    /// What a line beside a step says, "" when there is none.
-    std::string line_of(int64_t step, const std::string& name) const {
-        constexpr int64_t longest = 1000;  // anybody may have written it
-        const Folder folder = committed(step);
-        const int64_t bytes = std::min(longest, folder.size(name));
-        if (bytes < 0) return "";
-        std::string text(static_cast<size_t>(bytes), '\0');
-        folder.read(name, 0, std::as_writable_bytes(std::span(text)));
-        return text.empty() ? name + " is empty" : text;
     }
 
     void check_key(std::string_view key) const {

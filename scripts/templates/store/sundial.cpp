@@ -97,34 +97,23 @@ public:
         }
     }
 
-    void mark(int64_t step, std::string_view text) override {
-        if (!mark_of(step).empty()) return;
-        write(folder(step) / ".mark", std::as_bytes(std::span(text)));  // no key begins with a dot
-        sync(folder(step));
+    std::string note(int64_t step, orrery::Note which) override {
+        std::ifstream file(note_file(step, which), std::ios::binary);
+        std::stringstream text;
+        text << file.rdbuf();
+        return text.str();
     }
 
-    std::string mark_of(int64_t step) override { return line(folder(step) / ".mark"); }
-
-    void unmark(int64_t step) override {
+    void set_note(int64_t step, orrery::Note which, std::string_view text) override {
         if (!fs::exists(folder(step))) fail(folder(step), "is not committed");
-        fs::remove(folder(step) / ".mark");
+        const fs::path file = note_file(step, which), fresh = file.string() + ".new";
+        fs::remove(text.empty() ? file : fresh);
+        if (!text.empty()) {
+            write(fresh, std::as_bytes(std::span(text)));
+            fs::rename(fresh, file);
+        }
         sync(folder(step));
     }
-
-    void pin(int64_t step, std::string_view text) override {
-        const std::string why(text.empty() ? "pinned" : text);
-        unpin(step);
-        write(folder(step) / ".pin", std::as_bytes(std::span(why)));
-        sync(folder(step));
-    }
-
-    void unpin(int64_t step) override {
-        if (!fs::exists(folder(step))) fail(folder(step), "is not committed");
-        fs::remove(folder(step) / ".pin");
-        sync(folder(step));
-    }
-
-    std::string pin_of(int64_t step) override { return line(folder(step) / ".pin"); }
 
     std::string place() const override { return place_.string(); }
     bool is_folder() const override { return true; }
@@ -133,12 +122,8 @@ private:
     fs::path folder(int64_t step) const { return place_ / std::to_string(step); }
     fs::path open_folder(int64_t step) const { return folder(step).string() + ".open"; }
 
-    /// "" when there is no such file.
-    static std::string line(const fs::path& path) {
-        std::ifstream file(path, std::ios::binary);
-        std::stringstream text;
-        text << file.rdbuf();
-        return text.str();
+    fs::path note_file(int64_t step, orrery::Note which) const {  // no key begins with a dot
+        return folder(step) / (which == orrery::Note::suspect ? ".mark" : ".pin");
     }
 
     [[noreturn]] static void fail(const fs::path& path, const std::string& why) {

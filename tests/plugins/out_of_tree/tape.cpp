@@ -14,7 +14,8 @@ using orrery::Error;
 struct Reel {
     std::mutex mutex;
     std::map<std::pair<int64_t, std::string>, std::vector<std::byte>> objects;
-    std::map<int64_t, std::string> manifests, marks;
+    std::map<int64_t, std::string> manifests;
+    std::map<int64_t, std::map<orrery::Note, std::string>> notes;
 };
 
 // Promises the least: the default contract.
@@ -75,14 +76,15 @@ public:
         forget(step);
         return place_ + ": no more in the list";
     }
-    void mark(int64_t step, std::string_view text) override {
+    std::string note(int64_t step, orrery::Note which) override {
         const std::lock_guard lock(reel_->mutex);
         need(step);
-        reel_->marks.emplace(step, text);
+        return reel_->notes[step][which];
     }
-    std::string mark_of(int64_t step) override {
+    void set_note(int64_t step, orrery::Note which, std::string_view text) override {
         const std::lock_guard lock(reel_->mutex);
-        return reel_->marks.count(step) ? reel_->marks.at(step) : "";
+        need(step);
+        reel_->notes[step][which] = text;
     }
     std::string place() const override { return place_; }
 
@@ -96,7 +98,7 @@ private:
     }
     void forget(int64_t step) {
         reel_->manifests.erase(step);
-        reel_->marks.erase(step);
+        reel_->notes.erase(step);
         erase(step);
     }
 

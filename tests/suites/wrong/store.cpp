@@ -39,9 +39,8 @@ public:
             if (fault_ != "short") throw;
         }
     }
-    void mark(int64_t step, std::string_view text) override {
-        if (fault_ == "mark") inner_->unmark(step);
-        inner_->mark(step, text);
+    void set_note(int64_t step, orrery::Note which, std::string_view text) override {
+        if (fault_ != "note" || !text.empty()) inner_->set_note(step, which, text);  // none is taken off
     }
     std::string set_aside(int64_t step) override {
         if (fault_ != "aside") return inner_->set_aside(step);

@@ -4,7 +4,7 @@
 #include <set>
 #include <span>
 
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 
 namespace orrery {
 

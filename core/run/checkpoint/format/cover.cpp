@@ -28,20 +28,6 @@ RankIndex parsed(const std::string& text, int64_t step, int64_t rank) {
     return index;
 }
 
-/// Leaves the shards of tensors that the manifest has.
-void keep_known(RankIndex& index, const Manifest& manifest) {
-    std::vector<size_t> places(index.tensors.size(), SIZE_MAX);
-    std::vector<std::string> names;
-    for (size_t i = 0; i < index.tensors.size(); ++i)
-        if (manifest.find(index.tensors[i])) {
-            places[i] = names.size();
-            names.push_back(index.tensors[i]);
-        }
-    std::erase_if(index.shards, [&](const RankIndex::Shard& shard) { return places[shard.tensor] == SIZE_MAX; });
-    for (RankIndex::Shard& shard : index.shards) shard.tensor = places[shard.tensor];
-    index.tensors = std::move(names);
-}
-
 }  // namespace
 
 void check_shared(CheckpointStore& store, int64_t step, std::span<const StateValue> state,
@@ -52,7 +38,7 @@ void check_shared(CheckpointStore& store, int64_t step, std::span<const StateVal
     std::set<int64_t> ranks;
     for (size_t i = 0; i < state.size(); ++i) {
         if (!shares[i].first || shares[i].count == 1) continue;
-        manifest.tensors.push_back({state[i].name, state[i].global, "", {}});
+        manifest.tensors.push_back({state[i].name, state[i].global});
         wanted.push_back({state[i].name, shares[i].local});
         if (!seen.insert(shares[i].holders).second) continue;
         const std::vector<int64_t> holders = holders_of(state[i], mesh, rank, stage_axis);
@@ -66,9 +52,8 @@ void check_shared(CheckpointStore& store, int64_t step, std::span<const StateVal
     try {
         manifest.arrange();
         for (const auto& [one, text] : texts) {
-            RankIndex index = parsed(text, step, one);
-            keep_known(index, manifest);
-            add_index(manifest, index);
+            const RankIndex index = parsed(text, step, one);
+            add_index(manifest, index, true);
         }
         manifest.check_cover(wanted);
     } catch (const Error& problem) {

@@ -2,8 +2,8 @@
 #include <span>
 #include <vector>
 
+#include "run/checkpoint/format/manifest.h"
 #include "run/checkpoint/format/shares.h"
-#include "run/checkpoint/manifest.h"
 
 namespace orrery {
 

@@ -55,7 +55,7 @@ private:
     }
     static ManifestTensor tensor_of(const Json& entry) {
         const auto shape = entry[2].get<Shape>();
-        ManifestTensor tensor{entry[0], {*parse_dtype(entry[1].get<std::string>()), shape}, "", {}};
+        ManifestTensor tensor{entry[0], {*parse_dtype(entry[1].get<std::string>()), shape}};
         tensor.splits = Layout(shape.size());
         for (size_t dim = 0; dim < entry[3].size(); ++dim)
             for (const Json& axis : entry[3][dim])
@@ -73,6 +73,32 @@ std::string side_of(const std::vector<int64_t>& ranks) {
 }
 
 }  // namespace
+
+Rounds::Rounds(int64_t rank, int64_t ranks, Gather gather, Gather to_first, Broadcast from_first)
+    : rank_(rank),
+      ranks_(ranks),
+      gather_(std::move(gather)),
+      to_first_(std::move(to_first)),
+      from_first_(std::move(from_first)) {}
+
+std::string Rounds::topic_of(std::string_view what) { return fmt::format("checkpoint/{}/{}", rounds_++, what); }
+
+std::vector<std::string> Rounds::to_all(std::string_view what, const std::string& mine) {
+    return gather_(topic_of(what), mine);
+}
+
+std::vector<std::string> Rounds::to_first(std::string_view what, const std::string& mine) {
+    const std::string topic = topic_of(what);
+    std::vector<std::string> all = to_first_ ? to_first_(topic, mine) : gather_(topic, mine);
+    if (rank_ == 0 && static_cast<int64_t>(all.size()) != ranks_)
+        throw Error(fmt::format("{} ranks answered, the mesh has {}", all.size(), ranks_), Fault::peer);
+    return all;
+}
+
+std::string Rounds::from_first(std::string_view what, const std::string& mine) {
+    const std::string topic = topic_of(what), said = rank_ == 0 ? mine : "";
+    return from_first_ ? from_first_(topic, said) : gather_(topic, said).at(0);
+}
 
 Json schema_of(std::span<const StateValue> state) {
     Json schema = Json::array();

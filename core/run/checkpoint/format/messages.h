@@ -1,14 +1,42 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json_fwd.h"
-#include "run/checkpoint/checkpoint.h"
 #include "run/checkpoint/format/object_writer.h"
 
 namespace orrery {
+
+/// Gives everyone's text to everyone, or to rank 0 alone, in rank order. Called by all ranks in the same order with the
+/// same topic, each topic once. Throws Fault::peer naming who did not come.
+using Gather = std::function<std::vector<std::string>(const std::string& topic, const std::string& mine)>;
+/// Rank 0's text for everyone; likewise.
+using Broadcast = std::function<std::string(const std::string& topic, const std::string& mine)>;
+
+/// The rounds of a job's saves and restores, each under a topic of its own. Collective.
+class Rounds {
+public:
+    /// `to_first` gathers to rank 0 alone, `from_first` tells all what rank 0 says; without them `gather` does both.
+    Rounds(int64_t rank, int64_t ranks, Gather gather, Gather to_first, Broadcast from_first);
+
+    std::vector<std::string> to_all(std::string_view what, const std::string& mine);
+    /// Everyone's text on rank 0; what the others get is not to be used.
+    std::vector<std::string> to_first(std::string_view what, const std::string& mine);
+    /// Rank 0's text.
+    std::string from_first(std::string_view what, const std::string& mine);
+
+private:
+    std::string topic_of(std::string_view what);
+
+    int64_t rank_, ranks_;
+    Gather gather_, to_first_;
+    Broadcast from_first_;
+    int64_t rounds_ = 0;
+};
 
 // What ranks tell rank 0 around a checkpoint. Its size is that of a few digests, but for the first rank of each stage,
 // whose text names every value of the stage.

@@ -7,8 +7,8 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "run/checkpoint/manifest.h"
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/format/safetensors.h"
 
 namespace orrery {
 
@@ -94,9 +94,8 @@ void ObjectReader::check_header(std::string_view tensor) {
 
 void ObjectReader::compare_header(const std::vector<std::byte>& start) {
     SafetensorsHeader header = parse_safetensors(start, object_.bytes, name());
-    const int64_t written = object_.written < 0 ? manifest_.step : object_.written;
     for (const auto& [key, text] : header.metadata)
-        if (key == step_key && text != std::to_string(written))
+        if (key == step_key && text != std::to_string(object_.written))
             throw Error(name() + " was written for step " + quote(text));
     std::vector<StoredTensor>& own = header.tensors;
     std::sort(own.begin(), own.end(), [](const StoredTensor& a, const StoredTensor& b) {

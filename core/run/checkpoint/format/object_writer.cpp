@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/safetensors.h"
 
 namespace orrery {
 
@@ -56,24 +56,30 @@ std::string vote_of(const StateValue& value) {
     return sha256(fmt::format("{}", fmt::join(crcs_of({&local, 1}, 1 << 20), " ")));
 }
 
+ManifestObject described(std::string key, int64_t rank, int64_t step, std::span<const std::span<const std::byte>> parts,
+                         int64_t piece_bytes) {
+    int64_t bytes = 0;
+    for (const auto& part : parts) bytes += static_cast<int64_t>(part.size());
+    return {std::move(key), rank, bytes, digest_of(parts), crcs_of(parts, piece_bytes), step};
+}
+
 Manifest manifest_of(std::span<const StateValue> state, const RankIndex& index) {
     Manifest manifest;
     manifest.step = index.step;
     manifest.piece_bytes = index.piece_bytes;
-    manifest.whole = false;
-    for (const StateValue& value : state) manifest.tensors.push_back({value.name, value.global, "", {}});
+    for (const StateValue& value : state) manifest.tensors.push_back({value.name, value.global});
     manifest.arrange();
     add_index(manifest, index);
     manifest.arrange();
     return manifest;
 }
 
-ObjectWriter::ObjectWriter(CheckpointStore& store, int64_t step, int64_t rank, const CheckpointOptions& options,
-                           const WrittenStep* before)
-    : store_(store), options_(options), before_(before), links_(before && store.contract().links) {
+ObjectWriter::ObjectWriter(CheckpointStore& store, int64_t step, int64_t rank, int64_t object_bytes,
+                           int64_t piece_bytes, const WrittenStep* before)
+    : store_(store), object_bytes_(object_bytes), before_(before), links_(before && store.contract().links) {
     index_.step = step;
     index_.rank = entry_.rank = rank;
-    index_.piece_bytes = options.piece_bytes;
+    index_.piece_bytes = piece_bytes;
 }
 
 void ObjectWriter::write(std::span<const StateValue> state, const std::vector<Share>& shares,
@@ -102,7 +108,7 @@ void ObjectWriter::add(const StateValue& value, const Block& local, const Block&
     open_.push_back(
         {&value, box, {static_cast<std::byte*>(value.local.data) + at, value.local.dtype, box.shape}, name});
     open_bytes_ += open_.back().tensor.bytes();
-    if (open_bytes_ >= options_.object_bytes) close();
+    if (open_bytes_ >= object_bytes_) close();
 }
 
 void ObjectWriter::close() {
@@ -132,7 +138,6 @@ void ObjectWriter::close() {
             earlier = nullptr;
     }
     if (!earlier) begin_for(index_.step);
-    const int64_t bytes = static_cast<int64_t>(start.size()) + open_bytes_;
     int64_t at = static_cast<int64_t>(start.size());
     for (const Part& part : open_) {
         const auto [place, fresh] = names_.try_emplace(part.value->name, index_.tensors.size());
@@ -145,8 +150,7 @@ void ObjectWriter::close() {
         store_.link(index_.step, key, before_->index.step, key);
         linked_bytes_ += open_bytes_;
     } else {
-        index_.objects.push_back(
-            {key, index_.rank, bytes, digest_of(parts), crcs_of(parts, options_.piece_bytes), index_.step});
+        index_.objects.push_back(described(key, index_.rank, index_.step, parts, index_.piece_bytes));
         store_.put_parts(index_.step, key, parts);
     }
     data_bytes_ += open_bytes_;

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "run/checkpoint/checkpoint.h"
 #include "run/checkpoint/format/rank_index.h"
 #include "run/checkpoint/format/shares.h"
 
@@ -12,6 +11,10 @@ namespace orrery {
 
 /// A digest of all that a rank holds of a value, over the CRC-32C of each MiB: what replicas compare.
 std::string vote_of(const StateValue& value);
+
+/// An object of these parts, laid end to end, as an index has it.
+ManifestObject described(std::string key, int64_t rank, int64_t step, std::span<const std::span<const std::byte>> parts,
+                         int64_t piece_bytes);
 
 /// A manifest of what this rank has written alone.
 Manifest manifest_of(std::span<const StateValue> state, const RankIndex& index);
@@ -29,8 +32,8 @@ struct WrittenStep {
 /// it is written, once.
 class ObjectWriter {
 public:
-    /// `before`: nullptr: nothing is linked.
-    ObjectWriter(CheckpointStore& store, int64_t step, int64_t rank, const CheckpointOptions& options,
+    /// `before`: nullptr: nothing is linked. `object_bytes`, `piece_bytes`: as CheckpointOptions has them.
+    ObjectWriter(CheckpointStore& store, int64_t step, int64_t rank, int64_t object_bytes, int64_t piece_bytes,
                  const WrittenStep* before);
 
     /// Puts all objects, and the index where there are any. `votes`: of each value, as `state`.
@@ -56,7 +59,7 @@ private:
     bool sound(const ManifestObject& earlier);
 
     CheckpointStore& store_;
-    const CheckpointOptions& options_;
+    const int64_t object_bytes_;
     const WrittenStep* before_;
     bool links_, unsound_ = false;
     std::map<std::string, std::string> votes_;

@@ -15,7 +15,7 @@ namespace orrery {
 
 namespace {
 
-constexpr const char* format_name = "orrery checkpoint index";
+constexpr const char* index_format = "orrery checkpoint index";
 
 /// Sizes and offsets are not negative here.
 bool inside(const Block& box, const Shape& shape) {
@@ -32,8 +32,8 @@ ManifestObject object_of(const Json& entry) {
     object.key = key;
     object.bytes = whole_number(entry.at("bytes"), what + ": its bytes");
     object.sha256 = entry.at("sha256");
-    if (entry.contains("rank")) object.rank = whole_number(entry.at("rank"), what + ": its rank");
-    if (entry.contains("written")) object.written = whole_number(entry.at("written"), what + ": its step");
+    if (!entry.contains("written")) throw Error(what + " does not say of which step it is");
+    object.written = whole_number(entry["written"], what + ": its step");
     object.crcs.reserve(entry.at("crc32c").size());
     for (const Json& crc : entry.at("crc32c")) {
         const int64_t value = whole_number(crc, what + ": a checksum");
@@ -43,8 +43,35 @@ ManifestObject object_of(const Json& entry) {
     return object;
 }
 
+Json json_of(const ManifestObject& object) {
+    return {{"key", object.key},
+            {"bytes", object.bytes},
+            {"sha256", object.sha256},
+            {"written", object.written},
+            {"crc32c", object.crcs}};
+}
+
+/// The objects of one rank, checked: names, sizes, numbers of checksums.
+std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes) {
+    std::vector<ManifestObject> objects;
+    std::set<std::string> keys;
+    for (const Json& entry : list) {
+        const ManifestObject& object = objects.emplace_back(object_of(entry));
+        const bool plain = std::all_of(object.key.begin(), object.key.end(), [](unsigned char c) {
+            return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+        });
+        if (!plain || !object.key.starts_with("rank-") || object.key.size() > 200)  // a store would refuse it
+            throw Error(quote(object.key) + " cannot be the name of an object");
+        const int64_t pieces = object.bytes / piece_bytes + (object.bytes % piece_bytes != 0);
+        if (static_cast<int64_t>(object.crcs.size()) != pieces)
+            throw Error("object " + quote(object.key) + " has the wrong number of checksums");
+        if (!keys.insert(object.key).second) throw Error("two objects are called " + quote(object.key));
+    }
+    return objects;
+}
+
 RankIndex parsed(const Json& json) {
-    if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
+    if (!json.is_object() || !json.contains("format") || json["format"] != index_format)
         throw Error("this is no index of a checkpoint");
     RankIndex index;
     index.step = whole_number(json.at("step"), "its step");
@@ -56,7 +83,6 @@ RankIndex parsed(const Json& json) {
         object.rank = index.rank;
         if (!object.key.starts_with(fmt::format("rank-{:05}-", index.rank)))
             throw Error(fmt::format("object {} is none of rank {}", quote(object.key), index.rank));
-        if (object.written < 0) throw Error("object " + quote(object.key) + " does not say of which step it is");
         if (object.written > index.step)
             throw Error(
                 fmt::format("object {} is of step {}, which comes after this one", quote(object.key), object.written));
@@ -88,36 +114,10 @@ Shape shape_of(const Json& json, const std::string& what) {
     return shape;
 }
 
-std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes) {
-    std::vector<ManifestObject> objects;
-    std::set<std::string> keys;
-    for (const Json& entry : list) {
-        const ManifestObject& object = objects.emplace_back(object_of(entry));
-        const bool plain = std::all_of(object.key.begin(), object.key.end(), [](unsigned char c) {
-            return std::isalnum(c) || c == '.' || c == '-' || c == '_';
-        });
-        if (!plain || !object.key.starts_with("rank-") || object.key.size() > 200)  // a store would refuse it
-            throw Error(quote(object.key) + " cannot be the name of an object");
-        const int64_t pieces = object.bytes / piece_bytes + (object.bytes % piece_bytes != 0);
-        if (static_cast<int64_t>(object.crcs.size()) != pieces)
-            throw Error("object " + quote(object.key) + " has the wrong number of checksums");
-        if (!keys.insert(object.key).second) throw Error("two objects are called " + quote(object.key));
-    }
-    return objects;
-}
-
-Json json_of(const ManifestObject& object) {
-    return {{"key", object.key},
-            {"bytes", object.bytes},
-            {"sha256", object.sha256},
-            {"written", object.written},
-            {"crc32c", object.crcs}};
-}
-
 std::string RankIndex::key(int64_t rank) { return fmt::format("rank-{:05}.index.json", rank); }
 
 std::string RankIndex::text() const {
-    Json json = {{"format", format_name}, {"step", step}, {"rank", rank}, {"piece_bytes", piece_bytes}};
+    Json json = {{"format", index_format}, {"step", step}, {"rank", rank}, {"piece_bytes", piece_bytes}};
     Json& own = json["objects"] = Json::array();
     for (const ManifestObject& object : objects) own.push_back(json_of(object));
     json["tensors"] = tensors;
@@ -172,7 +172,6 @@ std::vector<RankIndex> indexes_of(const Manifest& manifest) {
         index.step = manifest.step, index.rank = object.rank, index.piece_bytes = manifest.piece_bytes;
         numbers.push_back(static_cast<int64_t>(index.objects.size()));
         index.objects.push_back(object);
-        if (object.written < 0) index.objects.back().written = manifest.step;
     }
     for (const ManifestTensor& tensor : manifest.tensors) {
         std::map<int64_t, size_t> names;  // by rank
@@ -209,17 +208,18 @@ void check_shard(const Manifest& manifest, const ManifestTensor& tensor, const M
         throw Error("it has a shard beyond the end of its object");
 }
 
-void add_index(Manifest& manifest, const RankIndex& index) {
+void add_index(Manifest& manifest, const RankIndex& index, bool some) {
     const auto first = static_cast<int64_t>(manifest.objects.size());
     manifest.objects.insert(manifest.objects.end(), index.objects.begin(), index.objects.end());
     std::vector<size_t> places;
     for (const std::string& name : index.tensors) {
         const auto place = manifest.places.find(name);
-        if (place == manifest.places.end())
+        if (place == manifest.places.end() && !some)
             throw Error(fmt::format("{}: tensor {} is not in the manifest", RankIndex::key(index.rank), quote(name)));
-        places.push_back(place->second);
+        places.push_back(place == manifest.places.end() ? SIZE_MAX : place->second);
     }
     for (const RankIndex::Shard& shard : index.shards) {
+        if (places[shard.tensor] == SIZE_MAX) continue;
         ManifestTensor& tensor = manifest.tensors[places[shard.tensor]];
         try {
             check_shard(manifest, tensor,

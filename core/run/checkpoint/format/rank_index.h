@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/json_fwd.h"
-#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/format/manifest.h"
 
 namespace orrery {
 
@@ -27,18 +27,15 @@ struct RankIndex {
     static std::string key(int64_t rank);
 };
 
-/// The objects of one rank, checked: names, sizes, numbers of checksums. `written`: each says the step it is of.
-std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes);
-Json json_of(const ManifestObject& object);
 /// A list of numbers that are not negative, at most 32 of them.
 Shape shape_of(const Json& json, const std::string& what);
 
 /// Reads and parses one; throws Damaged when it is missing, not that which the root names, or does not parse.
 RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const IndexEntry& entry);
 
-/// Adds its objects and shards. Throws Error when it names a tensor that is not in the manifest, or a shard that lies
-/// outside of its tensor or its object.
-void add_index(Manifest& manifest, const RankIndex& index);
+/// Adds its objects and shards. Throws Error when it names a tensor that is not in the manifest (`some`: passes over
+/// that), or a shard that lies outside of its tensor or its object.
+void add_index(Manifest& manifest, const RankIndex& index, bool some = false);
 
 /// What each rank has of a whole manifest, by rank; those that have nothing are left out.
 std::vector<RankIndex> indexes_of(const Manifest& manifest);

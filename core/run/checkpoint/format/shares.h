@@ -5,9 +5,21 @@
 #include <vector>
 
 #include "layout/shards.h"
-#include "run/checkpoint/checkpoint.h"
+#include "orrery/mark.h"
 
 namespace orrery {
+
+/// One parameter, gradient or optimizer state as this rank holds it. `local` is host-readable and has
+/// layout.local_shape(global). Names are unique; ranks of one stage hold the same names, other stages may hold others.
+struct StateValue {
+    std::string name;
+    TensorType global;
+    Layout layout;
+    Tensor local;
+    /// Where ranks that hold it lie on the axis of stages (CheckpointOptions::stage_axis); empty: everywhere.
+    std::vector<int64_t> stages = {};
+    bool fixed = false;  ///< the program does not change it
+};
 
 /// Of one value: who holds the same block as a rank, and which part of it that rank writes.
 struct Share {

@@ -1,0 +1,265 @@
+#include "run/checkpoint/restore/pretrained.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "layout/shards.h"
+#include "orrery/half.h"
+
+namespace orrery {
+namespace {
+
+float element(const std::byte* data, DType dtype, int64_t i) {
+    if (dtype == DType::f32) {
+        float value;
+        std::memcpy(&value, data + 4 * i, 4);
+        return value;
+    }
+    if (dtype == DType::f64) {
+        double value;
+        std::memcpy(&value, data + 8 * i, 8);
+        return static_cast<float>(value);
+    }
+    uint16_t half;
+    std::memcpy(&half, data + 2 * i, 2);
+    return dtype == DType::bf16 ? widen_bf16(half) : widen_f16(half);
+}
+
+/// The shape that a source must have in the file, apart from the sliced dim.
+Shape stored_shape(const WeightSource& source, const Shape& param) {
+    return source.transpose ? Shape(param.rbegin(), param.rend()) : param;
+}
+
+void check_one(const WeightFiles& files, const Value& param, const WeightSource& source) {
+    const StoredTensor& tensor = files.tensor(source.tensor);
+    const TensorType& stored = tensor.type;
+    Shape want = stored_shape(source, param.type.shape);
+    if (source.padded >= 0) want[static_cast<size_t>(source.padded)] = source.rows;
+    const auto refuse = [&](const std::string& why) {
+        throw Error(
+            source.origin,
+            fmt::format(
+                "{}: tensor {} is {}, {}\n  param {} is {}: give the model the sizes of the file, or another file",
+                files.file_of(source.tensor).path(), source.tensor, tensor.text(), why, param.name, param.type.text()));
+    };
+    if (!tensor.foreign.empty() || !is_float(stored.dtype)) refuse("no floating type");
+    if (stored.shape.size() != want.size()) refuse(fmt::format("expected {}", text_of(want)));
+    for (size_t d = 0; d < want.size(); ++d) {
+        const bool cut = static_cast<int>(d) == source.dim;
+        if (cut ? source.start + source.size > stored.shape[d] || source.size != want[d] : stored.shape[d] != want[d])
+            refuse(fmt::format("expected {}{}", text_of(want),
+                               cut ? fmt::format(" from {} of dim {}", source.start, d) : ""));
+    }
+}
+
+const WeightSource& source_of(std::span<const WeightSource> sources, const Value& param, const std::string& path) {
+    for (const WeightSource& source : sources)
+        if (source.param == param.name) return source;
+    throw Error(param.origin,
+                fmt::format("checkpoint.load = {}: the model does not say where param {} lies in the file\n"
+                            "  add it to the model's tensors()",
+                            path, param.name));
+}
+
+/// Whether the whole name is the pattern's, where * is any letters.
+bool matches(std::string_view pattern, std::string_view name) {
+    size_t at = 0, star = std::string_view::npos, resume = 0, p = 0;
+    while (at < name.size()) {
+        if (p < pattern.size() && pattern[p] == '*') {
+            star = p++;
+            resume = at;
+        } else if (p < pattern.size() && pattern[p] == name[at]) {
+            ++p, ++at;
+        } else if (star != std::string_view::npos) {
+            p = star + 1;
+            at = ++resume;
+        } else {
+            return false;
+        }
+    }
+    return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+/// "h.11.attn.bias" -> "h.*.attn.bias": the tensors of all layers are told as one.
+std::string kind_of(const std::string& tensor) {
+    std::vector<std::string> parts = split(tensor, '.');
+    for (std::string& part : parts)
+        if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) part = "*";
+    return join(parts, ".");
+}
+
+/// Widens what the file has of a block, `stored` of `shape` from its beginning on, into `values`, which are [columns,
+/// rows] where the source is transposed. Reads some MiB at a time: beside the values little memory is needed.
+void read_block(const SafetensorsFile& file, const WeightSource& source, const Shape& offset, const Shape& stored,
+                const Shape& shape, std::vector<float>& values) {
+    const DType dtype = file.tensor(source.tensor).type.dtype;
+    const int64_t rows = stored.empty() ? 1 : stored[0];
+    if (count_of(stored) == 0) return;
+    const int64_t step = std::max<int64_t>(1, (int64_t{16} << 20) / (byte_count(dtype, stored) / rows));
+    const int64_t columns = shape.size() == 2 ? shape[1] : 1;
+    std::vector<std::byte> raw;
+    for (int64_t row = 0; row < rows; row += step) {
+        Shape from = offset, piece = stored, place(shape.size(), 0);
+        if (!stored.empty()) from[0] += row, place[0] = row, piece[0] = std::min(step, rows - row);
+        raw.resize(static_cast<size_t>(byte_count(dtype, piece)));
+        file.read(source.tensor, from, {raw.data(), dtype, piece});
+        const Block part{place, piece};
+        for_runs(part, part, whole(shape), [&](int64_t at, int64_t to, int64_t count) {
+            if (!source.transpose) {
+                for (int64_t i = 0; i < count; ++i)
+                    values[static_cast<size_t>(to + i)] = element(raw.data(), dtype, at + i);
+                return;
+            }
+            int64_t r = to / columns, c = to % columns;
+            for (int64_t i = 0; i < count; ++i) {
+                values[static_cast<size_t>(c * shape[0] + r)] = element(raw.data(), dtype, at + i);
+                if (++c == columns) c = 0, ++r;
+            }
+        });
+    }
+}
+
+/// Throws at a tensor that params are read from in parts which leave some of it out, or overlap. Params may share a
+/// part.
+void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
+    struct Parts {
+        const WeightSource* first;
+        std::set<std::pair<int64_t, int64_t>> ranges;  // [start, end)
+    };
+    std::map<std::string, Parts> cut;
+    for (const WeightSource& source : weights.sources) {
+        if (source.dim < 0) continue;
+        Parts& parts = cut.try_emplace(source.tensor, Parts{&source, {}}).first->second;
+        if (parts.first->dim != source.dim)
+            throw Error(source.origin,
+                        fmt::format("{}: tensor {} is cut along dim {} for param {}, along dim {} for {}\n"
+                                    "  cut it along one dim in tensors()",
+                                    files.file_of(source.tensor).path(), source.tensor, source.dim + 1, source.param,
+                                    parts.first->dim + 1, parts.first->param));
+        parts.ranges.insert({source.start, source.start + source.size});
+    }
+    for (const auto& [name, parts] : cut) {
+        const Shape& shape = files.tensor(name).type.shape;
+        const auto dim = static_cast<size_t>(parts.first->dim);
+        std::string ranges;
+        int64_t at = 0;
+        bool tiled = true;
+        for (const auto& [start, end] : parts.ranges) {
+            ranges += fmt::format("{}{} to {}", ranges.empty() ? "" : ", ", start + 1, end);
+            tiled = tiled && start == at;
+            at = end;
+        }
+        if (tiled && at == shape.at(dim)) continue;
+        throw Error(parts.first->origin,
+                    fmt::format("{}: tensor {} is {}, of which params are read from {} of {} along dim {}\n"
+                                "  give the model the sizes of the file, or name every part once in tensors()",
+                                files.file_of(name).path(), name, text_of(shape), ranges, shape[dim], dim + 1));
+    }
+}
+
+bool is_copy(const WeightFiles& files, const std::string& tensor, const PublishedWeights& weights,
+             const Origin& origin) {
+    for (const WeightCopy& copy : weights.copies) {
+        if (copy.tensor != tensor || !files.has(copy.of)) continue;
+        if (files.file_of(tensor).same(tensor, files.file_of(copy.of), copy.of)) return true;
+        throw Error(origin, fmt::format("{}: tensor {} differs from {}, and this model reads one for both\n"
+                                        "  give the model tied = false (script.tied = \"no\")",
+                                        files.file_of(tensor).path(), tensor, copy.of));
+    }
+    return false;
+}
+
+/// Throws at tensors that training would leave out without a word.
+void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
+    const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
+    std::set<std::string> read;
+    for (const WeightSource& source : weights.sources) read.insert(source.tensor);
+    std::map<std::string, int64_t> left;  // by kind
+    int64_t count = 0;
+    const std::vector<const StoredTensor*> tensors = files.tensors();
+    for (const StoredTensor* tensor : tensors) {
+        const auto ignored = [&](const std::string& pattern) { return matches(pattern, tensor->name); };
+        if (read.count(tensor->name) > 0 || std::any_of(weights.ignore.begin(), weights.ignore.end(), ignored))
+            continue;
+        if (is_copy(files, tensor->name, weights, origin)) continue;
+        ++left[kind_of(tensor->name)];
+        ++count;
+    }
+    if (count == 0) return;
+    constexpr size_t most = 8;
+    std::vector<std::string> kinds;
+    for (const auto& [kind, n] : left)
+        if (kinds.size() < most) kinds.push_back(n > 1 ? fmt::format("{} ({})", kind, n) : kind);
+    if (left.size() > most) kinds.push_back(fmt::format("and {} more kinds", left.size() - most));
+    throw Error(
+        origin,
+        fmt::format("{}: no param is read from {} of its {} tensors: {}\n"
+                    "  give the model what the file has: its kind, its layers, a head of its own (script.model, "
+                    "script.layers, script.tied),\n"
+                    "  or name what training does not need in `ignore` of the model's tensors()",
+                    files.path(), count, tensors.size(), join(kinds, ", ")));
+}
+
+void check_files(const Program& program, const WeightFiles& files, const PublishedWeights& weights) {
+    for (ValueId id : program.params())
+        check_one(files, program.value(id), source_of(weights.sources, program.value(id), files.path()));
+    check_parts(files, weights);
+    check_unread(files, weights);
+}
+
+}  // namespace
+
+PublishedWeights as_named(PublishedWeights weights, const WeightFiles& files) {
+    const auto rename = [&](std::string& name) {
+        if (weights.prefix.empty() || files.has(name) || !name.starts_with(weights.prefix)) return;
+        std::string bare = name.substr(weights.prefix.size());
+        if (files.has(bare)) name = std::move(bare);
+    };
+    for (WeightSource& source : weights.sources) rename(source.tensor);
+    for (WeightCopy& copy : weights.copies) rename(copy.tensor), rename(copy.of);
+    return weights;
+}
+
+void check_weights(const Program& program, const std::string& path, const PublishedWeights& weights) {
+    const WeightFiles files(path);
+    check_files(program, files, as_named(weights, files));
+}
+
+std::vector<float> read_weights(const WeightFiles& files, const Value& param, const WeightSource& source, Shape offset,
+                                Shape shape) {
+    check_one(files, param, source);
+    if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
+    if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
+    Shape stored = shape;  // what is there of the block
+    if (source.padded >= 0) {
+        const auto dim = static_cast<size_t>(source.padded);
+        offset[dim] = std::min(offset[dim], source.rows);
+        stored[dim] = std::min(shape[dim], source.rows - offset[dim]);
+    }
+    std::vector<float> values(static_cast<size_t>(count_of(shape)));
+    read_block(files.file_of(source.tensor), source, offset, stored, shape, values);
+    return values;
+}
+
+void load_weights(Session& session, const std::string& path, const PublishedWeights& table) {
+    const WeightFiles files(path);
+    const PublishedWeights weights = as_named(table, files);
+    Executor& executor = session.main();
+    const Program& program = executor.plan().program;
+    if (session.job().rank == 0) check_files(program, files, weights);
+    for (ValueId id : program.params()) {
+        if (!executor.holds(id)) continue;
+        const Value& param = program.value(id);
+        const Tensor local = executor.tensor(id);
+        const Shape offset = param.layout.offset(param.type.shape, executor.plan().mesh, session.job().rank);
+        const WeightSource& source = source_of(weights.sources, param, path);
+        session.upload(local, read_weights(files, param, source, offset, local.shape).data());
+    }
+}
+
+}  // namespace orrery

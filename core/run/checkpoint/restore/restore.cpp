@@ -1,0 +1,186 @@
+#include "run/checkpoint/restore/restore.h"
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "run/checkpoint/format/block_reader.h"
+#include "run/checkpoint/format/messages.h"
+#include "run/checkpoint/format/problem_of.h"
+#include "run/checkpoint/restore/chosen_step.h"
+
+namespace orrery {
+
+namespace {
+
+/// A manifest that its own objects belie is damaged, not of another program.
+std::string belied(CheckpointStore& store, int64_t step) {
+    try {
+        const Manifest manifest = Manifest::of(store, step);
+        for (size_t i = 0; i < manifest.objects.size(); ++i)
+            ObjectReader(store, manifest, static_cast<int64_t>(i)).check_header();
+    } catch (const Damaged& found) {
+        return of_step(step, found.what());
+    }
+    return "";
+}
+
+void fill_values(CheckpointStore& store, const Manifest& manifest, std::span<const StateValue> state,
+                 const std::vector<Wanted>& wanted) {
+    BlockReader reader(store, manifest);
+    for (size_t i = 0; i < state.size(); ++i)
+        reader.read(*manifest.find(state[i].name), wanted[i].box,
+                    {static_cast<std::byte*>(state[i].local.data), static_cast<size_t>(state[i].local.bytes())});
+}
+
+}  // namespace
+
+/// On rank 0: what the store has.
+std::string Restore::look() {
+    Json mine = {{"problem", ""}, {"steps", Json::array()}, {"strays", Json::array()}};
+    mine["problem"] = problem_of([&] {
+        const std::vector<int64_t> steps = store_.steps();
+        for (const int64_t step : steps) mine["steps"].push_back({step, store_.mark_of(step)});
+        for (const Stray& stray : store_.strays()) mine["strays"].push_back({stray.what, takes_a_place(stray, steps)});
+    });
+    return message_text(mine);
+}
+
+/// Fills this rank's part: its word on how that went. Reads the root, and the indexes of those who can have written a
+/// part of it.
+std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool some, std::string& host) {
+    std::string foreign, damage;
+    const auto read = [&] {
+        std::vector<Wanted> wanted;
+        for (const StateValue& value : state) wanted.push_back({value.name, box_of(value, mesh_, rank_)});
+        Manifest manifest = Manifest::root_of(store_, step);
+        host = manifest.host;
+        if (foreign = mismatch(manifest, state); !foreign.empty()) return;
+        manifest.load(store_, wanted);
+        try {
+            fill_values(store_, manifest, state, wanted);
+        } catch (const Damaged&) {
+            // With all that others wrote it can be said whether an object is another one.
+            fill_values(store_, Manifest::of(store_, step), state, wanted);
+            throw;
+        }
+    };
+    const std::string failure = problem_of([&] {
+        try {
+            read();
+        } catch (const Damaged& found) {
+            damage = of_step(step, found.what());
+        }
+    });
+    Json word = {{"damage", damage}, {"foreign", foreign}, {"failure", failure}};
+    if (!some && first_of_stage(mesh_, rank_, stage_axis_))
+        for (const StateValue& value : state) word["names"].push_back(value.name);
+    return message_text(word);
+}
+
+/// On rank 0: {"failure", "foreign", "damage"}, of which one at most is not "".
+std::string Restore::judge_fills(int64_t step, const std::vector<std::string>& fills, bool some) {
+    std::string failure, foreign, damage;
+    const std::string problem = problem_of([&] {
+        std::vector<std::string> names;
+        for (size_t rank = 0; rank < fills.size() && failure.empty(); ++rank) {
+            const Json word = parse_message(fills[rank]);
+            const auto text = [&](const char* key) { return word.at(key).get<std::string>(); };
+            if (const std::string said = text("failure"); !said.empty())
+                failure = fmt::format("rank {}: {}", rank, said);
+            if (foreign.empty()) foreign = text("foreign");
+            if (damage.empty()) damage = text("damage");
+            if (word.contains("names"))
+                for (const Json& name : word["names"]) names.push_back(name.get<std::string>());
+        }
+        if (!failure.empty()) return;
+        if (!some && foreign.empty() && damage.empty()) foreign = beyond(Manifest::root_of(store_, step), names);
+        if (foreign.empty()) return;
+        if (std::string found = belied(store_, step); !found.empty()) damage = std::move(found);
+    });
+    if (!problem.empty() && failure.empty()) failure = "rank 0: " + problem;
+    if (!failure.empty() || !damage.empty()) foreign.clear();
+    if (!failure.empty()) damage.clear();
+    return message_text({{"failure", failure}, {"foreign", foreign}, {"damage", damage}});
+}
+
+/// Fills `state` on every rank; "" or the damage that the first of them found. A rank that cannot read ends the start:
+/// it knows nothing of the checkpoint.
+std::string Restore::fill_from(int64_t step, std::span<const StateValue> state, bool some, std::string& host) {
+    const std::vector<std::string> fills = rounds_.to_first("filled", fill(step, state, some, host));
+    const Json verdict = parse_message(rounds_.from_first("fills", rank_ == 0 ? judge_fills(step, fills, some) : ""));
+    if (const auto hindered = verdict.at("failure").get<std::string>(); !hindered.empty())
+        throw Error(fmt::format("cannot restore step {} from {}: {}\n  this says nothing of the checkpoint: mend what "
+                                "hinders that rank, and start again",
+                                step, store_.place(), hindered),
+                    Fault::failed);
+    if (const auto other = verdict.at("foreign").get<std::string>(); !other.empty())
+        throw Error(
+            fmt::format("the checkpoint of step {} in {} is of another program: {}\n  choose another folder "
+                        "for this run, or restore the script that made it",
+                        step, store_.place(), other));
+    return verdict.at("damage").get<std::string>();
+}
+
+std::optional<Restored> Restore::into(std::span<const StateValue> state, bool some, int64_t from) {
+    const Json found = parse_message(rounds_.from_first("restore", rank_ == 0 ? look() : ""));
+    if (const auto problem = found.at("problem").get<std::string>(); !problem.empty())
+        throw Error(fmt::format("cannot restore from {}: rank 0: {}", store_.place(), problem), Fault::failed);
+    std::vector<std::string> unusable;
+    for (const Json& stray : found.at("strays")) {
+        const auto what = stray[0].get<std::string>();
+        const bool lost = stray[1].get<bool>();  // a checkpoint, for all that is known
+        if (lost) unusable.push_back(what);
+        notes_.push_back((lost ? "passed over: " : "") + what);
+    }
+    if (from >= 0) return chosen(from, state, found, some);
+    Restored restored;
+    bool suspect = false;
+    const auto pass_over = [&](int64_t step, const std::string& how, const std::string& why) {
+        passed_over_.insert(step);
+        restored.passed_over.push_back(how + ", an older checkpoint is used: " + why);
+        unusable.push_back(why);
+    };
+    for (const Json& entry : found.at("steps")) {
+        const auto step = entry[0].get<int64_t>();
+        if (const auto mark = entry[1].get<std::string>(); !mark.empty()) {
+            pass_over(step, "suspect", fmt::format("step {} is marked: {}", step, quote(trim(mark))));
+            suspect = true;
+            continue;
+        }
+        const std::string damage = fill_from(step, state, some, restored.host);
+        if (!damage.empty()) {
+            pass_over(step, "damaged", damage);
+            continue;
+        }
+        restored.step = step;
+        return restored;
+    }
+    if (unusable.empty()) return std::nullopt;
+    throw Error(
+        (suspect ? "no checkpoint in " + store_.place() + " can be used"
+                 : "every checkpoint in " + store_.place() + " is damaged") +
+            "\n  " + join(unusable, "\n  ") + "\n  put a good one back, or start over with --fresh" +
+            (suspect ? "; `orrery checkpoints unmark` removes a mark, so that the next start can use that step" : ""),
+        Fault::failed);
+}
+
+Restored Restore::chosen(int64_t from, std::span<const StateValue> state, const Json& found, bool some) {
+    Restored restored;
+    std::vector<int64_t> there;
+    std::string why = "there is no such checkpoint";
+    for (const Json& entry : found.at("steps")) {
+        const auto step = there.emplace_back(entry[0].get<int64_t>());
+        const auto mark = entry[1].get<std::string>();
+        if (step == from) why = mark.empty() ? "" : fmt::format("it is marked as suspect ({})", printable(mark));
+        if (step <= from) continue;
+        passed_over_.insert(step);
+        if (mark.empty()) restored.newer.push_back(step);
+    }
+    if (why.empty()) why = fill_from(from, state, some, restored.host);
+    if (!why.empty()) refuse_step("--from-step", from, why, store_.place(), there);
+    restored.step = from;
+    return restored;
+}
+
+}  // namespace orrery

@@ -1,0 +1,110 @@
+#pragma once
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace orrery {
+
+/// A thread that does one job at a time, for another one that goes on meanwhile: a job is moved in, and moved back with
+/// what became of it, so that what it holds is with one thread at a time.
+template <class Job>
+class SaveThread {
+public:
+    /// `work` throws nothing; it may pause the thread that it is given.
+    explicit SaveThread(std::function<void(Job&, SaveThread&)> work)
+        : work_(std::move(work)), thread_([this] { run(); }) {
+        ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // as top and /proc show it
+    }
+    /// Waits for the job at hand.
+    ~SaveThread() {
+        notify([&] { ends_ = true; });
+        thread_.join();
+    }
+    SaveThread(const SaveThread&) = delete;
+
+    /// There must be none at hand.
+    void begin(Job job) {
+        notify([&] {
+            job_.emplace(std::move(job));
+            busy_ = true;
+            goes_on_ = false;
+            paused_ = {};
+        });
+    }
+    bool busy() const {
+        const std::lock_guard lock(mutex_);
+        return busy_;
+    }
+    /// Ends a pause; returns when there is no job at hand.
+    void wait() {
+        go_on();
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !busy_; });
+    }
+    /// The last job, done, to be looked at or moved from; nullptr: it is at hand, or there was none.
+    Job* done() {
+        const std::lock_guard lock(mutex_);
+        return busy_ || !job_ ? nullptr : &*job_;
+    }
+    /// Called by the work: until go_on() or wait() is, also if that was before, or so much time has passed.
+    void pause(std::chrono::duration<double> at_most) {
+        std::unique_lock lock(mutex_);
+        pauses_since_ = Clock::now();
+        changed_.wait_for(lock, at_most, [&] { return goes_on_ || ends_; });
+        paused_ += Clock::now() - *std::exchange(pauses_since_, std::nullopt);
+    }
+    void go_on() {
+        notify([&] { goes_on_ = true; });
+    }
+    /// Seconds that the job at hand, or the last one, has paused.
+    double paused_s() const {
+        const std::lock_guard lock(mutex_);
+        std::chrono::duration<double> paused = paused_;
+        if (pauses_since_) paused += Clock::now() - *pauses_since_;
+        return paused.count();
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    template <class Change>
+    void notify(Change change) {
+        {
+            const std::lock_guard lock(mutex_);
+            change();
+        }
+        changed_.notify_all();
+    }
+    void run() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&] { return busy_ || ends_; });
+            if (!busy_) return;
+            Job job = *std::exchange(job_, std::nullopt);
+            lock.unlock();
+            work_(job, *this);
+            lock.lock();
+            job_.emplace(std::move(job));
+            busy_ = false;
+            changed_.notify_all();
+        }
+    }
+
+    const std::function<void(Job&, SaveThread&)> work_;
+    mutable std::mutex mutex_;  // guards what follows
+    mutable std::condition_variable changed_;
+    std::optional<Job> job_;
+    bool busy_ = false, ends_ = false;
+    bool goes_on_ = false;  ///< the job at hand does not pause
+    std::chrono::duration<double> paused_{0};
+    std::optional<std::chrono::steady_clock::time_point> pauses_since_;
+    std::thread thread_;
+};
+
+}  // namespace orrery
