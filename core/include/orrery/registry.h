@@ -19,7 +19,7 @@ class Launcher;
 class RendezvousBackend;
 struct OpDef;
 
-/// Makes a device from the configuration table [device.NAME]. A key that a factory does not read is an error.
+/// Factories get the configuration table of the plugin, [KIND.NAME]. A key that a factory does not read is an error.
 using DeviceFactory = std::function<std::unique_ptr<Device>(Config&)>;
 using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
 /// `origin` is the script line that asked for the strategy.
