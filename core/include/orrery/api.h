@@ -1,3 +1,3 @@
 #pragma once
-/// Marks what leaves liborrery.so; everything else is hidden.
+/// Exports a symbol from liborrery.so; symbols without it are hidden.
 #define ORRERY_API __attribute__((visibility("default")))

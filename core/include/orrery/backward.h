@@ -9,16 +9,16 @@ namespace orrery {
 
 class Builder;
 
-/// What the gradient of one op sees. Ops that it adds belong to the backward phase, to the scope and to the forward op
-/// of the op. A gradient that is one constant everywhere (the seed, sums of it) stays symbolic until it must be a
-/// value.
+/// What the gradient function of an op (OpDef::gradient) works with. Ops that it adds belong to the backward phase;
+/// they have the scope of the differentiated op and refer to it as their forward op. A gradient whose elements all
+/// equal one constant (the seed, sums of it) stays symbolic until its value is needed.
 class ORRERY_API Backward {
 public:
-    /// Gradients of one value while they are collected.
+    /// The gradient contributions collected so far for one value.
     struct Slot {
-        std::optional<double> uniform;  ///< adds this constant to every element
-        ValueId sum = none;             ///< the sum of the contributions so far
-        struct Piece {                  ///< a contribution to a part of the value: start.. along dim
+        std::optional<double> uniform;  ///< a constant added to every element
+        ValueId sum = none;             ///< the sum of the contributions that cover the whole value
+        struct Piece {                  ///< a contribution to the block that begins at `start` along `dim`
             int dim;
             int64_t start;
             ValueId value;
@@ -41,45 +41,45 @@ public:
     const Shape& shape(ValueId id) const { return program_.value(id).type.shape; }
     int rank(ValueId id) const { return static_cast<int>(shape(id).size()); }
 
-    /// Whether anything that trains depends on input i.
+    /// True when a param that is trained depends on input i.
     bool wants(size_t i) const { return wanted_[static_cast<size_t>(in(i))] != 0; }
-    /// Whether a gradient arrived at output o.
+    /// True when output o has received a gradient.
     bool has_dy(size_t o) const { return !slots_[static_cast<size_t>(out(o))].empty(); }
-    /// The constant that the gradient of output o is; nullopt when it is a value.
+    /// The constant that every element of the gradient of output o equals; nullopt when the gradient is a value.
     std::optional<double> uniform(size_t o = 0) const;
-    /// The gradient of output o, in the type of the output.
+    /// The gradient of output o, cast to the type of the output.
     ValueId dy(size_t o = 0);
-    /// The gradient of output o, in the type in which it came (f32 weight gradients of bf16 weights).
+    /// The gradient of output o in its own type (gradients of bf16 weights are f32).
     ValueId raw_dy(size_t o = 0);
 
-    /// Appends an op; the result names dims as inference finds them.
+    /// Appends an op and returns its first output; shape inference names the dims.
     ValueId one(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {});
     std::vector<ValueId> add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {});
-    /// Appends a value made by an existing op (one more output).
+    /// Appends a value as a further output of an op that exists.
     ValueId append(Value value);
     ValueId scalar(double value, DType dtype);
     ValueId cast(ValueId x, DType dtype);
-    /// x itself when the shape is right, otherwise a reshape with the names of `like`.
+    /// Returns x when the shapes are equal, otherwise a reshape with the dim names of `like`.
     ValueId reshape_like(ValueId x, ValueId like);
 
-    /// The gradient with the names of `like`, of the same shape.
+    /// Returns the gradient with the dim names of `like`, which has the same shape.
     ValueId named_like(ValueId gradient, ValueId like);
 
-    /// Adds to the gradient of input i; sums over the dims that input i was broadcast along.
+    /// Adds a contribution to the gradient of input i, summed over the dims along which the op broadcast that input.
     void give(size_t i, ValueId gradient);
-    /// The gradient of every element of input i is this constant.
+    /// Adds a constant to every element of the gradient of input i.
     void give_uniform(size_t i, double value);
-    /// Adds to a part of the gradient of input i: `size of gradient` from start along dim. Parts that tile the whole
-    /// value become one concat.
+    /// Adds a contribution to a block of the gradient of input i: the block begins at `start` along `dim` and has the
+    /// shape of `gradient`. Blocks that tile the value are joined by one concat, others are padded and added.
     void give_piece(size_t i, int dim, int64_t start, ValueId gradient);
-    /// Sum over the dims that `like` was broadcast along, in f32 when `like` is a weight.
+    /// Sums the gradient over the dims along which `like` was broadcast; in f32 when `like` is a weight.
     ValueId sum_to(ValueId gradient, ValueId like);
-    /// True for a param, or a cast, reshape, transpose or slice of one.
+    /// True for a param and for a cast, reshape, transpose or slice of one.
     bool is_weight(ValueId id) const;
-    /// Throws when a gradient arrived at an output that passes none on.
+    /// Throws Error when output o, which passes no gradient on, has received one.
     void expect_no_dy(size_t o, std::string_view name) const;
 
-    /// The whole gradient of a value as one value; none when there is none.
+    /// The total gradient of a value as one value; `none` when it has received none.
     ValueId total(ValueId id);
 
 private:
@@ -92,8 +92,8 @@ private:
     std::vector<Slot>& slots_;
     const std::vector<char>& wanted_;
     Op op_;
-    size_t first_ = 0;            ///< values from here on were made for op_
-    std::vector<ValueId> given_;  ///< of those: some value's gradient already
+    size_t first_ = 0;            ///< values from this id on were made for op_
+    std::vector<ValueId> given_;  ///< values from first_ on that are some value's gradient already
 };
 
 }  // namespace orrery

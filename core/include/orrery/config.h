@@ -13,18 +13,18 @@ namespace orrery {
 
 class Config;
 
-/// One value of a configuration, with the place it came from.
+/// One value of a configuration and the place that set it.
 struct ConfigValue {
     using List = std::vector<ConfigValue>;
     std::variant<bool, int64_t, double, std::string, List, std::shared_ptr<Config>> data;
     Origin origin;
     bool used = false;
-    bool per_host = false;  ///< Config::of_host
+    bool per_host = false;  ///< set by Config::of_host
 };
 
-/// One table of the resolved configuration (defaults, then TOML, then --set; or a Lua table of options).
-/// A read marks its key as used, so that `reject_unused` finds what nobody reads. Wrong types throw Error with the
-/// place, the key, what was found and what is expected. Keys keep their order.
+/// One table of the resolved configuration (defaults, then TOML, then --set), or a Lua table of options. Reading a key
+/// marks it as used, so that `reject_unused` finds keys that nothing reads. A wrong type throws Error with the place,
+/// the key, the type found and the type expected. Keys keep their order.
 class ORRERY_API Config {
 public:
     Config() = default;
@@ -35,30 +35,30 @@ public:
     bool has(std::string_view key) const { return find(key) || (defaults_ && defaults_->has(key)); }
     std::vector<std::string> keys() const;
 
-    // Reads with a fallback. A number may be written as an integer.
+    // Reads with a fallback for an absent key. `number` accepts an integer.
     bool flag(std::string_view key, bool fallback);
     int64_t integer(std::string_view key, int64_t fallback);
     double number(std::string_view key, double fallback);
     std::string text(std::string_view key, std::string_view fallback);
     std::vector<std::string> texts(std::string_view key);
-    /// The sub-table; an empty one when absent.
+    /// Returns the sub-table, an empty one when it is absent.
     Config& table(std::string_view key);
 
-    // Reads that throw when the key is absent.
+    // These throw Error when the key is absent.
     int64_t require_integer(std::string_view key);
     std::string require_text(std::string_view key);
 
-    /// Says of a key that each host may have another value, as a network interface: ranks do not compare it.
+    /// Declares that each host may have its own value for the key (a network interface): ranks do not compare it.
     void of_host(std::string_view key);
 
-    /// Throws naming the first key, here or below, that nothing has read, with a "did you mean" among the keys read
-    /// or asked for here.
+    /// Throws Error naming the first key, here or in a sub-table, that nothing has read, with a "did you mean" among
+    /// the keys that were read or asked for here.
     void reject_unused() const;
-    /// Origin of a key, or of the table when absent.
+    /// The origin of a key, or of the table when the key is absent.
     Origin where(std::string_view key) const;
 
-    /// From here on the reads, has() and where() look in `defaults`, which must outlive them, for what is not here.
-    /// What is here counts as used there, too.
+    /// Makes later reads, has() and where() look up absent keys in `defaults`, which must outlive this table. A key
+    /// that is set here counts as used in `defaults` too.
     void fall_back_on(Config& defaults) { defaults_ = &defaults; }
 
     void set(std::string_view key, ConfigValue value);

@@ -11,11 +11,11 @@
 
 namespace orrery {
 
-/// An array that a data source offers, under the name of the input that it fills.
+/// An array that a data source provides. It fills the program input of the same name.
 struct DataArray {
     std::string name;
     DType dtype = DType::f32;
-    /// Names and sizes of one sample's dims. The input has the dim "batch" before them.
+    /// Names and sizes of the dims of one sample. The input has the dim "batch" before them.
     std::vector<std::pair<std::string, int64_t>> dims;
 
     Shape shape() const {  // of one sample
@@ -28,120 +28,120 @@ struct DataArray {
 
 enum class Split : uint8_t { train, validation };
 
-/// In which order a training draws a source's samples: a function of the index alone, whatever the mesh and the batch.
+/// The order in which training draws samples: it depends on the index alone, not on the mesh or the batch size.
 class ORRERY_API DataOrder {
 public:
     virtual ~DataOrder();
     virtual int64_t samples(Split split) const = 0;
-    /// Number in the source of the index-th sample drawn, on all ranks together; it may go beyond samples(split).
+    /// The index in the source of the index-th sample that all ranks draw together; it may exceed samples(split).
     virtual int64_t position(Split split, int64_t index) const = 0;
-    /// Lines to tell before a run that draws so many to train on.
+    /// Lines to print before a run that draws this many training samples.
     virtual std::string told(int64_t drawn) const;
 };
 
-/// One draw of a sample. The core draws: each epoch is another permutation, and held-out samples are never trained on.
+/// One draw of a sample. Each epoch is another permutation, and validation samples are never trained on.
 struct DataSample {
-    int64_t number = 0;  ///< which of the source's samples, below samples()
-    int64_t drawn = 0;   ///< how many the run has drawn of this split before it, on all ranks, over all epochs
-    uint64_t seed = 0;   ///< of the data
+    int64_t number = 0;  ///< index of the sample in the source, below samples()
+    int64_t drawn = 0;   ///< how many samples of this split the run drew before it, on all ranks and over all epochs
+    uint64_t seed = 0;   ///< seed of the data
 };
 
 class DataSource;
 
-/// The order of a source by itself: each epoch another permutation, keyed by the seed; `held_out`: the share of samples
-/// for validation, in blocks of 16 that are evenly spaced and read as they lie. Throws Error at `asked` where the
-/// opened source has too few for that.
+/// The default order of a source: each epoch is another permutation, derived from the seed. `held_out` is the share of
+/// samples for validation: evenly spaced blocks of 16, which are read in the order of the source. Throws Error at
+/// `asked` when the opened source has too few samples for that.
 ORRERY_API std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_out, uint64_t seed,
                                                      const Origin& asked);
 
-/// A source that another one draws from, and how much.
+/// A source that another source draws from, with its weight.
 struct DataPart {
     std::shared_ptr<DataSource> source;
     double weight = 1;
     Origin asked;
 };
 
-/// Where the inputs of a program come from: a row of samples, each with one element per array. What read() writes is a
-/// function of the sample and the block alone, so that every rank and mesh sees the same batches.
-/// Made while a script runs, when only shapes matter; opened when its contents do. Errors name the file, what was found
-/// and what to do.
+/// Provides the inputs of a program: a sequence of samples, each with one element per array. What read() writes depends
+/// only on the sample and the block, so every rank and every mesh sees the same batches. A source is created while the
+/// script runs, when only shapes are needed, and opened when its contents are. Errors name the file, what was found and
+/// what to do.
 class ORRERY_API DataSource {
 public:
     virtual ~DataSource();
 
-    /// Before all else where the script gives it sources, { { source, weight }, ... }; false, as by default: takes
-    /// none.
+    /// Called first when the script passes sources, { { source, weight }, ... }. Returns false, the default, when the
+    /// source takes none.
     virtual bool over(std::vector<DataPart> parts);
-    /// What it offers; the same from the start on.
+    /// The arrays that it provides; they never change.
     virtual const std::vector<DataArray>& arrays() const = 0;
-    /// How many ids its integers have, as data.vocab of a script. Throws Error with what to set where that is not
-    /// known; by default always.
+    /// The number of ids that its integers can have, for data.vocab of a script. Throws Error saying what to set when
+    /// that is not known; by default it always throws.
     virtual int64_t vocabulary() const;
-    /// Its ids are bytes of text, whatever tokenizer a run has: such a run is refused. By default not.
+    /// True when its ids are bytes of text. A run that has a tokenizer then refuses the source.
     virtual bool byte_ids() const { return false; }
-    /// The file or folder that was asked for; "" where there is none.
+    /// The file or folder that the script named; "" when there is none.
     virtual std::string path() const;
-    /// False: nothing says yet where the samples are. Its shapes are enough to prove a plan; open() throws.
+    /// False while the location of the samples is not known: a plan can be checked, but open() throws.
     virtual bool complete() const { return true; }
 
-    /// Opens what it reads, anew where it is open. `ids`: how many the model has rows and logits for, 0: it has
-    /// neither. Throws Error at missing, damaged or too little data, and at ids beyond those where it is cheap to look
-    /// at all.
+    /// Opens the files it reads, again if they are open already. `ids` is the number of embedding rows and logits of
+    /// the model, 0 when it has neither. Throws Error for missing, damaged or too little data, and for ids of `ids` or
+    /// more when checking all of them is cheap.
     virtual void open(int64_t ids) = 0;
 
-    // From here on: after open().
+    // The following may be called after open() only.
     virtual int64_t samples() const = 0;
-    /// By default `permuted_order`.
+    /// The order of training; by default `permuted_order`.
     virtual std::unique_ptr<DataOrder> order(double held_out, uint64_t seed, const Origin& asked) const;
-    /// Where a sample lies, for messages and `orrery data`. By default place() and its number.
+    /// The location of a sample, for messages and `orrery data`. By default place() and the number of the sample.
     virtual std::string where(int64_t sample) const;
-    /// Tells contents apart: ranks compare it at the start, and a checkpoint is only resumed where it is the same.
+    /// Identifies the contents: ranks compare it, and a checkpoint can be resumed only with the same digest.
     virtual const std::string& digest() const = 0;
-    /// Numbers that a checkpoint must agree with besides the digest, by name. By default the count of samples.
+    /// Named numbers that, like the digest, must equal those in a checkpoint. By default the number of samples.
     virtual std::vector<std::pair<std::string, int64_t>> identity() const;
-    /// Writes a block of one sample of an array to host memory: it begins at `offset` and has block.shape, one entry
-    /// per dim of the array, dense, row-major. Called from a thread of its own, while the run computes, and from
-    /// several in `verify`. Throws Fault::failed naming the sample where it cannot be read any more.
+    /// Writes a block of one sample of an array to host memory: from `offset`, of shape block.shape (one entry per dim
+    /// of the array), dense, row-major. Called from a separate thread while the run computes, and from several in
+    /// `verify`. Throws Fault::failed naming the sample when it can no longer be read.
     virtual void read(size_t array, const DataSample& sample, const Shape& offset, const Tensor& block) const = 0;
-    /// Called before each checkpoint and evaluation. Throws Fault::failed when what is read is not any more what
-    /// `digest` says. Returns what to say once, "" where nothing has changed. By default nothing ever does.
+    /// Called before each checkpoint and evaluation. Throws Fault::failed when the contents no longer match `digest`.
+    /// Returns a warning to print once, "" when nothing has changed. By default nothing ever changes.
     virtual std::string require_unchanged();
     /// "data file text.txt", for messages.
     virtual std::string place() const = 0;
 };
 
-/// One array of a file, where its bytes lie: dense, row-major, little-endian.
+/// One array stored in a file: dense, row-major, little-endian.
 struct StoredArray {
     std::string name;
     TensorType type;
     int64_t begin = 0;  ///< bytes from the start of the file
 };
 
-/// A regular file that samples are read from: opened once, never mapped, so that one that is cut short meanwhile is an
-/// error and no signal. Reads may come from several threads.
+/// A regular file that samples are read from. It is opened once and never mapped, so that a file truncated during the
+/// run is an error and not a signal. Reads may come from several threads.
 class ORRERY_API DataFile {
 public:
-    /// Above this no source looks at all bytes before the run: 256 MiB.
+    /// Sources do not check every byte of a larger file before the run: 256 MiB.
     static constexpr int64_t scan_limit = int64_t{256} << 20;
 
-    /// `what`: "a file of text or of tokens", for the remedy. Throws Error at `asked` where it is no readable file.
+    /// `what` is for the remedy: "a file of text or of tokens". Throws Error at `asked` when the file cannot be read.
     DataFile(std::string path, std::string_view what, const Origin& asked);
     ~DataFile();
 
     const std::string& path() const;
-    int64_t bytes() const;  ///< when it was opened
-    /// Reads exactly `bytes` bytes. Throws Fault::failed where the file has become shorter, naming the sample that they
-    /// are of, or with -1 that it was looked through.
+    int64_t bytes() const;  ///< size when it was opened
+    /// Reads exactly `bytes` bytes. Throws Fault::failed when the file has become shorter, naming the sample; sample -1
+    /// means that the whole file was being checked.
     void read(int64_t sample, int64_t begin, void* to, int64_t bytes) const;
-    /// What the header of a safetensors or NumPy file (.npy, version 1 to 3) says, by the end of the path; in a .npy
-    /// the array is called after the file. Throws Error naming the file and what is wrong, as an array beyond its end.
+    /// The arrays in the header of a safetensors or NumPy file (.npy, version 1 to 3; the extension decides). A .npy
+    /// array is named after its file. Throws Error naming the file and what is wrong, such as an array beyond its end.
     std::vector<StoredArray> arrays() const;
-    /// CRC-32C of the contents in hex: of all up to `scan_limit`, of 1024 evenly spaced pieces of a larger file. Reads
-    /// them the first time.
+    /// CRC-32C of the contents in hex: of every byte up to `scan_limit`, of 1024 evenly spaced pieces of a larger file.
+    /// The first call reads the file.
     const std::string& digest();
-    /// As DataSource::require_unchanged: throws when the file that is read has another size or contents; a new time
-    /// alone has it read again. Returns what to say where its name is gone or is another file's, of other contents:
-    /// what was opened is read on, but a restart would not find it.
+    /// As DataSource::require_unchanged: throws when the open file has another size or other contents; a newer
+    /// modification time alone makes it read the file again. Returns a warning when the path is gone or names a file
+    /// with other contents: the run continues with the file that it opened, but a restart would not find it.
     std::string require_unchanged();
 
 private:

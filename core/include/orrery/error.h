@@ -9,19 +9,19 @@
 
 namespace orrery {
 
-/// Where a thing was asked for: a line of a script or of a config, and on whose behalf ("tensor", "data", "").
+/// The line of a script or configuration that asked for something, and on whose behalf ("tensor", "data", "").
 struct Origin {
     std::string who;
     std::string file;
     int line = 0;
     int column = 0;
 
-    /// "tensor, mlp.lua:9", "laptop.toml:4:13", or "" when nothing is known.
+    /// "tensor, mlp.lua:9", "laptop.toml:4:13", or "" when the origin is not known.
     ORRERY_API std::string text() const;
     bool operator==(const Origin&) const = default;
 };
 
-/// Whose fault it is; decides the exit code.
+/// The kind of an error; it decides the exit code.
 enum class Fault {
     usage,    ///< the user's script, config, data or command: exit 2, nothing was written
     failed,   ///< the work itself failed (disk full, kernel error): exit 1
@@ -29,8 +29,8 @@ enum class Fault {
     requeue,  ///< stopped on request after a checkpoint: exit 75
 };
 
-/// A text for people: it is made, joined, cut, carried and printed. Programs decide by fields, so it has neither search
-/// nor comparison.
+/// Text for users. It can be built, joined, cut, sent and printed. It has no search and no comparison, because programs
+/// decide by fields.
 class Message {
 public:
     Message() = default;
@@ -42,50 +42,50 @@ public:
         return *this;
     }
     friend Message operator+(Message first, const Message& second) { return std::move(first += second); }
-    /// Its first `bytes`.
+    /// The first `bytes` bytes.
     Message cut(size_t bytes) const { return text_.substr(0, bytes); }
     Message first_line() const { return text_.substr(0, text_.find('\n')); }
 
     bool empty() const { return text_.empty(); }
-    /// The text, to print, write or send it; tests/policy refuses code that searches, compares or names it.
+    /// The text, to print, write or send. tests/policy refuses code that searches or compares it, or names the string.
     const std::string& shown() const { return text_; }
 
 private:
     std::string text_;
 };
 
-/// Why a process, a node or a generation of a job ended. Restarts have a budget for each.
+/// Why a process, a node or a generation of a job ended. Each cause has its own budget of restarts.
 enum class Cause : uint8_t {
-    done,       ///< all ended with 0
-    stopped,    ///< by a signal or a notice: no failure, whoever stopped them starts the job again
-    mistake,    ///< of the script, the configuration or the command: the same again, however often
-    error,      ///< a rank gave up: a loss that is no number, a file that cannot be written
-    process,    ///< a process was killed, or its connection ended
-    memory,     ///< by the system, which had no more
-    early_end,  ///< a rank ended with 0 before its end
-    hang,       ///< a rank does nothing any more, or is silent
-    storage,    ///< a rank waits for a disk
-    node,       ///< a node's launcher is gone, or its network
+    done,       ///< every process exited with 0
+    stopped,    ///< by a signal or a preemption notice: not a failure, whoever stopped the job starts it again
+    mistake,    ///< an error in the script, configuration or command; it would happen again
+    error,      ///< a rank gave up: a loss that is not finite, a file that cannot be written
+    process,    ///< a process was killed, or its connection closed
+    memory,     ///< the system killed a process because it ran out of memory
+    early_end,  ///< a rank exited with 0 before the end of the job
+    hang,       ///< a rank makes no progress or stopped sending heartbeats
+    storage,    ///< a rank is blocked on a disk
+    node,       ///< a node's launcher is gone or its network failed
 };
 
-/// The end of a rank, a node, a generation or a job, as the value that its processes send each other. It is made where
-/// that is noticed. A default one says that nothing has ended.
+/// How a rank, a node, a generation or a job ended; its processes send each other this value. It is created where the
+/// end is noticed. A default Loss means that nothing has ended.
 struct Loss {
     Cause cause = Cause::done;
-    int64_t rank = -1, node = -1;  ///< of whom: a rank, or the launcher of a node; -1: neither
-    int64_t pid = 0;               ///< this and `nonce` (`JoinOptions`) say which process that is
+    int64_t rank = -1, node = -1;  ///< the rank, or the node whose launcher ended; -1: neither
+    int64_t pid = 0;               ///< with `nonce` (JoinOptions) it identifies the process
     std::string nonce = {};
-    int code = 1;           ///< what the command exits with
-    int64_t step = 0;       ///< the last that was finished before it, 0: none, or not known
+    int code = 1;           ///< exit code for the command
+    int64_t step = 0;       ///< last step finished before it; 0: none, or not known
     std::string site = {};  ///< where it was noticed, a fixed word of a-z, 0-9 and -: "save", "silence"; "": not known
-    bool hearsay = false;   ///< what a rank says of another one: what is seen of that comes before it
+    bool hearsay = false;   ///< one rank reported it of another; direct observations take precedence
     Message text = {};      ///< "was killed by signal 9 (Killed)"
 
     explicit operator bool() const { return cause != Cause::done; }
 };
 
-/// The only exception besides std::bad_alloc that leaves a plugin or a core module.
-/// The text says where, what was asked, what was found and what to do; lower case, no full stop.
+/// The only exception besides std::bad_alloc that leaves a plugin or a core module. The text says where, what was
+/// asked, what was found and what to do, in lower case and without a full stop.
 class ORRERY_API Error : public std::runtime_error {
 public:
     explicit Error(const std::string& text, Fault fault = Fault::usage);

@@ -5,19 +5,19 @@
 
 namespace orrery {
 
-/// Exact: every 16-bit float is an f32.
+/// Converts bf16 to f32, exactly.
 inline float widen_bf16(uint16_t half) { return std::bit_cast<float>(static_cast<uint32_t>(half) << 16); }
 
 inline float widen_f16(uint16_t half) {
     const uint32_t sign = uint32_t{half & 0x8000u} << 16, body = half & 0x7fffu;
     if (body >= 0x7c00)
         return std::bit_cast<float>(sign | 0x7f800000u | (body > 0x7c00 ? 0x400000u | (body & 0x3ff) << 13 : 0));
-    // 2^112 moves the exponent from half's bias to float's and makes subnormals normal, exactly.
+    // Scaling by 2^112 converts the exponent bias of half to that of float, and makes subnormals normal, exactly.
     const float value = std::bit_cast<float>(body << 13) * 0x1p112f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
 }
 
-/// To the nearest, ties to even.
+/// Rounds to the nearest bf16, ties to even.
 inline uint16_t narrow_bf16(float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
     if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);
@@ -29,15 +29,15 @@ inline uint16_t narrow_f16(float x) {
     const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
     const uint32_t body = bits & 0x7fffffff;
     if (body > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
-    if (body >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and beyond
-    if (body < 0x38800000)                                                // subnormal: units of 2^-24
+    if (body >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and more become infinity
+    if (body < 0x38800000)                                                // subnormal: in units of 2^-24
         return static_cast<uint16_t>(sign |
                                      static_cast<uint16_t>(std::nearbyint(std::bit_cast<float>(body) * 0x1p24f)));
     return static_cast<uint16_t>(sign | (body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13);
 }
 
-/// Floats of 8 bits (OCP 8-bit Floating Point Specification 1.0): e4m3 has no infinity and ends at 448, e5m2 ends at
-/// 57344. Exact.
+/// Converts an 8-bit float to f32, exactly (OCP 8-bit Floating Point Specification 1.0). e4m3 has no infinity and a
+/// maximum of 448; the maximum of e5m2 is 57344.
 inline float widen_f8(uint8_t bits, int mantissa, int bias) {
     const int exponent = (bits & 0x7f) >> mantissa, rest = bits & ((1 << mantissa) - 1);
     const float size = exponent == 0
@@ -57,7 +57,7 @@ inline float widen_f8e5m2(uint8_t bits) {
     return widen_f8(bits, 2, 15);
 }
 
-/// To the nearest, ties to even; what is beyond the largest becomes the largest, as scaled casts have it.
+/// Rounds to the nearest 8-bit float, ties to even; magnitudes above `largest` become `largest`, as in scaled casts.
 inline uint8_t narrow_f8(float x, int mantissa, int bias, float largest) {
     const auto sign = static_cast<uint8_t>(std::bit_cast<uint32_t>(x) >> 24 & 0x80);
     if (x != x) return static_cast<uint8_t>(sign | 0x7f);
@@ -73,7 +73,7 @@ inline uint8_t narrow_f8(float x, int mantissa, int bias, float largest) {
 inline uint8_t narrow_f8e4m3(float x) { return narrow_f8(x, 3, 7, 448); }
 inline uint8_t narrow_f8e5m2(float x) { return narrow_f8(x, 2, 15, 57344); }
 
-/// Elements of 16 bits as kernels read and write them: `y[i] = 2 * x[i]` computes in f32 and rounds to the nearest.
+/// 16-bit elements of kernels: `y[i] = 2 * x[i]` computes in f32 and rounds to the nearest.
 struct BFloat16 {
     uint16_t bits = 0;
     BFloat16() = default;

@@ -12,18 +12,18 @@
 
 namespace orrery {
 
-/// The threads that a rank may use inside one kernel.
+/// The threads that a rank may use within one kernel.
 class Threads {
 public:
-    /// Calls run(arg, part) once for each part, on up to `parts` threads; returns when all are done.
+    /// Calls run(arg, part) once for each part, on up to `parts` threads; returns when all calls have.
     using Team = void (*)(int parts, void (*run)(void* arg, int part), void* arg);
 
     Threads(int count, Team team) : count_(count), team_(team) {}
     int count() const { return count_; }
 
-    /// Calls f(begin, end) for disjoint ranges that cover [0, n), and returns when all are done. A range has at least
-    /// `grain` elements where n has. Where ranges begin follows from n, grain and count() alone, so that sums within
-    /// one repeat their bits. What f throws is thrown here. Allocates nothing.
+    /// Calls f(begin, end) for disjoint ranges that cover [0, n), and returns when all calls have. Each range has at
+    /// least `grain` elements, if n does. The ranges depend only on n, grain and count(), so that sums within a range
+    /// are reproducible bit for bit. Rethrows what f throws. Allocates nothing.
     template <class F>
     void parallel_for(int64_t n, int64_t grain, F f) const {
         if (n <= 0) return;
@@ -45,44 +45,44 @@ private:
     Team team_;
 };
 
-/// One launch of an op's kernel.
+/// The arguments of one launch.
 struct KernelCall {
-    std::span<const Tensor> operands;  ///< inputs, then outputs, of the spec's types; dense, row-major
-    void* scratch = nullptr;           ///< as many bytes as asked for, at a multiple of scratch_alignment
-    const Threads* threads = nullptr;  ///< on the CPU
-    void* stream = nullptr;            ///< of a GPU: cudaStream_t; operands and scratch are in its memory
+    std::span<const Tensor> operands;  ///< inputs, then outputs, with the types of the spec; dense, row-major
+    void* scratch = nullptr;           ///< OpKernel::scratch_bytes, aligned to scratch_alignment
+    const Threads* threads = nullptr;  ///< CPU only
+    void* stream = nullptr;  ///< GPU only: the cudaStream_t; operands and scratch are in the memory of the GPU
 
     template <class T>
     const T* in(size_t i) const {
         return static_cast<const T*>(operands[i].data);
     }
-    /// Counted among all operands: the first output comes behind the last input.
+    /// `i` counts all operands: the first output follows the last input.
     template <class T>
     T* out(size_t i) const {
         return static_cast<T*>(operands[i].data);
     }
 };
 
-/// A spec resolved: what a launch does, and what it needs.
+/// The kernel of one spec.
 struct OpKernel {
-    /// Called once a launch. Looks nothing up and allocates nothing. On the CPU the work is done when it returns; on a
-    /// GPU it is queued on the stream, waits for nothing, and may be captured and run again with the same addresses.
-    /// Writes every element of every output; adds to those of the op's `accumulates` where the spec has `accumulate`.
-    /// An output may lie where the input does that `in_place` names. The same operands and count of threads give the
-    /// same bits.
+    /// Called once per launch. It looks nothing up and allocates nothing. On the CPU the work is done when it returns;
+    /// on a GPU it is queued on the stream without waiting, and may be captured and run again with the same addresses.
+    /// It writes every element of every output, or adds to it when the spec has `accumulate` and OpDef::accumulates
+    /// lists the output. An output may be at the address of the input that OpDef::in_place names. The same operands and
+    /// number of threads give the same bits.
     std::function<void(const KernelCall&)> launch;
     int64_t scratch_bytes = 0;
 };
 
-/// Makes the kernel of one spec. Attributes are complete and types are those of `infer`, of a rank's shard. `threads`:
-/// how many a launch may use, 0 on a GPU. Throws Error with the reason where this spec cannot run.
+/// Makes the kernel of one spec. Attributes are complete, and types are those of the shard of one rank. `threads`: max
+/// threads of a launch, 0 on a GPU. Throws Error with the reason when the spec cannot run.
 ///
 /// Kinds of devices: "cpu"; "cuda"; any other device plugin that asks for kernels by its own name; and "reference",
-/// which the others are compared with: there all floats are f64, one thread runs, and nothing needs to be fast.
+/// with which the others are compared: there all floats are f64, one thread runs, and speed does not matter.
 using KernelMaker = std::function<OpKernel(const KernelSpec& spec, int threads)>;
 
-/// Calls make(T(), C()): T holds an element of this type, C computes with it: float for f32, BFloat16 and Float16,
-/// double for f64. Throws Error, naming the op, for a type that is no float.
+/// Calls make(T(), C()). T is the element type; C is the type to compute in: float for f32, bf16 and f16 (elements
+/// BFloat16 and Float16), double for f64. Throws Error naming the op for a type that is not a float.
 template <class Make>
 OpKernel kernel_of_floats(const KernelSpec& spec, DType type, Make make) {
     switch (type) {
@@ -94,12 +94,12 @@ OpKernel kernel_of_floats(const KernelSpec& spec, DType type, Make make) {
     }
 }
 
-/// For devices: why these are no operands of the op, in number or types (OpDef::types), or it cannot accumulate; "":
-/// they are, or there is no such op. `no_f64`: why it computes nothing in f64, "": it does; a and * may be f64 anyway.
+/// For devices: why the operands do not suit the op in number or types (OpDef::types), or why it cannot accumulate; ""
+/// if they do, or for an unknown op. `no_f64`: why the device has no f64, or ""; operands a and * may be f64 anyway.
 ORRERY_API std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64 = "");
 
-/// For devices: the kernel that a plugin brought for its op. nullopt where no plugin brought an op of this name; throws
-/// Error where one did, but has no kernel for this kind of device, with those that it has, and what the maker throws.
+/// For devices: the kernel of a plugin op; nullopt when no plugin added an op of this name. Throws Error when it has no
+/// kernel for this kind of device, naming the kinds that it has, and passes on what the maker throws.
 ORRERY_API std::optional<OpKernel> plugin_kernel(const KernelSpec& spec, std::string_view device_kind, int threads);
 
 }  // namespace orrery

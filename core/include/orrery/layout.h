@@ -10,7 +10,7 @@ namespace orrery {
 enum class ReduceOp : uint8_t { sum, max, min };
 ORRERY_API std::string_view name_of(ReduceOp op);
 
-/// What one axis does to a tensor: S(dim), R, or P(op).
+/// The effect of one mesh axis on a tensor: split along a dim S(dim), replicated R, or partial P(op).
 struct Placement {
     enum class Kind : uint8_t { replicate, split, partial };
     Kind kind = Kind::replicate;
@@ -24,8 +24,8 @@ struct Placement {
     bool operator==(const Placement&) const = default;
 };
 
-/// How a tensor lies on a mesh. Each dim has an ordered list of axes that split it (outermost first); some axes hold
-/// partial values; over every other axis the tensor is replicated.
+/// The placement of a tensor on a mesh. Each dim has an ordered list of the axes that split it, outermost first; some
+/// axes hold partial values; over every other axis the tensor is replicated.
 class ORRERY_API Layout {
 public:
     Layout() = default;
@@ -40,15 +40,15 @@ public:
     const std::vector<Partial>& partials() const { return partials_; }  ///< sorted by axis
 
     Placement at(AxisId axis) const;
-    /// Replaces what the axis does; a new split goes innermost in its dim's list.
+    /// Sets the placement on one axis; a new split becomes the innermost of its dim.
     void set(AxisId axis, Placement placement);
     bool replicated() const;
 
-    /// The block that one rank holds. Throws when a dim is not divisible, naming dim, size and axes.
+    /// The shape of the block of one rank. Throws Error when a dim is not divisible, naming dim, size and axes.
     Shape local_shape(const Shape& global, const Mesh& mesh) const;
-    /// Index of the first element that a rank holds, one per dim. `micro` is the sequential axis' coordinate.
+    /// Index of the first element of the block, one per dim. `micro` is the coordinate on the sequential axis.
     Shape offset(const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro = 0) const;
-    /// "dp:S(0) tp:R"; axes of size 1 are left out. Two axes on one dim print as "dp:S(0) tp:S(0)" in split order.
+    /// "dp:S(0) tp:R", without axes of size 1. Axes that split one dim are in split order: "dp:S(0) tp:S(0)".
     std::string text(const Mesh& mesh) const;
     bool operator==(const Layout&) const = default;
 

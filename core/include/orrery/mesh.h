@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// Index of an axis in its mesh: first the named ones, then those that they make together (Mesh::over).
+/// Index of an axis in its mesh: the named axes first, then the joined axes made of several (Mesh::over).
 using AxisId = int;
 
 struct Axis {
@@ -18,41 +18,41 @@ struct Axis {
     bool sequential = false;  ///< steps in time instead of ranks: "micro", the micro-batches of a step
 };
 
-/// Named axes over ranks, outermost first: rank = ((pp * dp_size) + dp) * tp_size + tp. At most one axis, `micro`,
-/// is sequential; it comes last and does not count in the number of ranks.
+/// Named axes over ranks, outermost first: rank = ((pp * dp_size) + dp) * tp_size + tp. Only one axis, `micro`, may be
+/// sequential; it is the last one and does not count in the number of ranks.
 class ORRERY_API Mesh {
 public:
     Mesh() = default;
-    /// Throws when a name repeats, is empty or has a '+', or a size is below 1.
+    /// Throws Error when a name repeats, is empty or contains '+', or when a size is below 1.
     explicit Mesh(std::vector<Axis> axes);
 
-    /// The named ones; layouts and marks have no others.
+    /// The named axes; layouts and marks use only these.
     const std::vector<Axis>& axes() const { return axes_; }
     const Axis& axis(AxisId id) const;
-    /// A named one; nullopt when there is no such axis: its size is 1 and its marks are skipped.
+    /// Finds a named axis; nullopt when it is absent, which means that its size is 1 and that its marks are skipped.
     std::optional<AxisId> find(std::string_view name) const;
 
-    /// The axis of a collective. "dp+tp" is made of dp and tp: its group are the ranks that differ along any of them,
-    /// its size is the product of theirs. There is one for every two or more of the first eight axes of more than one
-    /// rank, in the order of the mesh.
+    /// Finds the axis of a collective, named or joined. The group of the joined axis "dp+tp" is the ranks that differ
+    /// along dp or tp; its size is the product of both sizes. A joined axis exists for every two or more of the first
+    /// eight axes of more than one rank, with the names in mesh order.
     std::optional<AxisId> over(std::string_view name) const;
-    /// The one that these named axes make together, in any order; of one axis itself.
+    /// The joined axis of these named axes, in any order; of a single axis, that axis.
     std::optional<AxisId> together(std::vector<AxisId> axes) const;
-    /// The named axes that an axis is made of, outermost first; of a named one itself.
+    /// The named axes that make up an axis, outermost first; for a named axis, itself.
     const std::vector<AxisId>& parts(AxisId id) const { return parts_.at(static_cast<size_t>(id)); }
     bool joined(AxisId id) const { return id >= static_cast<AxisId>(axes_.size()); }
-    AxisId ids() const { return static_cast<AxisId>(parts_.size()); }  ///< ids are below it
+    AxisId ids() const { return static_cast<AxisId>(parts_.size()); }  ///< all ids are below this
 
     int64_t size(std::string_view name) const;  ///< 1 when absent
     int64_t size(AxisId id) const { return axis(id).size; }
     int64_t ranks() const;
     int64_t microbatches() const;                   ///< size of the sequential axis, 1 when absent
-    std::optional<AxisId> sequential_axis() const;  ///< of the micro-batches; nullopt when there are none
+    std::optional<AxisId> sequential_axis() const;  ///< the axis of the micro-batches; nullopt when absent
 
-    /// Coordinates of a rank, one per axis (0 for the sequential axis), and back.
+    /// The coordinates of a rank, one per axis (0 on the sequential axis), and the inverse.
     std::vector<int64_t> coordinates(int64_t rank) const;
     int64_t rank_of(const std::vector<int64_t>& coordinates) const;
-    /// The ranks that differ from `rank` only along `axis`, in order of that coordinate, and its place among them.
+    /// The ranks that differ from `rank` only along `axis`, by that coordinate, and the index of `rank` among them.
     std::vector<int64_t> group(int64_t rank, AxisId axis) const;
     int64_t member(int64_t rank, AxisId axis) const;
 

@@ -14,70 +14,70 @@ namespace orrery {
 class Backward;               // orrery/backward.h
 enum class Opcode : uint8_t;  // orrery/plan.h
 
-/// One attribute that a script may give. Flags default to false and are absent when false.
+/// One attribute that a script may give. A flag defaults to false and is absent when false.
 struct AttributeDef {
     enum class Kind : uint8_t { flag, integer, number, text, integers };
     std::string_view name;
     Kind kind = Kind::flag;
     bool required = false;
-    std::optional<Attribute> fallback = {};      ///< stored when the caller gives nothing
+    std::optional<Attribute> fallback = {};      ///< stored when the script gives no value
     std::vector<std::string_view> choices = {};  ///< text: legal values; empty: any
 };
 
-/// An operand of an op, counted among inputs or among outputs.
+/// An input or an output of an op, by its index.
 struct OperandRef {
     bool output = false;
     int index = 0;
 };
 
-/// How the elements of the output are those of the inputs, unchanged.
+/// How an op moves the elements of its inputs to the output without changing them.
 enum class Moves : uint8_t {
     no,
-    renames,   ///< all in the same order, in another shape
-    permutes,  ///< all, in the order of the attribute `perm`
+    renames,   ///< all elements in the same order, in another shape
+    permutes,  ///< all elements, in the order of the attribute `perm`
     cuts,      ///< a block along the attribute `dim`, from `start`
-    joins,     ///< the inputs side by side along the attribute `dim`
+    joins,     ///< concatenation along the attribute `dim`
 };
 
-/// Operand `ids` holds indices into dim `dim` of `rows` (-1: its last).
+/// Says that operand `ids` contains indices into dim `dim` of `rows` (-1: its last dim).
 struct Lookup {
     int ids = 0;
     OperandRef rows = {};
     int dim = 0;
-    bool skips = false;                   ///< an id of -1 is legal, and stands for none
-    std::string_view dim_attribute = {};  ///< that says the dim, "": `dim` does
+    bool skips = false;                   ///< an id of -1 is legal and selects no row
+    std::string_view dim_attribute = {};  ///< attribute that gives the dim; "": the member `dim` does
 };
 
-/// What the time of a launch goes by. Asked by the simulator's prices.
+/// What determines the time of a launch; used by the prices of the simulator.
 enum class Work : uint8_t {
-    bytes,               ///< of its operands, in as many passes as the software makes
-    once,                ///< of its operands, in one pass
-    rows,                ///< of the output: it reads the rows that it writes
-    product,             ///< multiplications of the last two dims, the last operands' leading ones shared
-    weight_product,      ///< the first operand transposed: all but the last dims are contracted
-    attention,           ///< q, k, v
-    attention_gradient,  ///< of these
+    bytes,               ///< bytes of the operands, in as many passes as the software profile makes
+    once,                ///< bytes of the operands, in one pass
+    rows,                ///< bytes of the output: it reads only the rows that it writes
+    product,             ///< a GEMM: the last two dims, batched over leading dims unless the second operand has none
+    weight_product,      ///< a GEMM with the first operand transposed: all dims but the last are contracted
+    attention,           ///< of q, k and v
+    attention_gradient,  ///< the gradient of attention
 };
 
-/// How a sample's numbers are drawn: floats in [low, high), whole numbers in [low, high].
+/// The range of random test data: floats in [low, high), integers in [low, high].
 struct Draw {
     double low = 0;
     double high = 1;
 };
 
-/// One call of an op, from which its tests are made: gradient, layouts, kernels, text. Sizes are small and distinct, of
-/// more than one element; 2 or 3 divides those that may be split (9, 15 and 33 are odd, too). f32 stands for the
-/// compute type: kernels run in bf16 and f16, too, where they can.
+/// One call of an op, from which the tests of its gradient, layouts, kernels and text form are generated. Sizes are
+/// small, distinct and more than 1; dims that may be split are divisible by 2 or 3 (9, 15 and 33 are odd as well). f32
+/// stands for the compute type: tests also run the kernels in bf16 and f16 where they can.
 struct OpSample {
     std::vector<TensorType> operands;
     Attributes attributes = {};
-    std::vector<std::vector<std::string>> dims = {};  ///< names by operand, none: unnamed
-    /// By operand; where there is none: floats of either sign with 0.1 <= |x| < 1.3, whole numbers 0 or 1.
+    std::vector<std::vector<std::string>> dims = {};  ///< dim names by operand; empty: unnamed
+    /// Ranges by operand. By default floats have either sign and 0.1 <= |x| < 1.3, and integers are 0 or 1.
     std::vector<std::optional<Draw>> draws = {};
-    bool derivative = true;  ///< false: the gradient of this form is another than the derivative (of a scaled loss)
+    bool derivative = true;  ///< false: the gradient of this call is not the derivative (of a scaled loss)
 };
 
-/// An op of the program and how its inputs lie on the mesh.
+/// An op of the program with the layouts of its inputs.
 struct OpLayouts {
     const Program& program;
     const Op& op;
@@ -85,79 +85,79 @@ struct OpLayouts {
     std::vector<Layout> inputs;  ///< in operand order
 };
 
-/// Adds an op in place of the decomposed one and returns its outputs. It gets that op's phase, scope, stage and origin,
-/// is laid out by its own rule, and is not decomposed again. `made`: the outputs of the decomposed op that the new op
-/// makes; empty: it makes new values.
+/// Adds an op in place of the decomposed one and returns its outputs. The new op takes over the phase, scope, stage and
+/// origin; its own rule lays it out, and it is not decomposed again. `made`: the outputs of the decomposed op that the
+/// new op produces; empty: it produces new values.
 using AddPart = std::function<std::vector<ValueId>(std::string_view kind, std::vector<ValueId> inputs,
                                                    Attributes attributes, const std::vector<ValueId>& made)>;
 
-/// All that the core knows of one op. The device knows its kernel, by the same name.
+/// Everything that the core knows about one op. A device finds its kernel by the same name.
 struct OpDef {
     std::string_view name;
-    std::vector<std::string_view> operands = {};  ///< names; at the end some "b?" may be absent, or "x..." is 1 or more
-    /// Types of operands and of outputs, a letter each, with the '?' and '...' of `operands`: "f F f? -> F s".
-    /// Inference and devices check them; `infer` checks what they do not say. Every op has them but a collective.
-    ///   f  a float; all f's of one type      F  a float of any type
-    ///   a  any type; all a's of one          *  any type
-    ///   n  i32 or a float; all n's of one    s  a statistic or scalar: f32 (f64 where the reference kernels run)
+    std::vector<std::string_view> operands = {};  ///< names; trailing "b?" may be absent, "x..." is 1 or more
+    /// Types of the operands and outputs, one letter each, with the '?' and '...' of `operands`: "f F f? -> F s".
+    /// Inference and devices check them; `infer` checks the rest. Every op but a collective has them.
+    ///   f  a float; all f's have one type    F  a float of any type
+    ///   a  any type; all a's have one type   *  any type
+    ///   n  i32 or a float; all n's have one  s  a statistic or scalar: f32 (f64 in reference kernels)
     ///   i  i32    u  u32    b  u8
     std::string_view types = {};
     std::vector<AttributeDef> attributes = {};
     std::vector<Typed> (*infer)(Infer&) = nullptr;
     FactorRule (*rule)(const Program&, const Op&) = nullptr;
-    void (*gradient)(Backward&) = nullptr;  ///< null: nothing flows through
-    /// Optional: replaces the op by others for these input layouts. Called by propagation. Either adds ops with `add`
-    /// that make all outputs and returns true, or adds nothing and returns false: then `rule` lays the op out.
+    void (*gradient)(Backward&) = nullptr;  ///< nullptr: no gradient flows through
+    /// Optional: replaces the op by others for these input layouts. Propagation calls it. It either adds ops with `add`
+    /// that produce all outputs and returns true, or adds nothing and returns false; then `rule` lays the op out.
     bool (*decompose)(const OpLayouts&, const AddPart& add) = nullptr;
     int64_t (*flops)(const Program&, const Op&) = nullptr;
-    std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): may share a buffer when of one type
-    /// Outputs that are constants for the gradient (a count).
+    std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): may share a buffer when their types are equal
+    /// Outputs that the gradient treats as constants (a count).
     std::vector<int> constant_outputs = {};
-    int norm_vectors = 0;  ///< of a norm: how many operands behind the first are gain and bias
-    bool alias = false;    ///< the output is the input's memory: no kernel
-    /// For ops that propagation or lowering inserts: the instruction that the plan runs. Opcode::send stands for the
-    /// receive, too; Opcode::kernel: each rank cuts out its block with a kernel, and nothing is sent.
+    int norm_vectors = 0;  ///< for a norm: number of gain and bias operands after the first operand
+    bool alias = false;    ///< the output is the memory of the input: no kernel runs
+    /// For ops that propagation or lowering inserts: the instruction of the plan. Opcode::send stands for the receive
+    /// too. Opcode::kernel: each rank cuts out its block with a kernel, and nothing is sent.
     std::optional<Opcode> collective = {};
-    bool between_stages = false;  ///< a collective over the pipeline axis, inserted by lowering
-    bool elsewhere = false;       ///< no device plugin here has a kernel for it: it is checked and priced only
-    /// Outputs that the attribute `accumulate` makes the kernel add into instead of overwrite.
+    bool between_stages = false;  ///< a collective over the pipeline axis, which lowering inserts
+    bool elsewhere = false;       ///< no device plugin here has a kernel for it: it is only checked and priced
+    /// Outputs that the kernel adds to, instead of overwriting, when the attribute `accumulate` is set.
     std::vector<int> accumulates = {};
-    /// The operand whose `global_shape` and `offset` the kernel needs when it is split.
+    /// The operand whose `global_shape` and `offset` the kernel needs when that operand is split.
     std::optional<OperandRef> indexed = {};
 
-    // Traits: what passes ask for instead of the op's name.
-    /// The output's elements are the inputs'. Asked by gradients of weights, lowering, the checker, verify.
+    // Traits: passes ask for them instead of comparing the name of the op.
+    /// Used by gradients of weights, lowering, the plan checker and verify.
     Moves moves = Moves::no;
-    /// The same numbers in another type: a param's copy stands for it. Asked by precision, layout, recompute, verify.
+    /// Converts the type: the copy of a param stands for it. Used by precision, layout, recompute, verify.
     bool casts = false;
-    /// Matrix products of the forward pass. Asked by model flops, layers, the device's rate; precision casts for it.
+    /// A GEMM of the forward pass, whose operands precision casts. Used by model FLOPs, layers and device rates.
     bool product = false;
     Work work = Work::bytes;
-    /// Makes fewer numbers of an operand of any type. Asked by precision, which casts nothing for it.
+    /// Reduces an operand of any type. Used by precision, which adds no casts for it.
     bool reduces = false;
-    /// Of logits, its first operand, whose gradient it makes going forward. Asked by recompute and by sampling.
+    /// A loss over logits, its first operand; it also computes their gradient. Used by recompute and sampling.
     bool loss = false;
-    /// Every rank can make its part alone. Asked by propagation, which makes it again rather than moves it.
+    /// Every rank can compute its block alone. Used by propagation, which computes it again instead of sending it.
     bool source = false;
-    /// Element by element the sum, maximum or minimum of two. Asked by gradients, layout, lowering, the checker.
+    /// The elementwise sum, max or min of two inputs. Used by gradients, layout, lowering and the plan checker.
     std::optional<ReduceOp> combines = {};
-    /// Inputs of which the output is a multiple where the others are single numbers. Asked by lowering, which sums over
+    /// Inputs that the output is proportional to when the other inputs are scalars. Used by lowering, which sums over
     /// micro-batches first, and by verify.
     std::vector<int> multiplies = {};
-    /// Asked for the vocabulary of a program: the fewest rows that ids look up.
+    /// Used for the vocabulary of a program: the smallest number of rows among its lookups.
     std::optional<Lookup> looks_up = {};
-    /// By input: the flag that makes the kernel read it with its last two dims swapped. Asked by lowering, which folds
+    /// By input: the flag that makes the kernel read it with its last two dims swapped. Used by lowering to fold
     /// transposes.
     std::vector<std::string_view> swaps = {};
-    /// Ops that it does in one; a norm, where it has a residual. Asked by lowering: what runs one of them again makes
-    /// no gradient.
+    /// Ops that this op fuses; for a norm, only when it has a residual. Used by lowering: a backward op that repeats
+    /// one of them is recomputation and not a gradient.
     std::vector<std::string_view> fused_of = {};
-    /// The op that does the same with operands of 8 bits, a scale of each behind them. Asked by precision "fp8".
+    /// The op that does the same with 8-bit operands followed by their scales. Used by precision "fp8".
     std::string_view quantized = {};
-    /// The kernel that does its own work, "" for that of its name. Asked by the checker and verify.
+    /// The kernel that does the work of this op; "": the kernel with its name. Used by the plan checker and verify.
     std::string_view kernel = {};
 
-    /// Calls with which every op but collectives and what runs `elsewhere` is tested (tests/ops).
+    /// Calls to test the op with (tests/ops); every op has them except collectives and those with `elsewhere`.
     std::vector<OpSample> (*samples)() = nullptr;
 };
 

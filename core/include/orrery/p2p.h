@@ -10,9 +10,9 @@
 
 namespace orrery {
 
-// What every transport needs, and collectives for those that can only send and receive.
+// Building blocks for all transports, and collectives for transports that can only send and receive.
 
-/// Part `i` of `count` elements cut in `parts`: as even as possible, the longer blocks first.
+/// Part `i` of `count` elements divided into `parts`: as even as possible, the longer parts first.
 struct Part {
     int64_t begin = 0;
     int64_t count = 0;
@@ -22,9 +22,9 @@ constexpr Part part_of(int64_t count, int parts, int i) {
     return {i * base + (i < longer ? i : longer), base + (i < longer ? 1 : 0)};
 }
 
-/// out[i] = in_0[i] op in_1[i] op ..., in that order, for every out. bf16 and f16 are reduced in f32 and rounded once;
-/// integers wrap; max and min give NaN when any operand is. An out may be one of the ins, but not overlap it otherwise.
-/// `stream`: write past the cache.
+/// Computes out[i] = in_0[i] op in_1[i] op ..., in that order, for every out. bf16 and f16 are reduced in f32 and
+/// rounded once; integers wrap; max and min give NaN when any operand is NaN. An out may be one of the ins but must not
+/// overlap it otherwise. `stream`: use non-temporal stores, which bypass the cache.
 ORRERY_API void reduce(DType dtype, ReduceOp op, std::span<const void* const> ins, std::span<void* const> outs,
                        int64_t count, bool stream = false);
 
@@ -37,35 +37,35 @@ ORRERY_API void require_split(const Group& group, std::string_view op, const Ten
 /// Throws Fault::failed unless 0 <= peer < P.
 ORRERY_API void require_member(const Group& group, std::string_view op, int peer);
 
-/// Gives `value` to all members and returns everyone's, by member. `what` is unique in the group. Throws Fault::peer
-/// on timeout, naming the rank that did not come.
+/// Sends `value` to all members and returns the values of all, by member. `what` is unique in the group. Throws
+/// Fault::peer on timeout, naming the rank that is missing.
 ORRERY_API std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, std::string_view what,
                                              std::string_view value, std::chrono::milliseconds timeout);
-/// The address by which this rank reaches the rendezvous, from a network that the job's ranks share. Waits for it for
-/// up to 1 s; throws Fault::peer where nobody has told it, as among threads.
+/// The address by which this rank reaches the rendezvous, in a network that the ranks of the job share. Waits up to 1 s
+/// for it. Throws Fault::peer when no address was set, as among threads.
 ORRERY_API std::string own_address(const Group& group, Rendezvous& rendezvous);
-/// A name for the next communicator of this group: the same on all members, another at each call.
+/// A name for the next communicator of this group: the same on all members, different at each call.
 ORRERY_API std::string fresh_name(const Group& group, Rendezvous& rendezvous);
 
 /// NCCL's contract: what plans for accelerators are made for where no GPU is there.
 ORRERY_API TransportContract accelerator_contract();
 
-/// What a process of this host is doing, for messages: "is stopped (SIGSTOP)", "is running", "has ended".
+/// The state of a process of this host, for messages: "is stopped (SIGSTOP)", "is running", "has ended".
 ORRERY_API std::string process_state(int64_t pid);
 
-/// How collectives over messages go, and the keys of a transport's own table that say so.
+/// Options of collectives over messages, and the keys of the table of a transport that set them.
 struct ORRERY_API P2pOptions {
-    int64_t segment_bytes = 512 << 10;  ///< segment_kib: pieces in which large messages are pipelined
-    /// auto, ring, recursive_doubling, halving_doubling, tree or hierarchical. auto: P2pCommunicator's comment.
+    int64_t segment_bytes = 512 << 10;  ///< segment_kib: large messages are pipelined in segments of this size
+    /// auto, ring, recursive_doubling, halving_doubling, tree or hierarchical. P2pCommunicator describes auto.
     std::string all_reduce = "auto";
     std::string broadcast = "auto";  ///< auto (by size), tree or chain
-    std::vector<int> hosts;          ///< by member: equal numbers share a host; empty: all do. Not a key.
+    std::vector<int> hosts;          ///< host number by member; empty: all share a host. Not a key
 
-    /// `defaults`: of keys that are not there. Throws Error with the key's place for an unknown name.
+    /// `defaults` are the values of absent keys. Throws Error with the place of the key for an unknown name.
     static P2pOptions read(Config& config, P2pOptions defaults);
     static P2pOptions read(Config& config) { return read(config, {}); }
-    /// Members with other options would wait for each other: throws Fault::peer naming the first whose options differ.
-    /// Every member calls it when all are connected; `what` is unique in the group.
+    /// Throws Fault::peer naming the first member whose options differ; such members would wait for each other. Every
+    /// member calls it when all are connected. `what` is unique in the group.
     void require_alike(const Group& group, Rendezvous& rendezvous, std::string_view what,
                        std::chrono::milliseconds timeout) const;
     /// The contract of a transport whose collectives are a P2pCommunicator's: sends that meet receives, by tag, a lane
@@ -73,13 +73,16 @@ struct ORRERY_API P2pOptions {
     TransportContract contract() const;
 };
 
-/// Collectives from messages between two members, for transports that can only send and receive. all_reduce is chosen
-/// by size: two members exchange up to 64 KiB whole; more take recursive doubling up to 16 KiB; above that a
-/// hierarchical one when equally many, but not one, share each of several hosts; halving and doubling up to 256 KiB
-/// when they are 4, 8, 16, ...; else a ring, pipelined in segments, whose block i is added from member i+1 on. At two
-/// members all of them give the same bits. Ring all_gather and reduce_scatter, pairwise all_to_all; broadcast by a
-/// binomial tree, or along a chain when large. Works inline on the caller's thread; only a send's event is not empty.
-/// Allocates only for what is larger than all before.
+/// Collectives built from messages between two members, for transports that can only send and receive. Algorithms of
+/// all_reduce, the first that applies:
+///   2 members, up to 64 KiB                       they exchange the whole tensor
+///   3 or more members, up to 16 KiB               recursive doubling
+///   several hosts, each with the same 2 or more   hierarchical
+///   4, 8, 16, ... members, up to 256 KiB          recursive halving and doubling
+///   otherwise                                     a ring in segments; block i is summed from member i+1 on
+/// With two members all of them give the same bits. all_gather and reduce_scatter use a ring, all_to_all exchanges
+/// pairs, broadcast uses a binomial tree, or a chain for large tensors. Collectives run on the calling thread; only a
+/// send returns an event that is not empty. Memory is allocated only for sizes larger than all before.
 class ORRERY_API P2pCommunicator : public Communicator {
 public:
     P2pCommunicator(Group group, int64_t segment_bytes);
@@ -97,23 +100,23 @@ public:
     void wait(uint64_t ticket) override { finish(ticket); }
     Traffic traffic() const override { return traffic_; }
 
-    /// Sends messages of 64 bytes to 64 KiB to every other member and receives theirs, before any other call, so that a
-    /// connection that carries none, or only small ones (a smaller MTU on the way), is found here. Collective. Throws
-    /// Fault::peer as finish() does, naming `transport`, both ranks, the size that did not pass, and how many bytes
-    /// had. Not counted as traffic.
+    /// Sends messages of 64 bytes to 64 KiB to every other member and receives theirs, before any other call. This
+    /// detects connections that carry nothing, or only small messages (a path with a smaller MTU). Collective; not
+    /// counted as traffic. Throws Fault::peer as finish() does, naming `transport`, both ranks, the size that did not
+    /// arrive, and how many bytes of it had.
     void greet(std::string_view transport);
 
 protected:
-    /// Starts to move bytes to or from a member and returns a ticket for finish(). Messages of one pair, direction,
-    /// channel and size arrive in order. The memory is in use until finish(). Neither blocks for the peer.
+    /// Starts a transfer to or from a member and returns a ticket for finish(). Messages with the same pair, direction,
+    /// channel and size arrive in order. The memory is in use until finish(). Neither call waits for the peer.
     virtual uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) = 0;
     virtual uint64_t start_receive(int peer, void* data, int64_t bytes, uint64_t channel) = 0;
-    /// As start_send, for send(): its end is what the contract says of sends.
+    /// start_send for send(): TransportContract::send says when it is complete.
     virtual uint64_t start_message(int peer, const void* data, int64_t bytes, uint64_t channel) {
         return start_send(peer, data, bytes, channel);
     }
-    /// Blocks until the transfer is done. Throws Fault::peer naming what() and the peer's rank. A ticket that was
-    /// finished before is done.
+    /// Blocks until the transfer is complete; returns at once for a ticket that was finished before. Throws Fault::peer
+    /// naming what() and the rank of the peer.
     virtual void finish(uint64_t ticket) = 0;
     /// "all_reduce #7 of dp/0", for messages.
     std::string what() const;
@@ -127,7 +130,7 @@ private:
     void begin(const char* op, const Event& after, uint64_t detail);
     uint64_t send_part(int peer, const void* data, int64_t bytes, uint64_t part = 0);
     uint64_t receive_part(int peer, void* data, int64_t bytes, uint64_t part = 0);
-    int around(int offset) const;  ///< member `offset` places after this one
+    int around(int offset) const;  ///< the member `offset` places after this one
     void exchange_whole(const Tensor& in, const Tensor& out, ReduceOp op);
     void ring_reduce(const Ring& ring, const char* in, char* out, bool scatter);
     void ring_gather(const Ring& ring, char* out);
@@ -136,7 +139,7 @@ private:
     const int64_t segment_bytes_;
     const std::unique_ptr<Algorithms> algorithms_;
     std::vector<char> scratch_;
-    std::vector<uint64_t> sends_, passed_;  ///< tickets of the collective at hand
+    std::vector<uint64_t> sends_, passed_;  ///< tickets of the current collective
     const char* op_ = "nothing";
     int64_t sequence_ = 0;
     uint64_t channel_ = 0;

@@ -9,61 +9,61 @@
 
 namespace orrery {
 
-/// The persistent arena holds inputs, params, states and results: fixed for the session and shared by its programs.
-/// The scratch arena belongs to one plan.
+/// The persistent arena contains inputs, params, states and results; it is fixed for the session, and its programs
+/// share it. The scratch arena belongs to one plan.
 enum class Arena : uint8_t { persistent, scratch };
 
-/// What a buffer is for, in the words of the memory report.
+/// The use of a buffer, in the words of the memory report.
 enum class BufferUse : uint8_t { input, param, state, result, gradient, activation, workspace };
 ORRERY_API std::string_view name_of(BufferUse use);
 
-/// A place in an arena. Values share a buffer where one is an alias of, or written in place over, another.
+/// A range of an arena. Values share a buffer when one is an alias of another or is written in place over it.
 struct Buffer {
     Arena arena = Arena::scratch;
-    int64_t offset = 0;  ///< bytes from the arena's start, a multiple of 64; a workspace's of scratch_alignment
+    int64_t offset = 0;  ///< bytes from the start of the arena, a multiple of 64; for a workspace, of scratch_alignment
     int64_t bytes = 0;
-    ValueId value = none;  ///< the first value that lives here
+    ValueId value = none;  ///< the first value in it
     BufferUse use = BufferUse::activation;
-    int first = 0;  ///< first and last instruction that touch it
+    int first = 0;  ///< first and last instruction that access it
     int last = 0;
-    int frames = none;   ///< RankClass::frames: it lies in one of these, that of its micro-batch
-    int64_t micro = -1;  ///< in frames: in the first run
+    int frames = none;   ///< index in RankClass::frames, where it is in the frame of its micro-batch
+    int64_t micro = -1;  ///< in a frame: its micro-batch in the first run
 };
 
-/// Where what lives on from one run of a Repeat to the next lies, for each micro-batch: frames of one kind, in slots
-/// side by side in the scratch arena, which kinds of one pool share.
+/// Storage of values that outlive a run of a Repeat. Each micro-batch has a frame, in one of several equal slots of the
+/// scratch arena. Kinds of frames in the same pool share its slots.
 struct Frames {
     int pool = 0;
-    int64_t offset = 0;  ///< of the pool: bytes from the arena's start
+    int64_t offset = 0;  ///< start of the pool: bytes from the start of the arena
     int64_t stride = 0;  ///< bytes from one slot to the next
     int64_t slots = 1;
     std::vector<int> slot_of;  ///< by micro-batch
 };
 
-/// A stretch of a stream that runs several times. What is stored is its first run, and what follows as if it had run
-/// once; in run k (behind it: the last one) whatever is of micro-batch i is of i + k `micros`: fragments, tags,
-/// operands by their `step`, buffers by the slots of their frames, attributes of kernels that depend on it.
-/// plan/repeat.h.
+/// A part of a stream that runs several times. The plan stores its first run, and the instructions after it as if it
+/// had run once. In run k everything of micro-batch i belongs to micro-batch i + k * `micros` instead: fragments, tags,
+/// operands (by `step`), buffers (by the slots of their frames), and attributes of kernels that depend on the
+/// micro-batch. Instructions after the repeated part count as in the last run. See plan/repeat.h.
 struct Repeat {
-    int begin = 0, end = 0;  ///< of the stream
+    int begin = 0, end = 0;  ///< indices in the stream
     int64_t times = 1;       ///< 1: nothing is repeated
-    int64_t micros = 0;
+    int64_t micros = 0;      ///< micro-batches per run
     int length() const { return end - begin; }
-    /// What lies before the stretch from here on is like it, a run earlier. Who waits for an instruction from here to
-    /// `end`, in the stretch or behind it, waits for that of its own run; an earlier one is the same for all runs.
+    /// Start of the instructions that equal the repeated part, one run earlier. From the repeated part or after it, a
+    /// wait for an index from here to `end` means the waiting run; a smaller index is the same in all runs.
     int from() const { return begin - length(); }
 };
 
-/// An operand as the instruction sees it: a dense local tensor at a place in a buffer.
+/// An operand of an instruction: a dense local tensor in a buffer.
 struct Operand {
     int buffer = none;
-    int64_t offset = 0;  ///< bytes from the buffer's start
+    int64_t offset = 0;  ///< bytes from the start of the buffer
     TensorType type;     ///< local shape
     ValueId value = none;
-    int64_t step = 0;  ///< what `offset` grows by with each micro-batch, where runs of a Repeat move it
+    int64_t step = 0;  ///< added to `offset` for each micro-batch in the later runs of a Repeat
 };
 
-/// What an instruction does. One line each; checker, executor and printer all switch over this list.
+/// What an instruction does. Checker, executor and printer all switch over this list.
 enum class Opcode : uint8_t {
     kernel,          ///< spec on operands (inputs, then outputs)
     copy,            ///< operand 0 -> operand 1, same bytes
@@ -71,35 +71,35 @@ enum class Opcode : uint8_t {
     all_gather,      ///< [S/P] -> [S] along dim 0 of both; sends S (P-1)/P
     reduce_scatter,  ///< [S] -> [S/P]; sends S (P-1)/P
     all_to_all,      ///< [S] -> [S], block i goes to member i; sends S (P-1)/P
-    send = 7,        ///< operand 0 to member `peer_of` of `axis`; sends S. The number is part of fingerprints
+    send = 7,        ///< operand 0 to member `peer_of` of `axis`; sends S. Fingerprints contain the number 7
     receive,         ///< operand 0 from member `peer_of` of `axis`
 };
 ORRERY_API std::string_view name_of(Opcode opcode);
 
 struct Instruction {
     Opcode opcode = Opcode::kernel;
-    int queue = 0;         ///< 0: compute; 1...: communication
+    int queue = 0;         ///< 0: compute; 1 and more: communication
     int kernel = none;     ///< kernel: index into RankClass::kernels
-    int workspace = none;  ///< kernel: the buffer of its own scratch, of no meaning before and after
-    /// An all_reduce that joins several values has one flat operand in and out, then the values' own places in pairs
-    /// (in, out), which lie inside these.
+    int workspace = none;  ///< kernel: the buffer of its scratch, whose contents matter only during the kernel
+    /// An all_reduce of several joined values has one flat input and one flat output, then the (input, output) pairs of
+    /// the values, which are ranges of the flat ones.
     std::vector<Operand> operands;
-    AxisId axis = none;  ///< communication: over this axis of the mesh
+    AxisId axis = none;  ///< communication: axis of the mesh
     ReduceOp reduce = ReduceOp::sum;
     int peer = none;  ///< send, receive: the other member of `axis`
-    bool relative =
-        false;          ///< send, receive: `peer`, 1 to size - 1, is counted from the rank's own member, modulo size
-    int64_t tag = 0;    ///< send, receive: pairs them on one edge
-    OpId op = none;     ///< op of the propagated program; none for a copy at the end of the step
-    Fragment fragment;  ///< micro is -1 for what runs once a step, before or after the fragments
-    std::vector<int> waits;  ///< earlier instructions on other queues that must be done first
+    /// send, receive: `peer` (1 to size - 1) is an offset from the own member, modulo size. No pass of core sets it.
+    bool relative = false;
+    int64_t tag = 0;         ///< send, receive: identifies the pair on one edge
+    OpId op = none;          ///< op of the propagated program; none for a copy at the end of the step
+    Fragment fragment;       ///< micro is -1 for what runs once per step, before or after the fragments
+    std::vector<int> waits;  ///< earlier instructions on other queues that it waits for
 
-    /// send, receive: the other member, where the rank is member `own` of an axis of `size`.
+    /// send, receive: the other member, for member `own` of an axis of `size`.
     int peer_of(int64_t own, int64_t size) const { return relative ? static_cast<int>((own + peer) % size) : peer; }
 };
 
-/// Attribute `key` of a kernel depends on the rank: step * (the rank's coordinate on `axis`) is added to it, or to its
-/// element `dim`. On the sequential axis the coordinate is the micro-batch.
+/// Attribute `key` of a kernel, or its element `dim`, depends on the rank: it is increased by `step` times the
+/// coordinate of the rank on `axis`. On the sequential axis the coordinate is the micro-batch.
 struct PerRank {
     int kernel = none;
     std::string key;
@@ -108,12 +108,12 @@ struct PerRank {
     int64_t step = 0;
 };
 
-/// Ranks that differ only by coordinate share a stream. Kernels whose attributes depend on the coordinate are patched
-/// per rank when they are prepared.
+/// Ranks that differ only by their coordinates and share one instruction stream. Attributes of kernels that depend on
+/// the coordinate are set per rank when the kernels are prepared.
 struct RankClass {
     std::vector<int64_t> ranks;
     int stage = 0;                    ///< pipeline rank
-    std::vector<int> stages;          ///< the stages it runs, by chunk; empty: the program has none
+    std::vector<int> stages;          ///< its stages, by chunk; empty: the program has none
     std::vector<KernelSpec> kernels;  ///< distinct specs, each prepared once
     std::vector<PerRank> per_rank;    ///< sorted by kernel
     std::vector<Buffer> buffers;
@@ -121,28 +121,27 @@ struct RankClass {
     Repeat repeat;
     std::vector<Frames> frames;
     std::vector<Operand> places;   ///< inputs, params, states and results: where the host finds the local part
-    int64_t persistent_bytes = 0;  ///< of this program alone; the session's arena holds all its programs'
-    int64_t scratch_bytes = 0;     ///< with the kernels' workspaces where lowering was told of them
-    int64_t scratch_floor = 0;     ///< most bytes alive at once: no placement needs less
+    int64_t persistent_bytes = 0;  ///< of this program alone; the arena of the session holds those of all its programs
+    int64_t scratch_bytes = 0;     ///< includes the workspaces of kernels if lowering knew their sizes
+    int64_t scratch_floor = 0;     ///< max bytes alive at once: no assignment of buffers can need less
 };
 
-/// A program lowered for a mesh.
+/// A program lowered to instructions for a mesh.
 struct Plan {
-    Program program;  ///< after propagation, with collectives and layouts
+    Program program;  ///< after propagation, with layouts and collectives
     Mesh mesh;
     Schedule schedule;
     AxisId stage_axis = none;  ///< the axis that carries stages
-    /// By AxisId: how far gathers of params run ahead of their readers, and reduce-scatters trail; empty: none does.
+    /// By AxisId: how far all-gathers of params run ahead of their readers and reduce-scatters trail. Empty: none does.
     std::vector<PrefetchDepth> ahead;
     int threads_per_rank = 1;
     std::vector<RankClass> classes;
-    std::string fingerprint;  ///< SHA-256 of all that ranks must agree on, compared before step 0
+    std::string fingerprint;  ///< SHA-256 of everything that ranks must agree on; they compare it before step 0
 
     ORRERY_API const RankClass& class_of(int64_t rank) const;
 };
 
-/// What this rank runs for kernel `index` in micro-batch `micro`: the class' spec with the attributes that depend on
-/// these filled in.
+/// The spec of kernel `index` of the class with the attributes that depend on rank and micro-batch filled in.
 ORRERY_API KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, int64_t rank,
                                  int64_t micro = 0);
 

@@ -15,55 +15,55 @@ class Mesh;
 enum class Role : uint8_t { temporary, input, param, state };
 enum class Phase : uint8_t { forward, backward, update };
 
-/// One array of the program, with its *global* shape.
+/// One array of the program with its *global* shape.
 struct Value {
-    std::string name;  ///< "layers.0.attn.q.weight"; temporaries may have none
+    std::string name;  ///< "layers.0.attn.q.weight"; may be empty for temporaries
     TensorType type;
-    std::vector<std::string> dims;  ///< logical name of each dim, "" where unnamed
+    std::vector<std::string> dims;  ///< logical name of each dim, "" for an unnamed one
     Role role = Role::temporary;
     Attributes init;             ///< param, state: {kind = normal|uniform|zeros|ones, scale}
-    ValueId of = none;           ///< state: its param
-    OpId op = none;              ///< who makes it; none for input, param and state
-    int output = 0;              ///< which output of that op
-    Layout layout;               ///< set by propagation; for param and state the layout at rest
-    std::vector<Origin> causes;  ///< who set the layout, newest last
+    ValueId of = none;           ///< state: the param it belongs to
+    OpId op = none;              ///< the op that produces it; none for input, param and state
+    int output = 0;              ///< index among the outputs of that op
+    Layout layout;               ///< set by propagation; for params and states, the layout between steps
+    std::vector<Origin> causes;  ///< what set the layout, newest last
     Origin origin;               ///< the script line
 };
 
 struct Op {
-    std::string kind;  ///< a name of the op table, "matmul"
+    std::string kind;  ///< name in the table of ops: "matmul"
     Attributes attributes;
     std::vector<ValueId> inputs;
     std::vector<ValueId> outputs;
     Phase phase = Phase::forward;
     std::string scope;    ///< "layers.0.attn"
     OpId forward = none;  ///< backward: the forward op it belongs to
-    int stage = none;     ///< pipeline stage, none before stages are set
+    int stage = none;     ///< pipeline stage; none before stages are assigned
     Origin origin;
 };
 
 /// A communication option of an axis, set by a strategy. core/ir/edges.cpp declares the options and their types.
 struct EdgeMark {
     std::string axis;
-    std::optional<Phase> phase;  ///< nullopt: in every phase
+    std::optional<Phase> phase;  ///< nullopt: all phases
     std::string option;          ///< "bucket", "reduce", "prefetch"
     Attribute value;
     bool operator==(const EdgeMark&) const = default;
 };
 
-/// At the end of a step `target` (param or state) takes the contents of `value`, in place where its op allows it.
+/// Assigns `value` to `target` (a param or state) at the end of a step, in place when the op allows it.
 struct Update {
     ValueId target;
     ValueId value;
 };
 
-/// A value the host may read after a step, by name: "loss_sum", "count", "grad_norm", "lr", "logits".
+/// A value that the host can read by name after a step: "loss_sum", "count", "grad_norm", "lr", "logits".
 struct Result {
     std::string name;
     ValueId value;
 };
 
-/// A traced program: ops in execution order over values. Passes fill it further: differentiate, annotate, propagate.
+/// A traced program: ops in execution order over values. The passes differentiate, annotate and propagate extend it.
 class ORRERY_API Program {
 public:
     std::string name;
@@ -82,41 +82,41 @@ public:
     /// The gradient of a param, summed over the whole batch; none before differentiation.
     ValueId grad_of(ValueId param) const;
     void set_grad(ValueId param, ValueId grad);
-    /// The values that the gradient of a param is a sum of, inner sums included; none where it is no sum.
+    /// The terms that the gradient of a param is a sum of, inner sums included; empty when it is not a sum.
     std::vector<ValueId> grad_terms(ValueId param) const;
-    /// By value: whether it is a param of which forward ops read a copy of lower precision. Linear in the program.
+    /// By value: true for a param of which forward ops read a lower-precision copy. Linear in the size of the program.
     std::vector<bool> params_with_low_copies() const;
     std::optional<ValueId> find(std::string_view value_name) const;
     std::optional<ValueId> result(std::string_view result_name) const;
     /// Index of the dim with this logical name; nullopt when there is none.
     std::optional<int> dim(ValueId value, std::string_view dim_name) const;
-    /// The first dim that n more ranks (1 or more) can split; nullopt where none divides. It comes behind the axes that
-    /// store marks split it over already.
+    /// The first dim that n more ranks (n >= 1) can split, given the axes that store marks already split it over;
+    /// nullopt when none is divisible.
     std::optional<int> first_dim_divisible_by(ValueId value, int64_t n, const Mesh& mesh) const;
 
-    // Marks: all that a strategy may write. An axis that the mesh lacks, or of size 1, is skipped by propagation.
-    // Earlier marks stay: a later one that differs is kept in `ignored` for `orrery check`.
+    // Marks: all that a strategy may write. Propagation skips axes that the mesh lacks or that have size 1. The first
+    // mark for a value and axis counts; a later one that differs is added to ignored(), for `orrery check`.
     void store(ValueId value, std::string_view axis, Placement placement, const Origin& origin, bool optional = false);
     void use(ValueId value, std::string_view axis, Placement placement, const Origin& origin, Keep keep = Keep::step,
              bool optional = false);
     void stage(std::string_view scope, int stage, const Origin& origin);
     void recompute(std::string_view scope, const Origin& origin, const std::vector<std::string>& kinds = {});
     void note(ValueId value, std::string_view text, const Origin& origin);
-    /// Splits the logical dim `batch` in n sequential micro-batches.
+    /// Splits the logical dim `batch` into n sequential micro-batches.
     void microbatches(int64_t n, const Origin& origin);
-    /// Stages lie on the ranks of an axis. Throws when an earlier strategy asked for another pipeline.
+    /// Assigns stages to the ranks of an axis. Throws Error when an earlier strategy asked for another pipeline.
     void pipeline(Pipeline pipeline);
-    /// Sets a communication option of an axis, as `bucket`, `reduce_as` and `prefetch` do; nullopt: in every phase. The
-    /// first value for an option, axis and phase is kept; a later, different one leaves a remark. Throws Error for an
-    /// unknown option, a value that it cannot have, and a phase that it cannot be set for.
+    /// Sets a communication option of an axis, as `bucket`, `reduce_as` and `prefetch` do; phase nullopt: all phases.
+    /// The first value for an option, axis and phase is kept; a later one that differs adds a remark. Throws Error for
+    /// an unknown option, an invalid value, or a phase that the option cannot be set for.
     void edge(std::string_view axis, std::optional<Phase> phase, std::string_view option, Attribute value,
               const Origin& origin);
-    /// Joins collectives of one axis, kind and type in messages of at most this many bytes.
+    /// Joins collectives of the same axis, kind and type into messages of at most this many bytes.
     void bucket(std::string_view axis, int64_t bytes, const Origin& origin);
-    /// Gradients cross the axis as this type (bf16), and come back to their own behind each sum. Throws for a type that
-    /// sums cannot be sent as.
+    /// Sums gradients over the axis in this type (bf16); each sum is converted back afterwards. Throws Error for a type
+    /// that cannot be used.
     void reduce_as(std::string_view axis, DType type, const Origin& origin);
-    /// How far ahead of their readers the params' gathers over an axis run, and how far reduce-scatters trail.
+    /// Sets how far all-gathers of params over an axis run ahead of their readers, and how far reduce-scatters trail.
     void prefetch(std::string_view axis, PrefetchDepth prefetch, const Origin& origin);
 
     const std::vector<Mark>& marks() const { return marks_; }
@@ -128,13 +128,13 @@ public:
     const std::vector<EdgeMark>& edges() const { return edges_; }
     /// The communication options of an axis in a phase.
     Attributes edge(std::string_view axis, Phase phase) const;
-    /// The axes that have the option, in the order in which they were given it.
+    /// The axes for which the option is set, in the order in which it was set.
     std::vector<std::string> axes_with(std::string_view option) const;
-    /// Max bytes of a message; 0: messages are not joined. For joined axes ("rep+dp") the smallest of their values.
+    /// Max bytes of a message; 0: messages are not joined. For a joined axis ("rep+dp"), the smallest of its axes.
     int64_t bucket_bytes(std::string_view axis, Phase phase = Phase::backward) const;
-    /// nullopt: gradients are summed over the axis in their own type.
+    /// Type in which gradients are summed over the axis; nullopt: their own.
     std::optional<DType> reduced_as(std::string_view axis) const;
-    /// nullopt: lowering decides: 1 layer where the transport is `queued`, else 0.
+    /// nullopt: lowering uses 1 layer when the transport is `queued`, else 0.
     std::optional<PrefetchDepth> prefetch_depth(std::string_view axis) const;
     const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< (param, gradient)
 
@@ -142,12 +142,12 @@ private:
     void mark(Mark mark);
 
     std::vector<Mark> marks_;
-    std::vector<std::vector<int>> marks_of_;  ///< places in marks_, by value: marking stays linear
+    std::vector<std::vector<int>> marks_of_;  ///< indices in marks_, by value: adding a mark stays linear
     std::vector<Mark> ignored_;
     std::vector<ScopeMark> scope_marks_;
     std::vector<Remark> remarks_;
     std::vector<std::pair<ValueId, ValueId>> grads_;
-    std::vector<int> grad_at_;  ///< places in grads_, by param; none
+    std::vector<int> grad_at_;  ///< index in grads_, by param, or none
     std::vector<EdgeMark> edges_;
     int64_t microbatches_ = 1;
     Pipeline pipeline_;

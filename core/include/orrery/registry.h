@@ -19,21 +19,21 @@ class Launcher;
 class RendezvousBackend;
 struct OpDef;
 
-/// Made from the plugin's own table, [KIND.NAME]. What a factory does not read there is an error.
+/// Factories get the configuration table of the plugin, [KIND.NAME]. A key that a factory does not read is an error.
 using DeviceFactory = std::function<std::unique_ptr<Device>(Config&)>;
 using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
 /// `origin` is the script line that asked for the strategy.
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(Config&, const Origin& origin)>;
 /// `place` is the folder, URL or name of the run's checkpoints.
 using StoreFactory = std::function<std::unique_ptr<CheckpointStore>(Config&, const std::string& place)>;
-/// Of the ways to meet; one serves and joins (orrery/rendezvous.h).
+/// Makes a rendezvous backend, which serves and joins (orrery/rendezvous.h).
 using RendezvousFactory = std::function<std::unique_ptr<RendezvousBackend>(Config&)>;
-/// `options`: those of the script's call o.data.NAME { ... } at `asked`, and behind them the table [data].
+/// `options` are those of the call o.data.NAME { ... } in the script, at `asked`, and then the table [data].
 using DataFactory = std::function<std::unique_ptr<DataSource>(Config& options, const Origin& asked)>;
-/// A launcher has no table of its own: it is asked before the configuration is known to be valid.
+/// A launcher has no table of its own, because it is used before the configuration is known to be valid.
 using LauncherFactory = std::function<std::unique_ptr<Launcher>()>;
 
-/// What the loaded plugins offer. Owned by the session; destroyed after everything made from it.
+/// The factories of the loaded plugins. The session owns it and destroys it after everything made from it.
 class ORRERY_API Registry {
 public:
     void add_device(std::string name, DeviceFactory make);
@@ -43,12 +43,12 @@ public:
     void add_data(std::string name, DataFactory make);
     void add_rendezvous(std::string name, RendezvousFactory make);
     void add_launcher(std::string name, LauncherFactory make);
-    /// An op of the plugin op/NAME, called NAME or NAME_more: its gradient may need one of its own.
+    /// Adds an op of the plugin op/NAME. It is called NAME, or NAME_more for ops that its gradient needs.
     void add_op(OpDef op);
-    /// A kernel of an op that the same plugin adds, for a kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
+    /// Adds a kernel for an op of the same plugin and one kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
     void add_kernel(std::string op, std::string device_kind, KernelMaker make);
 
-    // Each throws Error with the names there are and a "did you mean" when the name is unknown.
+    // Each throws Error for an unknown name, with the known names and a "did you mean".
     const DeviceFactory& device(std::string_view name, const Origin& asked) const;
     const TransportFactory& transport(std::string_view name, const Origin& asked) const;
     const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;

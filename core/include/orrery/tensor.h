@@ -15,7 +15,7 @@ using Shape = std::vector<int64_t>;
 
 [[noreturn]] ORRERY_API void throw_too_large(const Shape& shape);
 
-/// Product of the sizes; 1 for a scalar. Throws Error when it is beyond 64 bits.
+/// Number of elements: the product of the sizes, 1 for a scalar. Throws Error when it exceeds 64 bits.
 constexpr int64_t count_of(const Shape& shape) {
     int64_t n = 1;
     for (int64_t size : shape)
@@ -23,7 +23,7 @@ constexpr int64_t count_of(const Shape& shape) {
     return n;
 }
 
-/// The same in bytes.
+/// Number of bytes. Throws Error when it exceeds 64 bits.
 constexpr int64_t byte_count(DType dtype, const Shape& shape) {
     int64_t n = count_of(shape);
     if (__builtin_mul_overflow(n, size_of(dtype), &n)) throw_too_large(shape);
@@ -33,7 +33,7 @@ constexpr int64_t byte_count(DType dtype, const Shape& shape) {
 /// "[8,512]"
 ORRERY_API std::string text_of(const Shape& shape);
 
-/// Element type and shape, without data. Prints as "f32[8,512]".
+/// Element type and shape, without data. Its text is "f32[8,512]".
 struct TensorType {
     DType dtype = DType::f32;
     Shape shape;
@@ -44,7 +44,7 @@ struct TensorType {
     bool operator==(const TensorType&) const = default;
 };
 
-/// Dense, row-major, not owning. `data` lies in the memory of the device that runs the work.
+/// A dense, row-major tensor that does not own its data. `data` is in the memory of the device that runs the work.
 struct Tensor {
     void* data = nullptr;
     DType dtype = DType::f32;
@@ -54,9 +54,10 @@ struct Tensor {
     int64_t bytes() const { return byte_count(dtype, shape); }
 };
 
-/// The constants of an op: a small ordered map, sorted by key, so that equal ops print equally.
+/// The value of one attribute: a constant of an op.
 using Attribute = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
 
+/// The attributes of an op: a small map sorted by key, so that equal ops print the same text.
 class ORRERY_API Attributes {
 public:
     Attributes() = default;
