@@ -17,7 +17,7 @@ struct AddedToken {
     int32_t id = 0;
     std::string content;
     std::string pattern;       ///< the text to match: the content, normalized when `normalized` is set
-    bool single_word = false;  ///< does not match next to a letter or digit of a word
+    bool single_word = false;  ///< does not match next to a word character
     bool lstrip = false;       ///< also takes the spaces before it
     bool rstrip = false;       ///< also takes the spaces after it
     bool normalized = false;   ///< is matched in the normalized text

@@ -180,7 +180,7 @@ private:
         }
         return byte;
     }
-    /// Decodes a run of bytes as a whole: if it is not valid UTF-8, every byte becomes U+FFFD, or its stand-in when
+    /// Decodes a run of bytes as a whole: if it is not valid UTF-8, every byte becomes U+FFFD, unless invalid bytes are
     /// retained.
     void give() {
         if (bytes_.empty()) return;
