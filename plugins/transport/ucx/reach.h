@@ -12,9 +12,9 @@ struct Reach {
     std::string transports;  ///< "posix,cma,self", "tcp"
     std::string devices;     ///< "eth0,mlx5_0:1"
 
-    /// This one, and what it leaves open but UCX's variables do not settle: shared memory alone where all members are
-    /// `local`; else of the network interfaces only the one with this address, and all RDMA ports, which listen to no
-    /// IP address.
+    /// This one, with defaults for what it leaves open and UCX's variables do not set: shared memory only when all
+    /// members are `local`; else the network interface with this address, and all RDMA ports, which listen to no IP
+    /// address.
     Reach narrowed(bool local, const std::function<std::string()>& address) const;
     /// "over posix,cma,self", for messages.
     std::string text() const;
