@@ -167,7 +167,7 @@ bool TokenFile::read_header() {
     const Kind* const kind =
         std::find_if(std::begin(kinds), std::end(kinds), [&](const Kind& one) { return one.magic == header[0]; });
     if (kind == std::end(kinds)) return false;
-    // A version that is none is no header: two ids may be any number.
+    // With an implausible version it is not a header: two ids may be any number.
     if (header[1] != kind->version && (header[1] < 0 || header[1] > 255)) return false;
     if (header[1] != kind->version)
         refuse(ids_, 4,
