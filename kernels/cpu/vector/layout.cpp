@@ -5,7 +5,8 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-/// A permutation with neighbours that stay neighbours joined: sizes and input strides in the order of the output.
+/// A permutation with joined dims where adjacent dims stay adjacent: sizes and input strides in the order of the
+/// output.
 struct Permutation {
     int dims = 0;
     i64 size[max_dims] = {};
@@ -90,7 +91,7 @@ void transpose(Context& c, In x, Shape shape, std::span<const int> perm, Out y) 
     }
 }
 
-/// Copies `outer` runs of `bytes` between memories with different distances.
+/// Copies `outer` runs of `bytes`, with different distances in source and target.
 void copy_runs(Context& c, const char* from, i64 from_step, char* to, i64 to_step, i64 outer, i64 bytes) {
     parallel(c.threads(), outer, 1 + 4 * grain / (bytes + 1), 1, [=](i64 begin, i64 end) {
         for (i64 o = begin; o < end; ++o) {
@@ -99,7 +100,7 @@ void copy_runs(Context& c, const char* from, i64 from_step, char* to, i64 to_ste
     });
 }
 
-/// A shape seen around one dim: [outer, shape[dim], inner], inner in bytes.
+/// A shape split at one dim: [outer, shape[dim], inner], inner in bytes.
 struct Around {
     i64 outer = 1, inner;
 
