@@ -55,7 +55,7 @@ void permute(Context& c, const T* x, T* y, const Permutation& p) {
     const i64 cols = p.size[last];
     i64 rows = 1;
     for (int d = 0; d < last; ++d) rows *= p.size[d];
-    // Rows of one square: the dim before the last.
+    // Rows of one square come from the dim before the last.
     const i64 band = last > 0 ? p.size[last - 1] : 1, bands = rows / band;
     const i64 cut_rows = bands >= 64 ? band : (band + 15) / 16 * 16 < 64 ? band : 64;
     const i64 pieces = (band + cut_rows - 1) / cut_rows;
