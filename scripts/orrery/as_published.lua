@@ -63,7 +63,7 @@ function as_published.llama(c, longest)
   if kind == "mistral" then more.sliding_window = c.window end
   if kind == "qwen2" or kind == "qwen3" then
     more.use_sliding_window, more.sliding_window = window, window and c.window or null
-    if window then more.max_window_layers = 0 end  -- all layers have the window
+    if window then more.max_window_layers = 0 end                              -- all layers have the window
   end
   return { type = kind, config = of_options(kind, c, more) }
 end

@@ -6,6 +6,6 @@
 local native = require "orrery.native"
 
 return {
-  copy = native.copy_chunk,  -- copy(chunk, from, to): rank `to` gets the chunk as rank `from` has it
-  reduce = native.reduce_chunk,  -- reduce(chunk, from, to): adds the chunk to that of rank `to`
+  copy = native.copy_chunk,       -- copy(chunk, from, to): rank `to` gets the chunk as rank `from` has it
+  reduce = native.reduce_chunk,   -- reduce(chunk, from, to): adds the chunk to that of rank `to`
 }

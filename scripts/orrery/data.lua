@@ -62,8 +62,8 @@ local function source(_, name)
 end
 
 data = setmetatable({
-  text = source(nil, "text"),  -- text by bytes
-  tokens = source(nil, "tokens"),  -- a token file of u16 or u32, a pair of Megatron's or a file of llm.c's
+  text = source(nil, "text"),        -- text by bytes
+  tokens = source(nil, "tokens"),    -- a token file of u16 or u32, a pair of Megatron's or a file of llm.c's
   arrays = source(nil, "arrays"),    -- named arrays of a safetensors file, a .npy or a folder of .npy
   mixture = source(nil, "mixture"),  -- { { source, weight }, ... }: samples of several sources
 }, { __index = source })

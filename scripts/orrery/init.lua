@@ -18,7 +18,7 @@ return {
   nn       = require "orrery.nn",
   optim    = require "orrery.optim",
   lr       = require "orrery.lr",
-  published = require "orrery.published",  -- published models, by their config.json
+  published = require "orrery.published",             -- published models, by their config.json
   strategy = require "orrery.strategy".plugins,      -- o.strategy.data { axis = "dp" }: C++ plugins by name
-  strategies = require "orrery.strategy".twins,  -- o.strategies.data { axis = "dp" }: strategies written in Lua
+  strategies = require "orrery.strategy".twins,      -- o.strategies.data { axis = "dp" }: strategies written in Lua
 }

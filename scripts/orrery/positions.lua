@@ -6,7 +6,7 @@ local shown = require "orrery.config_json".shown
 local positions = {}
 local null = native.null
 
-local numbers_of = {  -- required numbers of each kind of scaling, above 0
+local numbers_of = {                                     -- required numbers of each kind of scaling, above 0
   default = "", linear = "factor", llama3 = "factor low_freq_factor high_freq_factor original_max_position_embeddings",
 }
 
@@ -72,7 +72,7 @@ function positions.spell(config, theta, scaling)
   local old = {}
   for name, value in pairs(new) do old[name] = value end
   old.rope_theta = nil
-  if old.rope_type == "linear" then old.type, old.rope_type = "linear", nil end  -- its name before llama3
+  if old.rope_type == "linear" then old.type, old.rope_type = "linear", nil end      -- its name before llama3
   config.rope_scaling = old
 end
 
@@ -83,7 +83,7 @@ function positions.window(config, meant, layers, seq)
   if not meant then return 0 end
   local window, kinds = config:take "sliding_window", nil
   local from = 0
-  if config.all.sliding_window == nil then window = 4096 end  -- as in transformers
+  if config.all.sliding_window == nil then window = 4096 end                   -- as in transformers
   if meant == "some" then
     kinds, from = config:take "layer_types", config:take "max_window_layers" or 28
     if not config:take "use_sliding_window" then window = nil end

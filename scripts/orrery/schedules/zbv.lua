@@ -32,4 +32,4 @@ local function vee(p, m)
   return ranks, stages
 end
 
-return { chunks = 2, order = vee }  -- with another number of chunks there is no V
+return { chunks = 2, order = vee }                  -- with another number of chunks there is no V
