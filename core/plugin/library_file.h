@@ -20,7 +20,7 @@ public:
 
     /// The name of the first section that begins with `prefix`, nullopt when there is none.
     std::optional<std::string> section_that_begins(std::string_view prefix) const;
-    /// The bytes of a section, nullopt when there is none. Throws Error when there are more than `most`.
+    /// The bytes of a section, nullopt when there is none. Throws Error when there are more than `most` bytes.
     std::optional<std::string> bytes_of(std::string_view section, size_t most) const;
 
 private:

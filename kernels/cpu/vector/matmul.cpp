@@ -1,7 +1,7 @@
 // Products with bias, accumulation and gelu, in f32 or from and to 16-bit types.
 //
-// With Products::onednn f32 goes to oneDNN as it lies, and 16-bit operands are widened block by block into scratch that
-// fits the caches, since AVX2 has no 16-bit products. The sums are f32 and are rounded once, however they are made.
+// With Products::onednn, f32 is passed to oneDNN in place, and 16-bit operands are widened block by block to scratch
+// that fits the caches, because AVX2 has no 16-bit products. However they are made, sums are f32 and are rounded once.
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/rows.h"

@@ -151,7 +151,7 @@ private:
     /// Throws the best reason known: an abort, a lost rank, or Gloo's error of the connection to the peer. `what` says
     /// what it waited for, because no other rank knows where a message is stuck.
     [[noreturn]] void fail(int peer, const std::string& how, const std::string& what = "") {
-        // A closed connection is often a dead process: the rendezvous soon tells which one.
+        // A closed connection is often a dead process: the rendezvous soon reports which one.
         const bool late = how.find("imed out") != std::string::npos;
         for (int i = 0; !late && !over_ && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
         const std::string& place = places_[static_cast<size_t>(peer)];

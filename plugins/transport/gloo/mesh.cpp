@@ -248,7 +248,7 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
         }
         watch.wait_for(-1, {});
         if (how.empty() && !watch.over()) continue;
-        // A refused connection is often a dead process: the rendezvous soon tells which one.
+        // A refused connection is often a dead process: the rendezvous soon reports which one.
         for (int i = 0; !watch.over() && watch.lost().empty() && i < 30; ++i)
             std::this_thread::sleep_for(Milliseconds(10));
         if (const Message lost = watch.lost(); !lost.empty())

@@ -20,7 +20,7 @@ struct Reach {
     std::string text() const;
 };
 
-/// Where a member is, as it tells the others.
+/// Where a member is, as it reports to the others.
 struct Place {
     std::string host;  ///< the same for processes of one host and one container, with one /dev/shm
     int64_t pid = 0;

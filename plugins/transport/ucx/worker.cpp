@@ -327,7 +327,7 @@ std::string Worker::unreachable(size_t peer, ucs_status_t status) const {
 }
 
 std::string Worker::failure(int peer, const std::string& how) {
-    // A broken connection is often a dead process: the rendezvous soon tells which one.
+    // A broken connection is often a dead process: the rendezvous soon reports which one.
     for (int i = 0; !over() && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
     if (over()) return reason();
     const auto p = static_cast<size_t>(peer);
