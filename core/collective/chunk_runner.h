@@ -72,7 +72,7 @@ private:
     const bool receives_block_;
     std::vector<char> scratch_;
     size_t used_ = 0;                 ///< bytes of scratch_
-    std::vector<Incoming> incoming_;  ///< of the current wave
+    std::vector<Incoming> incoming_;  ///< messages that the current wave receives
     std::vector<Incoming> staged_;    ///< reductions that are added at the end of the step
     std::vector<uint64_t> sends_, receives_;
 };

@@ -20,7 +20,7 @@ using wire::Kind;
 namespace {
 
 constexpr size_t max_unsent = 64 << 20;
-constexpr size_t max_waits = 4096;  // of one member at a time
+constexpr size_t max_waits = 4096;  // that one member may have at a time
 constexpr LinkTime look_every = std::chrono::milliseconds(100);
 constexpr LinkTime farewell = std::chrono::seconds(1);  // time for the last frames to be sent
 

@@ -22,7 +22,7 @@ public:
 
     /// A connection that has sent a whole hello, which is not judged yet.
     struct Candidate {
-        wire::Nonce nonce;  ///< of its challenge
+        wire::Nonce nonce;  ///< sent in its challenge
         wire::Hello hello;
         std::string from;
         std::string more;  ///< bytes after the hello

@@ -54,7 +54,7 @@ struct Welcome {
     Status status;
     int64_t home;
     int64_t world, per_host;  ///< as the job has them
-    /// of the process that has the rank: pid, seconds since it joined and since it was last heard
+    /// the process that has the rank: pid, seconds since it joined and since it was last heard
     int64_t pid, since_s, heard_s;
     char host[64];
     Id run;

@@ -13,7 +13,7 @@ namespace orrery {
 /// host, Error or any other std::exception, pass through; those calls are added to an Error.
 void run_script(const std::filesystem::path& script, Host& host);
 
-/// The same from text: `shown` is its name in messages, `folder` the folder of its own modules.
+/// Runs a script from text: `shown` is its name in messages, `folder` the folder of its own modules.
 void run_script_text(std::string_view text, const std::string& shown, const std::filesystem::path& folder, Host& host);
 
 /// The folder that contains orrery/init.lua: `configured` unless it is empty, else found near the program or library

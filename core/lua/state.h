@@ -22,7 +22,7 @@ struct Limits {
     int64_t instructions = 1'000'000'000;
     int64_t memory_bytes = int64_t{512} << 20;
     int64_t ops = 1'000'000;  ///< maximum number of recorded ops
-    double seconds = 60;      ///< of processor time, without the host's work
+    double seconds = 60;      ///< processor time, not counting the host's work
 };
 
 /// One Lua state with its libraries, limits and host. Its destructor closes the state.

@@ -39,7 +39,7 @@ public:
     std::string decode(std::span<const int32_t> ids, bool skip_special = false,
                        Unreadable bytes = Unreadable::replaced) const;
 
-    // For Encoder and TextStream.
+    // The rest is for Encoder and TextStream.
     const Normalizer& normalizer() const { return normalizer_; }
     const PreTokenizer& pre_tokenizer() const { return pre_tokenizer_; }
     const BpeModel& model() const { return *model_; }

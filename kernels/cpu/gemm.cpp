@@ -42,7 +42,7 @@ memory::data_type name_of(Type type) {
 }
 
 struct ProductShape {
-    memory::data_type type;  ///< of a and b; bias and c are f32
+    memory::data_type type;  ///< type of a and b; bias and c are f32
     bool trans_a, trans_b, bias, add;
     std::int64_t m, n, k, lda, ldb, ldc;
     auto operator<=>(const ProductShape&) const = default;

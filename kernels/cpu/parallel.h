@@ -8,7 +8,7 @@ namespace orrery::kernels::cpu {
 /// Calls run(arg, part) once for every part in [0, parts), on up to `parts` threads; returns when all are done.
 void run_team(int parts, void (*run)(void* arg, int part), void* arg);
 
-/// The same for a lambda.
+/// Calls f(part) for every part in [0, parts) like run_team.
 template <class F>
 [[gnu::always_inline]] inline void team(int parts, F f) {
     if (parts <= 1) return f(0);

@@ -165,7 +165,7 @@ struct AttentionGradTile {
     Heads h;
     AnyIn q, k, v, o, d_o;
     const float* lse;
-    const float* mean;  ///< of d_o and o, like lse
+    const float* mean;  ///< [b, h, i]: d_o . o of each query
     i64 tiles;
 
     static i64 shared_bytes(i64 dim) { return (4 * side * (dim + 1) + 2 * side * (side + 1)) * 4; }

@@ -35,7 +35,7 @@ struct DnnAttempt {
     DnnForm form = DnnForm::forward;
     std::int64_t batch = 0, heads = 0, groups = 0;            ///< of a slice; heads are split only with a batch of 1
     int engine = -1;                                          ///< -1: those of cuDNN's heuristics
-    std::vector<std::pair<std::string, std::int64_t>> knobs;  ///< of that engine, e.g. {"stages", 4}
+    std::vector<std::pair<std::string, std::int64_t>> knobs;  ///< knobs of `engine`, e.g. {"stages", 4}
 
     std::int64_t slices(const Attention& s) const { return s.batch / batch * (s.heads / heads); }
 };

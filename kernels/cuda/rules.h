@@ -1,4 +1,4 @@
-// What the CUDA kernels add to the rules of kernels/rules, for both builds.
+// Rules of the CUDA kernels in addition to kernels/rules, for both builds.
 #pragma once
 
 #include <functional>

@@ -67,7 +67,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced);
 /// it is 0, that of every dim "seq". `mean` is set to whether the function returns no count.
 Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean,
                        int64_t length = 0);
-/// The same for the function of Recipe::added[which], without dropout.
+/// Runs the function of Recipe::added[which] in the same way, without dropout.
 Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean);
 /// Runs the optimizer's function, which appends to a differentiated program.
 Program record_update(lua_State* L, const Traced& traced, Program program);

@@ -20,7 +20,7 @@ public:
     explicit BpeModel(const Field& field);
 
     std::optional<int32_t> id_of(std::string_view token) const;
-    /// By id, "" for unused ids. [largest id + 1]
+    /// The tokens by id, "" for unused ids. [largest id + 1]
     const std::vector<std::string>& tokens() const { return tokens_; }
     bool has(int32_t id) const {
         return id >= 0 && static_cast<size_t>(id) < there_.size() && there_[static_cast<size_t>(id)];
@@ -66,9 +66,9 @@ private:
     bool has_unknown_ = false, fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
 
     std::unordered_map<char32_t, int32_t> character_ids_;
-    std::vector<int32_t> low_ids_;   ///< of characters below 0x100 [256], -1 for none
-    std::vector<int32_t> fallback_;  ///< of "<0x00>" ... [256], -1 for none
-    std::vector<int32_t> byte_ids_;  ///< of raw bytes [256]
+    std::vector<int32_t> low_ids_;   ///< ids of characters below 0x100 [256], -1 for none
+    std::vector<int32_t> fallback_;  ///< ids of "<0x00>" ... [256], -1 for none
+    std::vector<int32_t> byte_ids_;  ///< ids of raw bytes [256]
     /// tokens as raw bytes, when merges are ignored for whole words
     std::unordered_map<std::string, int32_t> byte_words_;
     PairTable joins_;  ///< pairs of characters that are adjacent in a merged token

@@ -10,7 +10,7 @@ namespace {
 struct Permutation {
     int dims = 0;
     i64 size[max_dims] = {};
-    i64 stride[max_dims] = {};  ///< of the input, in elements
+    i64 stride[max_dims] = {};  ///< strides in the input, in elements
 
     Permutation(Shape shape, std::span<const int> perm) {
         i64 strides[max_dims], step = 1;

@@ -14,7 +14,7 @@ using orrery::Error;
 namespace {
 
 constexpr int64_t piece = 1 << 16;     ///< bytes that are checked at once
-constexpr int64_t most_pieces = 1024;  ///< of a file that is not checked completely
+constexpr int64_t most_pieces = 1024;  ///< pieces that are checked in a file over 256 MiB
 
 std::string text(int64_t number) { return std::to_string(number); }
 

@@ -179,7 +179,7 @@ private:
     std::jthread watch_;
 };
 
-/// The same text in processes that can reach each other over the loopback interface.
+/// A text that is the same in processes that can reach each other over the loopback interface.
 std::string network_id() {
     std::string boot;
     std::ifstream file("/proc/sys/kernel/random/boot_id");

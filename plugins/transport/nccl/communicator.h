@@ -46,7 +46,7 @@ private:
         const char* op = "";
         int64_t sequence = 0;
         int64_t collective = 0;  ///< number of the collective; 0: a message
-        int peer = 0;            ///< of a message
+        int peer = 0;            ///< the other end of a message
     };
     Slot& slot(uint64_t ticket) { return ring_[ticket % ring_.size()]; }
     std::string what(const char* op, int64_t sequence) const;

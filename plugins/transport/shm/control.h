@@ -33,7 +33,7 @@ struct alignas(64) Post {
             int64_t in_offset;
             int64_t out_offset;
         };
-        char payload[inline_bytes];  ///< of a small collective
+        char payload[inline_bytes];  ///< a small collective's data
     };
 };
 static_assert(sizeof(Post) == 64 && std::atomic<uint32_t>::is_always_lock_free);

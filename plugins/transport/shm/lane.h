@@ -20,7 +20,7 @@ private:
     Message& at(uint32_t number) { return messages_[number % count_]; }
     void move(std::shared_ptr<Mapping> to, uint32_t first, uint32_t count);
 
-    Link* link_;  ///< of the current slots
+    Link* link_;  ///< the link after the current slots
     Message* messages_;
     uint32_t first_ = 1;  ///< the first message in these slots
     uint32_t count_ = lane_slots;

@@ -24,7 +24,7 @@ public:
 
     char* data() const { return data_; }
     const std::string& handle() const { return handle_; }
-    int fd() const { return fd_; }  ///< of new memory
+    int fd() const { return fd_; }  ///< the file of new memory, -1 for another process' memory
 
 private:
     char* data_ = nullptr;

@@ -312,7 +312,7 @@ private:
     Traffic traffic_;
 };
 
-/// The same text in processes that can map each other's memory.
+/// A text that is the same in processes that can map each other's memory.
 std::string host_id() {
     std::string boot;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);

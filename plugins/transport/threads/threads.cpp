@@ -27,7 +27,7 @@ struct Posted {
     std::string_view op;
     const char* in = nullptr;
     char* out = nullptr;
-    int64_t count = 0;  ///< of `in`
+    int64_t count = 0;  ///< elements of `in`
     DType dtype = DType::f32;
     int detail = 0;  ///< reduce op or root
 };

@@ -43,7 +43,7 @@ ucp_context_h open_context(const Reach& reach) {
 
 /// Explains UCX's error "no resources" when the shared memory of its workers does not fit.
 std::string shared_memory_text() {
-    constexpr uint64_t worker_bytes = 5 << 20;  // of each worker of UCX 1.13
+    constexpr uint64_t worker_bytes = 5 << 20;  // what a worker of UCX 1.13 takes
     struct statvfs space {};
     if (::statvfs("/dev/shm", &space) != 0) return "";
     const uint64_t free = space.f_bavail * space.f_frsize;
