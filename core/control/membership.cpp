@@ -199,7 +199,7 @@ private:
                                                                                 : wire::Status::ok;
     }
 
-    /// Number of nodes whose launchers may join; 0 when launchers meet, who are members themselves.
+    /// Number of nodes whose launchers may join; 0 when launchers meet, which are members themselves.
     int64_t nodes() const {
         if (options_.token.launchers) return 0;
         return options_.per_host > 0 ? options_.world / options_.per_host : options_.world;
