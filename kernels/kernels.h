@@ -1,7 +1,7 @@
-// Every kernel of the CPU, as a table of functions: reference::table(), cpu::table(). CUDA has a seam of its own.
+// Every kernel of the CPU, as a table of functions: reference::table(), cpu::table(). CUDA has an interface of its own.
 //
 // Legend: rows, cols: the leading dims flattened and the last one. f: any of f32, bf16, f16 (reference: f64 too).
-// Operands are dense and row-major. Statistics and scalars are f32 (f64 beside f64 data). Nothing throws but bad_alloc;
+// Operands are dense and row-major. Statistics and scalars are f32 (f64 with f64 data). Only bad_alloc is thrown;
 // callers check shapes and types before. Elementwise kernels may write over an input of the same type and size.
 #pragma once
 
@@ -19,14 +19,14 @@ enum class Binary { add, sub, mul, div, maximum, minimum, pow };
 enum class Compare { less, less_equal, greater, greater_equal, equal };
 enum class Reduce { sum, max };
 
-/// An op and the one of an enumeration that does it.
+/// An op and the enumerator that implements it.
 template <class Enum>
 struct NamedOp {
     std::string_view op;
     Enum does;
 };
 
-// Which form of gelu it is, an attribute says.
+// The form of gelu is an attribute.
 inline constexpr NamedOp<Unary> unary_ops[] = {
     {"neg", Unary::neg},         {"exp", Unary::exp},   {"log", Unary::log},   {"sqrt", Unary::sqrt},
     {"rsqrt", Unary::rsqrt},     {"cos", Unary::cos},   {"sin", Unary::sin},   {"tanh", Unary::tanh},
@@ -41,7 +41,7 @@ inline constexpr NamedOp<Compare> compare_ops[] = {{"less", Compare::less},
                                                    {"greater", Compare::greater},
                                                    {"greater_equal", Compare::greater_equal},
                                                    {"equal", Compare::equal}};
-// Each enumerator has its op.
+// Every enumerator has its op.
 static_assert(std::size(unary_ops) == static_cast<size_t>(Unary::gelu_tanh) &&
               std::size(unary_grad_ops) == static_cast<size_t>(UnaryGrad::gelu_tanh) &&
               std::size(binary_ops) == static_cast<size_t>(Binary::pow) + 1 &&
@@ -64,23 +64,23 @@ struct Attention {
     double scale = 1;
     bool causal = false;
     std::int64_t shift = 0;   ///< causal: query i sees key j when j <= i + shift
-    std::int64_t window = 0;  ///< causal: of these keys the last ones alone, j > i + shift - window; 0: all
+    std::int64_t window = 0;  ///< causal: only the last `window` of these keys, j > i + shift - window; 0: all
 };
 
 /// x [batch, seq, heads, dim]; row t has position start + t. Rotates halves: (x[i], x[i + dim/2]), as GPT-NeoX does.
 struct Rope {
     std::int64_t batch = 0, seq = 0, heads = 0, dim = 0, start = 0;
-    double theta = 0;  ///< the base of the wavelengths; to be given
+    double theta = 0;  ///< base of the wavelengths; required
     bool inverse = false;
-    double factor = 1;  ///< of the wavelengths: of all, or with original_positions of the long ones
+    double factor = 1;  ///< factor of all wavelengths, or with original_positions of the long ones
     double low_freq_factor = 0, high_freq_factor = 0;
     std::int64_t original_positions = 0;
 };
 
-/// Angle between neighbouring positions of the pair (x[i], x[i + dim/2]): f = theta^(-2i/dim), scaled as
-/// `ROPE_INIT_FUNCTIONS` of transformers has "linear" (f / factor) and "llama3": b f + (1 - b) f / factor, where b
-/// grows from 0 to 1 as original_positions over the wavelength goes from low_freq_factor to high_freq_factor. Always
-/// inlined, so that a copy compiled for AVX-512 never serves a machine without it.
+/// Angle between consecutive positions of the pair (x[i], x[i + dim/2]): f = theta^(-2i/dim), scaled as in
+/// `ROPE_INIT_FUNCTIONS` of transformers, "linear" (f / factor) and "llama3": b f + (1 - b) f / factor, where b grows
+/// from 0 to 1 as original_positions over the wavelength goes from low_freq_factor to high_freq_factor. Always inlined,
+/// so that a copy compiled for AVX-512 never runs on a machine without it.
 [[gnu::always_inline]] inline double turn(const Rope& s, std::int64_t i) {
     const double plain = __builtin_pow(s.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.dim));
     if (s.original_positions == 0) return plain / s.factor;
@@ -90,7 +90,7 @@ struct Rope {
     return plain * (kept + (1 - kept) / s.factor);
 }
 
-/// The table row range that is held: rows start .. start+rows-1 of the vocabulary.
+/// The rows of the table in this shard: start .. start+rows-1 of the vocabulary.
 struct Embedding {
     std::int64_t tokens = 0, start = 0, rows = 0, cols = 0;
     bool accumulate = false;  ///< embedding_grad only
@@ -102,7 +102,7 @@ struct Along {
 };
 
 /// Elements of x [outer, size, inner] by ids [outer, picks, inner], or rows of `inner` elements by ids [outer, picks].
-/// Elements start .. start+size-1 of the dim are held; other ids mean none.
+/// This shard has elements start .. start+size-1 of the dim; other ids select nothing.
 struct Picks {
     Along x;
     std::int64_t picks = 0, start = 0;
@@ -110,7 +110,7 @@ struct Picks {
     bool accumulate = false;  ///< scatter_add only
 };
 
-/// Adding to an embedding's table: rows by tokens.
+/// Picks for adding to an embedding's table: rows by tokens.
 ORRERY_HOST_DEVICE Picks picks_of(const Embedding& s) {
     return {.x = {1, s.rows, s.cols}, .picks = s.tokens, .start = s.start, .rows = true, .accumulate = s.accumulate};
 }
@@ -171,35 +171,35 @@ struct Kernels {
     void (*softmax)(Context&, In x, Out y, i64 rows, i64 cols);
     /// dx = y * (dy - sum(y * dy)).
     void (*softmax_grad)(Context&, In y, In dy, Out dx, i64 rows, i64 cols);
-    /// y = (x - mean) * rstd * gain + bias; mean and rstd [rows]. With a residual (absent: data null) x + residual
-    /// takes the place of x, as it is rounded in sum, which may be x or the residual.
+    /// y = (x - mean) * rstd * gain + bias; mean and rstd [rows]. With a residual (absent: data null) x + residual, as
+    /// rounded in sum, replaces x; sum may alias x or the residual.
     void (*layernorm)(Context&, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sum, i64 rows,
                       i64 cols, double eps);
-    /// Where there is a dsum (absent: data null; may be dx), it is added to dx as that is rounded. dgain, dbias [cols]
-    /// f32; accumulate concerns these two only.
+    /// dsum (absent: data null; may be dx) is added to dx after dx is rounded. dgain, dbias [cols] f32; accumulate
+    /// applies to these two only.
     void (*layernorm_grad)(Context&, In x, In gain, In mean, In rstd, In dy, In dsum, Out dx, Out dgain, Out dbias,
                            i64 rows, i64 cols, bool accumulate);
-    /// y = x * rstd * gain with rstd = 1 / sqrt(mean(x^2) + eps). Residual and dsum as of layernorm.
+    /// y = x * rstd * gain with rstd = 1 / sqrt(mean(x^2) + eps). Residual and dsum like layernorm's.
     void (*rmsnorm)(Context&, In x, In gain, In residual, Out y, Out rstd, Out sum, i64 rows, i64 cols, double eps);
     void (*rmsnorm_grad)(Context&, In x, In gain, In rstd, In dy, In dsum, Out dx, Out dgain, i64 rows, i64 cols,
                          bool accumulate);
 
-    /// y [tokens, cols] = table[token - start], or 0 when that row is not held.
+    /// y [tokens, cols] = table[token - start], or 0 when this shard lacks the row.
     void (*embedding)(Context&, const Embedding&, const std::int32_t* tokens, In table, Out y);
     /// dtable f32 [rows, cols] = sum of dy over equal tokens, in the order of the tokens.
     void (*embedding_grad)(Context&, const Embedding&, const std::int32_t* tokens, In dy, Out dtable);
     void (*rope)(Context&, const Rope&, In x, Out y);
 
-    /// y [outer, picks, inner] = the elements of x that ids name, zero bytes for none. Any type.
+    /// y [outer, picks, inner] = the elements of x that ids select, zero bytes for ids outside of the shard. Any type.
     void (*gather)(Context&, const Picks&, In x, const std::int32_t* ids, Out y);
     /// y [outer, size, inner] = the sums of x [outer, picks, inner] by ids, each in f32 from pick 0 on: the same bits
-    /// on all devices and threads.
+    /// on all devices and for all numbers of threads.
     void (*scatter_add)(Context&, const Picks&, In x, const std::int32_t* ids, Out y);
     /// values and ids [outer, k, inner]: the k largest elements in descending order; NaN is above all numbers; equal
-    /// ones (0 and -0 are, and NaNs) by their index.
+    /// elements (0 and -0, or NaNs) by their index.
     void (*top_k)(Context&, const Along&, i64 k, In x, Out values, std::int32_t* ids);
-    /// y: sums of the elements of x up to its own, which an exclusive sum leaves out; reverse: from there to the end.
-    /// Summed in f64. x may be y.
+    /// y: running sums of x, each including its own element unless `exclusive`; reverse: from there to the end. Summed
+    /// in f64. x may be y.
     void (*cumsum)(Context&, const Along&, bool reverse, bool exclusive, In x, Out y);
     /// y [outer, size, inner] = start + its index along size; y i32 or f.
     void (*iota)(Context&, const Along&, i64 start, Out y);
@@ -215,8 +215,8 @@ struct Kernels {
     /// outside [0, vocab): loss NaN.
     void (*cross_entropy)(Context&, In logits, const std::int32_t* targets, In scale, Out loss, Out count, Out dlogits,
                           i64 rows, i64 vocab, std::int32_t ignore);
-    /// Of a shard of the vocabulary: total [rows] = sum of exp(logit - top), picked [rows] = the target's logit or 0
-    /// where the shard lacks it; both 0 for ignored rows, picked NaN for a target outside the vocabulary.
+    /// For a shard of the vocabulary: total [rows] = sum of exp(logit - top), picked [rows] = the target's logit, or 0
+    /// when the shard lacks it; both 0 for ignored rows, picked NaN for a target outside the vocabulary.
     void (*cross_entropy_stats)(Context&, const VocabShard&, In logits, In top, const std::int32_t* targets, Out total,
                                 Out picked);
     /// loss = sum of top + log(total) - picked over rows with target != ignore; count = how many.
@@ -231,7 +231,7 @@ struct Kernels {
     void (*adamw)(Context&, const AdamW&, Out p, In g, Out m, Out v, In lr, In scale, In step,
                   const std::uint8_t* apply, i64 n);
 
-    /// y[.., j_perm, ..]: dim d of y is dim perm[d] of x. Any type; as slice, concat and pad.
+    /// y[.., j_perm, ..]: dim d of y is dim perm[d] of x. Any type, like slice, concat and pad.
     void (*transpose)(Context&, In x, Shape shape, std::span<const int> perm, Out y);
     void (*slice)(Context&, In x, Shape shape, int dim, i64 start, i64 size, Out y);
     /// sizes[i]: the size of x[i] along dim; the other dims are those of shape.
@@ -240,7 +240,7 @@ struct Kernels {
 };
 
 namespace reference {
-/// Straightforward, one thread, double inside; f64 operands allowed everywhere. Slow, allocates.
+/// Straightforward, one thread, double inside; f64 operands allowed everywhere. Slow; allocates.
 const Kernels& table();
 }  // namespace reference
 

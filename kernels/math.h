@@ -1,6 +1,6 @@
 // Elementwise mathematics, written once for float, double, the CPU's vectors and CUDA.
 //
-// T is float, double or a vector with the usual operators and exp, tanh, erf, sqrt, select found beside it.
+// T is float, double or a vector with the usual operators; exp, tanh, erf, sqrt and select are found in its namespace.
 #pragma once
 
 #include <cmath>
@@ -76,7 +76,7 @@ struct AdamWStep {
     T beta1, beta2, eps, step_size, inverse_root, keep, scale;
 };
 
-/// step counts from 1: mhat = m / (1 - beta1^step), vhat likewise, keep = 1 - lr * decay.
+/// step counts from 1: mhat = m / (1 - beta1^step), vhat accordingly, keep = 1 - lr * decay.
 template <class T>
 ORRERY_HOST_DEVICE AdamWStep<T> adamw_step(double beta1, double beta2, double eps, double decay, double lr,
                                            double scale, double step) {
@@ -86,8 +86,8 @@ ORRERY_HOST_DEVICE AdamWStep<T> adamw_step(double beta1, double beta2, double ep
     return {T(beta1), T(beta2), T(eps), T(lr / m_correction), T(1 / sqrt(v_correction)), T(1 - lr * decay), T(scale)};
 }
 
-/// a b + c. Of a sum of two products a GPU's compiler keeps one exact, and may choose another one at each place where
-/// the sum is; here it has no choice.
+/// a b + c by one fma on a GPU. For a sum of two products the compiler may choose at each place which of the two stays
+/// exact; this fixes the choice.
 template <class T>
 ORRERY_HOST_DEVICE T fused(T a, T b, T c) {
 #if defined(__CUDA_ARCH__)

@@ -25,20 +25,20 @@ ORRERY_HOST_DEVICE Philox philox(Philox counter, std::uint32_t key0, std::uint32
     return {{a, b, c, d}};
 }
 
-/// The words of the global elements 4*block .. 4*block+3 of the value that draws from `stream`.
+/// The words of the global elements 4*block .. 4*block+3 of the value with this `stream`.
 ORRERY_HOST_DEVICE Philox draw(std::uint64_t block, std::uint64_t stream, std::uint32_t seed) {
     return philox({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
                     static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)}},
                   seed, 0);
 }
 
-/// A word in [0, 1) with 24 bits: exact in f32.
+/// Maps a word to [0, 1) with 24 bits: exact in f32.
 ORRERY_HOST_DEVICE float unit(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-/// A word in (0, 1], for logarithms.
+/// Maps a word to (0, 1], for logarithms.
 ORRERY_HOST_DEVICE float open_unit(std::uint32_t word) { return static_cast<float>((word >> 8) + 1) * 0x1p-24f; }
 
-/// Dropout keeps an element whose word is not below this; exact for p in [0, 1).
+/// Dropout drops an element whose word is below this; exact for p in [0, 1).
 ORRERY_HOST_DEVICE std::uint32_t drop_below(double p) {
     const double scaled = p * 4294967296.0 + 0.5;
     return scaled >= 4294967295.0 ? 0xffffffffu : static_cast<std::uint32_t>(scaled);

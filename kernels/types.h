@@ -6,11 +6,11 @@
 #include <memory>
 #include <span>
 
-/// Marks a function that the host and a CUDA device can both run.
+/// Marks a function that both the host and a CUDA device can run.
 #if defined(__CUDACC__)
 #define ORRERY_HOST_DEVICE __host__ __device__ inline
 #else
-// Always inlined, so that a copy compiled for AVX-512 never serves a machine without it.
+// Always inlined, so that a copy compiled for AVX-512 never runs on a machine without it.
 #define ORRERY_HOST_DEVICE [[gnu::always_inline]] inline
 #endif
 
@@ -54,7 +54,7 @@ ORRERY_HOST_DEVICE f16 to_f16(float x) {
     const std::uint32_t a = u & 0x7fffffffu;
     if (a > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7e00u)};
     if (a >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};
-    if (a < 0x38800000u) {  // subnormal: adding 0.5 aligns the unit of the sum with 2^-24
+    if (a < 0x38800000u) {  // subnormal: adding 0.5 aligns the last place of the sum with 2^-24
         const float y = std::bit_cast<float>(a) + 0.5f;
         return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(y) - 0x3f000000u))};
     }
@@ -96,7 +96,7 @@ struct In {
     }
 };
 
-/// A dense operand that is written. May be the same memory as an input where a kernel says so.
+/// A dense operand that is written. May be the same memory as an input if the kernel allows it.
 struct Out {
     void* data = nullptr;
     Type type = Type::f32;
@@ -116,7 +116,8 @@ struct Out {
 using Shape = std::span<const std::int64_t>;
 constexpr int max_dims = 8;
 
-/// The part of a value that this call holds: element i of dim d is element offset[d]+i of global[d]. Empty global: all.
+/// The part of a value in this call: element i of dim d is element offset[d]+i of global[d]. Empty global: the whole
+/// value.
 struct Region {
     Shape local;
     Shape global = {};
@@ -131,21 +132,21 @@ enum class Products : std::uint8_t {
 };
 constexpr Products all_products[] = {Products::onednn, Products::native, Products::blocks};
 
-/// What a call may use: threads, and scratch memory. One per calling thread. Scratch is its own, which grows to the
-/// largest need and stays, until some is lent.
+/// Resources of a call: threads and scratch memory. One per calling thread. It owns its scratch, which grows to the
+/// largest request, until some is lent.
 class Context {
 public:
     explicit Context(int threads = 1) : threads_(threads) {}
     int threads() const { return threads_; }
     Products products() const { return products_; }
     void use(Products products) { products_ = products; }
-    /// At least `bytes` bytes, aligned to 64, valid until the next call. A kernel asks once, before it touches an
-    /// operand, also when it needs none. Throws std::length_error when more is asked for than was lent.
+    /// At least `bytes` bytes, aligned to 64, valid until the next call. A kernel calls this once, before it accesses
+    /// an operand, even when it needs none. Throws std::length_error when the request exceeds the lent bytes.
     void* scratch(std::int64_t bytes);
 
-    /// From now on scratch is `bytes` bytes here, which may change at each call; nothing is allocated.
+    /// From now on scratch is these `bytes` bytes, whose contents may change between calls; nothing is allocated.
     void lend(void* memory, std::int64_t bytes);
-    /// From now on `scratch` throws Counted: a kernel that is called says what it would need, and does nothing.
+    /// From now on `scratch` throws Counted, so that a kernel reports its requirement and does nothing.
     void only_count() { use_ = Use::count; }
     struct Counted {
         std::int64_t bytes;

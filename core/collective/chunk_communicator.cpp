@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// Messages of the transport, told apart from the plan's own by their tags.
+/// Messages of the transport. Their tags have bit 62 set, unlike the plan's tags.
 class ChunkCommunicator::Wire : public ChunkWire {
 public:
     explicit Wire(Communicator& inner) : inner_(inner) {}
@@ -29,7 +29,7 @@ public:
 
 private:
     int64_t tag(uint64_t part) const { return base_ | static_cast<int64_t>(part); }
-    /// Kept: a shape of its own would be allocated for each message.
+    /// Reuses one tensor, because a new shape would allocate for each message.
     const Tensor& bytes_at(void* data, int64_t bytes) {
         message_.data = data;
         message_.shape[0] = bytes;
@@ -53,7 +53,7 @@ ChunkCommunicator::ChunkCommunicator(std::unique_ptr<Communicator> inner, const 
     }
 }
 
-/// Others may be at work on what this one lends them until the communicator beneath has ended.
+/// Peers may use this member's buffers until the inner communicator is closed, so it is closed first.
 ChunkCommunicator::~ChunkCommunicator() { inner_.reset(); }
 
 ChunkRunner* ChunkCommunicator::runner(Opcode collective) {

@@ -7,11 +7,11 @@
 
 namespace orrery {
 
-/// The collectives of an axis that tables make, over any transport that can send and receive; the others are the
-/// transport's own. Tensors in host memory. Works inline on the caller's thread.
+/// Runs the collectives of an axis that have a chunk table, over any transport that can send and receive. Collectives
+/// without a table are forwarded to the transport. Tensors are in host memory; calls complete on the caller's thread.
 class ChunkCommunicator : public ForwardingCommunicator {
 public:
-    /// `tables`: proved, for this many members. Throws Error when one is not.
+    /// The tables must be proved. Throws Error when a table is made for another number of members.
     ChunkCommunicator(std::unique_ptr<Communicator> inner, const std::vector<ChunkTable>& tables);
     ~ChunkCommunicator() override;
 
@@ -27,7 +27,7 @@ private:
 
     std::map<Opcode, ChunkRunner> runners_;
     std::unique_ptr<Wire> wire_;
-    std::vector<char> whole_;  ///< reduce_scatter: sums on their way
+    std::vector<char> whole_;  ///< reduce_scatter: partial sums of all blocks
     int64_t sequence_ = 0;
 };
 

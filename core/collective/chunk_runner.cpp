@@ -7,7 +7,7 @@
 namespace orrery {
 
 namespace {
-constexpr int64_t ahead = 2;  ///< segments whose memory waits for the network
+constexpr int64_t ahead = 2;  ///< segments that are being received at a time
 }
 
 ChunkRunner::ChunkRunner(ChunkTable table, int me, int64_t segment_bytes, bool receives_block)
@@ -35,7 +35,7 @@ uint64_t ChunkRunner::part(const ChunkMessage& m, int64_t segment) {
     return static_cast<uint64_t>(m.step) << 28 | static_cast<uint64_t>(m.wave) << 16 | static_cast<uint64_t>(segment);
 }
 
-/// Makes room for what comes in during the step that needs most.
+/// Allocates scratch memory for the step that receives the most bytes to reduce.
 void ChunkRunner::reserve(const Call& call) {
     size_t most = 0, step = 0;
     for (size_t i = 0; i < messages_.size(); ++i) {
@@ -55,7 +55,7 @@ int64_t ChunkRunner::room_for(const ChunkMessage& m, int64_t bytes) const {
 void ChunkRunner::run(ChunkWire& wire, DType dtype, ReduceOp op, void* data, int64_t count) {
     const Call call{wire, dtype, op, static_cast<char*>(data), count};
     reserve(call);
-    staged_.clear();  // of a call that failed
+    staged_.clear();  // a failed call may have left entries
     used_ = 0;
     for (size_t begin = 0, end; begin < messages_.size(); begin = end) {
         end = begin;
@@ -130,7 +130,7 @@ void ChunkRunner::take(const Call& call, Incoming& in) {
     }
 }
 
-/// The step is over: what was sent is sent, so sums may change.
+/// Adds the staged reductions. The step's sends are complete, so their memory may change.
 void ChunkRunner::land(const Call& call) {
     std::sort(staged_.begin(), staged_.end(),
               [](const Incoming& a, const Incoming& b) { return a.message->order < b.message->order; });

@@ -7,44 +7,45 @@
 
 namespace orrery {
 
-/// Does nothing in place.
+/// memcpy; does nothing when both pointers are equal.
 inline void copy(void* to, const void* from, int64_t bytes) {
     if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-/// What a runner moves bytes with. The memory is in use until finish().
+/// Moves the bytes of a ChunkRunner. The memory of a transfer is in use until finish().
 class ChunkWire {
 public:
     virtual ~ChunkWire() = default;
-    /// `part` is equal at both ends and different for all that is under way between two members.
+    /// `part` is the same at both ends of a message, and unique among the messages in flight between two members.
     virtual uint64_t send(int peer, const void* data, int64_t bytes, uint64_t part) = 0;
     virtual uint64_t receive(int peer, void* data, int64_t bytes, uint64_t part) = 0;
     virtual void finish(uint64_t ticket) = 0;
-    /// Sends and receives between the two proceed together.
+    /// Sends and receives between the two calls progress together.
     virtual void begin_group() {}
     virtual void end_group() {}
 };
 
-/// One member's part of a table, over any wire. Segments of a large message are added while the next ones come.
-/// Allocates only when a tensor is larger than those before.
+/// Runs one member's part of a table, over any wire. A large message is cut in segments: one is added while the next
+/// ones arrive. Allocates only when a tensor is larger than all before it.
 class ChunkRunner {
 public:
-    /// `segment_bytes`: a multiple of 64; 0 sends messages whole. `receives_block`: receive() waits for its message, so
-    /// that sends go first and whole messages are received one after the other.
+    /// `segment_bytes` is a multiple of 64; 0 sends each message whole. `receives_block`: receive() blocks until its
+    /// message has arrived, so sends are issued first and messages are received whole, one after the other.
     ChunkRunner(ChunkTable table, int me, int64_t segment_bytes, bool receives_block);
 
     const ChunkTable& table() const { return table_; }
-    /// `data`: all chunks, each member's own parts in place; in the end what the collective gives.
+    /// `data` holds all chunks. On entry each member's own parts are in place; on return it holds the collective's
+    /// result.
     void run(ChunkWire& wire, DType dtype, ReduceOp op, void* data, int64_t count);
 
 private:
     struct Incoming {
         const ChunkMessage* message;
-        char* to;    ///< where it lands or is added
-        char* room;  ///< where it comes in
+        char* to;    ///< where it is stored or added
+        char* room;  ///< where it is received
         int64_t bytes;
-        int64_t posted = 0;  ///< segments
-        size_t first = 0;    ///< of its tickets
+        int64_t posted = 0;  ///< segments received or in flight
+        size_t first = 0;    ///< index of its first ticket in receives_
     };
     struct Call {
         ChunkWire& wire;
@@ -70,9 +71,9 @@ private:
     const int64_t segment_bytes_;
     const bool receives_block_;
     std::vector<char> scratch_;
-    size_t used_ = 0;                 ///< of scratch_
-    std::vector<Incoming> incoming_;  ///< of the wave
-    std::vector<Incoming> staged_;    ///< of the step
+    size_t used_ = 0;                 ///< bytes of scratch_
+    std::vector<Incoming> incoming_;  ///< messages that the current wave receives
+    std::vector<Incoming> staged_;    ///< reductions that are added at the end of the step
     std::vector<uint64_t> sends_, receives_;
 };
 

@@ -4,7 +4,7 @@
 namespace orrery {
 
 CommunicationThread::CommunicationThread() {
-    constexpr size_t dims = 8;  // room for shapes, so that no call allocates
+    constexpr size_t dims = 8;  // capacity of shapes, so that no call allocates
     for (Call& call : calls_)
         for (Tensor* tensor : {&call.in, &call.out}) tensor->shape.reserve(dims);
     thread_ = std::thread([this] { work(); });
@@ -24,7 +24,7 @@ uint64_t CommunicationThread::issue(Opcode opcode, Communicator& to, const Tenso
     Call& call = calls_[ticket % slots];
     call.opcode = opcode;
     call.to = &to;
-    call.in = in;  // shapes take over the room of the last ones
+    call.in = in;  // the copied shape reuses the old shape's memory
     call.out = out;
     call.op = op;
     call.mark = mark_;

@@ -12,15 +12,15 @@
 
 namespace orrery {
 
-/// What was done from when to when; equal: nothing was.
+/// When a call ran. begin == end: it has not run.
 struct Interval {
     std::chrono::steady_clock::time_point begin{}, end{};
 };
 
-/// Calls that were counted together.
+/// Number and durations of a set of calls.
 struct CallTimes {
     double seconds = 0;
-    double least = std::numeric_limits<double>::infinity();  ///< of one
+    double least = std::numeric_limits<double>::infinity();  ///< the shortest call
     int64_t count = 0;
 
     void add(double call) {
@@ -30,9 +30,8 @@ struct CallTimes {
     }
 };
 
-/// Runs collectives of any number of communicators one after the other, in the order of their issue, beside the
-/// thread that issues them. That order is the one of calls that end inline, so a plan that ends with those ends here.
-/// Allocates nothing. One thread issues.
+/// Runs collectives of any number of communicators on its own thread, in the order in which one other thread issues
+/// them. That is also the order in which blocking calls would run, so this adds no deadlock. Allocates nothing.
 class CommunicationThread {
 public:
     struct Call {
@@ -46,28 +45,26 @@ public:
     };
 
     CommunicationThread();
-    /// Waits for what was issued: abort its communicators first where that may not end.
+    /// Waits for all issued calls: if they may never complete, abort their communicators first.
     ~CommunicationThread();
     CommunicationThread(const CommunicationThread&) = delete;
     CommunicationThread& operator=(const CommunicationThread&) = delete;
 
-    /// What the next call is to whoever asks for the call at hand: an instruction.
-    /// How long it takes is added to `times`, and when it ran is written to `when`; who waits for the call may read
-    /// them.
+    /// Labels the next call with an instruction, which at_hand() reports. The call's duration is added to `times`, and
+    /// `when` records when it ran. Both may be read after waiting for the call.
     void mark(int instruction, CallTimes* times = nullptr, Interval* when = nullptr) {
         mark_ = instruction;
         times_ = times;
         when_ = when;
     }
-    /// The mark of the call that runs, or that failed; -1 when there is none. Any thread may ask.
+    /// The mark of the call that is running or has failed, -1 when there is none. May be called from any thread.
     int at_hand() const { return at_hand_.load(std::memory_order_relaxed); }
-    /// Waits only where all slots are under way. Throws the error of a call before it. Returns the ticket of the call.
+    /// Returns the ticket of the call. Blocks only when 64 calls are in flight. Throws the error of an earlier call.
     uint64_t issue(Opcode opcode, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op);
     bool idle() const { return finished_.load(std::memory_order_acquire) == issued_; }
-    /// Both throw the error of the first call that failed, up to this ticket; what came behind it was not begun.
+    /// Both throw the error of the first failed call up to this ticket. Calls after a failed one are not started.
     bool done(uint64_t ticket) const;
     void wait(uint64_t ticket) const;
-    /// Waits for all that was issued.
     void drain() const { wait(issued_); }
 
 private:
@@ -84,15 +81,15 @@ private:
     Interval* when_ = nullptr;
     std::atomic<int> at_hand_{-1};
     uint64_t issued_ = 0;             ///< by the issuing thread
-    std::atomic<uint64_t> begun_{0};  ///< what the thread may take up to, or stop
+    std::atomic<uint64_t> begun_{0};  ///< last ticket that the thread may run, or `stop`
     std::atomic<uint64_t> finished_{0};
-    std::atomic<uint64_t> failed_{stop};  ///< the first call that failed
-    std::exception_ptr error_;            ///< of it, written before
+    std::atomic<uint64_t> failed_{stop};  ///< ticket of the first call that failed
+    std::exception_ptr error_;            ///< its error, written before failed_
     std::thread thread_;
 };
 
-/// A communicator whose collectives run on a CommunicationThread. Messages, and broadcasts, which no plan has, wait for
-/// them and run on the caller.
+/// A communicator whose collectives run on a CommunicationThread. Messages and broadcasts wait for all issued
+/// collectives and run on the caller; plans contain no broadcasts.
 class BackgroundCommunicator : public CollectivesCommunicator {
 public:
     BackgroundCommunicator(std::unique_ptr<Communicator> inner, CommunicationThread& thread)

@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// A communicator around another one, to which all calls go that a class does not override.
+/// A communicator that forwards to another one every call that a derived class does not override.
 class ForwardingCommunicator : public Communicator {
 public:
     explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
@@ -39,7 +39,7 @@ public:
     Event guard(const Event& work) override { return inner_->guard(work); }
     void abort(std::string_view reason) override { inner_->abort(reason); }
     Traffic traffic() const override { return inner_->traffic(); }
-    // A class that makes events of its own overrides both. Those of calls that go on are the inner one's.
+    // A class that returns its own events overrides both. Events of forwarded calls belong to the inner communicator.
     bool done(uint64_t) override { return true; }
     void wait(uint64_t) override {}
 

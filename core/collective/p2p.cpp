@@ -82,7 +82,7 @@ std::string process_state(int64_t pid) {
     std::ifstream file(fmt::format("/proc/{}/stat", pid));
     std::string stat;
     std::getline(file, stat);
-    const size_t at = stat.rfind(')');  // the name before it may hold anything
+    const size_t at = stat.rfind(')');  // the process name before it may contain anything
     if (at == std::string::npos || at + 2 >= stat.size()) return "has ended";
     switch (stat[at + 2]) {
         case 'R': return "is running";

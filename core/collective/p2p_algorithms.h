@@ -8,20 +8,20 @@
 
 namespace orrery {
 
-constexpr int64_t whole_bytes = 64 << 10;     ///< two members exchange up to this whole
-constexpr int64_t doubling_bytes = 16 << 10;  ///< recursive doubling up to this
-constexpr int64_t halving_bytes = 256 << 10;  ///< recursive halving and doubling up to this
-constexpr int64_t chain_bytes = 512 << 10;    ///< most that a chain of more than two passes on at once
-constexpr int64_t tree_bytes = 64 << 10;      ///< broadcast by a tree up to this, along a chain above
+constexpr int64_t whole_bytes = 64 << 10;     ///< all_reduce of two members: one message each way up to this size
+constexpr int64_t doubling_bytes = 16 << 10;  ///< all_reduce by recursive doubling up to this size
+constexpr int64_t halving_bytes = 256 << 10;  ///< all_reduce by recursive halving and doubling up to this size
+constexpr int64_t chain_bytes = 512 << 10;  ///< largest piece that a broadcast chain of more than two members passes on
+constexpr int64_t tree_bytes = 64 << 10;    ///< broadcast by a tree up to this size, by a chain above
 
-/// Which algorithm a call takes, and the runners of those that are tables.
+/// Chooses the algorithm of a call, and owns the runners of algorithms that are chunk tables.
 class P2pCommunicator::Algorithms {
 public:
     Algorithms(P2pCommunicator& owner, P2pOptions options);
 
-    /// nullptr: the ring.
+    /// nullptr means the ring.
     ChunkRunner* all_reduce(int64_t bytes);
-    /// Of two members: each sends all it has.
+    /// Whether an all_reduce of two members sends each member's whole tensor.
     bool whole(int64_t bytes) const;
     bool tree_broadcast(int64_t bytes) const;
     ChunkWire& wire() { return wire_; }
@@ -46,7 +46,7 @@ private:
 
     P2pCommunicator& owner_;
     P2pOptions options_;
-    bool several_hosts_ = false;  ///< with equally many members each, and more than one
+    bool several_hosts_ = false;  ///< several hosts with the same number of members, more than one, each
     Wire wire_;
     std::map<std::string, ChunkRunner, std::less<>> runners_;
 };

@@ -11,11 +11,11 @@
 namespace orrery {
 namespace {
 
-constexpr size_t receives_ahead = 2;          ///< segments whose memory waits for the network
-constexpr size_t sends_behind = 4;            ///< segments that may still be on their way out
-constexpr uint64_t gather_part = 1ull << 60;  ///< parts of an all_reduce's second half count from here
+constexpr size_t receives_ahead = 2;          ///< segments that are being received at a time
+constexpr size_t sends_behind = 4;            ///< sends in flight at a time
+constexpr uint64_t gather_part = 1ull << 60;  ///< part numbers of an all_reduce's second half start here
 
-/// Calls that do not belong together must not meet: their numbers, kinds and sizes make different channels.
+/// Hashes a call's number, kind and size to a channel, so that messages of different calls do not match.
 uint64_t mixed(uint64_t a, uint64_t b) {
     uint64_t x = a * 0x9e3779b97f4a7c15ull + b;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -28,7 +28,7 @@ struct Piece {
     int64_t bytes;
 };
 
-/// Tickets under way, the oldest first; few at a time.
+/// Tickets in flight, in a queue of fixed size.
 class Tickets {
 public:
     bool empty() const { return first_ == behind_; }
@@ -57,26 +57,25 @@ struct P2pCommunicator::Ring {
         const Part b = part_of(count, members, i);
         return {b.begin * size_of(dtype), b.count * size_of(dtype)};
     }
-    /// Segment g of step s, as both its sender and its receiver count.
+    /// The part number of segment g of step s, the same at sender and receiver.
     static uint64_t part(int s, int64_t g) { return static_cast<uint64_t>(s) << 40 | static_cast<uint64_t>(g); }
     int64_t segments(int i) const { return (block(i).bytes + segment - 1) / segment; }
-    /// Segment g of block i.
     Piece piece(int i, int64_t g) const {
         const Piece b = block(i);
         return {b.offset + g * segment, std::min(segment, b.bytes - g * segment)};
     }
 };
 
-/// The segments that a ring collective brings in, step by step, in order.
+/// The segments that a ring collective receives, by step.
 class P2pCommunicator::Pieces {
 public:
     struct At {
         int step;
         int64_t g;
         Piece piece;
-        uint64_t part;  ///< as both ends count it
+        uint64_t part;  ///< the part number of the message
     };
-    /// `first`: the block of step 0; each further step brings the one before it in the ring.
+    /// `first`: the block of step 0. Each later step receives the block before it.
     Pieces(const Ring& ring, int steps, int first) : ring_(&ring), steps_(steps), first_(first) { skip(); }
     bool more() const { return step_ < steps_; }
     At next() {
@@ -98,7 +97,7 @@ private:
     int64_t g_ = 0;
 };
 
-/// Sends under way, oldest first.
+/// Sends in flight; limits their number.
 class P2pCommunicator::Window {
 public:
     explicit Window(P2pCommunicator& owner) : owner_(owner) {}
@@ -130,7 +129,7 @@ void P2pCommunicator::greet(std::string_view transport) {
     constexpr std::array<int64_t, 7> sizes{64, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10};
     constexpr uint64_t greeting = 0x6f7272657279;
     constexpr int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    // Received bytes are not checked. The memory outlives transfers that an error leaves in flight.
+    // The received bytes are not checked. scratch_ outlives transfers that an error leaves in flight.
     static_assert(sizes.back() <= whole_bytes && receives_ahead >= 2);
     char *const out = scratch_.data(), *const in = out + sizes.back();
     op_ = "the greeting";
@@ -180,7 +179,7 @@ void P2pCommunicator::begin(const char* op, const Event& after, uint64_t detail)
     channel_ = mixed(mixed(static_cast<uint64_t>(sequence_), static_cast<uint64_t>(op[0]) << 8 | op[4]), detail);
 }
 
-/// `part`: which piece of the collective, where pieces of one size may overtake each other.
+/// `part` tells apart messages of one collective that have the same size and may overtake each other.
 uint64_t P2pCommunicator::send_part(int peer, const void* data, int64_t bytes, uint64_t part) {
     ++traffic_.messages;
     traffic_.bytes_sent += bytes;
@@ -233,7 +232,8 @@ Event P2pCommunicator::all_gather(const Tensor& in, const Tensor& out, const Eve
     return {};
 }
 
-/// Each sends all it has and adds what it gets: one message each way instead of two, and the same bytes.
+/// Each member sends its whole tensor and adds the one it receives: one message each way instead of the ring's two, and
+/// the same bytes.
 void P2pCommunicator::exchange_whole(const Tensor& in, const Tensor& out, ReduceOp op) {
     const int peer = 1 - group_.me;
     char* const theirs = scratch_.data();
@@ -245,15 +245,22 @@ void P2pCommunicator::exchange_whole(const Tensor& in, const Tensor& out, Reduce
     reduce(in.dtype, op, ins, std::span(&out.data, 1), in.count());
 }
 
-/// In step s a member passes block me-s-1 on and adds its own part to block me-s-2, which it passes on next; the last
-/// one is its own block. `scatter`: only that is wanted, in `out`; otherwise `out` has all blocks.
-/// Segments of step s+1 leave during step s, long before their receiver is ready for them, so sends are only waited for
-/// where their memory is written again, and at the end.
+/// Ring reduce-scatter over P members in P-1 steps. In step s a member sends block me-s-1 and adds its own part to
+/// block me-s-2, which it sends in step s+1. After the last step it holds the sum of its own block:
+///
+///     P = 3    step 0               step 1
+///     rank 0   sends 2, adds to 1   sends 1, adds to 0: the sum
+///     rank 1   sends 0, adds to 2   sends 2, adds to 1: the sum
+///     rank 2   sends 1, adds to 0   sends 0, adds to 2: the sum
+///
+/// With `scatter` only the own block is stored, in `out`; otherwise `out` has all blocks. Segments of step s+1 are sent
+/// during step s, long before their receiver needs them, so a send is only awaited before its memory is written again,
+/// and at the end.
 void P2pCommunicator::ring_reduce(const Ring& ring, const char* in, char* out, bool scatter) {
     const int to = around(1), from = around(-1), steps = ring.members - 1;
     constexpr int64_t ahead = receives_ahead;
     const int64_t most = ring.segments(0);
-    if (scatter && steps > 1)  // partial sums on their way need a block of memory, kept for the next call
+    if (scatter && steps > 1)  // partial sums in flight need a block of memory, which later calls reuse
         scratch_.resize(std::max(scratch_.size(), static_cast<size_t>((ahead + most) * ring.segment)));
     char* const incoming = scratch_.data();
     char* const passing = incoming + ahead * ring.segment;
@@ -277,7 +284,7 @@ void P2pCommunicator::ring_reduce(const Ring& ring, const char* in, char* out, b
     };
     for (int64_t done = 0; receives.more(); ++done) {
         const Pieces::At at = receives.next();
-        // One segment of the first block goes out for each that comes in, so that nobody waits with full hands.
+        // One segment of the first block is sent for each that arrives, so that sends and receives stay balanced.
         send_first(at.step == 0 ? at.g + 1 : ring.segments(first));
         finish(posted.pop());
         const bool last = at.step == steps - 1;
@@ -299,7 +306,7 @@ void P2pCommunicator::ring_reduce(const Ring& ring, const char* in, char* out, b
     for (const uint64_t ticket : sends_) finish(ticket);
 }
 
-/// In step s a member passes block me-s on and receives block me-s-1, straight into its place.
+/// Ring all-gather: in step s a member sends block me-s and receives block me-s-1 into its final place.
 void P2pCommunicator::ring_gather(const Ring& ring, char* out) {
     const int to = around(1), from = around(-1), steps = ring.members - 1;
     Pieces receives(ring, steps, from);
@@ -339,7 +346,8 @@ Event P2pCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Eve
     const auto* from = static_cast<const char*>(in.data);
     auto* to = static_cast<char*>(out.data);
     copy(to + group_.me * block, from + group_.me * block, block);
-    // In round k members i and j with i + j = k (mod P) trade blocks, so that in place nothing is lost.
+    // In round k members i and j with i + j = k (mod P) exchange blocks, so an exchange in place overwrites nothing
+    // unsent.
     const bool in_place = in.data == out.data;
     for (int k = 0; k < size; ++k) {
         const int peer = ((k - group_.me) % size + size) % size;
@@ -361,7 +369,7 @@ Event P2pCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Eve
 Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& after) {
     require_member(group_, "broadcast", root);
     begin("broadcast", after, static_cast<uint64_t>(tensor.dtype) << 16 | static_cast<uint64_t>(root));
-    const int size = group_.size(), place = around(-root);  // places count from the root
+    const int size = group_.size(), place = around(-root);  // distance from the root
     const auto member = [&](int p) { return (p + root) % size; };
     int parent = place - 1;
     std::array<int, 32> children{};
@@ -378,7 +386,7 @@ Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& af
     auto* data = static_cast<char*>(tensor.data);
     Window sends(*this);
     Tickets receives;
-    // A member passes a piece on when it has the whole of it.
+    // A member passes a piece on when it has received all of it.
     const int64_t piece = size == 2 ? segment_bytes_ : std::min(segment_bytes_, chain_bytes);
     const auto pieces = (tensor.bytes() + piece - 1) / piece;
     const auto bytes_of = [&](int64_t g) { return std::min(piece, tensor.bytes() - g * piece); };

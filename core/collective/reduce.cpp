@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-// Scalar form of each element type: how it is loaded, stored and in what type it is reduced. Also the vectors' tail.
+// How an element type is loaded, stored, and in which type it is reduced. Also reduces what the vectors leave over.
 
 template <class T, class Sum = T>
 struct Plain {
@@ -82,7 +82,7 @@ void reduce_scalar(Ins ins, Outs outs, int64_t begin, int64_t end) {
 }
 
 #if defined(__x86_64__)
-// The same with 32-byte vectors. A vector of bf16 or f16 is widened to two of f32.
+// Vectors of 32 bytes. Eight bf16 or f16 are widened to one vector of f32.
 
 struct VectorInt {
     using V = __m256i;
@@ -98,7 +98,7 @@ struct VectorF32 {
     ORRERY_AVX2 void store(char* p, V v) { _mm256_storeu_ps(reinterpret_cast<float*>(p), v); }
     ORRERY_AVX2 void stream(char* p, V v) { _mm256_stream_ps(reinterpret_cast<float*>(p), v); }
     ORRERY_AVX2 V apply(Sum, V a, V b) { return _mm256_add_ps(a, b); }
-    // max and min give b when either is NaN.
+    // The max and min instructions return b when either is NaN.
     ORRERY_AVX2 V apply(Max, V a, V b) { return keep_nan(a, _mm256_max_ps(a, b)); }
     ORRERY_AVX2 V apply(Min, V a, V b) { return keep_nan(a, _mm256_min_ps(a, b)); }
     ORRERY_AVX2 V keep_nan(V a, V r) { return _mm256_blendv_ps(r, a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
@@ -175,10 +175,10 @@ struct VectorU8 : VectorInt {
     ORRERY_AVX2 V apply(Min, V a, V b) { return _mm256_min_epu8(a, b); }
 };
 
-constexpr int64_t write_ahead = 512;  ///< bytes
+constexpr int64_t write_ahead = 512;  ///< bytes that stores are prefetched ahead
 
-/// Reduces whole groups of four vectors from `from` bytes on; returns the byte where it stopped. Two ranks, the
-/// common case, get their own loop.
+/// Reduces groups of four vectors, starting at byte `from`; returns the byte where it stopped. The common case of two
+/// inputs is a separate loop.
 template <class Vector, class Op, bool two>
 [[gnu::target("avx2,f16c")]] int64_t reduce_avx2(Ins ins, Outs outs, int64_t from, int64_t bytes, bool stream) {
     constexpr int64_t step = Vector::bytes, group = 4 * step;
@@ -196,7 +196,8 @@ template <class Vector, class Op, bool two>
                 for (int k = 0; k < 4; ++k) Vector::stream(to + k * step, sum[k]);
                 continue;
             }
-            // The lines may belong to another core: ask for them early, stores alone would fetch one after the other.
+            // The output's cache lines may be owned by another core: prefetch them for writing, instead of one miss per
+            // store.
             for (int64_t line = 0; line < group; line += 64)
                 asm volatile("prefetchw %0" : : "m"(to[write_ahead + line]));
             for (int k = 0; k < 4; ++k) Vector::store(to + k * step, sum[k]);
@@ -215,7 +216,7 @@ void reduce_as(Ins ins, Outs outs, int64_t count, bool stream) {
     if (fast) {
         constexpr int64_t size = sizeof(typename Type::Element);
         const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 32 == 0; };
-        // Streaming stores need alignment; arenas and blocks of a power of two have it.
+        // Streaming stores need 32-byte alignment, which arenas and blocks of a power of two have.
         stream = stream && std::all_of(outs.begin(), outs.end(), aligned);
         done = (ins.size() == 2 ? reduce_avx2<Vector, Op, true>(ins, outs, 0, count * size, stream)
                                 : reduce_avx2<Vector, Op, false>(ins, outs, 0, count * size, stream)) /
@@ -243,7 +244,7 @@ void reduce(DType dtype, ReduceOp op, Ins ins, Outs outs, int64_t count, bool st
         case DType::bf16: return reduce_with<Bf16, VectorBf16>(op, ins, outs, count, stream);
         case DType::f16: return reduce_with<F16, VectorF16>(op, ins, outs, count, stream);
         case DType::i32:
-            // Sums wrap, which only unsigned arithmetic may.
+            // A sum wraps around, which is defined for unsigned integers only.
             if (op == ReduceOp::sum) return reduce_with<Plain<uint32_t>, VectorU32>(op, ins, outs, count, stream);
             return reduce_with<Plain<int32_t>, VectorI32>(op, ins, outs, count, stream);
         case DType::i64:

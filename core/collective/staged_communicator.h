@@ -6,9 +6,9 @@
 
 namespace orrery {
 
-/// A communicator for memory that its transport cannot reach: what is sent is copied to pinned host memory first, what
-/// comes in is copied back. Collectives are done when the call returns, apart from the copy back. Buffers grow to the
-/// largest need and stay; a send has its own until it is done. One thread, the device's.
+/// Stages tensors through pinned host memory, for a transport that cannot reach device memory: copies to the host
+/// before sending, and back after receiving. Calls block until the transport is done; only the copy back is queued.
+/// Each buffer grows to the largest tensor; a send in flight has its own. Only the device's thread may call it.
 class StagedCommunicator : public CollectivesCommunicator {
 public:
     /// The device must outlive the communicator.
@@ -18,13 +18,13 @@ public:
     Event broadcast(const Tensor& tensor, int root, const Event& after) override;
     Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
     Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
-    // Of the last copy back, which later work of the device's queue 0 follows by itself. No handle: the host did it.
+    // Events are those of the last copy back. It is on the device's queue 0, so they have no handle of their own.
     bool done(uint64_t) override { return to_.busy.done(); }
     void wait(uint64_t) override { to_.busy.wait(); }
 
 private:
     Event collective(Opcode which, const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
-    /// Host memory and what still uses it.
+    /// Host memory, and the transfer or copy that still uses it.
     struct Buffer {
         Memory memory;
         Event busy;

@@ -18,8 +18,8 @@ namespace {
 constexpr LinkTime beat_every = std::chrono::milliseconds(250);
 constexpr size_t max_position = 64 << 10;
 constexpr std::string_view late = "late ";
-constexpr size_t most_told = 4096;  // of a failure's text
-constexpr int64_t lives_s = 2;      // who was heard since then is there; beats come four times a second
+constexpr size_t most_told = 4096;  // bytes of a failure's text that are sent
+constexpr int64_t lives_s = 2;      // a member that was heard within this time is alive; beats come four times a second
 
 std::string place_text(const std::string& host, int port) {
     return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
@@ -59,7 +59,8 @@ std::string refusal(const wire::Welcome& welcome, const JoinOptions& options) {
     }
 }
 
-/// Whether the same again would be refused, too: who is silent may be gone soon, and a process of before ends anyway.
+/// Whether a retry would be refused, too. It may succeed when the other process is silent or belongs to an earlier
+/// start.
 Fault fault_of(const wire::Welcome& welcome) {
     const bool passes = welcome.status == wire::Status::old_generation || welcome.status == wire::Status::other_run ||
                         (welcome.status == wire::Status::rank_taken && welcome.heard_s >= lives_s);
@@ -124,7 +125,7 @@ public:
     const std::string& run() const { return run_; }
     void lose(const Message& why) { lose(Loss{.cause = Cause::node, .site = "service", .text = why}); }
 
-    /// Of this process itself.
+    /// The loss of this process itself.
     void fail(const Loss& why) {
         Loss own = why;
         own.rank = options_.rank;
@@ -136,7 +137,7 @@ public:
     void gone(const Loss& how) {
         Loss told = how;
         told.text = told.text.cut(most_told);
-        if (!how) told.cause = Cause::error;  // who tells it means one
+        if (!how) told.cause = Cause::error;  // a reported failure without a cause is an error
         send(wire::frame_of(Kind::fail, told, run_));
     }
 
@@ -182,7 +183,7 @@ private:
     void say_hello() {
         std::memcpy(&challenge_, in_.data(), sizeof challenge_);
         in_.erase(0, sizeof challenge_);
-        constexpr size_t name = 6;  // "orrery", and behind it the version
+        constexpr size_t name = 6;  // "orrery", followed by the version
         if (std::memcmp(challenge_.magic, wire::magic, name) == 0 && std::memcmp(challenge_.magic, wire::magic, 8) != 0)
             throw Error(
                 fmt::format("the rendezvous at {} speaks version {} of its protocol, this process version {}\n"
@@ -219,8 +220,8 @@ private:
                             "on the way",
                             place_),
                 Fault::peer);
-        // No proof covers a refusal, and a bit of the hello that was flipped on the way looks like another token: it is
-        // believed when it is said twice. The service ends this connection, and the member tries again.
+        // A refusal is not authenticated, and a hello with a bit flipped in transit looks like another token. So a
+        // refusal counts when it is repeated: the service closes this connection, and the member tries again.
         if (welcome.status != wire::Status::ok && std::exchange(refused_, welcome.status) != welcome.status) {
             phase_ = Phase::none;
             return;
@@ -239,7 +240,7 @@ private:
         from_.emplace(options_.token, wire::End::service, challenge_.nonce, hello_.nonce);
         to_.emplace(options_.token, wire::End::member, challenge_.nonce, hello_.nonce);
         phase_ = Phase::asks;
-        send({Kind::beat, 0, {}, {}});  // its answer says that this one is in
+        send({Kind::beat, 0, {}, {}});  // the answer confirms that this member is in
         next_beat_ = now + beat_every;
     }
 
@@ -260,14 +261,14 @@ private:
         if (!lost_) lost_ = why;
     }
 
-    /// Others may repeat it: a connection that was cut looks to each of its ends as if the other had died.
+    /// Others may repeat the text: a cut connection looks to each end as if the other had died.
     std::string as_seen() const { return fmt::format(", as {} sees it", wire::name_of(options_.token, options_.rank)); }
 
     const JoinOptions options_;
     const LinkHost here_;
     const std::string place_;
     Phase phase_ = Phase::none;
-    wire::Status refused_ = wire::Status::ok;  ///< what the last try was told
+    wire::Status refused_ = wire::Status::ok;  ///< the last refusal
     wire::Challenge challenge_{};
     wire::Hello hello_{};
     std::optional<wire::Seal> from_, to_;
@@ -275,7 +276,7 @@ private:
     LinkTime heard_{0}, next_beat_{0};
     std::string in_, out_, run_;
     Loss lost_;
-    bool left_ = false, dead_ = false;  ///< the service said that it ends; the connection has
+    bool left_ = false, dead_ = false;  ///< the service has announced its end; the connection has ended
     uint64_t numbers_ = 0;
     std::map<uint64_t, std::optional<std::string>> answers_;
 };

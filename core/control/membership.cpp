@@ -20,9 +20,9 @@ using wire::Kind;
 namespace {
 
 constexpr size_t max_unsent = 64 << 20;
-constexpr size_t max_waits = 4096;  // of one member at a time
+constexpr size_t max_waits = 4096;  // that one member may have at a time
 constexpr LinkTime look_every = std::chrono::milliseconds(100);
-constexpr LinkTime farewell = std::chrono::seconds(1);  // so long the last words may take to go out
+constexpr LinkTime farewell = std::chrono::seconds(1);  // time for the last frames to be sent
 
 struct Peer {
     wire::Seal from, to;
@@ -32,16 +32,16 @@ struct Peer {
     std::string in = {};
     size_t unsent = 0;
     bool left = false, closed = false;
-    int frames = 0;                              ///< that have come, 2 at most
-    std::string position = {};                   ///< as last told
-    std::map<uint64_t, std::string> waits = {};  ///< keys, by the number of the request
+    int frames = 0;                              ///< received so far, counted up to 2
+    std::string position = {};                   ///< as last reported
+    std::map<uint64_t, std::string> waits = {};  ///< keys by request number
 
     bool here() const { return !left && !closed; }
-    /// Its first frame asks whether it is in, any other shows that it knows. Before that it may come again.
+    /// The first frame asks whether the member is in; the second shows that it knows. Before that it may reconnect.
     bool joined() const { return frames > 1; }
 };
 
-/// The process that has been a rank, or the launcher of a node: another one is not that any more.
+/// The process that is a rank, or the launcher of a node. No other process can be it.
 struct Holder {
     int64_t pid = 0;
     std::string host, self;
@@ -145,7 +145,7 @@ public:
     }
     bool over() const { return over_; }
 
-    /// Of a process that has not joined where another one has that rank, nothing is believed: it was refused.
+    /// Ignores a loss of a process that has not joined when another process has the rank: it was refused.
     bool gone(const Loss& how, const std::string& on_host = "") {
         const auto holder = holders_.find(how.rank);
         const bool known = holder != holders_.end();
@@ -165,7 +165,7 @@ public:
         for (auto& [connection, peer] : peers_) push(connection, peer, wire::frame_of(Kind::lost, lost_, run_));
     }
 
-    /// Who was dropped since the last call is no more.
+    /// Also removes the peers that were dropped since the last call.
     std::vector<LinkAction> actions() {
         if (std::exchange(dropped_, false))
             std::erase_if(peers_, [&](auto& entry) {
@@ -186,7 +186,7 @@ private:
             !wire::same(hello.proof, wire::prove(options_.token, hello, candidate.nonce)))
             return wire::Status::wrong_token;
         if (hello.generation != options_.token.generation) return wire::Status::old_generation;
-        if (is_lost()) return wire::Status::ok;  // to hear why all end
+        if (is_lost()) return wire::Status::ok;  // so that it hears why all end
         if (const std::string run = wire::text_of(hello.run); !run.empty() && run != run_)
             return wire::Status::other_run;
         if (hello.launchers != int64_t{options_.token.launchers}) return wire::Status::other_members;
@@ -199,13 +199,13 @@ private:
                                                                                 : wire::Status::ok;
     }
 
-    /// 0 where all members are ranks.
+    /// Number of nodes whose launchers may join; 0 when launchers meet, which are members themselves.
     int64_t nodes() const {
         if (options_.token.launchers) return 0;
         return options_.per_host > 0 ? options_.world / options_.per_host : options_.world;
     }
 
-    /// The process of a connection that has not joined, which has given that up.
+    /// Whether the same process reconnects before its first connection has joined.
     bool comes_again(const wire::Hello& hello) const {
         const auto before = taken_.find(hello.rank);
         if (before == taken_.end()) return false;
@@ -215,7 +215,7 @@ private:
 
     static Holder holder_of(const Peer& peer) { return {peer.pid, peer.host, peer.self, peer.since}; }
 
-    /// Who has the rank that a refused one asks for.
+    /// Describes the process that has the rank which a refused one asks for.
     void name_holder(wire::Welcome& welcome, int64_t rank, LinkTime now) const {
         const auto taken = taken_.find(rank);
         const auto found = taken == taken_.end() ? peers_.end() : peers_.find(taken->second);
@@ -228,7 +228,7 @@ private:
         holder.host.copy(welcome.host, sizeof welcome.host - 1);
     }
 
-    /// Who has no token is closed without a word more than the status.
+    /// A connection without a valid token gets the status only, and is closed.
     void greet(uint64_t connection, const Strangers::Candidate& candidate, LinkTime now) {
         const wire::Hello& hello = candidate.hello;
         wire::Welcome welcome{};
@@ -294,7 +294,7 @@ private:
             case Kind::leave:
                 peer.left = true;
                 free_rank(connection, peer);
-                if (options_.token.launchers) holders_.erase(peer.rank);  // one that is started again takes its place
+                if (options_.token.launchers) holders_.erase(peer.rank);  // a restarted launcher takes its place
                 break;
             case Kind::fail: fail(peer, frame); break;
             default: throw Error("a frame that only the service sends", Fault::peer);
@@ -328,7 +328,7 @@ private:
         if (waiting->second.empty()) waiting_.erase(waiting);
     }
 
-    /// "2 of 4 ranks have not joined: 1, 3", and who was refused meanwhile; or "" when all have.
+    /// "2 of 4 ranks have not joined: 1, 3", and the connections refused meanwhile; "" when all have joined.
     std::string absent() const {
         constexpr int64_t shown = 16;
         const int64_t count = options_.world - std::distance(holders_.lower_bound(0), holders_.end());
@@ -341,7 +341,7 @@ private:
         return fmt::format("{} of {} ranks have not joined: {}{}", count, options_.world, list, refused_.text());
     }
 
-    /// Only what names this start of the job counts, of the sender itself, or a launcher's of a rank.
+    /// Accepts a failure only for this run, from the process itself or from a launcher about a rank.
     void fail(Peer& peer, const Frame& frame) {
         Loss loss = wire::loss_of(frame);
         if (frame.key != run_) return;
@@ -354,7 +354,7 @@ private:
 
     bool is_lost() const { return bool(lost_); }
 
-    /// A launcher that is stopped loses none of its ranks, which beat themselves.
+    /// A stopped launcher does not lose its ranks, which send heartbeats themselves.
     bool may_stop(const Peer& peer) const { return peer.rank < 0; }
 
     void act(uint64_t connection, std::string bytes, bool close) {
@@ -370,8 +370,8 @@ private:
             drop(peer, {.cause = Cause::hang, .site = "unread", .text = "does not read its connection"});
     }
 
-    /// Ends a connection; unless its rank had left, all learn why, itself, too, where it `hears`. The first loss is the
-    /// one that counts.
+    /// Closes a connection. Unless its rank had left, all members learn why, including this one when it `hears`. Only
+    /// the first loss counts.
     void drop(Peer& peer, Loss how, bool hears = true) {
         if (peer.closed) return;
         if (!hears) close(peer);
@@ -399,7 +399,7 @@ private:
         if (mine != taken_.end() && mine->second == connection) taken_.erase(mine);
     }
 
-    /// What a silent member does, when it is of this host and tells.
+    /// What a silent member's process does, if it is on this host.
     std::string state_of(const Peer& peer) const {
         return peer.host == here_.host ? "its process " + here_.process(peer.pid) : "stopped or unreachable";
     }
@@ -421,8 +421,8 @@ private:
         return options_.explain(late, all);
     }
 
-    /// Who ends first must not fail the others: they are answered until they leave, unless the job is lost anyway. Then
-    /// members that are still here learn that the service is gone, not that a rank died.
+    /// The first member to end must not fail the others: the service answers them until they leave, unless the job is
+    /// lost. Members that remain learn that the service has ended, not that a rank died.
     void say_farewell(LinkTime now) {
         const auto any = [&](auto which) {
             return std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) { return which(entry.second); });
@@ -444,10 +444,11 @@ private:
     Strangers strangers_;
     Refusals refused_;
     std::map<uint64_t, Peer> peers_;
-    std::map<int64_t, uint64_t> taken_;  ///< the connection of each rank that is here, and of launchers
-    std::map<int64_t, Holder> holders_;  ///< of those that have joined, also where they have left
+    std::map<int64_t, uint64_t> taken_;  ///< the connection of each rank that is connected, and of launchers
+    std::map<int64_t, Holder> holders_;  ///< processes that have joined, including those that left
     std::map<std::string, std::string> values_;
-    std::map<std::string, std::set<std::pair<uint64_t, uint64_t>>> waiting_;  ///< connections and numbers, by key
+    /// connections and request numbers, by key
+    std::map<std::string, std::set<std::pair<uint64_t, uint64_t>>> waiting_;
     std::vector<LinkAction> actions_;
     Loss lost_;
     LinkTime next_look_{0}, patience_{0}, until_{0}, now_ending_{0};

@@ -11,32 +11,32 @@
 
 namespace orrery {
 
-/// Connections that have not proved themselves. At most `most` are open: a newer one closes the oldest, but none before
-/// it has had `least`, so that a flood cannot push out a rank that answers at once. None has longer than `longest` for
-/// its hello, of which no byte more than its size is kept. Who is closed may come again.
+/// Connections that are not authenticated yet. At most `most` are open: a newer one closes the oldest, but not before
+/// that has had the time `least`, so a flood cannot push out a rank that answers at once. A connection has the time
+/// `longest` to send its hello, and no more bytes than a hello are stored. A closed peer may connect again.
 class Strangers {
 public:
     static constexpr size_t most = 64;
     static constexpr LinkTime least = std::chrono::milliseconds(20);
     static constexpr LinkTime longest = std::chrono::seconds(1);
 
-    /// One that has sent a whole hello, not judged yet.
+    /// A connection that has sent a whole hello, which is not judged yet.
     struct Candidate {
-        wire::Nonce nonce;  ///< of its challenge
+        wire::Nonce nonce;  ///< sent in its challenge
         wire::Hello hello;
         std::string from;
-        std::string more;  ///< what it has sent behind its hello
+        std::string more;  ///< bytes after the hello
     };
 
     bool full(LinkTime now) const { return open_.size() >= most && now - open_.front().since < least; }
-    /// When the oldest may be closed for a newer one, or has had its time; LinkTime::max() where there is none.
+    /// When the oldest may be closed for a newer one, or has used up its time; LinkTime::max() when there is none.
     LinkTime due() const;
-    /// Returns those that it takes the place of, which are to be closed.
+    /// Adds a connection. Returns those that it replaces, which the caller must close.
     std::vector<uint64_t> add(uint64_t connection, const wire::Nonce& nonce, const std::string& from, LinkTime now);
     bool has(uint64_t connection) const { return at_.count(connection) > 0; }
     std::optional<Candidate> received(uint64_t connection, std::string_view bytes);
     void closed(uint64_t connection);
-    /// Those whose time is over; they are to be closed.
+    /// Removes and returns the connections whose time is over; the caller must close them.
     std::vector<uint64_t> late(LinkTime now);
 
 private:
@@ -46,11 +46,11 @@ private:
         LinkTime since;
         std::string in, from;
     };
-    std::list<Stranger> open_;  ///< the oldest first
+    std::list<Stranger> open_;  ///< oldest first
     std::map<uint64_t, std::list<Stranger>::iterator> at_;
 };
 
-/// How many were refused, and from where.
+/// Counts refused connections by address.
 class Refusals {
 public:
     void count(const std::string& from);

@@ -12,11 +12,11 @@ namespace {
 constexpr int64_t checks_to_quarantine = 2;
 constexpr int to_be_queued_again = 75;
 
-/// Whether the same again says that it will be so each time. A node that is lost twice says nothing of the job.
+/// Whether a repeated failure means that a restart does not help. A node lost twice says nothing about the job.
 bool repeats(Cause cause) { return cause != Cause::node && cause != Cause::stopped && cause != Cause::done; }
 
-/// Whether it may have been the node: a rank there failed of itself. Of a loss, memory, storage and scripts it says
-/// nothing.
+/// Whether the node may be the cause: a rank there failed by itself. Other causes (loss, memory, storage, scripts) do
+/// not implicate the node.
 bool suspect(const Loss& how) { return !how.hearsay && (how.cause == Cause::process || how.cause == Cause::hang); }
 
 std::string at(int64_t step) { return step > 0 ? fmt::format("after step {}", step) : "before a step was finished"; }
@@ -74,7 +74,7 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const Messag
         known.failed_checks = 0;
         known.told_late = false;
     } else if (found == Fitness::late &&
-               state_ == State::gathering) {  // as long as the job waits; spares wait no longer than for one
+               state_ == State::gathering) {  // only while the job waits; a spare waits for one check only
         if (!std::exchange(known.told_late, true)) say("is looked at until its check ends");
         orders.push_back({Order::Kind::check, node});
     } else if (++known.failed_checks < checks_to_quarantine) {
@@ -150,7 +150,7 @@ std::optional<double> Supervisor::next_tick() const {
     return std::max(wait_until_, checked_until());
 }
 
-/// When the last check of a slot's node is overdue; 0: none is under way.
+/// When the last current check of a slot's node is overdue; 0 when there is none.
 double Supervisor::checked_until() const {
     double last = 0;
     for (const int64_t node : slots_)
@@ -163,8 +163,9 @@ bool Supervisor::any_running() const {
     return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& n) { return n.second.state == Node::running; });
 }
 
-/// Of the first failure that is seen: what follows it in the same generation is its consequence. But what one says of
-/// itself comes before what others say of it, and a failure before a stop: the checkpoint of that may be missing.
+/// Records the cause of a generation's end. The first failure counts, because later ones are its consequences. But a
+/// process' own report replaces what others say about it, and a failure replaces a stop, because the stop's checkpoint
+/// may be missing.
 void Supervisor::failed(const Loss& how, Orders& orders) {
     const bool own = !how.hearsay && how.cause != Cause::stopped;
     const bool stopped = why_ && why_->cause == Cause::stopped;
@@ -173,7 +174,7 @@ void Supervisor::failed(const Loss& how, Orders& orders) {
     why_ = how;
     if (better && !stopped) return;
     state_ = State::ending;
-    if (how.cause == Cause::stopped) return;  // all ranks stop at one step, and save
+    if (how.cause == Cause::stopped) return;  // all ranks stop at the same step, and save
     orders.push_back({Order::Kind::end_ranks, -1, options_.generation});
 }
 
@@ -202,7 +203,7 @@ void Supervisor::settle(double now, Orders& orders) {
     gather(now, orders);
 }
 
-/// Whether the job ends here, which is then ordered.
+/// Whether the job ends with this failure; if so, orders it.
 bool Supervisor::refuse(const Loss& how, Orders& orders) {
     const Message what = sentence_of(how) + " " + at(how.step);
     if (how.cause == Cause::mistake || options_.restarts == 0) {
@@ -221,13 +222,13 @@ bool Supervisor::refuse(const Loss& how, Orders& orders) {
     return true;
 }
 
-/// Who takes the slots of the next generation: who held them, else a spare; empty: too few are ready.
+/// The nodes for the next generation's slots: each slot's previous node, else a spare; empty when too few are ready.
 std::vector<int64_t> Supervisor::chosen(double now) const {
     const auto ready = [&](int64_t node) { return node >= 0 && nodes_.at(node).state == Node::ready; };
     std::vector<int64_t> taken = slots_;
     for (int64_t& node : taken) {
         if (ready(node)) continue;
-        // What it did is kept on its disks and in its caches: a check takes seconds.
+        // Wait for a check, which takes seconds, because the node has the job's files and caches.
         if (node >= 0 && nodes_.at(node).state == Node::checking && now < nodes_.at(node).checked_until) return {};
         node = -1;
         if (now < spares_from_) return {};
@@ -260,7 +261,7 @@ void Supervisor::gather(double now, Orders& orders) {
     orders.push_back({Order::Kind::start, -1, ++options_.generation, taken});
 }
 
-/// Whether a mistake keeps a node away that no spare can replace: the job ends by it.
+/// Whether a configuration error keeps away a node that no spare can replace; the job then ends with it.
 bool Supervisor::refuse_mistake(Orders& orders) {
     if (options_.spares > 0) {
         const auto may_come = [&](const auto& entry) {

@@ -1,4 +1,4 @@
-// Collective algorithms: functions of the number of ranks that return moves of chunks, made tables once.
+// Collective algorithms: Lua functions of the number of ranks that return moves of chunks, expanded to tables once.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -42,7 +42,7 @@ int move_text(lua_State* L) {
 
 constexpr Opcode made_of_chunks[] = {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter};
 
-/// The table that the function on top of the stack returns for so many ranks. Pops it.
+/// Calls the function on top of the stack for this number of ranks and returns its table. Pops the function.
 ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collective) {
     const std::string title = fmt::format("collective {}.{}", choice.name, name_of(collective));
     if (!lua_isfunction(L, -1))
@@ -70,7 +70,7 @@ ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collectiv
     if (!lua_istable(L, -1)) wrong("steps is " + type_text(L, -1) + ", expected a list of lists of moves");
     fields.finish();
     const int steps = lua_gettop(L);
-    int number = 0;  // empty steps do not count
+    int number = 0;  // empty steps are skipped
     for (lua_Integer s = 1; lua_rawgeti(L, steps, s) != LUA_TNIL; ++s) {
         if (!lua_istable(L, -1)) wrong(fmt::format("steps[{}] is {}, expected a list of moves", s, type_text(L, -1)));
         const int step = lua_gettop(L);
@@ -89,7 +89,7 @@ ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collectiv
     return table;
 }
 
-/// "ring.all_reduce": of the module ring that collective alone; "ring": all that it has.
+/// Splits "ring.all_reduce" in module and collective; "ring" means all collectives of the module.
 std::pair<std::string, std::string> one_of(const std::string& name) {
     for (const Opcode collective : made_of_chunks)
         if (name.ends_with("." + std::string(name_of(collective))))
@@ -97,7 +97,7 @@ std::pair<std::string, std::string> one_of(const std::string& name) {
     return {name, ""};
 }
 
-/// native.expand_collectives(): makes the tables that [collectives] asks for and hands them to the host.
+/// native.expand_collectives(): makes the tables that [collectives] asks for and passes them to the host.
 int expand_collectives(lua_State* L) {
     State& state = state_of(L);
     for (const CollectiveChoice& choice : state.host().collectives) {

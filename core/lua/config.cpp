@@ -46,7 +46,8 @@ void push_value(lua_State* L, const ConfigValue& value) {
     }
 }
 
-/// The script reads a key: what a call of it gives may follow from that. The library reads for calls, which tell it.
+/// Records that the script itself read a key, because a value that it gives to a call may depend on it. Reads by the
+/// library's plumbing do not count: it reports them itself.
 void see_read(lua_State* L, const Config& config, const std::string& key) {
     lua_Debug reader;
     if (!lua_getstack(L, 1, &reader) || lua_getinfo(L, "S", &reader) == 0) return;
@@ -65,7 +66,7 @@ int index(lua_State* L) {
     }
     const std::string path = config.path().empty() ? key : config.path() + "." + key;
     if (is_open_table(config.path()) || find_schema(config.path(), key)) {
-        lua_pushnil(L);  // a key that may be set and is not
+        lua_pushnil(L);  // a known key that is not set
     } else if (is_known_table(path)) {
         push_object(L, ConfigView{&config.table(key)});
     } else {
@@ -80,7 +81,7 @@ int refuse_write(lua_State* L) {
     fail(L, fmt::format("o.config is read-only: set {} in the TOML file or with --set", type_text(L, 2)));
 }
 
-/// Upvalues: the view, the position.
+/// Iterator of pairs. Upvalues: the view, the position.
 int next_entry(lua_State* L) {
     Config& config = *check<ConfigView>(L, lua_upvalueindex(1)).config;
     const auto at = static_cast<size_t>(lua_tointeger(L, lua_upvalueindex(2)));
@@ -112,7 +113,7 @@ std::string shown(lua_State* L, int index) {
     return text;
 }
 
-/// Replaces the default on top of the stack by what [script] says.
+/// Replaces the default on top of the stack by the value in [script], if any.
 void override_option(lua_State* L, Config& script, const std::string& key) {
     if (!script.has(key)) return;
     const int type = lua_type(L, -1);

@@ -12,7 +12,7 @@ namespace orrery::lua {
 Deadline::Deadline(double seconds, std::function<void(const Origin&)> late) : late_(std::move(late)) {
     ::pthread_getcpuclockid(::pthread_self(), &clock_);
     end_s_ = used_s() + seconds;
-    // Signals are for the threads that are there to take them, but for those of a fault of its own.
+    // Block all signals in the watching thread except those of its own faults: other threads handle them.
     sigset_t all, before;
     ::sigfillset(&all);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigdelset(&all, fault);
@@ -49,7 +49,7 @@ void Deadline::watch() {
             changed_.wait(lock);
             continue;
         }
-        const double left = end_s_ - used_s();  // a thread uses no more than the time that passes
+        const double left = end_s_ - used_s();  // processor time never advances faster than wall time
         if (left <= 0) return late_(seen_);
         changed_.wait_for(lock, std::chrono::duration<double>(std::min(left, longest_s)));
     }

@@ -10,21 +10,22 @@
 
 namespace orrery::lua {
 
-/// The end of a script that the count of instructions does not see: a hostile pattern is one instruction that can last
-/// for years. Watches the processor time of the thread that made it, from a thread of its own.
+/// Ends scripts that the instruction limit cannot stop: a hostile pattern is one instruction that can last for years. A
+/// thread of its own watches the processor time of the thread that made this object.
 class Deadline {
 public:
-    /// `late` gets the line seen last, on the watching thread, once; it is to end the process, as nothing can
-    /// interrupt Lua there.
+    /// `late` is called once, on the watching thread, with the line recorded last. It has to end the process, because
+    /// nothing can interrupt Lua.
     Deadline(double seconds, std::function<void(const Origin&)> late);
     ~Deadline();
     Deadline(const Deadline&) = delete;
     Deadline& operator=(const Deadline&) = delete;
 
-    /// The script is at this line.
+    /// Records the line that the script has reached.
     void see(Origin place);
 
-    /// While one lives, time stands still: what the host does is not the script's. `deadline` may be null.
+    /// Stops the clock during its lifetime, because the host's work does not count as the script's. `deadline` may be
+    /// null.
     class [[nodiscard]] Pause {
     public:
         explicit Pause(Deadline* deadline);
@@ -42,7 +43,7 @@ private:
     void watch();
 
     clockid_t clock_{};
-    double end_s_ = 0;  ///< on that clock
+    double end_s_ = 0;  ///< in time of that clock
     int paused_ = 0;
     bool over_ = false;
     Origin seen_;

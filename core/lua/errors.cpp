@@ -1,4 +1,4 @@
-// What a script raised, as a message with the calls that led there.
+// Turns what a script raised into a message with the calls that led there.
 #include <fmt/format.h>
 
 #include <typeinfo>
@@ -15,10 +15,10 @@ constexpr int most_calls_shown = 8;
 constexpr int nearest_frames = 64;
 constexpr int outermost_frames = 4;
 
-/// Frames of the stack. lua_getstack walks there from the top, so few are asked for.
+/// Number of frames on the stack, by bisection, because lua_getstack(n) takes n steps.
 int depth_of(lua_State* L) {
     lua_Debug frame;
-    int low = 0, high = 1;  // there is a frame `low`, and none `high`
+    int low = 0, high = 1;  // frame `low` exists, frame `high` does not
     while (lua_getstack(L, high, &frame)) low = high, high *= 2;
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
@@ -27,7 +27,7 @@ int depth_of(lua_State* L) {
     return low + 1;
 }
 
-/// "called from" lines of the scripts above an error, innermost first; of a deep recursion its both ends.
+/// The "called from" lines of an error, innermost first; of a deep recursion only both ends.
 class Calls {
 public:
     Calls(lua_State* L, const Origin& first) : L_(L), last_(first.text()) {
@@ -60,7 +60,7 @@ private:
     int shown_ = 0;
 };
 
-/// The same error with the calls added; only plain Errors are remade.
+/// Adds the calls to a plain Error; other exceptions stay as they are.
 std::exception_ptr with_calls(const std::exception_ptr& error, const std::string& calls) {
     try {
         std::rethrow_exception(error);
@@ -73,12 +73,12 @@ std::exception_ptr with_calls(const std::exception_ptr& error, const std::string
 
 std::string value_text(lua_State* L, int index, int depth);
 
-/// The key on top of the stack.
+/// Formats the key on top of the stack.
 std::string key_text(lua_State* L) {
     return lua_type(L, -1) == LUA_TSTRING ? check_text(L, -1) : "[" + value_text(L, -1, 0) + "]";
 }
 
-/// { 1, 2, code = 7 }, in one line, of the first 12 entries.
+/// Formats a table in one line, { 1, 2, code = 7 }, with its first 12 entries.
 std::string table_text(lua_State* L, int index, int depth) {
     constexpr int most_entries = 12;
     index = lua_absindex(L, index);
@@ -113,10 +113,11 @@ std::string value_text(lua_State* L, int index, int depth) {
     return text;
 }
 
-/// error "text" has its line; any other value gets it here. A table says its message, then the rest of it.
+/// The message of a raised value. A text from error() has its line already; others get it here. A table's field
+/// `message` comes first, then the other fields.
 std::string raised_text(lua_State* L, const Origin& place) {
     if (lua_type(L, 1) == LUA_TSTRING) {
-        const std::string text = check_text(L, 1);  // Lua says where, but for what it raises in C functions
+        const std::string text = check_text(L, 1);  // Lua adds the line, except to errors of C functions
         return text.starts_with("C stack overflow") ? place.text() + ": " + text : text;
     }
     std::string text = place.text() + (place.file.empty() ? "" : ": ");

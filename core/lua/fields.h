@@ -8,11 +8,11 @@
 
 namespace orrery::lua {
 
-/// Reads a table of named options, `o.data.text { path = ... }`. Every read remembers its key; `finish` throws at the
-/// first key that nobody asked for, with a "did you mean". Errors name the function and the key.
+/// Reads a table of named options, `o.data.text { path = ... }`. Each read records its key; `finish` throws at the
+/// first key that was never read, with a "did you mean". Errors name the function and the key.
 class Fields {
 public:
-    /// `index` may hold nil or nothing: an empty table.
+    /// The value at `index` may be nil or none, which is an empty table.
     Fields(lua_State* L, int index, std::string function);
 
     bool has(std::string_view key);
@@ -24,7 +24,7 @@ public:
     std::vector<int64_t> integers(std::string_view key);
     /// Pushes the field, nil when absent.
     void push_field(std::string_view key);
-    /// `with_list`: entries 1..n are the caller's.
+    /// `with_list`: entries 1..n are allowed.
     void finish(bool with_list = false);
 
     /// Throws "nn.linear: KEY is ..., expected WHAT".

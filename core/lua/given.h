@@ -4,19 +4,20 @@
 
 namespace orrery::lua {
 
-/// Tells the host that a call gives a key of the configuration.
+/// Reports to the host that a call of the script sets a key of the configuration.
 void give(lua_State* L, GivenKey key);
-/// The same of the call that runs.
+/// The same; the origin is the line of the current call.
 template <class T>
 void give(lua_State* L, const char* table, const char* key, const T& value) {
     const Origin line = where(L);
     give(L, {table, key, line, ConfigValue{value, line, true}});
 }
 
-/// An option of a call, or else the key of the configuration that it stands for; 0 or "" of one that has no default.
+/// Reads options of a call. For an absent option it reads the configuration key that it replaces, or returns 0 or ""
+/// when the key has no default.
 class OptionOrKey {
 public:
-    /// `table`: of the configuration.
+    /// `table`: the configuration's table of the keys.
     OptionOrKey(lua_State* L, Fields& fields, const char* table);
 
     int64_t integer(const char* option, int64_t least, const char* key);

@@ -1,4 +1,4 @@
-// What there is, as data: for the test that keeps scripts/cmake/meta.lua true, and for people.
+// Lists ops and methods, for the test that keeps scripts/cmake/meta.lua complete, and for people.
 #include <fmt/format.h>
 
 #include "base/text.h"

@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// print(...): one line through the host, so that only one rank shows it.
+/// print(...): prints one line through the host, so that only one rank prints it.
 int print(lua_State* L) {
     std::string line;
     const int count = lua_gettop(L);
@@ -26,7 +26,7 @@ int print(lua_State* L) {
     return 0;
 }
 
-/// load(text [, name [, mode [, env]]]): text only, as a string.
+/// load(text [, name [, mode [, env]]]): accepts text only, not bytecode or functions.
 int load(lua_State* L) {
     const std::string text = check_text(L, 1);
     const std::string name = lua_isnoneornil(L, 2) ? "=(load)" : check_text(L, 2);
@@ -43,14 +43,14 @@ int load(lua_State* L) {
     return 1;
 }
 
-/// The iterator of pairs: upvalues are the table, the sorted keys and how many were visited.
+/// The iterator of pairs. Upvalues: the table, the sorted keys, the number of visited ones.
 int next_sorted(lua_State* L) {
     lua_Integer at = lua_tointeger(L, lua_upvalueindex(3));
     for (;;) {
         lua_rawgeti(L, lua_upvalueindex(2), ++at);
         if (lua_isnil(L, -1)) return 1;
         lua_pushvalue(L, -1);
-        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) break;  // removed since: skip
+        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) break;  // skip a key that was removed meanwhile
         lua_pop(L, 2);
     }
     lua_pushinteger(L, at);
@@ -79,7 +79,7 @@ void remove_field(lua_State* L, const char* library, const char* field) {
     lua_pop(L, 1);
 }
 
-/// os.execute and io.popen: what they start has the signals as the system has them, not those that a run holds.
+/// os.execute and io.popen: starts a program with the system's default signals instead of those that a run blocks.
 int start_program(lua_State* L) {
     const SignalsForChildren opened;
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -134,11 +134,11 @@ void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t 
     lua_setglobal(L, "pairs");
     bound_standard(L);
     lua_getglobal(L, "math");
-    lua_getfield(L, -1, "randomseed");  // Lua seeds from the clock; ranks must agree
+    lua_getfield(L, -1, "randomseed");  // Lua seeds from the clock; ranks must have the same seed
     lua_pushinteger(L, seed);
     lua_call(L, 1, 0);
     lua_pop(L, 1);
-    // Registry keeps what requiref loaded; scripts get at it through `require` only.
+    // Removes what requiref loaded from the registry; scripts load modules through `require` only.
     lua_pushnil(L);
     lua_setfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
 }

@@ -8,14 +8,15 @@ struct lua_State;
 namespace orrery::lua {
 
 /// Opens the libraries that scripts may use: base without dofile, loadfile and bytecode; string without dump; table,
-/// math (seeded), utf8, coroutine; and those of `allow`: os, io, debug. `pairs` visits keys in order: 1..n, then texts
-/// alphabetically, so that every rank sees one order.
+/// math (seeded), utf8, coroutine; and those of `allow`: os, io, debug. `pairs` visits 1..n, then texts in alphabetical
+/// order, so that the order is the same on all ranks.
 void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t seed);
 
-/// Lets functions that work off a count charge it against the limits first, and refuses __gc.
+/// Wraps functions that process a count of elements, so that the count is charged against the limits first; refuses
+/// __gc.
 void bound_standard(lua_State* L);
 
-/// Pushes the compiled text. Throws or raises on a syntax error; bytecode is refused.
+/// Compiles the text and pushes the function. Throws or raises on a syntax error; refuses bytecode.
 void load_text(lua_State* L, const std::string& text, const std::string& shown);
 
 }  // namespace orrery::lua

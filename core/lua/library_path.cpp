@@ -9,7 +9,7 @@ namespace orrery {
 
 namespace {
 
-/// The file that this code was loaded from: liborrery.so, or the program that holds the objects.
+/// The file that contains this code: liborrery.so, or the program that is linked with it.
 std::filesystem::path own_file() {
     Dl_info info;
     if (!dladdr(reinterpret_cast<void*>(&own_file), &info) || !info.dli_fname) return {};
@@ -25,7 +25,7 @@ std::filesystem::path script_library(const std::string& configured) {
     if (!configured.empty()) {
         tried.emplace_back(configured);
     } else {
-        // build/ in the source tree, lib/ or lib/TRIPLE of an installed prefix.
+        // The library is in build/ of the source tree, or in lib/ or lib/TRIPLE of an installed prefix.
         std::filesystem::path folder = own_file().parent_path();
         for (int up = 0; up < 4 && !folder.empty(); ++up) {
             tried.push_back(folder / "share/orrery/scripts");

@@ -1,4 +1,4 @@
-// native.published_config: config.json of a published model as a table. What it means is orrery/published.lua's.
+// native.published_config: config.json of a published model as a table; orrery/published.lua interprets it.
 #include <fmt/format.h>
 
 #include "base/files/file_kind.h"
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t longest_config = int64_t{16} << 20;  // bytes
 
-/// native.published_config(folder [, file]) -> what FOLDER/config.json says; of another file nil where there is none
+/// native.published_config(folder [, file]) -> the contents of FOLDER/config.json, or of `file`; nil when `file` does
+/// not exist
 int published_config(lua_State* L) {
     const std::string folder = check_text(L, 1);
     const bool other = !lua_isnoneornil(L, 2);

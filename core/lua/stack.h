@@ -11,32 +11,33 @@
 #include "orrery/error.h"
 #include "orrery/tensor.h"
 
-/// A thin binding in the manner of LPeg: functions over lua_State*, typed userdata, and a guard that turns C++
-/// exceptions into Lua errors and back. Everything here runs below one protected call.
+/// A thin binding in the style of LPeg: functions over lua_State*, typed userdata, and a guard that turns C++
+/// exceptions into Lua errors and back. All of it runs inside one protected call.
 namespace orrery::lua {
 
 class State;
 
-/// The State that owns this Lua; every coroutine of it has the same.
+/// The State that owns this Lua state; coroutines have the same one.
 State& state_of(lua_State* L);
 
-/// The script line that is being run: the innermost line of a script or of a model or strategy of the library. Lines of
-/// the library's plumbing (orrery/nn.lua, ...) count only when nothing else is there.
+/// The current script line: the innermost line of a script, or of a model or strategy of the library. Lines of the
+/// library's plumbing (orrery/nn.lua, ...) count only when there is no other.
 Origin where(lua_State* L);
-/// lua_call for a line that asked earlier: it is where() in plumbing that the function calls.
+/// lua_call on behalf of an earlier line: where() returns `asked` while the called function is in plumbing.
 void call_for(lua_State* L, int arguments, int results, const Origin& asked);
 
-/// Pushes an error value that keeps the exception.
+/// Pushes an error value that holds the exception.
 void push_exception(lua_State* L, std::exception_ptr error);
-/// Raises the exception as a Lua error that keeps it.
+/// Raises the exception as a Lua error that holds it.
 int raise(lua_State* L, std::exception_ptr error);
 /// The exception in an error value; nullptr when the value is something else (a string, a table).
 std::exception_ptr exception_at(lua_State* L, int index);
 
-/// Message handler: makes an exception of any error value, with the calls that led there while the stack still is.
+/// Message handler: turns any error value into an exception, with the calls that led there while the stack still
+/// exists.
 int add_calls(lua_State* L);
 
-/// A C function for Lua: what it throws becomes a Lua error. Lua's own unwinding passes through untouched.
+/// Wraps a C function for Lua: its exceptions become Lua errors. Lua's own unwinding passes through untouched.
 template <int (*function)(lua_State*)>
 int guard(lua_State* L) {
     std::exception_ptr error;
@@ -50,7 +51,7 @@ int guard(lua_State* L) {
 
 // ---- arguments: each throws "bad argument #1 to 'matmul' (a value expected, got a number)" at the script line
 std::string type_text(lua_State* L, int index);  ///< "a number", "nil", "a value"
-/// Name of the running C function as the script calls it.
+/// Name of the running C function, as the script calls it.
 std::string function_name(lua_State* L);
 [[noreturn]] void bad_argument(lua_State* L, int index, const std::string& why);
 [[noreturn]] void expected(lua_State* L, int index, std::string_view what);
@@ -77,7 +78,7 @@ int destroy(lua_State* L) {
     return 0;
 }
 
-/// Makes the metatable of T: __gc, __name, no access from scripts; then the given functions. Leaves it on the stack.
+/// Makes the metatable of T with __gc, __name, no access from scripts, and the given functions. Leaves it on the stack.
 template <class T>
 void new_class(lua_State* L, const luaL_Reg* functions) {
     luaL_newmetatable(L, Class<T>::name);
@@ -88,7 +89,7 @@ void new_class(lua_State* L, const luaL_Reg* functions) {
     luaL_setfuncs(L, functions, 0);
 }
 
-/// The class' metatable with methods and nothing else; leaves nothing on the stack.
+/// Registers T with methods only; leaves nothing on the stack.
 template <class T>
 void add_class(lua_State* L, const luaL_Reg* methods) {
     const luaL_Reg nothing[] = {{nullptr, nullptr}};
@@ -119,8 +120,8 @@ T& check(lua_State* L, int index) {
     return *object;
 }
 
-/// Keys of the table at `index`: 1..n first, then texts in alphabetical order, then the rest in no promised order.
-/// Pushes a list of them.
+/// Pushes a list of the keys of the table at `index`: 1..n first, then texts in alphabetical order, then the rest in no
+/// particular order.
 void push_sorted_keys(lua_State* L, int index);
 
 }  // namespace orrery::lua

@@ -17,7 +17,7 @@ namespace orrery::lua {
 
 namespace {
 
-constexpr int instructions_per_check = 4'000;  // each with the line seen: a microsecond
+constexpr int instructions_per_check = 4'000;  // recording the line takes about a microsecond
 
 std::string read_file(const std::filesystem::path& file, const std::string& shown) {
     constexpr size_t most = 16 << 20;
@@ -40,7 +40,7 @@ struct Chunk {
     const std::string& shown;
 };
 
-/// Loads and runs the Chunk at 1, inside of the protected call: a parse error is an error like any other.
+/// Loads and runs the Chunk at index 1 inside the protected call, so that parse errors are like other errors.
 int run_loaded(lua_State* L) {
     const auto* chunk = static_cast<const Chunk*>(lua_touserdata(L, 1));
     load_text(L, chunk->text, chunk->shown);
@@ -48,7 +48,7 @@ int run_loaded(lua_State* L) {
     return 0;
 }
 
-/// While a module loads, its name is among those that are being loaded.
+/// Lists a module as being loaded during its lifetime.
 struct Loading {
     std::vector<std::string>& names;
     Loading(std::vector<std::string>& all, const std::string& module) : names(all) { names.push_back(module); }
@@ -130,7 +130,7 @@ void State::count(lua_State* L, lua_Debug*) {
     State& state = state_of(L);
     state.instructions_ += instructions_per_check;
     if (state.instructions_ < state.limits_.instructions) return state.see(L);
-    lua_sethook(L, count, LUA_MASKCOUNT, 1);  // a pcall may swallow this once, not for ever
+    lua_sethook(L, count, LUA_MASKCOUNT, 1);  // a pcall may catch this error, so raise it again at each instruction
     const int64_t million = state.limits_.instructions / 1'000'000;
     raise(L, std::make_exception_ptr(
                  Error(where(L), fmt::format("still running after {} million Lua instructions\n  a script describes a "
@@ -153,7 +153,7 @@ void State::see(lua_State* L) {
     if (deadline_) deadline_->see(where(L));
 }
 
-/// On the deadline's thread, while Lua goes on: nothing of Lua may be looked at.
+/// Runs on the deadline's thread while Lua continues, so it must not access the Lua state.
 void State::late(const Origin& seen) {
     host_.give_up(Error(seen, fmt::format("still running after {} s of processor time\n  this is the line seen last; "
                                           "where so much is meant, --set script.timeout_s={}",
@@ -179,7 +179,7 @@ std::exception_ptr State::error_of(int status, const std::string& shown) {
     if (!error) {
         size_t size = 0;
         const char* text = lua_tolstring(L_, -1, &size);
-        // Not from the message handler: it failed itself.
+        // The message handler itself failed, so there is no exception.
         error = std::make_exception_ptr(Error({"", shown, 0, 0}, text ? std::string(text, size) : "failed"));
     }
     return error;
@@ -212,10 +212,10 @@ int call_schedule(lua_State* L) {
 
 }  // namespace
 
-/// The thread that has called the host does not touch this Lua until the host returns: to Lua this is one more call
-/// below it.
+/// The thread that called the host does not touch this Lua state until the host returns, so to Lua this is a nested
+/// call.
 void State::call_later(const std::function<void()>& work) {
-    struct Anew {  // each of these calls has the limits of a script
+    struct Anew {  // gives the call a script's limits, and restores the counts afterwards
         int64_t &instructions, &ops;
         const int64_t instructions_before = std::exchange(instructions, 0), ops_before = std::exchange(ops, 0);
         ~Anew() {
@@ -265,7 +265,7 @@ Schedule State::schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches
 void State::run_text(std::string_view text, const std::string& shown) { run_chunk(std::string(text), shown); }
 
 namespace {
-/// Whether a module is the library's.
+/// Whether a module belongs to the library.
 bool is_ours(const std::string& module) { return module == "orrery" || module.starts_with("orrery."); }
 }  // namespace
 
@@ -309,7 +309,7 @@ void State::require(lua_State* L, const std::string& module) {
     for (size_t i = 0; i < tried.size(); ++i) {
         if (!std::filesystem::is_regular_file(tried[i])) continue;
         {
-            const Loading loading(loading_, module);  // a pcall may go on after a failure
+            const Loading loading(loading_, module);  // an RAII object, because a pcall may catch a failure
             const std::string text = read_file(tried[i], shown[i]);
             host_.required(tried[i].lexically_relative(is_ours(module) ? library_ : folder_).string(), text);
             load_text(L, text, shown[i]);
@@ -330,7 +330,7 @@ void State::require(lua_State* L, const std::string& module) {
 namespace orrery {
 
 namespace {
-/// [collectives] is made and proved before the script says a word.
+/// Makes and proves the tables of [collectives] before the script runs.
 void expand_collectives(lua::State& state) {
     if (state.host().collectives.empty()) return;
     state.run_text("require('orrery.native').expand_collectives()", "[collectives]");

@@ -4,18 +4,18 @@
 
 namespace orrery {
 
-/// A library, with the digest of its code in hexadecimal digits; "" when it has none. That is the library's GNU build
-/// id, which orrery_digested() (scripts/cmake/plugin.cmake) makes of all objects that are linked: equal for equal
-/// sources and compiler, in whatever folder they are built.
+/// A library and the digest of its code in hexadecimal digits, "" when it has none. The digest is the GNU build id that
+/// orrery_digested() (scripts/cmake/plugin.cmake) computes from all linked objects: it is the same for the same sources
+/// and compiler, in any folder.
 struct LibraryCode {
     std::string path, digest;
 };
 
 /// The loaded library that holds an address.
 LibraryCode code_at(const void* address);
-/// liborrery.so, or the program that has its objects.
+/// liborrery.so, or the program that contains its objects.
 LibraryCode this_code();
-/// The digest of a file, of which nothing runs; "" also when it cannot be read as a library of this machine.
+/// The digest of a file; none of its code runs. "" also when it is not a library for this machine.
 std::string code_digest_of(const std::filesystem::path& file);
 
 }  // namespace orrery

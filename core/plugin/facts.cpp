@@ -12,12 +12,12 @@ namespace orrery {
 namespace {
 
 constexpr std::string_view facts_section = ".orrery_facts";
-constexpr size_t most_text = 4096;  // of a file that may say anything
+constexpr size_t most_text = 4096;  // limit, because a damaged file may claim any size
 
 enum class Form : uint8_t { flag, list };
 using Known = std::map<std::string, Form, std::less<>>;
 
-/// The facts that each kind of plugin may give.
+/// The facts that a plugin of each kind may declare.
 const Known& known_of(std::string_view kind) {
     static const std::map<std::string, Known, std::less<>> kinds = {
         {"device", {{"host_memory", Form::flag}, {"memory", Form::list}, {"leaves_nothing", Form::flag}}},
@@ -49,7 +49,7 @@ std::vector<std::string> values_of(const std::string& name, const std::string& t
     return values;
 }
 
-/// Nothing that a terminal would take for more than letters.
+/// Printable ASCII, without the control characters that a terminal interprets.
 bool is_plain(std::string_view text) {
     return std::ranges::all_of(text, [](unsigned char c) { return c >= ' ' && c < 127; });
 }

@@ -9,18 +9,18 @@
 
 namespace orrery {
 
-/// Reads so many bytes from there on; false when the file has fewer.
+/// Reads `bytes` bytes at `offset`; false when the file is shorter.
 bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes);
 
-/// A shared library of this machine as a file, of which nothing runs.
+/// Reads the sections of a shared library for this machine, without running its code.
 class LibraryFile {
 public:
-    /// Throws Error when it is another kind of file, or is truncated.
+    /// Throws Error when the file is not such a library or is truncated.
     explicit LibraryFile(std::filesystem::path path);
 
-    /// The first section whose name begins so, nullopt when there is none.
+    /// The name of the first section that begins with `prefix`, nullopt when there is none.
     std::optional<std::string> section_that_begins(std::string_view prefix) const;
-    /// The bytes of a section, nullopt when there is none. Throws Error when it has more than `most` of them.
+    /// The bytes of a section, nullopt when there is none. Throws Error when there are more than `most` bytes.
     std::optional<std::string> bytes_of(std::string_view section, size_t most) const;
 
 private:

@@ -40,7 +40,7 @@ struct Found {
     bool absent = false;  ///< the build left it out; the file says why
 };
 
-/// As a person would type it from here.
+/// The path relative to the current folder, when it is inside it.
 std::string shown(const fs::path& path) {
     std::error_code problem;
     const fs::path here = fs::current_path(problem);
@@ -54,7 +54,7 @@ std::string rebuild_line(const Found& file) {
     return "\n  rebuild it with: cmake --build build --target " + file.kind + "_" + file.name;
 }
 
-/// What the function of a plugin has to do, when it does something else.
+/// The registration that the plugin should have made; for error messages.
 std::string register_line(const Found& file) {
     if (file.kind == "op")
         return "\n  give ORRERY_PLUGIN a function that calls add_op for " + file.name +
@@ -69,14 +69,14 @@ std::string owner_problem(const fs::path& path) {
     if (info.st_mode & S_IWOTH)
         return "everybody may write it (mode " + std::string(S_ISDIR(info.st_mode) ? "of its folder" : "of the file") +
                ")\n  mend it with: chmod o-w " + shown(path);
-    // Whoever could replace liborrery.so itself is trusted already.
+    // A user who could replace liborrery.so is trusted already.
     const fs::path self = this_code().path;
     const bool have_core = ::stat(self.c_str(), &core) == 0;
     if (info.st_uid == 0 || info.st_uid == ::geteuid() || (have_core && info.st_uid == core.st_uid)) return "";
     return "it belongs to user " + std::to_string(info.st_uid) + "\n  it must belong to you or to root: chown it";
 }
 
-/// A file whose sections can be read. None of its code runs.
+/// Reads the sections of a plugin's file. None of its code runs.
 LibraryFile library_of(const Found& file) {
     try {
         return LibraryFile(file.path);
@@ -85,7 +85,7 @@ LibraryFile library_of(const Found& file) {
     }
 }
 
-/// Reads the ABI from the ELF section names, so that none of a stale file's code runs.
+/// Reads the ABI from the name of an ELF section, so that no code of an outdated plugin runs.
 void check_abi(const Found& file, const LibraryFile& library) {
     const auto mark = library.section_that_begins(section_prefix);
     if (!mark)
@@ -97,18 +97,18 @@ void check_abi(const Found& file, const LibraryFile& library) {
                     describe_abi(this_abi()) + rebuild_line(file));
 }
 
-/// Opens the file for good and returns its own PluginInfo.
+/// Opens the file, which stays open, and returns the PluginInfo that is defined in that very file.
 const PluginInfo& open(const Found& file) {
     const SignalsKept kept;
     dll::shared_library library;
     std::error_code problem;
-    // RTLD_NODELETE: the library stays when `library` ends.
+    // RTLD_NODELETE keeps the library loaded after `library` is destroyed.
     constexpr auto mode =
         static_cast<dll::load_mode::type>(dll::load_mode::rtld_now | dll::load_mode::rtld_local | RTLD_NODELETE);
     ::dlerror();
     library.load(file.path, problem, mode);
     if (problem) {
-        const char* said = ::dlerror();  // the error code's own text misleads
+        const char* said = ::dlerror();  // the error code's own text is misleading
         const std::string reason = said ? said : problem.message();
         const bool symbol = reason.find("undefined symbol") != std::string::npos;
         throw Error(reason + (symbol ? rebuild_line(file)
@@ -135,7 +135,7 @@ void check_info(const Found& file, const PluginInfo& info) {
         throw Error("it registers nothing: the function given to ORRERY_PLUGIN is null" + register_line(file));
 }
 
-/// What the plugin registers, in a registry of its own, so that a failure leaves no half-made entry.
+/// Calls the plugin's register function with a separate registry, so that a failure leaves no partial entries.
 Registry registered(const Found& file, const PluginInfo& info) {
     Registry alone;
     const auto failed = [](const std::string& why) {
@@ -179,8 +179,8 @@ std::string first_line(const fs::path& path) {
 
 std::string absent_line(const Found& file) { return "this build has none: " + first_line(file.path); }
 
-/// None of the file's code runs. Throws Error also for one of another ABI, and for a transport without `devices`, which
-/// choosing a transport needs.
+/// Reads the facts without running code of the file. Throws Error also for another ABI, and for a transport without
+/// `devices`, which the choice of a transport needs.
 PluginFacts facts_of(const Found& file) {
     if (file.absent) throw Error(absent_line(file));
     if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
@@ -192,7 +192,7 @@ PluginFacts facts_of(const Found& file) {
     return facts;
 }
 
-/// `facts`: of this file, which has passed all that is checked without opening it.
+/// `facts` are those of the file, which has passed all checks that do not open it.
 Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_ptr<OpenCalls>& calls) {
     const PluginInfo& info = open(file);
     check_info(file, info);
@@ -202,7 +202,8 @@ Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_
     return {std::move(alone), info.version, call_plugin(full, "cannot_run", cannot_run), code_at(&info).digest};
 }
 
-/// Files named liborrery_KIND_NAME.so, sorted by kind and name; a name in an earlier folder hides later ones.
+/// Files named liborrery_KIND_NAME.so or .why, sorted by kind and name; an earlier folder hides the same name in later
+/// ones.
 std::vector<Found> files_in(const std::vector<std::string>& folders) {
     std::vector<Found> files;
     for (const std::string& folder : folders) {
@@ -238,13 +239,14 @@ void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     if (file.kind == "launcher") to.add_launcher(file.name, from.launcher(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
     if (file.kind != "op") return;
-    add_plugin_ops("op/" + file.name, loaded.version, from);  // before anything of it is in the registry
+    // before the registry has anything of the plugin, because this may throw
+    add_plugin_ops("op/" + file.name, loaded.version, from);
     for (const auto& op : from.ops()) to.add_op(*op);
     for (const Registry::AddedKernel& kernel : from.kernels())
         to.add_kernel(kernel.op, kernel.device_kind, kernel.make);
 }
 
-/// Throws Error at `asked` with the names that there are.
+/// Throws Error at `asked`, with the available names, when there is no such file.
 Found find_file(const std::vector<std::string>& folders, std::string_view kind, std::string_view name,
                 const Origin& asked) {
     std::vector<std::string> others, places;
@@ -303,7 +305,7 @@ std::string Loader::plugin_of(std::string_view op) const {
 
 void Loader::load_op(std::string_view op, Registry& registry, const Origin& asked) const {
     const std::string plugin = plugin_of(op);
-    if (plugin.empty()) return load("op", op, registry, asked);  // says what there is
+    if (plugin.empty()) return load("op", op, registry, asked);  // throws an error that lists the available plugins
     load("op", plugin, registry, asked);
     if (!find_plugin_op(op))
         throw Error(asked, "no op " + quote(op) + "\n  the plugin op/" + plugin + " does not bring it");

@@ -30,7 +30,7 @@ protected:
     std::unique_ptr<Made> made_;
 };
 
-/// `NamedMade(plugin, made, more...)`, nullptr of nullptr.
+/// `NamedMade(plugin, made, more...)`, or nullptr when `made` is.
 template <class NamedMade, class Made, class... More>
 std::unique_ptr<Made> named_made(const std::string& plugin, std::unique_ptr<Made> made, const More&... more) {
     return made ? std::make_unique<NamedMade>(plugin, std::move(made), more...) : nullptr;
@@ -87,13 +87,13 @@ public:
     bool captures() override {
         return call("captures", [&] { return made_->captures(); });
     }
-    // What `work` throws is not the plugin's.
+    // Exceptions of `work` are not the plugin's, so they are not renamed.
     std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
         return made_->capture(work, why_not);
     }
 };
 
-/// Events belong to the plugin's communicator.
+/// Events that it returns belong to the plugin's communicator.
 class NamedCommunicator final : public Communicator, Named<Communicator> {
 public:
     using Named::Named;
@@ -419,7 +419,7 @@ private:
     std::shared_ptr<OpenCalls> calls_;
 };
 
-/// A factory whose objects are wrapped by `NamedMade`, with `more`, and whose own exceptions name the plugin.
+/// A factory that wraps the objects of `make` in `NamedMade` with `more`; its own exceptions name the plugin.
 template <class NamedMade, class Factory, class... More>
 Factory named_factory(const std::string& plugin, const Factory& make, const More&... more) {
     if (!make) return make;

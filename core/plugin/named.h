@@ -8,10 +8,10 @@
 
 namespace orrery {
 
-/// The same plugin, whose exceptions name it: each object that a factory makes is wrapped in one that calls it by
-/// `call_plugin` (base/foreign/plugin_call.h). `plugin`: "transport/tape". Calls of a data source are in `calls` while
-/// they last. Ops stay as they are: the core calls their functions by `call_op` (ir/plugin_ops.h).
-/// The contract of a transport has its facts.
+/// Wraps each object that a plugin's factories make, so that its exceptions name the plugin ("transport/tape"); see
+/// call_plugin in base/foreign/plugin_call.h. Calls of a data source are in `calls` while they run. The facts are added
+/// to the contract of a transport. Ops are not wrapped: the core calls their functions through call_op
+/// (ir/plugin_ops.h).
 Registry named(const std::string& plugin, const Registry& alone, const PluginFacts& facts,
                const std::shared_ptr<OpenCalls>& calls);
 

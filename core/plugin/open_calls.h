@@ -11,15 +11,15 @@
 
 namespace orrery {
 
-/// Calls of plugins that have not returned yet, from any thread.
+/// Calls of plugins that have not returned yet. Thread-safe.
 class OpenCalls {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// One call; in the list as long as this lives.
+    /// One call; it is in the list during the lifetime of this object.
     class Call {
     public:
-        /// `sample`: -1 where the call is about none. `plugin` and `function` must outlive it.
+        /// `sample`: -1 for a call that concerns no sample. `plugin` and `function` must outlive the object.
         Call(OpenCalls& all, std::string_view plugin, std::string_view function, int64_t sample = -1);
         ~Call();
         Call(const Call&) = delete;
@@ -37,8 +37,8 @@ public:
         Call *before_ = nullptr, *next_ = nullptr;
     };
 
-    /// Of a call that has lasted longer than `bound`; "" where none has. Of calls inside each other the inner one,
-    /// where it has lasted for half of that.
+    /// Describes a call that has lasted longer than `bound`, "" when none has. Of nested calls it is the innermost one
+    /// that has lasted at least half of that.
     std::string overdue(std::chrono::milliseconds bound) const;
 
 private:
@@ -49,7 +49,7 @@ private:
 /// A thread that reports a call that does not return.
 class CallWatch {
 public:
-    /// `stuck` is called once, from that thread, with a message. `setting`: the key that `bound` is of.
+    /// `stuck` is called once, on the watch's thread, with a message. `setting`: the key that sets `bound`.
     CallWatch(std::shared_ptr<const OpenCalls> calls, std::chrono::milliseconds bound, std::string setting,
               std::function<void(const std::string&)> stuck);
     ~CallWatch();

@@ -12,39 +12,39 @@
 
 namespace orrery::tokenizer {
 
-/// A token that is found in a text before anything is cut, as "<|endoftext|>".
+/// A token that is matched before the text is split, such as "<|endoftext|>".
 struct AddedToken {
     int32_t id = 0;
     std::string content;
-    std::string pattern;       ///< what is looked for: the content, normalized where the token is
-    bool single_word = false;  ///< not where a word goes on, on either side
-    bool lstrip = false;       ///< with the spaces before it
-    bool rstrip = false;       ///< and behind it
-    bool normalized = false;   ///< looked for in the normalized text
-    bool special = false;      ///< may be left out when decoding
+    std::string pattern;       ///< the text to match: the content, normalized when `normalized` is set
+    bool single_word = false;  ///< does not match next to a word character
+    bool lstrip = false;       ///< also takes the spaces before it
+    bool rstrip = false;       ///< also takes the spaces after it
+    bool normalized = false;   ///< is matched in the normalized text
+    bool special = false;      ///< decoding may leave it out
 };
 
-/// The added tokens of one kind, normalized or not, looked for at once.
+/// The added tokens that are matched in the raw text, or those that are matched in the normalized one.
 class AddedTokens {
 public:
-    /// Pieces of the text: between tokens (token = nullptr), and tokens with the spaces that they take. In order.
+    /// Called for each piece in order: text between tokens (token = nullptr), or a token with the spaces that it takes.
     using Take = std::function<void(std::string_view piece, const AddedToken* token)>;
 
     void add(const AddedToken* token);
     bool empty() const { return by_text_.empty(); }
-    /// The leftmost token, among those the longest; then on behind it. Gives `take` no empty piece. Throws Error where
-    /// a token with lstrip lies in the spaces that another's rstrip has taken.
+    /// Finds the leftmost token, the longest of those that match there, and continues after it. `take` gets no empty
+    /// piece. Throws Error when a token with lstrip is inside the spaces that the rstrip of another has taken.
     void cut(std::string_view text, const Take& take) const;
 
 private:
     const AddedToken* longest(std::string_view text) const;
 
     std::unordered_map<std::string_view, const AddedToken*> by_text_;
-    std::array<std::vector<size_t>, 256> lengths_;  ///< of those with this first byte, longest first
+    std::array<std::vector<size_t>, 256> lengths_;  ///< lengths of the patterns with this first byte, longest first
 };
 
-/// The tokens of the key "added_tokens". `model_id`: what the model's vocabulary calls them; `next`: the id of the
-/// first one that it lacks. Throws Error where the file's ids are not those that the reference would give.
+/// Reads the key "added_tokens". `model_id` returns the id of a token in the model's vocabulary; `next` is the first id
+/// after the vocabulary. Throws Error when the file's ids differ from those that the reference assigns.
 std::vector<AddedToken> read_added_tokens(const Field& field, const Normalizer& normalizer,
                                           const std::function<std::optional<int32_t>(const std::string&)>& model_id,
                                           int64_t next);

@@ -9,11 +9,11 @@
 namespace orrery::tokenizer {
 namespace {
 
-/// Marks the characters of a property that libonig knows by this name.
+/// Marks the characters of the property that libonig knows as `name`.
 void mark(std::vector<uint8_t>& classes, const char* name, CharacterClass as) {
     const OnigEncoding encoding = ONIG_ENCODING_UTF8;
     std::string text(name);
-    auto* begin = reinterpret_cast<OnigUChar*>(text.data());  // which it does not change
+    auto* begin = reinterpret_cast<OnigUChar*>(text.data());  // libonig does not change it
     const int property = ONIGENC_PROPERTY_NAME_TO_CTYPE(encoding, begin, begin + text.size());
     OnigCodePoint single = 0;
     const OnigCodePoint* ranges = nullptr;
@@ -42,7 +42,7 @@ std::array<char32_t, 256> make_alphabet() {
     return alphabet;
 }
 
-/// [0x144]: the alphabet ends there.
+/// [0x144]: the size of the alphabet's range.
 std::array<int16_t, 324> make_bytes() {
     std::array<int16_t, 324> bytes{};
     bytes.fill(-1);
@@ -50,7 +50,7 @@ std::array<int16_t, 324> make_bytes() {
     return bytes;
 }
 
-/// How many bytes from there on are ASCII, in steps of eight.
+/// Number of ASCII bytes from `at` on, in steps of eight.
 size_t ascii_ahead(const char* at, size_t left) {
     size_t done = 0;
     for (uint64_t eight = 0; done + 8 <= left; done += 8) {
@@ -71,7 +71,7 @@ int64_t next_character(std::string_view text, size_t at) {
                           : byte(at) < 0xf5 ? 4
                                             : 0;
     if (length == 0) return -1;
-    // Beyond these the shortest form would be another one, a surrogate or above U+10FFFF.
+    // Rejects overlong forms, surrogates and characters above U+10FFFF.
     for (size_t i = 1; i < length; ++i) {
         if (at + i == text.size()) return 0;
         const unsigned least = i > 1 ? 0x80 : byte(at) == 0xe0 ? 0xa0 : byte(at) == 0xf0 ? 0x90 : 0x80;

@@ -6,19 +6,19 @@
 
 namespace orrery::tokenizer {
 
-/// How the bytes from `at` on begin, by RFC 3629: a character (its length), the beginning of one that has not all come
-/// (0), or bytes that belong to none (minus how many).
+/// Classifies the bytes at `at` by RFC 3629. Returns the length of a valid character, 0 for the beginning of a
+/// character that the text cuts off, and minus the number of invalid bytes otherwise.
 int64_t next_character(std::string_view text, size_t at);
-/// Offset of the first byte that is not UTF-8 (RFC 3629), the text's size when all is.
+/// Offset of the first byte that is not valid UTF-8 (RFC 3629); the text's size when all are valid.
 size_t valid_until(std::string_view text);
 
-/// Bytes of the character that begins with this byte, in a text of valid UTF-8.
+/// Bytes of the character with this first byte, in valid UTF-8.
 inline size_t length_of(char first) {
     const auto byte = static_cast<unsigned char>(first);
     return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 
-/// Begin of the character that ends at `end`, which is not 0, in a text of valid UTF-8.
+/// Beginning of the character that ends at `end` (not 0), in valid UTF-8.
 inline size_t before(std::string_view text, size_t end) {
     do --end;
     while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80);
@@ -37,26 +37,26 @@ inline char32_t character_at(const char* at) {
 
 void append_character(std::string& text, char32_t character);
 
-/// What a character is, as libonig 6.9.8 has it (Unicode 14).
+/// Classes of a character, as in libonig 6.9.8 (Unicode 14).
 enum CharacterClass : uint8_t {
     is_letter = 1,   ///< \p{L}
     is_number = 2,   ///< \p{N}
     is_space = 4,    ///< \s, White_Space
     is_word = 8,     ///< \w of Rust's regex: Alphabetic, M, Nd, Pc, Join_Control
-    is_unknown = 16  ///< not assigned in Unicode 14: newer, or none
+    is_unknown = 16  ///< not assigned in Unicode 14
 };
 
-/// For every character its classes, [0x110000]; made once.
+/// The classes of every character [0x110000]; computed once.
 const uint8_t* character_classes();
 
-/// How many characters of valid UTF-8 are not of Unicode 14.
+/// Number of characters that are not in Unicode 14. The text is valid UTF-8.
 int64_t count_unknown(std::string_view text);
 
-/// GPT-2's alphabet: each byte as a character that prints. [256]
+/// GPT-2's alphabet: a printable character for each byte. [256]
 const char32_t* byte_alphabet();
-/// The byte that this character of the alphabet stands for, -1 for others.
+/// The byte that a character of the alphabet represents, -1 for other characters.
 int byte_of(char32_t character);
-/// The bytes that the alphabet's characters stand for; false, and `out` of no use, when there are others.
+/// The bytes that the text's characters represent; false, and `out` unspecified, when one is not in the alphabet.
 bool bytes_of(std::string_view text, std::string& out);
 
 }  // namespace orrery::tokenizer

@@ -11,9 +11,9 @@ namespace {
 
 const std::string_view unreadable = "\xef\xbf\xbd";  // U+FFFD
 
-// Stages work on characters. Where bytes that belong to none are kept, such a byte goes from one stage to the next as
-// the character U+10FE00 + byte, and so does each byte of such a character of the text itself: nothing is mixed up.
-const std::string_view stand_in = "\xf4\x8f\xb8";  // how U+10FE00 to U+10FE3F begin; \xb9 to \xbb the others
+// Stages work on valid UTF-8. When invalid bytes are retained, each passes between stages as the character U+10FE00 +
+// byte. So does each byte of such a character in the text itself, so that both can be told apart.
+const std::string_view stand_in = "\xf4\x8f\xb8";  // prefix of U+10FE00 to U+10FE3F; the others have \xb9 to \xbb
 
 int64_t stand_in_at(std::string_view text, size_t at) {
     if (text.size() - at < 4 || text.substr(at, 2) != stand_in.substr(0, 2)) return -1;
@@ -25,7 +25,7 @@ void stand_for(std::string_view bytes, std::string& out) {
     for (const char byte : bytes) append_character(out, U'\U0010FE00' + static_cast<unsigned char>(byte));
 }
 
-/// Any bytes as valid UTF-8.
+/// Encodes any bytes as valid UTF-8, with stand-ins for invalid bytes.
 void guard(std::string_view bytes, std::string& out) {
     for (size_t at = 0; at < bytes.size();) {
         const int64_t length = next_character(bytes, at);
@@ -39,7 +39,7 @@ void guard(std::string_view bytes, std::string& out) {
     }
 }
 
-/// The bytes behind guard().
+/// The inverse of guard().
 std::string unguard(std::string_view text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
@@ -55,7 +55,7 @@ std::string unguard(std::string_view text) {
 
 bool kept(Unreadable bytes) { return bytes == Unreadable::kept; }
 
-/// A stage with one behind it.
+/// A stage with a next stage.
 class Linked : public DecodeStage {
 public:
     explicit Linked(std::unique_ptr<DecodeStage> next) : next_(std::move(next)) {}
@@ -69,7 +69,7 @@ private:
 
 class Collect final : public DecodeStage {
 public:
-    /// `guarded`: by how many stages.
+    /// `guarded`: the number of stages that applied guard().
     Collect(std::string& out, bool spaces, int64_t guarded) : out_(&out), spaces_(spaces), guarded_(guarded) {}
     void take(std::string_view token) override {
         if (spaces_ && !first_) out_->push_back(' ');
@@ -90,7 +90,7 @@ private:
     int64_t guarded_;
 };
 
-/// Joins the parts of a single token for a stage that must see all of it.
+/// Joins the parts of a single token for a stage that needs all of it.
 class Whole final : public Linked {
 public:
     using Linked::Linked;
@@ -120,7 +120,7 @@ public:
     }
 
 private:
-    /// What makes whole characters; what belongs to none becomes U+FFFD, or its bytes' stand-ins.
+    /// Gives complete characters to the next stage; invalid bytes become U+FFFD, or their stand-ins.
     void give(bool last) {
         text_.clear();
         size_t at = 0;
@@ -164,7 +164,7 @@ public:
     }
 
 private:
-    /// Of "<0x0A>", as Rust reads two hexadecimal digits: a plus and a single one will do.
+    /// The byte of "<0x0A>", -1 for other tokens. Like Rust, accepts a plus and one digit.
     static int byte_of(std::string_view token) {
         if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
         std::string_view digits = token.substr(3, 2);
@@ -180,7 +180,8 @@ private:
         }
         return byte;
     }
-    /// A run of bytes is read as a whole: where one of them belongs to no character, none does.
+    /// Decodes a run of bytes as a whole: if it is not valid UTF-8, every byte becomes U+FFFD, unless invalid bytes are
+    /// retained.
     void give() {
         if (bytes_.empty()) return;
         if (kept_) {
@@ -218,7 +219,7 @@ private:
     std::string text_;
 };
 
-/// Of each token, or of the parts of a single one: then what may be its end is kept back.
+/// Strips each token, or the whole text when it is one token in parts; then text that may be its end is held back.
 class Strip final : public Linked {
 public:
     Strip(const DecodeStep& step, bool fused, std::unique_ptr<DecodeStage> next)
@@ -244,7 +245,7 @@ public:
     }
 
 private:
-    /// All but the last `held` bytes; `last`: without what is taken off the end.
+    /// Gives all but the last `held` bytes to the next stage; `last` also strips the end.
     void give(size_t held, bool last) {
         std::string_view text(kept_);
         text.remove_suffix(held);
@@ -350,13 +351,13 @@ std::unique_ptr<DecodeStage> make_stages(const std::vector<DecodeStep>& steps, s
     std::unique_ptr<DecodeStage> stage = std::make_unique<Collect>(out, steps.empty(), guarded);
     for (size_t i = steps.size(); i-- > 0;) {
         const DecodeStep& step = steps[i];
-        bool whole = false;  // must see all of a single token
+        bool whole = false;  // the stage needs all of a single token
         switch (step.kind) {
             case Kind::byte_level: stage = std::make_unique<ByteLevel>(bytes, std::move(stage)), whole = true; break;
             case Kind::byte_fallback:
                 stage = std::make_unique<ByteFallback>(bytes, std::move(stage)), whole = true;
                 break;
-            case Kind::fuse: break;  // `fused` has what it does
+            case Kind::fuse: break;  // `fused` already has its effect
             case Kind::replace:
                 stage = std::make_unique<Replace>(step, std::move(stage)), whole = !step.one_character;
                 break;

@@ -9,23 +9,23 @@
 
 namespace orrery::tokenizer {
 
-/// A decoder of a file. What it keeps while a text is decoded is in a `DecodeStage`.
+/// A decoder step of a file. The state of a text that is being decoded is in a `DecodeStage`.
 struct DecodeStep {
     enum class Kind { byte_level, byte_fallback, fuse, replace, strip, metaspace };
     Kind kind = Kind::fuse;
     Pattern pattern{"\n"};        ///< Replace
-    bool one_character = false;   ///< Replace: what it looks for is a text of one character
-    std::string content;          ///< Replace: what is put in; Strip: what is taken off
+    bool one_character = false;   ///< Replace: the pattern is a single character
+    std::string content;          ///< Replace: the replacement; Strip: what is removed
     char32_t replacement = 0;     ///< Metaspace
-    bool drop_first = false;      ///< Metaspace: none for the replacements in the first token
-    int64_t start = 0, stop = 0;  ///< Strip: at most so many at either end
+    bool drop_first = false;      ///< Metaspace: replacements in the first token become nothing
+    int64_t start = 0, stop = 0;  ///< Strip: maximum number removed at either end
 };
 
-/// ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, Sequence. Throws Error for any other, at its key.
+/// Reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence. Throws Error at its key for any other.
 std::vector<DecodeStep> read_decoders(const Field& field);
 
-/// One step of one text: takes tokens, gives tokens to the next. Behind Fuse or ByteLevel the whole text is a single
-/// token, which comes in parts.
+/// One step of decoding one text: takes tokens and gives tokens to the next stage. After Fuse or ByteLevel the whole
+/// text is a single token, which is taken in parts.
 class DecodeStage {
 public:
     virtual ~DecodeStage();
@@ -33,11 +33,11 @@ public:
     virtual void finish() = 0;  ///< no more tokens
 };
 
-/// Bytes that belong to no character, as at the ends of a text that was cut.
-enum class Unreadable { replaced, kept };  // by U+FFFD, as the reference does
+/// What happens to invalid UTF-8, as at the ends of a text that was cut.
+enum class Unreadable { replaced, kept };  // `replaced`: by U+FFFD, like the reference
 
-/// The stages of `steps`, the first one; what comes out of the last is added to `out`. Both must outlive it. Without
-/// steps, tokens are joined by spaces.
+/// Makes the stages of `steps` and returns the first one; the last one appends to `out`. Both arguments must outlive
+/// the stages. Without steps, tokens are joined by spaces.
 std::unique_ptr<DecodeStage> make_stages(const std::vector<DecodeStep>& steps, std::string& out,
                                          Unreadable bytes = Unreadable::replaced);
 

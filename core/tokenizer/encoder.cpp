@@ -38,7 +38,7 @@ void Encoder::encode(std::string_view text, Around around, std::vector<int32_t>&
     }
 }
 
-/// Between added tokens of the text as it came. `first`: it begins the document.
+/// Encodes raw text between added tokens. `first`: it begins the document.
 void Encoder::segment(std::string_view text, bool first, std::vector<int32_t>& ids) {
     if (text.empty()) return;
     size_t head = first ? length_of(text[0]) : 0;
@@ -59,7 +59,7 @@ void Encoder::segment(std::string_view text, bool first, std::vector<int32_t>& i
     });
 }
 
-/// A normalized text without added tokens.
+/// Encodes normalized text without added tokens.
 void Encoder::piece(std::string_view text, size_t head, std::vector<int32_t>& ids) {
     if (text.empty()) return;
     if (const Scanner scanner = tokenizer_->pre_tokenizer().only_scanner()) {
@@ -83,7 +83,7 @@ void Encoder::word(std::string_view text, std::vector<int32_t>& ids) {
         word_of_characters(text, ids);
 }
 
-/// Cut where no merge joins, as a text without pre-tokenizer is a single word.
+/// Encodes a text without pre-tokenizer, a single word. It is split where no merge joins characters.
 void Encoder::word_of_characters(std::string_view text, std::vector<int32_t>& ids) {
     const BpeModel& model = tokenizer_->model();
     if (const int32_t whole = model.whole_word(text); whole >= 0) {
@@ -115,10 +115,10 @@ void Encoder::word_in_cache(std::string_view text, std::vector<int32_t>& ids) {
     const int64_t lost = counts_.lost;
     merge(text);
     ids.insert(ids.end(), merged_.begin(), merged_.end());
-    if (counts_.lost == lost) cache_.put(text, hash, merged_);  // what is lost is counted each time
+    if (counts_.lost == lost) cache_.put(text, hash, merged_);  // lost characters must be counted each time
 }
 
-/// A word's ids to merged_.
+/// Writes a word's ids to merged_.
 void Encoder::merge(std::string_view text) {
     const BpeModel& model = tokenizer_->model();
     merged_.clear();
@@ -144,7 +144,7 @@ void Encoders::each(size_t count, const std::function<void(Encoder&, size_t)>& e
 std::vector<std::vector<int32_t>> Encoders::encode(std::span<const std::string_view> texts, Around around) {
     std::vector<std::vector<int32_t>> ids(texts.size());
     each(texts.size(), [&](Encoder& encoder, size_t i) {
-        std::vector<int32_t> own;  // not in `ids` yet: its neighbours there are other threads', and share a cache line
+        std::vector<int32_t> own;  // separate from `ids`, where other threads write to the same cache lines
         try {
             own.reserve(texts[i].size() / 3);
             encoder.encode(texts[i], around, own);

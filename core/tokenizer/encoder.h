@@ -13,13 +13,13 @@
 
 namespace orrery::tokenizer {
 
-/// Which of the template's special tokens an encoded text gets: a text in parts has one beginning and one end.
+/// Which special tokens of the template an encoded text gets. A text in parts has one beginning and one end.
 enum class Around : uint8_t { none = 0, begin = 1, end = 2, both = 3 };
 
-/// What is to be told of texts once they are encoded.
+/// Counts that a user should see after encoding.
 struct EncodeCounts {
-    int64_t unknown = 0;  ///< characters that are not of Unicode 14: other libraries may cut the text elsewhere
-    int64_t lost = 0;     ///< characters that the vocabulary lacks, with nothing to stand for them: they have no id
+    int64_t unknown = 0;  ///< characters that are not in Unicode 14: other libraries may split the text differently
+    int64_t lost = 0;     ///< characters without id: the vocabulary lacks them and there is no unknown token
     EncodeCounts& operator+=(const EncodeCounts& other) {
         unknown += other.unknown;
         lost += other.lost;
@@ -27,13 +27,13 @@ struct EncodeCounts {
     }
 };
 
-/// Texts to ids, for one thread; remembers words (some 8 MiB).
+/// Encodes texts on one thread; caches words (some 8 MiB).
 class Encoder {
 public:
     explicit Encoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
 
-    /// Appends the ids of a text, between those of the file's template that `around` names. Throws Error for bytes that
-    /// are not UTF-8, with their offset; nothing is appended then.
+    /// Appends the ids of a text, with the template's special tokens that `around` selects. Throws Error with the
+    /// offset of invalid UTF-8, and then appends nothing.
     void encode(std::string_view text, Around around, std::vector<int32_t>& ids);
     const EncodeCounts& counts() const { return counts_; }
 
@@ -54,16 +54,16 @@ private:
     EncodeCounts counts_;
 };
 
-/// An encoder for each of so many threads, which are there while something is done.
+/// One encoder for each of `threads` threads, which exist only during a call.
 class Encoders {
 public:
     Encoders(std::shared_ptr<const Tokenizer> tokenizer, int threads);
 
-    /// Each text's ids, the same whatever the number of threads. Of the texts that are not UTF-8 the first one is
-    /// named, by its index.
+    /// The ids of each text, independent of the number of threads. Throws Error with the index of the first text that
+    /// is not UTF-8.
     std::vector<std::vector<int32_t>> encode(std::span<const std::string_view> texts, Around around);
-    /// Calls each(encoder, i) once for every i below `count`, several at once. Where some throw, that of the least i is
-    /// thrown here, when all are done.
+    /// Calls each(encoder, i) once for every i below `count`, concurrently. When calls throw, rethrows the exception of
+    /// the smallest i after all have returned.
     void each(size_t count, const std::function<void(Encoder&, size_t)>& each);
     EncodeCounts counts() const;
 

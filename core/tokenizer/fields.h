@@ -8,8 +8,8 @@
 
 namespace orrery::tokenizer {
 
-/// A value of a tokenizer.json and the way to it, "pre_tokenizer.pretokenizers[1]". Throws Error naming file and way
-/// for what is not of the type asked for. Refers to the document.
+/// A value of a tokenizer.json with its path, "pre_tokenizer.pretokenizers[1]". Throws Error naming file and path when
+/// the value has another type than asked for. Refers to the document, which must outlive it.
 class Field {
 public:
     Field(const Json& value, std::string way, const std::string& file) : value_(&value), way_(way), file_(&file) {}
@@ -19,23 +19,23 @@ public:
     const std::string& file() const { return *file_; }
     [[noreturn]] void refuse(const std::string& why) const;
 
-    bool has(std::string_view key) const;  ///< the object has it, and it is not null
-    Field at(std::string_view key) const;  ///< refuses when it is not there
-    /// Refuses keys that are not among these: what they ask for would not be done.
+    bool has(std::string_view key) const;  ///< whether the object has the key, and not null
+    Field at(std::string_view key) const;  ///< throws Error when the key is missing
+    /// Throws Error for a key that is not in the list, because it would be ignored.
     void only(std::initializer_list<std::string_view> keys) const;
 
     const std::string& text() const;
     bool truth() const;
     int64_t whole() const;
     std::vector<Field> items() const;
-    /// A text of one character.
+    /// The only character of a text.
     char32_t character() const;
 
-    /// What `key` says, `otherwise` where it is not there or null.
+    /// The value of `key`, or `otherwise` when it is missing or null.
     bool truth_or(std::string_view key, bool otherwise) const;
     std::string text_or(std::string_view key, const std::string& otherwise) const;
 
-    /// The key "type" of an object; refuses to name another than `known` are, e.g. "ByteLevel, Split".
+    /// Throws Error for an unsupported "type"; `known` lists the supported ones, e.g. "ByteLevel, Split".
     [[noreturn]] void refuse_type(const std::string& known) const;
 
 private:

@@ -12,9 +12,9 @@
 namespace orrery::tokenizer {
 namespace {
 
-/// Marks and parts of composed characters that Unicode got after version 9, up to 15, which libutf8proc 2.8 has. The
-/// reference (the crate unicode-normalization-alignments) has the tables of 9 and leaves them in place; tokenizers
-/// that were trained with it have seen such texts. tests/tokenizer/conformance.py compares all of them.
+/// Combining marks and parts of composed characters that Unicode added after version 9 and up to 15, the version of
+/// libutf8proc 2.8. The reference (the crate unicode-normalization-alignments) has the tables of 9 and leaves them in
+/// place; tokenizers were trained on such texts. tests/tokenizer/conformance.py compares all of them.
 struct Late {
     char32_t first, last;
 };
@@ -36,7 +36,7 @@ bool is_late(char32_t character) {
     return after != std::begin(late) && character <= (after - 1)->last;
 }
 
-/// All below U+0300 is composed, and combines with nothing of its own kind.
+/// Whether all characters are below U+0300; those are composed, and none combines with another.
 bool is_plain(std::string_view text) {
     return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xcc; });
 }
@@ -47,7 +47,7 @@ void append_composed(std::string_view text, std::string& out) {
     const utf8proc_ssize_t length =
         utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
                      &composed, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-    if (length < 0) throw std::bad_alloc();  // the text is valid: nothing else goes wrong
+    if (length < 0) throw std::bad_alloc();  // the text is valid, so memory is the only possible cause
     out.append(reinterpret_cast<const char*>(composed), static_cast<size_t>(length));
     std::free(composed);
 }
@@ -113,7 +113,7 @@ std::string Normalizer::apply(const std::string& text) const {
     return out;
 }
 
-/// What is put in counts as of the last character that it stands for.
+/// Inserted text counts as part of the last character that it replaces.
 void Normalizer::replace(const Step& step, std::string& text, size_t& head) const {
     std::vector<Part> parts;
     step.pattern.cut(text, parts);

@@ -9,16 +9,17 @@
 
 namespace orrery::tokenizer {
 
-/// What is done to a text before it is cut: NFC, Prepend, Replace, in order.
+/// Normalizes a text before it is split: NFC, Prepend, Replace, in the file's order.
 class Normalizer {
 public:
     Normalizer() = default;
-    /// Throws Error for any other type, at its key.
+    /// Throws Error at its key for any other type.
     explicit Normalizer(const Field& field);
 
     bool empty() const { return steps_.empty(); }
-    /// Replaces `text`, which is valid UTF-8. `head`: how many of its first bytes come from the document's first
-    /// character, 0 when it does not begin there; kept up to date. Throws Error for a pattern that matches nothing.
+    /// Replaces `text`, which must be valid UTF-8. `head` is updated: the number of leading bytes that come from the
+    /// document's first character, 0 when the text does not begin there. Throws Error for a pattern that matches the
+    /// empty text.
     void apply(std::string& text, size_t& head) const;
     std::string apply(const std::string& text) const;
 
@@ -26,7 +27,7 @@ private:
     enum class Kind { nfc, prepend, replace };
     struct Step {
         Kind kind;
-        std::string text;  ///< to prepend, or to put in
+        std::string text;  ///< to prepend or to insert
         Pattern pattern;
     };
 
@@ -36,8 +37,8 @@ private:
     std::vector<Step> steps_;
 };
 
-/// Unicode's form C, of the tables that the reference has: what came after Unicode 9 stays as and where it is.
-/// `head` as above.
+/// Unicode normalization form C with the reference's tables: characters newer than Unicode 9 stay unchanged and in
+/// place. `head` as in Normalizer::apply.
 void compose(std::string& text, size_t& head);
 
 }  // namespace orrery::tokenizer

@@ -10,7 +10,7 @@
 
 namespace orrery::tokenizer {
 
-/// A stretch of a text, in bytes.
+/// A range of a text, in bytes.
 struct Range {
     size_t begin = 0, end = 0;
 };
@@ -20,24 +20,24 @@ struct Part {
     bool match = false;
 };
 
-/// What is looked for in a text: a text, or a regular expression of libonig in its own syntax.
+/// A search pattern: a text, or a regular expression in libonig's syntax.
 class Pattern {
 public:
     explicit Pattern(std::string text);
-    /// Throws Error, at the field, for what libonig does not compile. `by_hand`: published ones may be matched by
+    /// Throws Error at the field when libonig cannot compile it. `by_hand`: a published pattern may be matched by
     /// `scan`, with the same result.
     static Pattern regex(const Field& field, bool by_hand = true);
-    /// One of those that `scan` matches; nothing is compiled.
+    /// One of the patterns that `scan` matches; nothing is compiled.
     static Pattern known(std::string_view text);
-    /// Of { "String": ... } or { "Regex": ... }.
+    /// Reads { "String": ... } or { "Regex": ... }.
     static Pattern read(const Field& field);
 
-    /// Appends the parts of the text, matches and what lies between, in order and without gaps. As the reference does:
-    /// an empty match does not count behind a match, and the search goes on one character later. Throws Error where
-    /// libonig gives up.
+    /// Appends the parts of the text, matches and the text between them, in order and without gaps. As in the
+    /// reference, an empty match right after a match does not count, and the search continues one character later.
+    /// Throws Error when libonig gives up.
     void cut(std::string_view text, std::vector<Part>& parts) const;
 
-    /// Not null where the matches follow each other without gaps and a scanner finds them.
+    /// Not null when matches have no gaps between them and a scanner finds them.
     Scanner scanner() const { return scanner_; }
 
 private:

@@ -12,7 +12,7 @@
 namespace orrery::tokenizer {
 namespace {
 
-/// Parts of a text at single characters of a kind.
+/// Splits a text at single characters for which `is` holds; those are the matches.
 template <class Is>
 void cut_at(std::string_view text, std::vector<Part>& parts, Is is) {
     size_t before = 0;
@@ -32,7 +32,7 @@ bool number(std::string_view character) {
     return (character_classes()[character_at(character.data())] & is_number) != 0;
 }
 
-/// A text that is rewritten piece by piece.
+/// Rewrites a text piece by piece.
 class Rewriting {
 public:
     explicit Rewriting(Pieces& pieces) : pieces_(pieces) {
@@ -41,12 +41,12 @@ public:
     }
 
     std::string& text() { return pieces_.rewritten; }
-    /// What was written since the last one is what has become of this range.
+    /// The text written since the last call replaces this range.
     void piece(Range old, size_t begin) {
         if (old.begin < pieces_.head && old.end <= pieces_.head) head_ = text().size();
         pieces_.cut.push_back({begin, text().size()});
     }
-    /// The first `bytes` that were written come from the document's first character.
+    /// The first `bytes` written come from the document's first character.
     void head(size_t bytes) { head_ = bytes; }
     void finish() {
         pieces_.text.swap(pieces_.rewritten);
@@ -128,7 +128,7 @@ void PreTokenizer::read_metaspace(const Field& field, Step& step) const {
     if (scheme != "always" && scheme != "first" && scheme != "never")
         field.at("prepend_scheme").refuse(fmt::format("is {}, known are always, first and never", quote(scheme)));
     step.scheme = scheme == "always" ? Scheme::always : scheme == "first" ? Scheme::first : Scheme::never;
-    // Files of before version 0.19 have this alone.
+    // Files from before version 0.19 have only this key.
     if (!field.truth_or("add_prefix_space", true)) {
         if (field.has("prepend_scheme") && step.scheme != Scheme::never)
             field.at("add_prefix_space").refuse("is false, but prepend_scheme is " + scheme);
@@ -143,7 +143,7 @@ void PreTokenizer::read_byte_level(const Field& field, Step& step) const {
     field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     step.kind = Kind::byte_level;
     step.prefix = field.at("add_prefix_space").truth();
-    field.at("trim_offsets").truth();  // says where tokens lie in the text, which nobody asks here
+    field.at("trim_offsets").truth();  // only affects offsets of tokens, which are not computed here
     step.split = field.truth_or("use_regex", true);
     step.pattern = Pattern::known(gpt2_pattern);
 }
@@ -186,8 +186,8 @@ void PreTokenizer::split(const Step& step, Pieces& pieces) const {
     pieces.ranges.swap(pieces.cut);
 }
 
-/// Which parts become pieces, in the way of the reference: a match joins a neighbour only where the part before it (in
-/// the direction of reading) is none.
+/// Forms pieces from parts like the reference: a match joins a neighbour only when the part before it, in reading
+/// direction, is not a match.
 void PreTokenizer::arrange(Behaviour behaviour, const std::vector<Part>& parts, size_t offset,
                            std::vector<Range>& ranges) {
     const size_t first = ranges.size();

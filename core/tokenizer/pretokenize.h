@@ -9,35 +9,35 @@
 
 namespace orrery::tokenizer {
 
-/// A text and the pieces that it is cut in, none of them empty. What lies between them was removed.
+/// A text and the pieces that it is split into, none empty. Text between pieces was removed.
 struct Pieces {
     std::string text;
     std::vector<Range> ranges;
-    size_t head = 0;  ///< how many first bytes come from the document's first character
+    size_t head = 0;  ///< number of leading bytes that come from the document's first character
 
-    // What steps work in, kept so that nothing is allocated for a word.
+    // Buffers of the steps, reused so that words allocate nothing.
     std::vector<Part> parts;
     std::vector<Range> cut;
     std::string rewritten;
 
-    /// One piece, the whole text.
+    /// Starts with one piece, the whole text.
     void begin(std::string_view whole, size_t from_first);
 };
 
-/// The pre-tokenizers of a file, in order: ByteLevel, Split, Digits, Metaspace, Sequence of such.
+/// The pre-tokenizers of a file, in order: ByteLevel, Split, Digits, Metaspace, Sequence.
 class PreTokenizer {
 public:
     PreTokenizer() = default;
-    /// Throws Error for any other type, at its key.
+    /// Throws Error at its key for any other type.
     explicit PreTokenizer(const Field& field);
 
-    /// Cuts and rewrites. Where `in_bytes()`, pieces are bytes as they are; the alphabet of ByteLevel, which comes last
-    /// then, stands for them.
+    /// Splits and rewrites the text. With `in_bytes()`, pieces are raw bytes; ByteLevel, the last step, does not write
+    /// its alphabet.
     void apply(Pieces& pieces) const;
     bool in_bytes() const { return in_bytes_; }
-    /// The last step writes its alphabet after all; for models that lack characters of it.
+    /// Makes the last step write its alphabet, for models that lack characters of it.
     void write_alphabet() { in_bytes_ = false; }
-    /// Not null where all that is done is to cut a text in the matches of this scanner.
+    /// The scanner, when splitting at its matches is all that this pre-tokenizer does; else null.
     Scanner only_scanner() const;
 
 private:
@@ -52,7 +52,7 @@ private:
         bool individual = false;        ///< Digits
         std::string replacement;        ///< Metaspace
         Scheme scheme = Scheme::never;  ///< Metaspace
-        bool split = true;              ///< Metaspace, ByteLevel: its pattern
+        bool split = true;              ///< Metaspace, ByteLevel: whether it splits
         bool prefix = false;            ///< ByteLevel
     };
 

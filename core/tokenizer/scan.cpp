@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint8_t word_classes = is_letter | is_number | is_space;
 
-/// A text with its characters' classes; behind its end there is none.
+/// A text with the classes of its characters; beyond its end there are none.
 class Reader {
 public:
     explicit Reader(std::string_view text) : text_(text), classes_(character_classes()) {}
@@ -24,7 +24,7 @@ public:
     bool ends(size_t at) const { return at >= text_.size(); }
     char byte(size_t at) const { return ends(at) ? '\0' : text_[at]; }
     size_t next(size_t at) const { return at + length_of(text_[at]); }
-    /// Of letter, number and space; 0 means another character.
+    /// Letter, number and space only; 0 means any other character.
     uint8_t classes(size_t at) const { return classes_[character_at(text_.data() + at)] & word_classes; }
     bool is(size_t at, uint8_t wanted) const { return !ends(at) && (classes(at) & wanted) != 0; }
     bool other(size_t at) const { return !ends(at) && classes(at) == 0; }
@@ -43,7 +43,7 @@ private:
     const uint8_t* classes_;
 };
 
-/// 's 't 're 've 'm 'll 'd behind the apostrophe at `at`; 0 when there is none of them.
+/// End of the contraction 's 't 're 've 'm 'll 'd at `at`, 0 when there is none.
 size_t contraction(const Reader& text, size_t at, bool any_case) {
     const auto letter = [&](size_t i) {
         const char c = text.byte(i);
@@ -58,7 +58,7 @@ size_t contraction(const Reader& text, size_t at, bool any_case) {
     return 0;
 }
 
-/// \s+(?!\S)|\s+ of the spaces [at, end): all but the last one where something follows, but at least one.
+/// Matches \s+(?!\S)|\s+ in the spaces [at, end): all but the last one when text follows, but at least one.
 size_t spaces(const Reader& text, size_t at, size_t end) {
     if (text.ends(end)) return end;
     size_t last = at;
@@ -78,7 +78,7 @@ size_t gpt2(std::string_view whole, size_t at) {
     return spaces(text, at, text.over(at, is_space));
 }
 
-/// Llama 3's and Qwen2's differ in how many digits they take at once.
+/// The patterns of Llama 3 and Qwen2 differ in the maximum number of digits in a match.
 template <int digits>
 size_t lines(std::string_view whole, size_t at) {
     const Reader text(whole);

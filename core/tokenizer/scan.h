@@ -4,15 +4,15 @@
 
 namespace orrery::tokenizer {
 
-/// End of the match that begins at byte `at`, which is below the text's size; the text is valid UTF-8.
+/// Returns the end of the match that begins at byte `at`, which is below the text's size. The text is valid UTF-8.
 using Scanner = size_t (*)(std::string_view text, size_t at);
 
-/// A scanner by hand of a published pattern, GPT-2's, Llama 3's or Qwen2's, nullptr for any other. These match at every
-/// character, so their matches follow each other without gaps; they are held to libonig's in
-/// tests/unit/tokenizer_patterns.cpp.
+/// The hand-written scanner of a published pattern (GPT-2's, Llama 3's or Qwen2's), nullptr for any other. These
+/// patterns match at every character, so there are no gaps between matches. tests/unit/tokenizer_patterns.cpp compares
+/// the scanners with libonig.
 Scanner known_scanner(std::string_view pattern);
 
-/// GPT-2's pattern, which the pre-tokenizer ByteLevel has built in.
+/// GPT-2's pattern, which is built into the pre-tokenizer ByteLevel.
 extern const std::string_view gpt2_pattern;
 extern const std::string_view llama3_pattern;
 extern const std::string_view qwen2_pattern;

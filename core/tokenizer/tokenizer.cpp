@@ -20,7 +20,7 @@ std::string path_of(const std::string& path) {
                                                         : path;
 }
 
-/// What else a folder has that holds a tokenizer, for the message.
+/// Describes other tokenizer files in the folder, for the message.
 std::string beside(const std::string& file) {
     const std::filesystem::path folder = std::filesystem::path(file).parent_path();
     for (const char* name : {"tokenizer.model", "vocab.json", "spiece.model", "vocab.txt"}) {
@@ -90,7 +90,7 @@ void Tokenizer::read_post_processor(const Field& field, int& templates) {
         const std::vector<Field> all = field.at("processors").items();
         for (const Field& one : all) read_post_processor(one, templates);
     } else if (type == "ByteLevel") {
-        field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // only says where tokens lie
+        field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // only affects offsets of tokens
     } else if (type == "TemplateProcessing") {
         if (++templates > 1) field.refuse("is the second TemplateProcessing, which would take the first for a pair");
         read_template(field);
@@ -99,7 +99,7 @@ void Tokenizer::read_post_processor(const Field& field, int& templates) {
     }
 }
 
-/// The template of a single text: special tokens, the text once, special tokens.
+/// Reads the template of a single text: special tokens, the text once, special tokens.
 void Tokenizer::read_template(const Field& field) {
     field.only({"type", "single", "pair", "special_tokens"});
     bool behind = false;
@@ -161,7 +161,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special, U
     return text;
 }
 
-/// As the reference has it: by its spelling, which of a normalized token may be another one.
+/// Like the reference, compares spellings; that of a normalized token may differ from its content.
 bool Tokenizer::skipped(std::string_view spelling) const {
     const auto found = by_content_.find(spelling);
     return found != by_content_.end() && found->second->special;

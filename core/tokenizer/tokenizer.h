@@ -16,40 +16,40 @@
 
 namespace orrery::tokenizer {
 
-/// A tokenizer.json of kind BPE. Not changed once it is there: threads share it, each with an `Encoder` of its own.
-/// Text to ids and back as the Python package `tokenizers` 0.23 does it.
+/// A tokenizer.json of kind BPE: text to ids and back, like the Python package `tokenizers` 0.23. Immutable: threads
+/// share it, each with an `Encoder` of its own.
 class Tokenizer {
 public:
-    /// The file, or that of the name tokenizer.json in a folder. Throws Error, naming file and key, for what is not
-    /// there, broken, or would not be done as the reference does it.
+    /// Loads the file, or tokenizer.json of a folder. Throws Error, naming file and key, for what is missing,
+    /// malformed, or unsupported.
     static std::shared_ptr<const Tokenizer> load(const std::string& path);
     Tokenizer(const Json& json, const std::string& file);
     Tokenizer(const Tokenizer&) = delete;
     Tokenizer& operator=(const Tokenizer&) = delete;
 
-    /// The greatest id and 1: how many rows a model needs.
+    /// The largest id plus 1: the number of rows that a model needs.
     int64_t vocabulary() const { return static_cast<int64_t>(names_.size()); }
     std::optional<int32_t> id_of(std::string_view token) const;
-    /// As the file has it, "" for an id that it has not.
+    /// The token as the file has it, "" for an id that the file lacks.
     const std::string& token_of(int64_t id) const;
     bool has(int64_t id) const;
     bool is_special(int64_t id) const;
 
-    /// `skip_special`: without special tokens. Throws Error for an id that the file has not.
+    /// `skip_special` leaves special tokens out. Throws Error for an id that the file lacks.
     std::string decode(std::span<const int32_t> ids, bool skip_special = false,
                        Unreadable bytes = Unreadable::replaced) const;
 
-    // For Encoder and TextStream.
+    // The rest is for Encoder and TextStream.
     const Normalizer& normalizer() const { return normalizer_; }
     const PreTokenizer& pre_tokenizer() const { return pre_tokenizer_; }
     const BpeModel& model() const { return *model_; }
     const AddedTokens& added(bool normalized) const { return normalized ? normalized_ : raw_; }
     const std::vector<DecodeStep>& decoders() const { return decoders_; }
-    /// What decoding begins with; an added token is its normalized form.
+    /// The text with which decoding begins; for an added token its normalized form.
     const std::string& spelling(int64_t id) const;
-    /// Whether a token of this spelling is left out where special ones are.
+    /// Whether `skip_special` leaves out a token of this spelling.
     bool skipped(std::string_view spelling) const;
-    /// Ids around a text's own, [before, behind].
+    /// Ids of the template before and after the text.
     const std::vector<int32_t>& before() const { return before_; }
     const std::vector<int32_t>& behind() const { return behind_; }
 
@@ -68,10 +68,10 @@ private:
     AddedTokens raw_, normalized_;
     std::vector<DecodeStep> decoders_;
     std::vector<int32_t> before_, behind_;
-    std::vector<const std::string*> names_;  ///< [vocabulary], nullptr where there is none
+    std::vector<const std::string*> names_;  ///< [vocabulary], nullptr for unused ids
 };
 
-/// Text of ids that come one by one, in whole characters: what was given is part of the whole text, whatever follows.
+/// Decodes ids one by one, in whole characters: returned text never changes, whatever ids follow.
 class TextStream {
 public:
     explicit TextStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = false);
@@ -79,9 +79,9 @@ public:
     TextStream(const TextStream&) = delete;
     TextStream& operator=(const TextStream&) = delete;
 
-    /// What this id completes, often "". Throws Error for an id that the file has not.
+    /// The text that this id completes, often "". Throws Error for an id that the file lacks.
     std::string put(int32_t id);
-    /// What was kept back; there is no more.
+    /// The rest of the text. Nothing may be put after it.
     std::string finish();
 
 private:

@@ -10,8 +10,8 @@
 
 namespace orrery {
 
-/// Bars for the work of a plan, of a measured step as of a predicted one: lane, name, category, arguments and arrows.
-/// The caller says when.
+/// Makes the bars of a plan's work, of a measured or a predicted step: lane, name, category, arguments and arrows. The
+/// caller sets the times.
 class PlanSlices {
 public:
     static constexpr const char* compute_lane = "compute";
@@ -19,12 +19,12 @@ public:
     /// The plan must outlive it.
     explicit PlanSlices(const Plan& plan) : plan_(plan) {}
 
-    /// What a rank does at an instruction. Ask once for each message that it takes part in, in the order of issue: the
-    /// nth of a channel and tag pairs with the nth of the other side.
+    /// The bar of a rank's instruction. Call it once for each message of a rank, in the order of issue: the nth send of
+    /// a channel and tag is paired with the nth receive.
     TraceSlice of(int64_t rank, const Issued& issued);
-    /// The compute lane waits for `awaited` to be done, which is on another lane.
+    /// The bar of the compute lane while `who` waits for `awaited`, which runs on another lane.
     TraceSlice wait(int64_t rank, const Issued& who, const Issued& awaited) const;
-    /// "dp": the lane of what an axis carries.
+    /// "dp" for an instruction that communicates over axis dp, else "compute".
     std::string lane_of(const Instruction& instruction) const;
 
 private:
@@ -32,12 +32,12 @@ private:
 
     const Plan& plan_;
     using Message = std::tuple<AxisId, int64_t, int64_t, int64_t>;  ///< axis, sender, receiver, tag
-    std::map<Message, int64_t> sent_, received_;                    ///< so far
+    std::map<Message, int64_t> sent_, received_;                    ///< messages so far
     std::map<std::pair<Message, int64_t>, int64_t> flows_;
 };
 
-/// Bytes of a launch's operands, of a copy, of a message; of a collective S of orrery/communicator.h, the larger
-/// tensor.
+/// Bytes of all operands of a kernel, of a copy, or of a message. For a collective it is the larger tensor, S of
+/// orrery/communicator.h.
 int64_t bytes_of(const Instruction& instruction);
 
 }  // namespace orrery

@@ -11,9 +11,9 @@
 namespace orrery {
 namespace {
 
-constexpr double most_s = 9e9;  // of 64 bits of nanoseconds
+constexpr double most_s = 9e9;  // limit of 64-bit nanoseconds
 
-/// JSON knows no number that is not finite; the format knows microseconds alone.
+/// The format's times are in microseconds; an integer is printed without rounding.
 std::string microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
 std::string quoted_json(std::string_view text) { return message_text(Json(text)); }
@@ -62,7 +62,8 @@ TraceWriter::Lane& TraceWriter::lane_of(int64_t process, const std::string& name
     return lane;
 }
 
-/// Start and end in ns. Both are rounded by themselves, so that what touches still does; what overlaps by one is moved.
+/// Start and end in ns, each rounded by itself, so that adjacent slices stay adjacent. An overlap of 1 ns by rounding
+/// is removed.
 std::pair<int64_t, int64_t> TraceWriter::place(Lane& lane, const TraceSlice& slice) {
     if (!std::isfinite(slice.start) || !std::isfinite(slice.duration) || slice.start < 0 || slice.duration < 0 ||
         slice.start + slice.duration > most_s)
@@ -76,7 +77,7 @@ std::pair<int64_t, int64_t> TraceWriter::place(Lane& lane, const TraceSlice& sli
         begin += 1;
         while (!lane.open.empty() && lane.open.back().first <= begin) lane.open.pop_back();
     }
-    // An arrow needs a bar to stand on.
+    // An arrow is drawn only from and to a bar of nonzero length.
     if (slice.end != FlowEnd::none) end = std::max(end, begin + 1);
     const bool inside = lane.open.empty() || end <= lane.open.back().first;
     if (begin < lane.begun || !inside)
@@ -101,8 +102,8 @@ void TraceWriter::slice(const TraceSlice& slice) {
                       quoted_json(slice.name), quoted_json(slice.category), slice.process, lane.id, microseconds(begin),
                       microseconds(end - begin), arguments));
     if (slice.end == FlowEnd::none) return;
-    // From the send's begin to the receive's last moment: a receive may begin long before its send, and an arrow that
-    // points back in time is dropped.
+    // The arrow goes from the start of the send to the last nanosecond of the receive: a receive may start long before
+    // its send, and viewers drop arrows that point back in time.
     const bool from = slice.end == FlowEnd::from;
     event(fmt::format(R"({{"ph":"{}","name":"message","cat":"message","id":{},"pid":{},"tid":{},"ts":{}{}}})",
                       from ? "s" : "f", slice.flow, slice.process, lane.id, microseconds(from ? begin : end - 1),

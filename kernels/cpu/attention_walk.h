@@ -1,4 +1,4 @@
-// Which blocks of scores attention visits: those alone in which a query sees a key.
+// The blocks of scores that attention visits: only those in which a query sees a key.
 #pragma once
 
 #include "kernels/cpu/vec.h"
@@ -19,8 +19,8 @@ ORRERY_INLINE i64 first_key(const Attention& s, i64 i) {
     return s.window > 0 ? larger(0, smaller(i + s.shift + 1 - s.window, s.keys)) : 0;
 }
 
-/// A block of queries with the keys begin .. end-1 that they are multiplied by, none where no query sees one. Begins at
-/// a multiple of a vector, so that a product's last columns stay in their row.
+/// A block of queries with the range of keys that they are multiplied by, empty when no query sees one. The range
+/// begins at a multiple of a vector, so that a product's last columns stay in their row.
 struct Queries {
     i64 i, rows, begin, end;
 };
@@ -29,7 +29,7 @@ struct Queries {
 struct Block {
     const Attention& s;
     i64 i, rows, j, n;
-    bool first;  ///< of its queries
+    bool first;  ///< the first block of its queries
 
     /// Row r sees the keys from(r) .. seen(r) - 1 of this block.
     ORRERY_INLINE i64 from(i64 r) const { return larger(0, smaller(first_key(s, i + r) - j, n)); }
@@ -41,7 +41,7 @@ struct Block {
     }
 };
 
-/// begin(Queries) of each block of queries, visit(Block) of its blocks of scores, end(Queries).
+/// Calls begin(Queries) for each block of queries, visit(Block) for each of its blocks of scores, then end(Queries).
 template <class Begin, class Visit, class End>
 ORRERY_INLINE void walk(const Attention& s, Begin begin, Visit visit, End end) {
     constexpr i64 step = 2 * width;

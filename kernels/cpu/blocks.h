@@ -1,4 +1,4 @@
-// f32 products in packed blocks: a block of each operand is copied into strips in the order in which it is read, and a
+// f32 products in packed blocks: a block of each operand is copied to strips in the order in which it is read, and a
 // strip of a times a strip of b stays in registers (Goto and van de Geijn, Anatomy of high-performance matrix
 // multiplication, ACM TOMS 34, 2008). 16-bit operands are widened as they are packed.
 #pragma once
@@ -7,14 +7,14 @@
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
-constexpr i64 strip_a = width == 16 ? 14 : 6;  ///< rows of c that are in registers
-constexpr i64 strip_b = 2 * width;             ///< and columns
-// Of a packed block: b's strips stay in the first cache, a's block in the second, b's in the third. The same for all
-// instruction sets, so that all machines reserve the same scratch: multiples of 6, 14 and 32.
+constexpr i64 strip_a = width == 16 ? 14 : 6;  ///< rows of c in registers
+constexpr i64 strip_b = 2 * width;             ///< columns of c in registers
+// Sizes of a packed block: b's strips fit the first-level cache, a's block the second, b's the third. They are the same
+// for all instruction sets, so that all machines reserve the same scratch: multiples of 6, 14 and 32.
 constexpr i64 pack_rows = 210, pack_cols = 768, pack_depth = 256;
 
-/// An operand op(x), one of whose dims is cut in strips while the other is contracted. Element (i, l) is x[i + l
-/// stride] when the strips lie along the rows of the stored matrix, x[i stride + l] otherwise.
+/// An operand op(x): one dim is cut in strips, the other is contracted. Element (i, l) is x[i + l stride] when `along`
+/// is set (strips along the rows of the stored matrix), else x[i stride + l].
 struct Packed {
     In x;
     i64 stride;
@@ -27,7 +27,7 @@ struct Packed {
 };
 
 ORRERY_INLINE i64 rounded(i64 n, i64 unit) { return (n + unit - 1) / unit * unit; }
-/// n cut in equal parts of at most `most`, multiples of `unit`.
+/// Size of the parts when n is cut in equal parts of at most `most`, multiples of `unit`.
 ORRERY_INLINE i64 part_of(i64 n, i64 most, i64 unit) {
     const i64 parts = (n + most - 1) / most;
     return parts <= 1 ? most : rounded((n + parts - 1) / parts, unit);
@@ -40,7 +40,7 @@ inline i64 pack_floats(i64 m, i64 n, i64 k) {
            (k < pack_depth ? k : pack_depth);
 }
 
-/// n floats from any type; nothing beyond them is read.
+/// Copies n floats of any type; reads nothing beyond them.
 template <i64 n, class T>
 ORRERY_INLINE void copy_run(const T* from, float* to) {
     constexpr i64 whole = n / width * width;
@@ -91,7 +91,7 @@ ORRERY_INLINE void turn(const float* x, i64 stride, float* y) {
     for (int l = 0; l < 4; ++l) __builtin_memcpy(y + l * strip, &col[l], 16);
 }
 
-/// One strip of `n` rows, of which `depth` floats each lie at x.
+/// Packs one strip of `n` rows of `depth` floats from x.
 template <i64 strip>
 ORRERY_INLINE void turn_strip(const float* x, i64 stride, i64 n, i64 depth, float* to) {
     i64 i = 0;
@@ -123,7 +123,7 @@ ORRERY_INLINE void pack_across(In x, i64 stride, i64 count, i64 depth, float* to
     }
 }
 
-/// Strips of `count` by `depth` elements of p, the last one filled up with zeros.
+/// Packs strips of `count` by `depth` elements of p; zeros fill up the last one.
 template <i64 strip>
 inline void pack(const Packed& p, i64 count, i64 depth, float* to) {
     if (!p.along) return pack_across<strip>(p.x, p.stride, count, depth, to);
@@ -132,7 +132,7 @@ inline void pack(const Packed& p, i64 count, i64 depth, float* to) {
     pack_along<strip>(p.x.as<float>(), p.stride, count, depth, to);
 }
 
-/// c (+)= a strip of a times a strip of b, of which the first rows and cols are wanted.
+/// c (+)= a strip of a times a strip of b; only the first rows and cols are stored.
 ORRERY_INLINE void strips(i64 depth, const float* a, const float* b, float* c, i64 ldc, i64 rows, i64 cols, bool add) {
     Vec sum[strip_a][2];
 #pragma GCC unroll 16

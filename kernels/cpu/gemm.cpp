@@ -18,7 +18,7 @@ namespace orrery::kernels::cpu {
 
 namespace {
 
-// Inside a team oneDNN stays on its thread; outside it would start threads of its own.
+// Inside a team oneDNN uses its thread only; outside it would start threads of its own.
 void stay_on_this_thread() {
     if (!omp_in_parallel() && omp_get_max_threads() != 1) omp_set_num_threads(1);
 }
@@ -42,14 +42,14 @@ memory::data_type name_of(Type type) {
 }
 
 struct ProductShape {
-    memory::data_type type;  ///< of a and b; bias and c are f32
+    memory::data_type type;  ///< type of a and b; bias and c are f32
     bool trans_a, trans_b, bias, add;
     std::int64_t m, n, k, lda, ldb, ldc;
     auto operator<=>(const ProductShape&) const = default;
 };
 
-/// oneDNN's product, ready for one shape. Making it anew for each launch takes some microseconds, also where oneDNN
-/// still has it, and allocates.
+/// oneDNN's product for one shape. Making it again for each launch takes some microseconds, even when oneDNN has cached
+/// it, and allocates.
 class Product {
 public:
     explicit Product(const ProductShape& s) : stream_(engine()) {
@@ -58,7 +58,8 @@ public:
                            c = matrix(memory::data_type::f32, false, s.m, s.n, s.ldc),
                            bias({1, s.n}, memory::data_type::f32, memory::dims{s.n, 1});
         dnnl::primitive_attr attributes;
-        // Else oneDNN's scratch is the creating thread's, and another thread writes where there is none.
+        // Otherwise oneDNN's scratch belongs to the creating thread, and another thread would write to memory it does
+        // not have.
         attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
         if (s.add) {
             dnnl::post_ops then;
@@ -102,7 +103,8 @@ private:
 /// One thread's products, by shape.
 using Ready = std::map<ProductShape, Product>;
 
-/// A thread that ends leaves its own to one that begins. None is destroyed: threads may end after oneDNN's own objects.
+/// A thread that ends leaves its products to one that starts. None is destroyed, because threads may end after oneDNN's
+/// own objects.
 class LeftBehind {
 public:
     static LeftBehind& all() {

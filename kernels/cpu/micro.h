@@ -1,12 +1,12 @@
-// Small products of matrices that lie in the caches, without packing: for the blocks of attention.
+// Small products of matrices in cache, without packing: for the blocks of attention.
 #pragma once
 
 #include "kernels/cpu/vec.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
-constexpr i64 micro_rows = 6;          ///< rows of c that stay in registers
-constexpr i64 micro_cols = 2 * width;  ///< and columns; n is rounded up to a multiple of it
+constexpr i64 micro_rows = 6;          ///< rows of c in registers
+constexpr i64 micro_cols = 2 * width;  ///< columns of c in registers; n is rounded up to a multiple
 
 /// a(i, l) = at[i * row + l * col]: a matrix or its transpose.
 struct Strided {
@@ -14,7 +14,7 @@ struct Strided {
     i64 row, col;
 };
 
-/// Which columns of b, and which part of the contracted dim, the rows first .. last of c need.
+/// The columns of b, and the range of the contracted dim, that the rows first .. last of c need.
 struct Extent {
     i64 first_col, end_col, begin, end;
 };
@@ -40,8 +40,8 @@ ORRERY_INLINE void micro(i64 begin, i64 end, Strided a, const float* b, i64 ldb,
     }
 }
 
-/// c [m, n] = or += scale * a [m, k] b [k, n]. extent(first, last) of each six rows says what can be left out.
-/// b and c have room for n rounded up to micro_cols.
+/// c [m, n] = or += scale * a [m, k] b [k, n]. extent(first, last) of each six rows says which part is needed. b and c
+/// must have room for n rounded up to micro_cols.
 template <class F>
 ORRERY_INLINE void small_gemm(i64 m, i64 n, Strided a, const float* b, i64 ldb, float* c, i64 ldc, float scale,
                               bool add, F extent) {

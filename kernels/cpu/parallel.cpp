@@ -11,7 +11,7 @@ namespace orrery::kernels::cpu {
 
 void run_team(int parts, void (*run)(void* arg, int part), void* arg) {
 #ifdef _OPENMP
-    std::exception_ptr failure;  // an exception may not leave the region
+    std::exception_ptr failure;  // an exception may not leave the parallel region
     std::mutex mutex;
 #pragma omp parallel num_threads(parts)
     try {

@@ -8,7 +8,7 @@ namespace orrery::kernels::cpu {
 /// Calls run(arg, part) once for every part in [0, parts), on up to `parts` threads; returns when all are done.
 void run_team(int parts, void (*run)(void* arg, int part), void* arg);
 
-/// As run_team, for a lambda.
+/// Calls f(part) for every part in [0, parts) like run_team.
 template <class F>
 [[gnu::always_inline]] inline void team(int parts, F f) {
     if (parts <= 1) return f(0);
@@ -16,13 +16,13 @@ template <class F>
         parts, [](void* arg, int part) { (*static_cast<F*>(arg))(part); }, &f);
 }
 
-/// How many parts are worth while when each should have `grain` of n.
+/// Number of parts when each should have at least `grain` of n.
 inline int parts_of(int threads, std::int64_t n, std::int64_t grain) {
     const std::int64_t most = (n + grain - 1) / grain;
     return most < threads ? (most < 1 ? 1 : static_cast<int>(most)) : threads;
 }
 
-/// The start of a part when n is cut evenly in multiples of `unit`; the parts' starts do not depend on timing.
+/// Start of a part when n is cut evenly in multiples of `unit`; independent of timing.
 inline std::int64_t cut(std::int64_t n, int parts, int part, std::int64_t unit) {
     const std::int64_t units = (n + unit - 1) / unit;
     const std::int64_t at = units * part / parts * unit;

@@ -1,4 +1,4 @@
-// Sums by index: what scatter_add and the embedding's gradient share.
+// Sums by index, for scatter_add and the embedding's gradient.
 #pragma once
 
 #include "kernels/cpu/rows.h"
@@ -6,11 +6,11 @@
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
 /// The part of sums [outer, size, inner] that one thread owns. It walks all picks that may add to it, so no two threads
-/// meet, and the order of what is added is that of the picks.
+/// write to the same sum, and additions are in the order of the picks.
 struct Owned {
     i64 outer[2], rows[2], inner[2];
 
-    /// Cut along the outermost dim that has work for all.
+    /// Cuts along the outermost dim that has work for all threads.
     Owned(const Along& s, int parts, int part) : outer{0, s.outer}, rows{0, s.size}, inner{0, s.inner} {
         const auto take = [&](i64(&range)[2], i64 unit) {
             const i64 n = range[1];
@@ -28,7 +28,7 @@ struct Owned {
     bool has(i64 row) const { return row >= rows[0] && row < rows[1]; }
 };
 
-/// Adds v, elements of picks from `pick` on, beginning with column `first`, one id an element.
+/// Adds v: elements of picks from `pick` on, starting with column `first`, one id an element.
 inline void add_elements(const Picks& s, const Owned& own, i64 o, const std::int32_t* ids, const float* v, i64 n,
                          i64 first, float* sums) {
     float* const slab = sums + o * s.x.size * s.x.inner;
@@ -43,7 +43,7 @@ inline void add_elements(const Picks& s, const Owned& own, i64 o, const std::int
 inline void add_owned(const Picks& s, const Owned& own, In x, const std::int32_t* ids, float* sums) {
     const i64 inner = s.x.inner, width = own.inner[1] - own.inner[0];
     float buffer[tile];
-    // Whole picks lie side by side: several at once where they are short.
+    // Whole picks are contiguous: add several at once when they are short.
     const i64 group = !s.rows && width == inner && inner < tile ? tile / inner : 1;
     for (i64 o = own.outer[0]; o < own.outer[1]; ++o) {
         for (i64 j = 0; j < s.picks; j += group) {
@@ -65,7 +65,7 @@ inline void add_owned(const Picks& s, const Owned& own, In x, const std::int32_t
     }
 }
 
-/// sums [outer, size, inner] = sums of x by ids, or += them.
+/// sums [outer, size, inner] = or += sums of x by ids.
 inline void add_picks(Context& c, const Picks& s, In x, const std::int32_t* ids, float* sums) {
     const i64 added = s.x.outer * s.picks * s.x.inner, held = s.x.outer * s.x.size * s.x.inner;
     const int parts = parts_of(c.threads(), added + (s.accumulate ? 0 : held), grain);

@@ -5,7 +5,7 @@
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
-/// f(x[i]...) summed in four chains over n floats; f must give 0 where all its arguments are 0.
+/// Sums f(x[i]...) over n floats in four chains; f must be 0 where all its arguments are 0.
 template <class F, class... X>
 ORRERY_INLINE float sum_map(i64 n, F f, const X*... x) {
     Vec a(0.0f), b(0.0f), c(0.0f), d(0.0f);

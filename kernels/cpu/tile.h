@@ -1,4 +1,4 @@
-// Operands of any type as runs of floats: f32 is used where it lies, other types pass through a small buffer.
+// Operands of any type as runs of floats: f32 is used in place, other types go through a small buffer.
 #pragma once
 
 #include <utility>
@@ -9,9 +9,9 @@
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
-/// Elements that a buffer on the stack holds: with a few operands it stays in the first-level cache.
+/// Elements of a buffer on the stack: a few of them fit the first-level cache.
 constexpr i64 tile = 1024;
-/// Elements below which another thread costs more than it brings.
+/// Number of elements that pays for another thread.
 constexpr i64 grain = 16384;
 
 template <class T>
@@ -31,7 +31,7 @@ ORRERY_INLINE void narrow(const float* x, i64 n, T* y) {
     }
 }
 
-/// Elements at .. at+n-1 as floats; `buffer` is used only where the type is not f32.
+/// Elements at .. at+n-1 as floats; `buffer` is used only if the type is not f32.
 inline const float* fetch(In x, i64 at, i64 n, float* buffer) {
     switch (x.type) {
         case Type::f32: return x.as<float>() + at;
@@ -45,7 +45,7 @@ inline const float* fetch(In x, i64 at, i64 n, float* buffer) {
     return buffer;
 }
 
-/// Where to put the floats of elements at ..; call flush when they are there.
+/// Where to write floats for elements at ..; call flush() afterwards.
 ORRERY_INLINE float* target(Out y, i64 at, float* buffer) { return y.type == Type::f32 ? y.as<float>() + at : buffer; }
 
 inline void flush(Out y, i64 at, i64 n, const float* buffer) {
@@ -89,7 +89,7 @@ ORRERY_INLINE float scalar(In x) {
     return *fetch(x, 0, 1, &value);
 }
 
-/// One function a file: fills its members of the table.
+/// Each file has one function, which fills its members of the table.
 void add_elementwise(Kernels&);
 void add_broadcast(Kernels&);
 void add_random(Kernels&);

@@ -1,7 +1,7 @@
 // A vector of floats as wide as the instruction set that this file is compiled for (ORRERY_ISA).
 //
-// GCC's vector extensions give the operators; intrinsics only where those have no word. Everything is inlined and lives
-// in the namespace of the instruction set. exp: 2 ulp; below -86.9 it is 0. erf: 2e-7 absolute. tanh: 3 ulp.
+// GCC's vector extensions provide the operators; intrinsics are used for the rest. Everything is inlined and in the
+// namespace of the instruction set. exp: 2 ulp; below -86.9 it is 0. erf: 2e-7 absolute. tanh: 3 ulp.
 #pragma once
 
 #include <cstring>
@@ -73,7 +73,7 @@ ORRERY_INLINE Vec load(const float* p) {
 }
 ORRERY_INLINE void store(Vec x, float* p) { __builtin_memcpy(p, &x.v, sizeof(x.v)); }
 
-/// The first n < width elements; the others are `rest`.
+/// Loads the first n < width elements; the others are `rest`.
 ORRERY_INLINE Vec load(const float* p, i64 n, float rest = 0) {
     float lanes[width];
     for (int i = 0; i < width; ++i) lanes[i] = i < n ? p[i] : rest;
@@ -85,10 +85,10 @@ ORRERY_INLINE void store(Vec x, float* p, i64 n) {
     for (i64 i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
-/// a b + c, rounded once where the machine can.
+/// a b + c, rounded once if the machine can.
 ORRERY_INLINE Vec fma(Vec a, Vec b, Vec c) { return a.v * b.v + c.v; }
 
-/// Upper and lower words of a * c, lane by lane.
+/// Upper and lower words of a * c, by lane.
 ORRERY_INLINE void multiply_wide(Words a, std::uint32_t c, Words& high, Words& low) {
 #ifdef __SSE2__
     typedef std::uint64_t Wide __attribute__((vector_size(width * 4)));
@@ -160,7 +160,7 @@ ORRERY_INLINE float max_of(Vec x) {
 ORRERY_INLINE Vec exp(Vec x) {
     const Vec low(-86.9f), high(89.0f);
     const Vec inside = select(x < low, low, select(x > high, high, x));
-    // n = round(x / ln 2) through the magic number 1.5 * 2^23, whose sum keeps n in its low bits.
+    // n = round(x / ln 2) by adding the magic number 1.5 * 2^23: the sum has n in its low bits.
     const Vec magic(12582912.0f);
     const Vec shifted = fma(inside, Vec(1.44269504088896341f), magic);
     const Vec n = shifted - magic;

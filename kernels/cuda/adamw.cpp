@@ -30,7 +30,7 @@ public:
     }
 
 private:
-    /// In place where the outputs are the inputs' memory; copied over first where they are not.
+    /// Updates in place when outputs alias inputs; otherwise copies the inputs to the outputs first.
     Update bound(Call& call, std::span<void* const> t) const {
         Update u = update_;
         const size_t from[] = {0, 2, 3};
@@ -49,7 +49,7 @@ private:
     Update update_{};
     i64 n_;
     size_t inputs_;
-    std::vector<Update> updates_;  ///< kept, so that a launch allocates once
+    std::vector<Update> updates_;  ///< reused, so that only the first launch allocates
 };
 
 }  // namespace

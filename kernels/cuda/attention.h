@@ -1,5 +1,5 @@
-// Attention by tiles with running maxima, after Dao et al., "FlashAttention" (2022): no score is ever stored. All sums
-// in f32 by plain multiplications, no atomics. For what cuDNN does not do: f32, other head sizes, no cuDNN.
+// Attention by tiles with running maxima, after Dao et al., "FlashAttention" (2022): no score is stored. All sums in
+// f32 by plain multiplications, no atomics. For what cuDNN does not support: f32, other head sizes, no cuDNN.
 #pragma once
 
 #include <cmath>
@@ -14,13 +14,13 @@ namespace {
 
 constexpr int most_head_dim = 256;
 
-/// Where rows of one (batch, head) lie.
+/// Offsets of the rows of one (batch, head).
 struct Heads {
     Attention s;
     ORRERY_DEVICE i64 query(i64 b, i64 h, i64 i) const { return ((b * s.queries + i) * s.heads + h) * s.head_dim; }
     ORRERY_DEVICE i64 key(i64 b, i64 g, i64 j) const { return ((b * s.keys + j) * s.groups + g) * s.head_dim; }
     ORRERY_DEVICE i64 statistic(i64 b, i64 h, i64 i) const { return (b * s.heads + h) * s.queries + i; }
-    /// How many of the first keys query i sees.
+    /// Number of leading keys that query i may see.
     ORRERY_DEVICE i64 visible(i64 i) const {
         if (!s.causal) return s.keys;
         const i64 n = i + s.shift + 1;
@@ -31,7 +31,7 @@ struct Heads {
         const i64 n = i + s.shift + 1 - s.window;
         return s.window == 0 || n < 0 ? 0 : n > s.keys ? s.keys : n;
     }
-    /// The first query that sees key j, and the one behind the last.
+    /// The first query that sees key j, and one past the last.
     ORRERY_DEVICE i64 first_query(i64 j) const {
         if (!s.causal) return 0;
         return j - s.shift < 0 ? 0 : j - s.shift;
@@ -42,14 +42,14 @@ struct Heads {
     }
 };
 
-/// rows x head_dim floats of shared memory, one float of room behind each row.
+/// rows x head_dim floats of shared memory, with one float of padding after each row.
 struct Tile {
     float* data;
     int pitch;
     ORRERY_DEVICE float& at(int r, int d) const { return data[r * pitch + d]; }
 };
 
-/// Reads rows first .. first+n-1 (zeros from `end` on), row r from where(r).
+/// Loads n rows from `first` on (zeros from `end` on), row r from where(r).
 template <class Where>
 ORRERY_DEVICE void load_tile(const Block& b, const Tile& to, const AnyIn& x, int n, i64 first, i64 end, i64 dim,
                              Where where) {
@@ -66,7 +66,7 @@ ORRERY_DEVICE void load_tile(const Block& b, const Tile& to, const AnyIn& x, int
 }
 
 /// o and lse of 64 queries of one head; 16 x 16 threads, each with 4 queries and every 16th key or element. most_dims:
-/// elements of the head that a thread holds.
+/// elements of the head per thread.
 template <int most_dims>
 struct AttentionTile {
     static constexpr int threads = 256;
@@ -83,7 +83,7 @@ struct AttentionTile {
     ORRERY_DEVICE void operator()(const Block& b) const {
         const Attention& s = h.s;
         const int dim = static_cast<int>(s.head_dim);
-        // Late tiles see most keys: they begin first.
+        // Late tiles see most keys, so they start first.
         const i64 first = (tiles - 1 - b.index() % tiles) * side, head = b.index() / tiles % s.heads;
         const i64 batch = b.index() / tiles / s.heads, group = head / (s.heads / s.groups);
         const Tile qs{b.shared<float>(), dim + 1}, ks{qs.data + side * (dim + 1), dim + 1};
@@ -158,14 +158,14 @@ struct AttentionTile {
     }
 };
 
-/// The four tiles of 32 rows and the scores' slopes that both gradients work with; 16 x 16 threads of 2 x 2 scores.
+/// The four tiles of 32 rows, scores and their slopes for both gradients; 16 x 16 threads of 2 x 2 scores.
 template <int most_dims>
 struct AttentionGradTile {
     static constexpr int side = 32, each = 2;
     Heads h;
     AnyIn q, k, v, o, d_o;
     const float* lse;
-    const float* mean;  ///< of d_o and o, like lse
+    const float* mean;  ///< [b, h, i]: d_o . o of each query
     i64 tiles;
 
     static i64 shared_bytes(i64 dim) { return (4 * side * (dim + 1) + 2 * side * (side + 1)) * 4; }
@@ -202,7 +202,7 @@ struct AttentionGradTile {
             }
         }
     }
-    /// Tiles of q, d_o, k, v, then scores and slopes.
+    /// Splits shared memory: tiles of q, d_o, k, v, then scores and slopes.
     ORRERY_DEVICE void cut(const Block& b, Tile (&t)[6]) const {
         const int pitch = static_cast<int>(h.s.head_dim) + 1;
         for (int i = 0; i < 4; ++i) t[i] = {b.shared<float>() + i * side * pitch, pitch};

@@ -1,4 +1,5 @@
-// The gradient of a bias beside a product, by a library that takes aligned operands alone: which way, in which scratch.
+// The gradient of a bias together with a product, by a library that accepts only aligned operands: chooses between the
+// library and own kernels, with scratch for both.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,8 @@ inline void sum_rows(Call& call, const Matmul& s, In b, Out dbias) {
 }
 
 /// dw [m, n] (+)= a b, dbias as above. `library` has workspace(), takes(a, b, dw, sums), and run(a, b, dw, sums,
-/// workspace), which overwrites the sums and knows no sum into them. Operands that it does not take go to kernels of
-/// ours. A rehearsal sees no addresses: its scratch is enough for either way, and both begin at the same byte.
+/// workspace), which overwrites the sums and cannot add to them. Own kernels handle operands that it does not take. A
+/// rehearsal sees no addresses: its scratch is enough for both ways, which start at the same byte.
 template <class Library>
 void bias_grad(Call& call, const Matmul& s, Library& library, In a, In b, Out dw, Out dbias) {
     const i64 from = call.used;

@@ -41,7 +41,7 @@ void BlasProduct::operator()(Call& call, In a, In b, In bias, Out y, Out pre) {
     const i64 n = s.batch * s.m * s.n;
     if (n == 0) return;
     const bool gelu = epilogue_ != Epilogue::none;
-    if (s.k == 0) {  // nothing to multiply, but a bias to write
+    if (s.k == 0) {  // no product, but there may be a bias to write
         if (!gelu) return table().matmul(call, s, a, b, bias, y);
         const Unary op = epilogue_ == Epilogue::gelu_erf ? Unary::gelu_erf : Unary::gelu_tanh;
         return table().matmul_bias_gelu(call, s, op, a, b, bias, y, pre);
@@ -50,7 +50,7 @@ void BlasProduct::operator()(Call& call, In a, In b, In bias, Out y, Out pre) {
     a = converted(call, a, s.batch * s.m * s.k, in);
     b = converted(call, b, (s.shared_b ? 1 : s.batch) * s.k * s.n, in);
     const Out made = gelu && keeps_pre_ ? pre : y;
-    // cuBLASLt's gelu is the tanh form, of 16-bit results whose rows are aligned.
+    // cuBLASLt's gelu is the tanh form, for 16-bit results with aligned rows.
     const bool fused =
         epilogue_ == Epilogue::gelu_tanh && s.n % 8 == 0 && in != Type::f32 && y.type == in && made.type == in;
     const Out to = fused ? y : made;

@@ -10,7 +10,8 @@ namespace orrery::kernels::cuda {
 
 namespace {
 
-/// Of the process, not of a device: replicas on two GPUs must add in the same order, with a file or without one.
+/// Choices of the process rather than of a device: replicas on two GPUs must add in the same order, with a file or
+/// without one.
 struct Choices {
     std::mutex lock;
     std::map<std::string, BlasChoice> made;
@@ -48,7 +49,7 @@ BlasChoice BlasCache::add(const std::string& key, const BlasChoice& choice, bool
     const auto [at, fresh] = all.made.emplace(prefix_ + key, choice);
     if (fresh) {
         if (measured) write(key, choice);
-        read(key, at->second);  // the first line of a product counts: another rank's, where it came first
+        read(key, at->second);  // the first line of a product counts, which may be another rank's
     }
     return at->second;
 }

@@ -1,4 +1,4 @@
-// Gradients that cuBLASLt computes behind or beside a product; where it does not, the product and a kernel of ours.
+// Gradients that cuBLASLt fuses with a product; otherwise the product and a kernel of ours.
 #include <memory>
 
 #include "kernels/cuda/bias_grad.h"
@@ -29,7 +29,7 @@ public:
     }
 
 private:
-    /// nullptr: as far as its manual says cuBLASLt may do both at once.
+    /// Why cuBLASLt cannot fuse both; nullptr when its manual allows it.
     const char* why_apart(In a, In b, In pre, Out dx) const {
         if (op_ != UnaryGrad::gelu_tanh) return "cuBLASLt's gelu is the tanh form";
         if (dx.type == Type::f32 || a.type != dx.type || b.type != dx.type || pre.type != dx.type)
@@ -54,7 +54,7 @@ private:
     std::shared_ptr<BlasPlan> plan_;
 };
 
-/// A plan of cuBLASLt as bias_grad() takes a library.
+/// A plan of cuBLASLt as the library of bias_grad().
 struct BiasGradPlan {
     BlasPlan& plan;
     Context& gpu;
@@ -67,7 +67,7 @@ struct BiasGradPlan {
     }
 };
 
-/// dw (+)= a b and dbias (+)= the rows of b summed. The epilogue overwrites dbias and knows no sum into it.
+/// dw (+)= a b and dbias (+)= the sum of the rows of b. The epilogue overwrites dbias and cannot add to it.
 class BiasGrad {
 public:
     explicit BiasGrad(const Matmul& sizes) : sizes_(sizes), product_(library_product(sizes, Epilogue::none, false)) {}

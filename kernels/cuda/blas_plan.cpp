@@ -48,7 +48,7 @@ BlasLayout layout(Type type, i64 rows, i64 cols, i64 batch, i64 stride) {
     return made;
 }
 
-/// Of the column-major product, whose left operand is b: a bias runs along its rows.
+/// Epilogue of the column-major product, whose left operand is b: a bias runs along its rows.
 cublasLtEpilogue_t epilogue_of(const BlasRequest& request) {
     switch (request.then) {
         case BlasThen::gelu: return CUBLASLT_EPILOGUE_GELU_BIAS;
@@ -60,7 +60,7 @@ cublasLtEpilogue_t epilogue_of(const BlasRequest& request) {
     return request.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// Memory for the time of a search; null where there is none.
+/// Memory during a search; null when there is none.
 class Temporary {
 public:
     explicit Temporary(i64 bytes) {
@@ -83,7 +83,7 @@ Event event() {
     return Event(made);
 }
 
-/// Numbers in [-1, 1): products of zeros run faster than real ones.
+/// Random numbers in [-1, 1), because products of zeros run faster than real ones.
 void randomize(Context& context, const Temporary& to, Type type, i64 n, const Temporary& seed) {
     Call call(&context, context.stream(), context.chip().multiprocessors);
     table().random(call, Out(to.data, type), {Shape(&n, 1)}, Draw::uniform, 1, 1,
@@ -255,7 +255,7 @@ float BlasPlan::seconds(Context& context, const BlasChoice& choice, const BlasOp
     constexpr int repeats = 4;
     const Event begin = event(), end = event();
     float best = -1;
-    for (int round = 0; round < 3; ++round) {  // the first one warms up
+    for (int round = 0; round < 3; ++round) {  // the first round warms up
         check(cudaEventRecord(begin.get(), context.stream()), "timing a product");
         bool good = true;
         for (int i = 0; i < repeats; ++i)

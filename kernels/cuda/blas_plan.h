@@ -1,4 +1,4 @@
-// What cuBLASLt is asked: one product of fixed sizes and types, and the algorithms chosen for it.
+// A request to cuBLASLt: one product of fixed sizes and types, and the algorithms chosen for it.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,7 +13,7 @@
 
 namespace orrery::kernels::cuda {
 
-/// Gives back what a library made, for std::unique_ptr.
+/// Deleter of a library's objects, for std::unique_ptr.
 template <auto destroy>
 struct GiveBack {
     template <class T>
@@ -24,7 +24,7 @@ struct GiveBack {
 using BlasProductDesc = std::unique_ptr<cublasLtMatmulDescOpaque_t, GiveBack<cublasLtMatmulDescDestroy>>;
 using BlasLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, GiveBack<cublasLtMatrixLayoutDestroy>>;
 
-/// What cuBLASLt does behind the product, with the tanh form of gelu:
+/// cuBLASLt's epilogue of the product, with the tanh form of gelu:
 ///   gelu       y = gelu(ab + bias)
 ///   gelu_aux   the same, and pre = ab + bias
 ///   gelu_grad  y = gelu'(pre) ab
@@ -35,21 +35,21 @@ enum class BlasThen { nothing, gelu, gelu_aux, gelu_grad, bias_grad };
 struct BlasRequest {
     Matmul sizes;
     Type in = Type::f32, y = Type::f32;
-    bool bias = false;  ///< is added
+    bool bias = false;  ///< a bias is added
     BlasThen then = BlasThen::nothing;
     bool tf32 = false;
 
     bool aux() const { return then == BlasThen::gelu_aux || then == BlasThen::gelu_grad; }
     bool bias_pointer() const { return bias || then == BlasThen::bias_grad; }
-    /// For the cache, e.g. "1x512x768x768 bf16 bf16 tn bias".
+    /// The key in the cache, e.g. "1x512x768x768 bf16 bf16 tn bias".
     std::string key() const;
 };
 
 /// Addresses of one run.
 struct BlasOperands {
-    const void *a, *b, *bias;  ///< bias is written where it is a gradient
+    const void *a, *b, *bias;  ///< bias is written when it is a gradient
     void* y;
-    const void* pre;       ///< is written by gelu_aux
+    const void* pre;       ///< written by gelu_aux
     bool aligned() const;  ///< all to 16 bytes
 };
 
@@ -62,7 +62,7 @@ struct BlasChoice {
 class BlasPlan {
 public:
     BlasPlan(Context& context, const BlasRequest& request);
-    /// The one of all products like this one in the context.
+    /// The plan that all products of this kind share in the context.
     static std::shared_ptr<BlasPlan> shared(Context& context, const BlasRequest& request);
 
     i64 workspace() const;
@@ -70,19 +70,19 @@ public:
     bool can(const BlasOperands& operands) const { return operands.aligned() ? has_aligned_ : has_any_; }
     bool can_aligned() const { return has_aligned_; }
     void run(Context& context, const BlasOperands& operands, void* workspace);
-    /// Whose kernel runs and why: "cuBLASLt, fastest of 8; ours where ...".
+    /// The kernel that runs, and why: "cuBLASLt, fastest of 8; ours where ...".
     std::string how() const;
 
 private:
-    /// Algorithms for operands aligned to 16 bytes, or only to their elements. None where cuBLASLt reports an error:
-    /// then `said` is its name.
+    /// Algorithms for operands aligned to 16 bytes, or only to their elements. None when cuBLASLt reports an error,
+    /// whose name `said` then is.
     std::vector<BlasChoice> candidates(Context& context, bool aligned, int most, std::string& said) const;
-    /// Addresses for questions about algorithms; each run sets the real ones.
+    /// Sets placeholder addresses for queries about algorithms; each run sets the real ones.
     void place(bool aligned) const;
-    /// Checks an algorithm from elsewhere, and what workspace it needs now.
+    /// Checks an algorithm from the cache, and updates its workspace size.
     bool usable(Context& context, BlasChoice& choice) const;
     void choose_aligned(Context& context);
-    /// The fastest by time on scratch operands; none where there is no memory for them, or where none of several runs.
+    /// The fastest by timing on scratch operands; none when there is no memory for them, or when no candidate runs.
     std::optional<BlasChoice> fastest(Context& context, const std::vector<BlasChoice>& candidates);
     cublasStatus_t run_with(Context& context, const BlasChoice& choice, const BlasOperands& operands, void* workspace);
     float seconds(Context& context, const BlasChoice& choice, const BlasOperands& operands, void* workspace);
@@ -95,28 +95,29 @@ private:
     std::string chosen_, why_not_aligned_, why_not_any_;
 };
 
-/// Reduction schemes that candidates may have: partial sums stay in f32. In place they would be added in the order in
-/// which blocks end, and in the result's type: for f32 results whose bits may differ alone.
+/// Reduction schemes that candidates may have: partial sums stay in f32. In-place reduction adds in the order in which
+/// blocks end and in the result's type, so it is only for f32 results that need not be deterministic.
 unsigned blas_reductions(Type result, bool deterministic);
 
-/// An address with no more alignment than operands are sure to have; heuristics look at it.
+/// A placeholder address with the alignment that operands are guaranteed to have; heuristics check it.
 std::uintptr_t blas_placeholder(Type type, bool aligned);
 
-/// Keeps choices for the process, so that all its devices agree, and in a file: one line a product. An unreadable line
-/// is passed over.
+/// Caches choices for the process, so that all its devices agree, and in a file: one line a product. Unreadable lines
+/// are skipped.
 class BlasCache {
 public:
     explicit BlasCache(const Context& context);
     bool find(const std::string& key, BlasChoice& choice) const;
-    /// What counts from now on: the first choice that was added, by whichever device or process. One that was not
-    /// measured counts in this process alone: the file's readers would take it for the fastest.
+    /// Returns the choice that counts: the first one that any device or process has added. A choice that was not
+    /// measured counts in this process only, because readers of the file would take it for the fastest.
     BlasChoice add(const std::string& key, const BlasChoice& choice, bool measured) const;
 
 private:
     bool read(const std::string& key, BlasChoice& choice) const;
     void write(const std::string& key, const BlasChoice& choice) const;
 
-    std::string file_, prefix_;  ///< prefix: chip and version, since algorithms of one are nothing to another
+    /// prefix: chip and version, because algorithms are valid for one chip and version only
+    std::string file_, prefix_;
 };
 
 }  // namespace orrery::kernels::cuda

@@ -1,7 +1,7 @@
 // The thread block that every kernel body of this folder is written for.
 //
-// nvcc makes it a block of a GPU. g++ makes it a block of fibers that one thread of the host runs in turns
-// (emulate.cpp), so that the same bodies, launches and tables are tested where there is no GPU. ORRERY_BLOCKS names the
+// nvcc makes it a block of a GPU. g++ makes it a block of fibers that one thread of the host runs in turn
+// (emulate.cpp), so that the same bodies, launches and tables are tested without a GPU. ORRERY_BLOCKS names the
 // namespace of the build: cuda or emulated.
 #pragma once
 
@@ -27,21 +27,21 @@ struct Block {
     ORRERY_DEVICE int threads() const { return static_cast<int>(blockDim.x); }
     ORRERY_DEVICE i64 index() const { return blockIdx.x; }
     ORRERY_DEVICE i64 blocks() const { return gridDim.x; }
-    /// Every thread of the block must come.
+    /// Barrier of all threads of the block.
     ORRERY_DEVICE void sync() const { __syncthreads(); }
-    /// The block is cut into parts of `threads` threads, a multiple of 32, at most 15 parts; every thread of part
-    /// `part`, the caller's, must come.
+    /// Barrier of part `part` only. The block is split in parts of `threads` threads, a multiple of 32, at most 15
+    /// parts; every thread of the caller's part must call it.
     ORRERY_DEVICE void sync_part(int part, int threads) const {
         asm volatile("bar.sync %0, %1;" : : "r"(1 + part), "r"(threads) : "memory");
     }
-    /// The block's shared memory, from a byte on.
+    /// The block's shared memory, from byte `from` on.
     template <class T>
     ORRERY_DEVICE T* shared(i64 from = 0) const {
         extern __shared__ __align__(16) unsigned char bytes[];
         return reinterpret_cast<T*>(bytes + from);
     }
-    /// Sum or largest value over `width` (a power of two, at most 32) neighbouring threads, the same bits in all of
-    /// them. Every thread of the warp must come.
+    /// Sum or maximum over `width` (a power of two, at most 32) adjacent threads, the same bits in all of them. Every
+    /// thread of the warp must call it.
     ORRERY_DEVICE float sum(float value, int width) const {
         for (int step = width / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
         return value;
@@ -51,7 +51,7 @@ struct Block {
             value = larger(value, __shfl_xor_sync(0xffffffffu, value, step));
         return value;
     }
-    /// The larger one; NaN where one of them is.
+    /// The larger one; NaN if either is.
     ORRERY_DEVICE static float larger(float a, float b) { return b > a || b != b ? b : a; }
 };
 
@@ -82,8 +82,8 @@ struct Block {
 
 #endif
 
-/// Over all threads of the block, the same bits in all of them. `room`: shared memory of one float a warp, free again
-/// when all threads have come back. Every thread must come.
+/// Sum over all threads of the block, the same bits in all of them. `room`: shared memory of one float a warp, free
+/// again when all threads have returned. Every thread must call it.
 ORRERY_DEVICE float block_sum(const Block& b, float value, float* room) {
     value = b.sum(value, 32);
     if (b.threads() == 32) return value;

@@ -1,4 +1,4 @@
-// One call of kernels: where they run, and the scratch memory they may use.
+// One call of kernels: its stream and its scratch memory.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ class Context;
 
 namespace orrery::kernels::ORRERY_BLOCKS {
 
-/// The Context that the functions of this folder's table expect. A rehearsal launches nothing: it finds out how much
+/// The Context that the functions of this folder's table expect. A rehearsal launches nothing: it computes how much
 /// scratch a call needs and lets libraries choose their algorithms.
 class Call : public kernels::Context {
 public:
@@ -24,13 +24,13 @@ public:
     Call(cuda::Context* gpu, CUstream_st* stream, int multiprocessors)
         : gpu(gpu), stream(stream), multiprocessors(multiprocessors) {}
 
-    /// Memory of `bytes` bytes, aligned to 256, until the call ends. Null while rehearsing.
+    /// Memory of `bytes` bytes, aligned to 256, until the call ends. Null in a rehearsal.
     void* take(i64 bytes);
     template <class T>
     T* take_array(i64 n) {
         return static_cast<T*>(take(n * static_cast<i64>(sizeof(T))));
     }
-    /// The next call begins: scratch is free again, and is this memory.
+    /// Starts the next call with this scratch memory, which is free again.
     void begin(void* memory, i64 bytes);
 
     cuda::Context* gpu = nullptr;
@@ -38,12 +38,12 @@ public:
     int multiprocessors = 2;
     bool rehearsal = false;
     i64 used = 0;     ///< bytes taken since begin()
-    std::string how;  ///< said while rehearsing: whose kernels will run, and why not a library's
+    std::string how;  ///< set in a rehearsal: which kernels will run, and why not a library's
 
 private:
     unsigned char* memory_ = nullptr;
     i64 capacity_ = 0;
-    std::vector<std::vector<unsigned char>> own_;  ///< emulated calls bring their own memory
+    std::vector<std::vector<unsigned char>> own_;  ///< memory of emulated calls
 };
 
 inline Call& call_of(kernels::Context& context) { return static_cast<Call&>(context); }
@@ -54,7 +54,7 @@ inline i64 divide_up(i64 a, i64 b) { return (a + b - 1) / b; }
 
 /// Throws when the last launch failed.
 void check_launch();
-/// Lets a kernel have more than 48 KiB of shared memory.
+/// Allows a kernel more than 48 KiB of shared memory.
 void allow_shared(const void* kernel, i64 bytes);
 
 template <class Body>
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(Body::threads) run_body(const __grid_constant_
     body(Block{});
 }
 
-/// Runs the body on `blocks` blocks. Body::threads: the most threads a block of it has.
+/// Runs the body on `blocks` blocks. Body::threads: maximum threads of its blocks.
 template <class Body>
 void launch(Call& call, i64 blocks, const Body& body, i64 shared = 0, int threads = Body::threads) {
     if (call.rehearsal || blocks <= 0) return;
@@ -83,7 +83,7 @@ void launch(Call& call, i64 blocks, const Body& body, i64 shared = 0, int thread
 
 #endif
 
-/// Blocks for n elements of `each` a block that loop until all is done: enough to fill every multiprocessor.
+/// Number of blocks for n elements, `each` of them a block, with loops: enough to fill every multiprocessor.
 inline i64 blocks_for(const Call& call, i64 n, i64 each) {
     const i64 wanted = divide_up(n, each), enough = static_cast<i64>(call.multiprocessors) * 8;
     return wanted < enough ? wanted : enough;

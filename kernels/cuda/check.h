@@ -1,4 +1,4 @@
-// Status codes of CUDA's libraries as exceptions. For sources of kernels/cuda and the CUDA device.
+// Converts status codes of CUDA's libraries to exceptions. For sources of kernels/cuda and the CUDA device.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -70,7 +70,7 @@ cudnnContext* Context::dnn() {
     cudnnHandle_t made = nullptr;
     check_dnn(cudnnCreate(&made), "starting cuDNN");
     const cudnnStatus_t bound = cudnnSetStream(made, stream_);
-    if (bound != CUDNN_STATUS_SUCCESS) cudnnDestroy(made);  // one on another stream is worse than none
+    if (bound != CUDNN_STATUS_SUCCESS) cudnnDestroy(made);  // a handle on another stream would be wrong
     check_dnn(bound, "giving cuDNN its stream");
     return dnn_ = made;
 }

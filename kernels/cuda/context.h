@@ -1,4 +1,4 @@
-// What a CUDA kernel gets: the chip, the stream and the vendor's handles. No CUDA header is needed to include this.
+// The chip, the stream and the vendor's handles for CUDA kernels. Includes no CUDA header.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct cudnnContext;     // cudnnHandle_t
 
 namespace orrery::kernels::cuda {
 
-/// A call that failed: "cublasLtMatmul: CUBLAS_STATUS_...". The device puts the op in front.
+/// A failed call: "cublasLtMatmul: CUBLAS_STATUS_...". The device prepends the op.
 class Failure : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -24,7 +24,7 @@ public:
 
 using rules::Refused;
 
-/// One GPU, read once.
+/// Properties of one GPU, read once.
 struct Chip {
     int device = 0;  ///< the driver's number
     std::string name;
@@ -39,10 +39,10 @@ struct Chip {
 Chip read_chip(int device);
 
 /// One per compute queue, used by the thread that drives the device. Handles are made at their first use, which must be
-/// in prepare(): a launch may be captured in a graph and then makes nothing.
+/// in prepare(): a launch may be captured in a graph, so it must not make any.
 class Context {
 public:
-    /// `cache`: folder where searches for algorithms are kept, made when needed; empty: kept in memory alone.
+    /// `cache`: folder for the results of searches for algorithms, made when needed; empty: memory only.
     Context(Chip chip, CUstream_st* stream, std::filesystem::path cache);
     ~Context();
     Context(const Context&) = delete;
@@ -53,20 +53,20 @@ public:
     const std::filesystem::path& cache() const { return cache_; }
     /// Throws Failure.
     cublasLtContext* blas();
-    /// Bound to the stream. Throws Refused where this build or machine has no cuDNN (has_dnn() tells without throwing).
+    /// Bound to the stream. Throws Refused when this build or machine has no cuDNN; has_dnn() does not throw.
     cudnnContext* dnn();
     bool has_dnn();
-    /// What was kept under this key, or what `make` makes now; lives as long as the context, for plans that take long
-    /// to make. The key begins with the kind, since one kind of thing is behind it.
+    /// The object of this key, made by `make` at the first call; lives as long as the context. For plans that are slow
+    /// to make. The key starts with the kind of object, because T must be the same for a key.
     template <class T, class Make>
     std::shared_ptr<T> keep(const std::string& key, Make make) {
         std::shared_ptr<void>& place = kept_[key];
         if (!place) place = std::shared_ptr<T>(make());
         return std::static_pointer_cast<T>(place);
     }
-    /// Rates of products follow these: f32 by tf32 tensor cores (about 1e-3) where true, in full f32 where false.
+    /// Whether f32 products use tf32 tensor cores (about 1e-3) instead of full f32.
     bool tf32 = false;
-    /// The same bits on repetition; on by default, and kernels that could not promise it refuse.
+    /// Whether repetitions must give the same bits; kernels that cannot guarantee it refuse.
     bool deterministic = true;
 
 private:

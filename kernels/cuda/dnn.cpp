@@ -1,4 +1,4 @@
-// Attention by cuDNN's fused engines, which never store a score; where cuDNN has none that fits, by our own kernel.
+// Attention by cuDNN's fused engines, which never store a score; by our own kernel when cuDNN has no engine that fits.
 #include <memory>
 
 #include "kernels/cuda/own_attention.h"
@@ -29,7 +29,7 @@ std::string key_of(const Attention& s, Type type, bool backward, bool determinis
            (backward ? " grad" : "") + (deterministic ? "" : " any order");
 }
 
-/// What came of asking cuDNN; made once for all kernels of one key. The plan does not depend on the scale.
+/// cuDNN's plan or its refusal, made once for all kernels of one key. The plan does not depend on the scale.
 struct Found {
     std::unique_ptr<DnnAttentionPlan> plan;
     std::string why;
@@ -51,7 +51,7 @@ Found* find(Context& context, const Attention& s, Type type, bool backward) {
     return found.release();
 }
 
-/// One direction: cuDNN's plan where there is one, and our own kernel for the rest and for unaligned operands.
+/// One direction: cuDNN's plan if there is one, and our own kernel otherwise and for unaligned operands.
 class DnnAttention {
 public:
     DnnAttention(const Attention& s, Type type, bool backward)
@@ -102,7 +102,8 @@ private:
                 const i64 row = (batch * s_.heads + head) * s_.queries * 4;
                 std::vector<std::pair<i64, const void*>> at{{scale_id, &scale}};
                 if (s_.causal) at.emplace_back(unseen_id, &unseen);
-                const i64 offsets[] = {wide, narrow, narrow, wide, row, wide, wide, narrow, narrow};  // from q_id on
+                // in the order of ids, from q_id on
+                const i64 offsets[] = {wide, narrow, narrow, wide, row, wide, wide, narrow, narrow};
                 for (size_t i = 0; i < t.size(); ++i)
                     at.emplace_back(q_id + static_cast<i64>(i), static_cast<const char*>(t[i].data) + offsets[i]);
                 if (backward_) at.insert(at.end(), {{one_id, &one}, {delta_id, scratch.delta}});

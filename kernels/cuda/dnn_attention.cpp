@@ -5,9 +5,9 @@ namespace orrery::kernels::cuda {
 
 namespace {
 
-/// The order of the operations, their types and which values are real tensors are what engines are looked up by:
-/// all of it as cudnn-frontend 1.32 has it (node/scaled_dot_product_flash_attention.h, CompositeSDPA[Backward]Node).
-/// Tensors are [batch, heads, time, dim], however they lie in memory.
+/// Engines are looked up by the order of the operations, their types and which values are real tensors, so all of it is
+/// as in cudnn-frontend 1.32 (node/scaled_dot_product_flash_attention.h, CompositeSDPA[Backward]Node). Tensors are
+/// [batch, heads, time, dim], with any strides.
 class AttentionGraph {
 public:
     AttentionGraph(const Attention& s, Type type, const DnnAttempt& a)
@@ -94,7 +94,7 @@ private:
         g.pointwise(CUDNN_POINTWISE_BINARY_SELECT, score, g.scalar(unseen_id), result, CUDNN_DATA_FLOAT, sees);
         return result;
     }
-    /// The gradient of k or v, weights^T x: of every head, then the sum over the heads of a group.
+    /// The gradient of k or v, weights^T x: for every head, then summed over the heads of a group.
     void of_group(DnnGraph& g, DnnTensor weights, DnnTensor x, i64 id) const {
         const DnnTensor across = g.inner(turned(square()), type_);
         g.reshape(weights, across);
@@ -142,7 +142,7 @@ DnnAttentionPlan::DnnAttentionPlan(const Attention& s, Type type, const DnnAttem
     else
         graphs.backward(*graph_);
     DnnWish wish;
-    // The stored form and engines with their knobs repeat their bits by construction, whatever an engine notes.
+    // The stored form and engines with set knobs repeat their bits by construction, whatever an engine's notes say.
     wish.repeats = deterministic && attempt.form != DnnForm::stored && attempt.engine < 0;
     wish.most_workspace = dnn_most_scratch(s) - delta_bytes();
     wish.engine = attempt.engine;

@@ -1,4 +1,4 @@
-// Attention as a graph of cuDNN's operations, in the forms that its engines know.
+// Attention as a graph of cuDNN's operations, in the forms that its engines support.
 #pragma once
 
 #include <memory>
@@ -20,14 +20,14 @@ enum DnnId : i64 {
     dq_id,
     dk_id,
     dv_id,
-    scale_id,   ///< f32 of the host
-    unseen_id,  ///< f32 of the host: the score of a key that a query does not see
-    one_id,     ///< f32 of the host: 1
+    scale_id,   ///< f32 in host memory
+    unseen_id,  ///< f32 in host memory: the score of a key that a query does not see
+    one_id,     ///< f32 in host memory: 1
     delta_id,   ///< backward, scratch: d_o . o of every query
     sum_id,     ///< DnnForm::summed, scratch f32 [batch, heads, queries, dim]: the gradient of q
 };
 
-/// A plan for one slice of an attention. It keeps nothing of a launch.
+/// A plan for one slice of an attention. It is immutable, so launches can share it.
 class DnnAttentionPlan {
 public:
     /// Throws Failure with the reasons of every engine.
@@ -38,8 +38,8 @@ public:
     const DnnAttempt& attempt() const { return attempt_; }
     const DnnGraph& graph() const { return *graph_; }
     float unseen() const { return unseen_; }
-    bool clears_sum() const { return clears_sum_; }  ///< the caller sets sum_id to zeros first
-    /// Bytes of delta_id and sum_id; 0 where the form has none.
+    bool clears_sum() const { return clears_sum_; }  ///< the caller must zero sum_id first
+    /// Bytes of delta_id and sum_id; 0 when the form has none.
     i64 delta_bytes() const;
     i64 sum_bytes() const;
     /// "cuDNN 9.19.0, engine 6, ..., 4 slices of 4 x 25 heads".
@@ -54,8 +54,8 @@ private:
     std::string how_;
 };
 
-/// Tries the forms that suit, best first. Null with the reason in `why` when none can be built; otherwise `why` says
-/// what was left out before the one that could.
+/// Tries the suitable forms, best first. Null with the reason in `why` when none can be built; otherwise `why` lists
+/// what was tried before.
 std::unique_ptr<DnnAttentionPlan> plan_attention(const Attention& s, Type type, bool backward, bool deterministic,
                                                  const DnnMachine& machine, const DnnTarget& target, std::string& why);
 

@@ -109,14 +109,14 @@ void DnnGraph::reshape(DnnTensor x, DnnTensor y) {
 
 namespace {
 
-/// What an engine says of itself.
+/// Properties that an engine reports.
 struct Engine {
     i64 number = -1;
     bool wavers = false;  ///< repetitions may differ
     std::string notes;
 };
 
-/// cuDNN's own last message, which reading forgets.
+/// cuDNN's last message; reading it clears it.
 std::string last_words() {
     char message[512] = "";
     cudnnGetLastErrorString(message, sizeof message);
@@ -176,7 +176,7 @@ bool DnnGraph::plan_with(const DnnTarget& target, const DnnWish& wish, std::uniq
         plan_ = std::move(plan);
         chosen_ = name + ", workspace " + std::to_string(workspace);
         return true;
-    } catch (const Failure& failure) {  // the next one may do
+    } catch (const Failure& failure) {  // try the next one
         rejected_ += (rejected_.empty() ? "" : "; ") + name + ": " + failure.what();
         return false;
     }

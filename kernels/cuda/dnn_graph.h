@@ -36,37 +36,37 @@ private:
 
 using DnnTensor = const DnnDescriptor*;
 
-/// The GPU that plans are made for: that of a handle, or one that cuDNN's JSON describes (from 9.8 on; no GPU needed).
+/// The GPU that plans are made for: that of a handle, or one described in cuDNN's JSON (from 9.8 on; no GPU needed).
 struct DnnTarget {
     cudnnHandle_t handle = nullptr;
     std::string described;
 };
 
-/// Which engines will do. engine: one of them, with its knobs; -1: those of cuDNN's heuristics.
+/// Restricts the engines. engine: one of them, with its knobs; -1: those of cuDNN's heuristics.
 struct DnnWish {
-    bool repeats = false;  ///< none that says of itself that repetitions may differ
+    bool repeats = false;  ///< no engine whose notes say that repetitions may differ
     i64 most_workspace = 0;
     int engine = -1;
     std::vector<std::pair<cudnnBackendKnobType_t, i64>> knobs;
 };
 
-/// Sizes and steps of a tensor of four dims.
+/// Sizes and strides of a tensor of four dims.
 struct DnnShape {
     i64 size[4];
     i64 step[4];
 };
 
-/// Dense in the order of its dims.
+/// Dense, in the order of its dims.
 DnnShape dense_shape(i64 a, i64 b, i64 c, i64 d);
 
-/// Adds tensors and operations, then finds an engine for all of them. Throws Failure with cuDNN's words.
+/// Collects tensors and operations, then finds an engine for all of them. Throws Failure with cuDNN's message.
 class DnnGraph {
 public:
-    /// An operand of the graph under a number of the caller's.
+    /// An operand of the graph, identified by a number of the caller's.
     DnnTensor operand(i64 id, const DnnShape& shape, cudnnDataType_t type);
-    /// A number that comes with each run, from host memory.
+    /// A number that each run passes in host memory.
     DnnTensor scalar(i64 id);
-    /// A value between operations, never stored.
+    /// A value between operations; it is never stored.
     DnnTensor inner(const DnnShape& shape, cudnnDataType_t type = CUDNN_DATA_FLOAT);
 
     /// y = a op b (b may be absent); t: the predicate of a selection; axis: of an index.
@@ -76,7 +76,7 @@ public:
     void reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y);
     void reshape(DnnTensor x, DnnTensor y);
 
-    /// The first engine that can be built. Throws Failure with what was wrong with each of them.
+    /// Builds the first engine that works. Throws Failure with every engine's error.
     void build(const DnnTarget& target, const DnnWish& wish);
     /// "engine 5, notes tensor core, workspace 0".
     const std::string& chosen() const { return chosen_; }
@@ -87,7 +87,7 @@ public:
 private:
     DnnDescriptor& made(cudnnBackendDescriptorType_t type);
     DnnTensor tensor(i64 id, const DnnShape& shape, cudnnDataType_t type, bool inner, bool by_value);
-    /// Finds the configurations of one source and takes the first that will do.
+    /// Gets the configurations of one source and takes the first that works.
     bool from_heuristics(const DnnTarget& target, const DnnWish& wish, cudnnBackendHeurMode_t mode);
     bool from_engine(const DnnTarget& target, const DnnWish& wish);
     bool plan_with(const DnnTarget& target, const DnnWish& wish, std::unique_ptr<DnnDescriptor> config);

@@ -1,4 +1,4 @@
-// The rules are those that NVIDIA's cudnn-frontend keeps for its attention nodes, versions included.
+// The rules are those of NVIDIA's cudnn-frontend for its attention nodes, versions included.
 #include "kernels/cuda/dnn_rules.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ i64 scratch_of(const Attention& s, const DnnAttempt& a) {
 
 DnnAttempt whole(const Attention& s, DnnForm form) { return {form, s.batch, s.heads, s.groups, -1, {}}; }
 
-/// Slices of whole batches, then of the heads of one, the largest first; groups stay whole, since their heads are
-/// added. Rows of every slice begin at a multiple of 16 bytes.
+/// Slices of whole batches, then of the heads of one batch, the largest first. Groups are not split, because their
+/// heads are added. Rows of every slice begin at a multiple of 16 bytes.
 std::vector<DnnAttempt> slices(const Attention& s, DnnAttempt like) {
     std::vector<DnnAttempt> all;
     const i64 each = s.heads / s.groups;
@@ -40,7 +40,7 @@ std::vector<DnnAttempt> slices(const Attention& s, DnnAttempt like) {
     return all;
 }
 
-/// The largest slices that fit the scratch, three at most.
+/// The largest slices that fit the scratch limit, at most three.
 std::vector<DnnAttempt> fitting(const Attention& s, const std::vector<DnnAttempt>& all) {
     std::vector<DnnAttempt> fit;
     for (const DnnAttempt& a : all) {
@@ -70,7 +70,7 @@ std::string dnn_refusal(const Attention& s, Type type, bool backward, bool deter
     if (machine.version == 91000 || machine.version == 91001) return "cuDNN " + version + " has known faults";
     if (s.queries == 1 && s.causal && machine.version <= 90900) return "cuDNN " + version + " masks no single query";
     if (!backward) return "";
-    // Up to 9.15 the frontend masks the end of the last tile of keys by hand; we leave such sizes to our own kernel.
+    // Up to 9.15 the frontend masks the end of the last tile of keys itself; such sizes use our own kernel.
     if (machine.version <= 91500 && s.keys % 128 != 0)
         return "cuDNN " + version + " needs keys in multiples of 128 for the gradient";
     if (s.queries == 1 && s.keys == 1) return "cuDNN has no gradient of a single position";
@@ -86,7 +86,7 @@ float dnn_unseen(std::size_t version) {
 std::int64_t dnn_most_scratch(const Attention& s) {
     const i64 rows = s.queries * s.heads + s.keys * s.groups;  // q and o, k and v
     const i64 most = std::max(least_scratch, 4 * (2 * s.batch * rows * s.head_dim * 2));
-    return most + most / 16;  // for what lies beside the slope
+    return most + most / 16;  // for the rest of the workspace
 }
 
 std::int64_t dnn_slope_bytes(std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys) {
@@ -98,7 +98,7 @@ std::vector<DnnAttempt> dnn_attempts(const Attention& s, bool backward, bool det
     std::vector<DnnAttempt> all;
     if (!deterministic) all.push_back(whole(s, DnnForm::summed));
     std::vector<DnnAttempt> parts = fitting(s, slices(s, whole(s, DnnForm::stored)));
-    if (machine.major == 10) {  // the engine and its knobs that repeat their bits; it stores no slope (9.19)
+    if (machine.major == 10) {  // the engine and knobs that repeat their bits; it stores no slope (9.19)
         if (parts.empty() || parts[0].slices(s) > 1) parts.insert(parts.begin(), whole(s, DnnForm::stored));
         for (DnnAttempt& part : parts) {
             part.engine = 5;
@@ -110,7 +110,7 @@ std::vector<DnnAttempt> dnn_attempts(const Attention& s, bool backward, bool det
             }
         }
     }
-    if (machine.major == 9 && machine.version >= 92500) {  // sums the gradient of q in a fixed order, linear in time
+    if (machine.major == 9 && machine.version >= 92500) {  // adds the gradient of q in a fixed order, linear in time
         DnnAttempt ordered = whole(s, DnnForm::summed);
         ordered.engine = 6;
         ordered.knobs = {{"tile_m", 2}, {"tile_n", 1}, {"kernel", 2}, {"stream_k", 0}, {"cga_m", 0}, {"stages", 4}};

@@ -9,7 +9,7 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-/// The common functions, over runs.
+/// Frequent functions, over runs.
 struct UnaryRuns {
     static constexpr int inputs = 1, outputs = 1;
     Unary op;
@@ -32,7 +32,7 @@ struct UnaryRuns {
     }
 };
 
-/// The others, one by one.
+/// Other functions, element by element.
 struct UnarySingle {
     using Value = float;
     static constexpr int inputs = 1;

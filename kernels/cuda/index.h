@@ -1,4 +1,4 @@
-// Indices along one dim: picking elements, adding them up by index, the largest ones, running sums, counting.
+// Indices along one dim: gather, scatter_add, top_k, running sums, iota and one_hot.
 #pragma once
 
 #include <bit>
@@ -11,14 +11,14 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-/// By 32 bits where they do: several times faster.
+/// Divides in 32 bits if both operands fit: several times faster.
 ORRERY_DEVICE i64 divided(i64 a, i64 by) {
     if (((a | by) >> 32) != 0) return a / by;
     return static_cast<i64>(static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(by));
 }
 ORRERY_DEVICE i64 remainder_of(i64 a, i64 by) { return a - divided(a, by) * by; }
 
-/// y = elements of x; a row of `inner` words for each id, or a word for each.
+/// y = elements of x; a row of `inner` words for each id, or a word for each id.
 template <class W>
 struct PickWords {
     static constexpr int threads = 256;
@@ -56,15 +56,15 @@ void gather(kernels::Context& context, const Picks& s, In x, const std::int32_t*
     }
 }
 
-/// Each thread owns some rows of one lane of sums [outer, size, inner] and walks all picks: no two threads meet, and
-/// the order of what is added is that of the picks, whatever the number of stripes.
+/// Each thread owns some rows of one lane of sums [outer, size, inner] and walks all picks: no two threads write to the
+/// same sum, and additions are in the order of the picks, for any number of stripes.
 struct AddPicks {
     static constexpr int threads = 128;
     static constexpr bool barriers = false;
     Picks s;
     const std::int32_t* ids;
     AnyIn x;
-    AnyIn old;  ///< what is added to, absent: nothing
+    AnyIn old;  ///< the initial values; absent: zeros
     float* sums;
     i64 stripes, rows_each;
     ORRERY_DEVICE void operator()(const Block& b) const {
@@ -81,7 +81,7 @@ struct AddPicks {
     }
 };
 
-/// As many stripes as fill the multiprocessors, each of two rows at least.
+/// Number of stripes that fills the multiprocessors, of at least two rows each.
 i64 stripes_of(const Call& call, const Along& s) {
     const i64 wanted = divide_up(static_cast<i64>(call.multiprocessors) * 8 * AddPicks::threads, s.outer * s.inner);
     const i64 most = divide_up(s.size, 2);
@@ -109,7 +109,7 @@ void scatter_add(kernels::Context& context, const Picks& s, In x, const std::int
     if (y.type != Type::f32) launch(call, blocks_for(call, n, Narrow::threads), Narrow{sums, AnyOut(y, false), n});
 }
 
-/// Larger keys stand before smaller ones: NaN above all numbers, -0 as 0, equal ones by their index. No key is 0.
+/// Keys in the order of top_k, larger first: NaN above all numbers, -0 as 0, equal ones by index. No key is 0.
 ORRERY_DEVICE std::uint64_t rank_key(float x, i64 index) {
     auto bits = std::bit_cast<std::uint32_t>(x);
     if ((bits & 0x7fffffffu) == 0) bits = 0;
@@ -117,9 +117,9 @@ ORRERY_DEVICE std::uint64_t rank_key(float x, i64 index) {
     return static_cast<std::uint64_t>(order) << 32 | (~static_cast<std::uint32_t>(index));
 }
 
-/// The largest elements of one lane a block. `keys` holds the best `half` so far in descending order and as many
-/// candidates behind them: each thread looks for its next element above the last of the best, then all are sorted,
-/// until no thread finds one.
+/// The largest elements of one lane, by one block. `keys` holds the best `half` so far in descending order, followed by
+/// as many candidates: each thread looks for its next element above the last of the best, then all are sorted, until no
+/// thread finds one.
 struct Largest {
     static constexpr int threads = 256;
     static constexpr bool barriers = true;
@@ -128,7 +128,7 @@ struct Largest {
     AnyIn x;
     AnyOut values;
     std::int32_t* ids;
-    std::uint64_t* scratch;  ///< [blocks, 2 half] where shared memory is too small
+    std::uint64_t* scratch;  ///< [blocks, 2 half], when shared memory is too small
 
     ORRERY_DEVICE void sort(const Block& b, std::uint64_t* keys) const {
         for (i64 length = 2; length <= 2 * half; length *= 2) {
@@ -196,7 +196,7 @@ void top_k(kernels::Context& context, const Along& s, i64 k, In x, Out values, s
            room + (own ? 0 : bytes), static_cast<int>(threads));
 }
 
-/// A lane of many a thread.
+/// Running sums of many lanes, one a thread.
 struct ScanLanes {
     static constexpr int threads = 128;
     static constexpr bool barriers = false;
@@ -218,7 +218,7 @@ struct ScanLanes {
     }
 };
 
-/// A lane a block, as many neighbours at once as it has threads.
+/// Running sums of a lane, by one block; as many adjacent elements at once as it has threads.
 struct ScanRows {
     static constexpr int threads = 256;
     static constexpr bool barriers = true;
@@ -255,7 +255,7 @@ struct ScanRows {
 void cumsum(kernels::Context& context, const Along& s, bool reverse, bool exclusive, In x, Out y) {
     Call& call = call_of(context);
     const i64 lanes = s.outer * s.inner;
-    // Neighbouring threads read neighbours only where lanes lie side by side.
+    // Adjacent threads read adjacent elements only if lanes are adjacent.
     if (s.inner >= 32 || s.size <= 32) {
         const ScanLanes body{s, AnyIn(x, false), AnyOut(y, false), reverse, exclusive};
         return launch(call, divide_up(lanes, ScanLanes::threads), body);

@@ -1,4 +1,4 @@
-// The seam between the CUDA device and its kernels: a spec goes in, something that can be launched comes out.
+// The interface between the CUDA device and its kernels: a spec goes in, a launchable kernel comes out.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,10 @@ using rules::Spec;
 
 class Prepared;
 
-/// Of scratch: what cuBLASLt and cuDNN ask for.
+/// Alignment of scratch that cuBLASLt and cuDNN require.
 constexpr std::int64_t scratch_alignment = 256;
 
-/// One launch of several that the device hands over together.
+/// One of several launches that the device issues together.
 struct Joined {
     Prepared* kernel = nullptr;
     std::span<void* const> operands;
@@ -31,32 +31,31 @@ struct Joined {
 class Prepared {
 public:
     virtual ~Prepared() = default;
-    /// Bytes of scratch of each launch, at a multiple of scratch_alignment: launch() throws Failure elsewhere. Known
-    /// after prepare() and fixed.
+    /// Bytes of scratch of each launch, constant after prepare(). Scratch must be at a multiple of scratch_alignment,
+    /// otherwise launch() throws Failure.
     virtual std::int64_t scratch_bytes() const { return 0; }
-    /// Whose kernel it is where there is a choice, and why: "cuBLASLt, fastest of 8", "cuDNN 9.19.0,
-    /// engine 6, ...", "own kernel: ...". Where "own kernel" is in it, that is several times slower. "": ours alone.
+    /// Which kernel was chosen, and why: "cuBLASLt, fastest of 8", "cuDNN 9.19.0, engine 6, ...", "own kernel: ...",
+    /// which is several times slower. "" when there is no choice.
     virtual std::string how() const { return ""; }
-    /// Queues the work on context.stream() and returns. Operands: inputs, then outputs, all device memory. Allocates
-    /// nothing, reads nothing back, synchronizes nothing: it may be captured in a graph and replayed with the same
-    /// addresses.
+    /// Queues the work on context.stream() and returns. Operands: inputs, then outputs, all device memory. Does not
+    /// allocate, read back or synchronize, so it may be captured in a graph and replayed with the same addresses.
     virtual void launch(Context& context, std::span<void* const> operands, void* scratch) = 0;
 
-    /// Consecutive launches whose kernels give the same number above 0 may come in one call (AdamW over many tensors),
-    /// as long as none of them writes what another one reads or writes. 0: never. Such kernels have no scratch.
+    /// Consecutive launches whose kernels return the same number above 0 may be issued in one call (AdamW over many
+    /// tensors), unless one of them writes what another one reads or writes. 0: never. Such kernels have no scratch.
     virtual int joins() const { return 0; }
-    /// Queues all of them. `batch[i].kernel` are Prepared of the same kind as this one.
+    /// Queues all of them. `batch[i].kernel` must be of the same class as this one.
     virtual void launch_joined(Context& context, std::span<const Joined> batch);
 };
 
 /// Every op that has a CUDA kernel.
 std::vector<std::string> ops();
 
-/// "" when a build of these kernels can run the spec, whose operands are as many and of such types as the op's
-/// definition says (wrong_operands of orrery/kernel.h), on some GPU; otherwise the reason. Asks no driver and no GPU.
+/// Why no GPU can run the spec with these kernels, "" when one can. Number and types of operands must be those of the
+/// op's definition (wrong_operands of orrery/kernel.h). Calls no driver and no GPU.
 std::string why_not(const Spec& spec);
 
-/// Of such a spec, too. Throws Refused with the reason, or Failure. May time algorithms and keep what it finds in
+/// Prepares such a spec. Throws Refused with the reason, or Failure. May time algorithms and store the results in
 /// context.cache().
 std::unique_ptr<Prepared> prepare(Context& context, const Spec& spec);
 

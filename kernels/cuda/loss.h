@@ -1,4 +1,4 @@
-// Softmax and cross entropy: a block a row, which is read twice (the second time out of the cache) and written once.
+// Softmax and cross entropy: a block a row, which is read twice (the second time from the cache) and written once.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 constexpr float log2_e = 1.4426950408889634f;
 
 /// 2^x to 2 units of the last place; 0 below 2^-126. exp(v - top) = power2(v log2_e - top log2_e): one rounded product,
-/// the same for all of a row, so that quotients of sums lose nothing by it.
+/// the same for all of a row, so quotients of sums lose no precision.
 ORRERY_DEVICE float power2(float x) {
 #if defined(__CUDA_ARCH__)
     float y;
@@ -24,28 +24,29 @@ ORRERY_DEVICE float power2(float x) {
 #endif
 }
 
-/// A row of any length at any address, cut into runs so that all but the first and last begin at multiples of 16 bytes.
+/// A row of any length at any address, split into runs so that all but the first and last begin at multiples of 16
+/// bytes.
 template <class T>
 struct Row {
     const T* data;
     i64 cols;
-    i64 skip;  ///< elements of the first run that lie before the row
+    i64 skip;  ///< elements of the first run that are before the row
 
     ORRERY_DEVICE Row(const T* row, i64 n)
         : data(row), cols(n), skip(static_cast<i64>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T))) {}
     ORRERY_DEVICE i64 runs() const { return (cols + skip + run - 1) / run; }
-    /// The column of the first element of run r; negative in front of the row.
+    /// The column of the first element of run r; negative before the row.
     ORRERY_DEVICE i64 column(i64 r) const { return r * run - skip; }
     /// Whether a row of the same length has its runs at the same columns.
     ORRERY_DEVICE bool alike(const T* other) const {
         return (reinterpret_cast<std::uintptr_t>(other) - reinterpret_cast<std::uintptr_t>(data)) % 16 == 0;
     }
-    /// Single elements of run r; `from` may lie at any address.
+    /// Loads single elements of run r; `from` may have any address.
     ORRERY_DEVICE void collect(const T* from, i64 c, float (&v)[run], float outside) const {
 #pragma unroll
         for (int l = 0; l < run; ++l) v[l] = c + l >= 0 && c + l < cols ? widen(from[c + l]) : outside;
     }
-    /// Into a row of the same length.
+    /// Stores to a row of the same length.
     ORRERY_DEVICE void store(T* to, i64 c, const float (&v)[run]) const {
         if (alike(to) && c >= 0 && c + run <= cols) return store_run(to + c, v);
 #pragma unroll
@@ -55,8 +56,8 @@ struct Row {
     }
 };
 
-/// f(column, runs of the rows...) for the runs of one to two rows that fall to this thread, several of them on their
-/// way at once. Columns before and behind the row are `outside`.
+/// Calls f(column, runs of the rows...) for this thread's runs of one or two rows, with several loads in flight.
+/// Columns before and after the row are `outside`.
 template <class T, int n, class F>
 ORRERY_DEVICE void each_run(const Block& b, const Row<T>& row, const T* const (&from)[n], float outside, F f) {
     constexpr int at_once = n == 1 ? 4 : 2;
@@ -93,7 +94,7 @@ ORRERY_DEVICE void each_run(const Block& b, const Row<T>& row, const T* const (&
     }
 }
 
-/// The largest element of a row and the sum of exp(x - top), by all threads of a block.
+/// The maximum of a row and the sum of exp(x - top), by all threads of a block.
 template <class T>
 ORRERY_DEVICE void row_statistics(const Block& b, const Row<T>& row, float& top, float& total) {
     float most = -INFINITY, sum = 0;
@@ -178,10 +179,10 @@ void softmax_grad(kernels::Context& context, In y, In dy, Out dx, i64 rows, i64 
     });
 }
 
-/// What cross entropy knows of a row.
+/// The target of a row in cross entropy.
 struct Target {
     std::int32_t token;
-    bool counts, held;  ///< not ignored; its logit is in this shard
+    bool counts, held;  ///< counts: not ignored; held: its logit is in this shard
     i64 column;
     ORRERY_DEVICE Target(const VocabShard& s, const std::int32_t* targets, i64 row)
         : token(targets[row]), counts(token != s.ignore), column(token - s.start) {
@@ -190,7 +191,7 @@ struct Target {
     ORRERY_DEVICE bool outside(const VocabShard& s) const { return token < 0 || token >= s.vocab; }
 };
 
-/// dlogits = by (exp(logit - top) / total - onehot) of one row, 0 where it does not count.
+/// dlogits = by (exp(logit - top) / total - onehot) of one row, 0 if it does not count.
 template <class T>
 ORRERY_DEVICE void slope_row(const Block& b, const Row<T>& row, T* to, const Target& target, float top, float total,
                              float by) {
@@ -208,7 +209,7 @@ ORRERY_DEVICE void slope_row(const Block& b, const Row<T>& row, T* to, const Tar
     });
 }
 
-/// One block a row: its loss, and dlogits where they are asked for.
+/// One block a row: its loss, and dlogits when requested.
 template <class T>
 struct CrossEntropy {
     static constexpr int threads = 512;
@@ -243,7 +244,7 @@ struct TotalLoss {
     float *loss, *count;
     i64 rows;
     std::int32_t ignore;
-    AnyIn top, total, picked;  ///< with losses absent
+    AnyIn top, total, picked;  ///< when losses is absent
     ORRERY_DEVICE void operator()(const Block& b) const {
         float sum = 0, counted = 0;
         for (i64 r = b.thread(); r < rows; r += b.threads()) {

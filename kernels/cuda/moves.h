@@ -10,7 +10,7 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-/// Repeats 16 bytes.
+/// Fills memory with a pattern of 16 bytes.
 struct Fill {
     static constexpr int threads = 256;
     static constexpr bool barriers = false;
@@ -72,7 +72,7 @@ struct Box {
         for (i64 i = b.index() * threads + b.thread(); i < n; i += b.blocks() * threads) {
             i64 rest = i, source = 0, target = 0;
             for (int d = dims - 1; d > 0; --d) {
-                // 32-bit division where it does: several times faster.
+                // 32-bit division if the number fits: several times faster.
                 const i64 next =
                     n < (i64{1} << 31)
                         ? static_cast<i64>(static_cast<std::uint32_t>(rest) / static_cast<std::uint32_t>(size[d]))
@@ -130,7 +130,7 @@ void copy_words(Call& call, const Bytes& bytes) {
         const i64 size = last ? bytes.size[d] / w : bytes.size[d];
         if (last && size == 1 && box.dims > 0) continue;
         box.size[box.dims] = size;
-        // The words of the last dim lie side by side, unless they are single bytes.
+        // The words of the last dim are contiguous, unless they are single bytes.
         box.from_step[box.dims] = last && w > 1 ? 1 : bytes.from_step[d] / w;
         box.to_step[box.dims++] = last && w > 1 ? 1 : bytes.to_step[d] / w;
         box.n *= size;
@@ -145,7 +145,7 @@ void copy_bytes(Call& call, const Bytes& bytes) {
     copy_words<unsigned char>(call, bytes);
 }
 
-/// A shape seen around one dim: `outer` blocks of `inner` bytes for each index of it.
+/// Copies slabs of a shape along one dim: `outer` blocks, `inner` bytes for each index of the dim.
 void copy_slabs(Call& call, Shape shape, int dim, Type type, const void* from, i64 from_size, i64 from_at, void* to,
                 i64 to_size, i64 to_at, i64 size) {
     i64 outer = 1, inner = size_of(type);

@@ -1,5 +1,5 @@
-// Layer norms: a row stays in the registers of 32 to 1024 threads, with a residual to 512, between the statistics and
-// the result, where it is made of whole runs at aligned addresses.
+// Layer norms of rows of whole runs at aligned addresses: a row stays in the registers of 32 to 1024 threads (512 with
+// a residual) between the statistics and the result.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-/// The threads of a row: a power of two, at least a warp. A block has several groups or is one.
+/// The threads of a row: a power of two, at least a warp. A block has one or more groups.
 struct Group {
     int shift = 5;
 
@@ -26,7 +26,7 @@ struct Group {
     ORRERY_DEVICE int lane(const Block& b) const { return b.thread() & (size() - 1); }
 };
 
-/// Over the threads of a group, the same bits in all; room: one float a warp, used once.
+/// Sum over the threads of a group, the same bits in all; room: one float a warp, used once.
 ORRERY_DEVICE float group_sum(const Block& b, const Group& group, float value, float* room) {
     value = b.sum(value, 32);
     if (group.size() == 32) return value;
@@ -38,8 +38,8 @@ ORRERY_DEVICE float group_sum(const Block& b, const Group& group, float value, f
     return total;
 }
 
-/// y = (x - mean) rstd gain + bias; without `centred` mean is 0 and there is no bias. With `adds` x + residual, as it
-/// is rounded in sum, takes the place of x. Runs of eight columns at aligned addresses, one group a row.
+/// y = (x - mean) rstd gain + bias; without `centred` mean is 0 and there is no bias. With `adds` x + residual, as
+/// rounded in sum, replaces x. Runs of eight columns at aligned addresses, one group a row.
 template <class T, bool centred, bool adds>
 struct Norm {
     static constexpr int threads = adds ? 512 : 1024;  // 128 or 64 registers each
@@ -101,7 +101,7 @@ struct Norm {
             gain.unpack(constants, g);
 #pragma unroll
             for (int l = 0; l < run; ++l) v[k][l] = (v[k][l] - middle) * scale * g[l];
-            if (centred) {  // not both at once: there are 64 registers
+            if (centred) {  // one at a time: there are 64 registers
                 bias.fetch(c, c < cols, constants);
                 bias.unpack(constants, add);
             }
@@ -111,7 +111,7 @@ struct Norm {
         }
     }
 
-    /// x and sum = x + residual, in their type.
+    /// Loads x and stores sum = x + residual, in their type.
     ORRERY_DEVICE void add_residual(i64 at, int lane, int stride, bool mine, Packed<T> (&x)[held]) const {
         Packed<T> more[held];
 #pragma unroll
@@ -133,16 +133,16 @@ struct Norm {
     }
 };
 
-/// dx of each row, with `adds` plus dsum, and for each block the sums over its rows that dgain and dbias are made of.
-/// The next row of 16-bit elements is on its way while one is worked on.
+/// dx of each row, with `adds` plus dsum, and for each block the sums over its rows for dgain and dbias. The next row
+/// of 16-bit elements is loaded while one is processed.
 template <class T, bool centred, bool adds>
 struct NormGrad {
     static constexpr int threads = 512;  // 128 registers each
     static constexpr bool barriers = true;
     static constexpr int held = 2;
     static constexpr i64 most_cols = threads * held * run;
-    static constexpr bool ahead = sizeof(T) == 2;         ///< no registers are left beside floats
-    static constexpr bool sum_early = ahead && !centred;  ///< dsum before the barrier, likewise
+    static constexpr bool ahead = sizeof(T) == 2;         ///< floats leave no registers for it
+    static constexpr bool sum_early = ahead && !centred;  ///< load dsum before the barrier; also needs registers
     const T *x, *dy, *dsum;
     T* dx;
     AnyIn gain;
@@ -152,7 +152,7 @@ struct NormGrad {
     int cols;
     Group group;
 
-    /// A row as it lies in memory, and its statistics.
+    /// A row as stored in memory, and its statistics.
     struct Row {
         Packed<T> x[held], dy[held];
         float middle, scale;
@@ -211,7 +211,7 @@ struct NormGrad {
                     hat[k][l] = (hat[k][l] - middle) * scale;
                     dg[k][l] += d[k][l] * hat[k][l];
                     if (centred) db[k][l] += d[k][l];
-                    d[k][l] *= g[k][l];  // 0 behind the last column
+                    d[k][l] *= g[k][l];  // 0 after the last column
                     sum += d[k][l];
                     dot += d[k][l] * hat[k][l];
                 }
@@ -239,7 +239,7 @@ struct NormGrad {
         if (centred) add_groups(b, db, to + cols, cols);
     }
 
-    /// Over the group; room [sum and dot, 16 warps], another one every other time: one barrier is enough.
+    /// Sums over the group; room [sum and dot, 16 warps] alternates between two, so one barrier is enough.
     ORRERY_DEVICE void both_sums(const Block& b, float& sum, float& dot, float* room) const {
         dot = b.sum(dot, 32);
         sum = centred ? b.sum(sum, 32) : 0.0f;
@@ -257,7 +257,7 @@ struct NormGrad {
         }
     }
 
-    /// to = the sum of what the groups of the block hold, in their order. from: which part of shared memory.
+    /// to = the sum over the groups of the block, in their order. from: offset in shared memory.
     ORRERY_DEVICE void add_groups(const Block& b, const float (&own_sums)[held][run], float* to, int from) const {
         const int per_block = group.among(b.threads()), lane = group.lane(b) * run, own = group.own(b);
         float* so_far = b.shared<float>(256) + from;
@@ -323,19 +323,19 @@ void norm(Call& call, In x, In gain, In bias, In residual, Out y, Out mean, Out 
     });
 }
 
-/// What a norm's gradient reads; mean and dsum may be absent.
+/// Inputs of a norm's gradient; mean and dsum may be absent.
 struct NormGradIn {
     In x, gain, mean, rstd, dy, dsum;
 };
 
-/// How many blocks it takes; each has its sums.
+/// Runs the gradient and returns its number of blocks, each of which has its sums.
 template <bool centred, bool adds>
 i64 norm_grad_runs(Call& call, const NormGradIn& in, Out dx, float* sums, i64 rows, i64 cols) {
     i64 blocks = 0;
     visit_float(in.x.type, [&]<class T>(T*) {
         using Body = NormGrad<T, centred, adds>;
         const Group group(cols, Body::held);
-        int threads = Body::threads;  // fewer where few rows would leave multiprocessors without any
+        int threads = Body::threads;  // fewer when few rows would leave multiprocessors idle
         while (threads > 128 && threads > group.size() && divide_up(rows, group.among(threads)) < call.multiprocessors)
             threads /= 2;
         const int per_block = group.among(threads);
@@ -361,7 +361,7 @@ template <bool centred>
 void norm_grad(Call& call, const NormGradIn& in, Out dx, Out dgain, Out dbias, i64 rows, i64 cols, bool accumulate) {
     const i64 all = (centred ? 2 : 1) * cols, most = static_cast<i64>(call.multiprocessors) * 2;
     i64 blocks = rows < most ? rows : most;
-    float* sums = call.take_array<float>(blocks * all);  // as much whatever the addresses are
+    float* sums = call.take_array<float>(blocks * all);  // the same size for all addresses
     const bool runs = cols % run == 0 && cols <= NormGrad<float, centred, false>::most_cols && aligned(in.x.data) &&
                       aligned(in.dy.data) && aligned(in.dsum.data) && aligned(dx.data) && aligned(in.gain.data);
     if (runs) {

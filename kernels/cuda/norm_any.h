@@ -1,4 +1,4 @@
-// Layer norms for any number of columns at any address, element by element. norm.h has the fast ones.
+// Layer norms for any number of columns at any address, element by element; norm.h has the fast ones.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 namespace {
 
 /// y = (x - mean) rstd gain + bias; mean and bias may be absent. A block a row, which is read three times. With a
-/// residual x is the sum, which each thread reads where it wrote it.
+/// residual, x is the sum; each thread reads what it wrote itself.
 struct NormAny {
     static constexpr int threads = 512;
     static constexpr bool barriers = true;
@@ -48,7 +48,7 @@ struct NormAny {
     }
 };
 
-/// dx, plus dsum where that is there, and the sums that dgain and dbias are made of. A block a row.
+/// dx, plus dsum if present, and the sums for dgain and dbias. A block a row.
 struct NormGradAny {
     static constexpr int threads = 512;
     static constexpr bool barriers = true;

@@ -1,4 +1,4 @@
-// Attention by kernels of this folder, as a launch.
+// Attention by the kernels of this folder, as a launch.
 #include "kernels/cuda/own_attention.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {

@@ -8,8 +8,8 @@
 
 namespace orrery::kernels::ORRERY_BLOCKS {
 
-/// out... = F(in...), all of type T. period[k]: operand k repeats after so many elements (1 or a multiple of 8); 0: as
-/// long as the result.
+/// out... = F(in...), all of type T. period[k]: operand k repeats after this many elements (1 or a multiple of 8); 0:
+/// it is as long as the result.
 template <class T, class F>
 struct Map {
     static constexpr int threads = 256;
@@ -18,7 +18,7 @@ struct Map {
     T* out[F::outputs];
     i64 period[F::inputs];
     i64 n;
-    bool wide, dense;  ///< dense: and no operand repeats
+    bool wide, dense;  ///< dense: no operand repeats
     F f;
 
     ORRERY_DEVICE void operator()(const Block& b) const {
@@ -87,7 +87,7 @@ ORRERY_DEVICE void each(const float (&a)[run], const float (&b)[run], float (&y)
     for (int l = 0; l < run; ++l) y[l] = f(a[l], b[l]);
 }
 
-/// One operand spread over the shape of a result by the rules of numpy, at most 8 dims.
+/// One operand broadcast to the shape of a result by numpy's rules, at most 8 dims.
 struct Spread {
     AnyIn x;
     i64 stride[max_dims];
@@ -121,7 +121,7 @@ struct Single {
     }
 };
 
-/// The broadcast of shapes; neighbouring dims that every operand passes through alike are joined.
+/// The broadcast of shapes; adjacent dims are joined if the strides of every operand allow it.
 class Broadcast {
 public:
     explicit Broadcast(std::span<const Shape> shapes) {
@@ -154,7 +154,7 @@ public:
         }
     }
 
-    /// Period of operand k in the sense of Map, -1 where it has none.
+    /// Period of operand k as defined in Map, -1 when it has none.
     i64 period(int k) const {
         i64 dense = 1;
         int d = dims - 1;

@@ -46,7 +46,7 @@ std::string why_not(const Spec& spec) {
 
 std::unique_ptr<Prepared> prepare(Context& context, const Spec& spec) {
     if (spec.op == "adamw") {
-        resolve(spec);  // refuses what does not fit
+        resolve(spec);  // throws for a spec that does not fit
         return prepare_adamw(spec);
     }
     return std::make_unique<TableKernel>(spec, call_on(context));

@@ -6,7 +6,7 @@
 
 namespace orrery::kernels::cuda {
 
-/// AdamW joins with others of its kind.
+/// AdamW over one tensor; consecutive ones join in one launch.
 std::unique_ptr<Prepared> prepare_adamw(const Spec& spec);
 
 }  // namespace orrery::kernels::cuda

@@ -1,5 +1,4 @@
-// A matrix product of our own, tile by tile in f32: what cuBLASLt does not offer, and all products of the emulated
-// build.
+// A tiled f32 matrix product of our own: for what cuBLASLt does not offer, and for all products of the emulated build.
 #pragma once
 
 #include "kernels/cuda/call.h"
@@ -13,13 +12,13 @@ using rules::Epilogue;
 
 namespace {
 
-/// y tile of 64 x 64 a block of 16 x 16 threads, 16 of k at a time.
+/// A y tile of 64 x 64 for a block of 16 x 16 threads, 16 of k at a time.
 struct Product {
     static constexpr int threads = 256;
     static constexpr bool barriers = true;
     static constexpr int side = 64, depth = 16;
     Matmul s;
-    AnyIn a, b, bias, slope_at;  // slope_at: times the slope of the epilogue's gelu there
+    AnyIn a, b, bias, slope_at;  // slope_at: multiplies by the slope of the epilogue's gelu at this value
     AnyOut y, pre;
     Epilogue epilogue;
     i64 tiles_m, tiles_n;
@@ -34,7 +33,7 @@ struct Product {
         for (i64 from = 0; from < s.k; from += depth) {
             block.sync();
             for (int i = block.thread(); i < side * depth; i += threads) {
-                // Neighbouring threads read neighbouring elements.
+                // Adjacent threads read adjacent elements.
                 const int ka = s.trans_a ? i / side : i % depth, m = s.trans_a ? i % side : i / depth;
                 const int kb = s.trans_b ? i % depth : i / side, n = s.trans_b ? i / depth : i % side;
                 const i64 la = from + ka, lb = from + kb, r = tile_m + m, c = tile_n + n;

@@ -11,7 +11,7 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-/// From local to global element indices.
+/// Converts local to global element indices.
 struct Places {
     i64 local[max_dims] = {}, global[max_dims] = {}, offset[max_dims] = {};
     int dims = 0;  ///< 0: they are the same
@@ -38,7 +38,7 @@ struct Places {
     }
 };
 
-/// The words of a run of elements; neighbours share a draw.
+/// The words of a run of elements; adjacent elements share a draw.
 struct Words8 {
     i64 block = -1;
     Philox words{};

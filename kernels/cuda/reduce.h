@@ -1,4 +1,4 @@
-// Sums and maxima over dims, sums of squares, and whether all is finite. Every order is fixed by the sizes and the
+// Sums and maxima over dims, sums of squares, and all_finite. The order of additions is fixed by the sizes and the
 // number of multiprocessors, so repetitions give the same bits.
 #pragma once
 
@@ -13,7 +13,7 @@ enum class Join { sum, max, sumsq, infinite };
 
 namespace {
 
-/// What a fresh element adds.
+/// The contribution of an element.
 ORRERY_DEVICE float mapped(Join join, float v) {
     const float power = join == Join::sumsq ? v * v : v, bad = v - v == 0.0f ? 0.0f : 1.0f;
     return join == Join::infinite ? bad : power;
@@ -22,7 +22,7 @@ ORRERY_DEVICE float joined(Join join, float a, float b) {
     return join == Join::max || join == Join::infinite ? Block::larger(a, b) : a + b;
 }
 ORRERY_DEVICE float nothing(Join join) { return join == Join::max ? -INFINITY : 0.0f; }
-/// Of partial results: what they mean is in them already.
+/// How to join partial results, to which mapped() has been applied already.
 Join again(Join join) { return join == Join::sumsq ? Join::sum : join == Join::infinite ? Join::max : join; }
 
 ORRERY_DEVICE float block_join(const Block& b, Join join, float value, float* room) {
@@ -38,7 +38,7 @@ struct ReduceRows {
     AnyOut y;
     i64 cols, chunk, parts;
     Join join;
-    bool wide, accumulate, flag;  ///< flag: y is 1 where the result is 0
+    bool wide, accumulate, flag;  ///< flag: y is 1 when the result is 0
     ORRERY_DEVICE void operator()(const Block& b) const {
         const i64 row = b.index() / parts, first = b.index() % parts * chunk;
         const T* p = x + row * cols;
@@ -73,7 +73,7 @@ struct ReduceRows {
 };
 
 void reduce_rows(Call& call, Join join, In x, Out y, i64 rows, i64 cols, bool accumulate, bool flag = false) {
-    // Enough parts to fill the chip, none of them too small.
+    // Enough parts to fill the chip, but none too small.
     const i64 wanted = divide_up(static_cast<i64>(call.multiprocessors) * 8, rows > 0 ? rows : 1);
     i64 parts = divide_up(cols, 8192);
     parts = parts < 1 ? 1 : parts < wanted ? parts : wanted;
@@ -142,7 +142,7 @@ struct ReduceColumns {
         float* room = b.shared<float>();  // [8 lanes, 8 of a run, 32]
         for (int l = 0; l < run; ++l) room[(lane * run + l) * 32 + b.thread() % 32] = total[l];
         b.sync();
-        // Now one thread a column.
+        // From here on a thread per column.
         const int l = b.thread() / 32;
         float sum = nothing(join);
         for (int k = 0; k < 8; ++k) sum = joined(join, sum, room[(k * run + l) * 32 + b.thread() % 32]);
@@ -150,8 +150,8 @@ struct ReduceColumns {
     }
 };
 
-/// y[c] joins x[part, c] over few parts, in their order: a thread a column, 8 parts at once. Columns from `split` on go
-/// to `second`.
+/// y[c] joins x[part, c] over few parts, in their order: a thread a column, 8 parts at once. Columns from `split` on
+/// are written to `second`.
 struct JoinParts {
     static constexpr int threads = 256;
     static constexpr bool barriers = true;
@@ -209,7 +209,7 @@ void reduce_columns(Call& call, Join join, In x, Out y, i64 outer, i64 middle, i
     if (!ends) join_parts(call, join, partial, parts, outer * inner, y, {}, outer * inner, accumulate);
 }
 
-/// Any dims: one block a result, which walks the reduced dims by their strides.
+/// Any dims: one block per result, which walks the reduced dims by their strides.
 struct ReduceAny {
     static constexpr int threads = 128;
     static constexpr bool barriers = true;
@@ -234,7 +234,7 @@ struct ReduceAny {
     }
 };
 
-/// Dims of one kind that lie side by side, joined; those of size 1 left out.
+/// Adjacent dims of one kind are joined; those of size 1 are left out.
 struct Dims {
     i64 size[max_dims] = {}, step[max_dims] = {};
     bool gone[max_dims] = {};

@@ -35,7 +35,7 @@ const Kernels& table() {
 
 namespace {
 
-/// A launch of the rules from one that wants a Call.
+/// Adapts a launch that takes a Call to the rules.
 rules::Launch with_call(Launch own) {
     return [own = std::move(own)](kernels::Context& c, Operands t) { own(call_of(c), t); };
 }

@@ -1,4 +1,4 @@
-// What the CUDA kernels add to the rules of kernels/rules; both builds have it.
+// Rules of the CUDA kernels in addition to kernels/rules, for both builds.
 #pragma once
 
 #include <functional>
@@ -19,14 +19,14 @@ using rules::Operands;
 using rules::out;
 using rules::Tensor;
 
-/// Queues everything on the call's stream; a rehearsal finds scratch and algorithms.
+/// Queues the op on the call's stream; in a rehearsal determines scratch and algorithms.
 using Launch = std::function<void(Call&, Operands)>;
 
-/// Throws Refused with the reason when the spec cannot run. Its operands are those of the op's definition, as in
-/// why_not. Asks no driver.
+/// Throws Refused with the reason when the spec cannot run. Number and types of operands must be those of the op's
+/// definition, as in why_not. Calls no driver.
 rules::Launch resolve(const Spec& spec);
 
-/// A spec that has been rehearsed: it knows its scratch and its algorithms.
+/// A rehearsed spec, with its scratch size and its algorithms.
 class SpecKernel {
 public:
     SpecKernel(const Spec& spec, Call& rehearsal);
@@ -45,13 +45,13 @@ private:
 /// The kernels of this folder; products and attention without the vendor's libraries.
 const Kernels& table();
 
-/// A product by the library of the build, or by a kernel of ours; pre only with a gelu that keeps it.
+/// A product by the build's library, or by a kernel of ours; pre only for a gelu that stores it.
 using ProductCall = std::function<void(Call&, In a, In b, In bias, Out y, Out pre)>;
 ProductCall library_product(const Matmul& sizes, Epilogue epilogue, bool bias, bool keeps_pre = false);
 /// dx = gelu'(pre) * (a b).
 using GeluGradCall = std::function<void(Call&, In a, In b, In pre, Out dx)>;
 GeluGradCall library_gelu_grad(const Matmul& sizes, UnaryGrad op);
-/// dw [m,n] = a b and dbias [n] = the sum of the rows of b [k,n], both f32; sizes.accumulate concerns both.
+/// dw [m,n] = a b and dbias [n] = the sum of the rows of b [k,n], both f32; sizes.accumulate applies to both.
 using BiasGradCall = std::function<void(Call&, In a, In b, Out dw, Out dbias)>;
 BiasGradCall library_bias_grad(const Matmul& sizes);
 /// q, k, v -> o, lse; and q, k, v, o, lse, d_o -> dq, dk, dv.

@@ -1,4 +1,4 @@
-// Runs of eight neighbouring elements, read and written as floats, 16 bytes at a time where addresses allow.
+// Runs of eight adjacent elements, read and written as floats, 16 bytes at a time where addresses allow.
 #pragma once
 
 #include <bit>
@@ -41,7 +41,7 @@ ORRERY_DEVICE void narrow(float x, f16& y) {
 #endif
 }
 
-/// 16 bytes at an aligned address of the device's memory by one access, wherever a compiler would cut it into words.
+/// Loads 16 bytes from an aligned device address by one access, which a compiler would split into words.
 ORRERY_DEVICE Words load16(const void* p) {
 #if defined(__CUDA_ARCH__)
     Words x;
@@ -54,7 +54,7 @@ ORRERY_DEVICE Words load16(const void* p) {
     return *static_cast<const Words*>(p);
 #endif
 }
-/// Zeros where not `there`: no branch, so that several loads are under way at once.
+/// Zeros if not `there`, without a branch, so that several loads can be in flight.
 ORRERY_DEVICE Words load16(const void* p, bool there) {
     Words x{};
 #if defined(__CUDA_ARCH__)
@@ -67,7 +67,7 @@ ORRERY_DEVICE Words load16(const void* p, bool there) {
 #endif
     return x;
 }
-/// 8 bytes of it, in the first two words.
+/// Loads 8 bytes to the first two words.
 ORRERY_DEVICE Words load8(const void* p, bool there) {
     Words x{};
 #if defined(__CUDA_ARCH__)
@@ -91,7 +91,7 @@ ORRERY_DEVICE void store16(void* p, const Words& x) {
 #endif
 }
 
-/// A run as it lies in memory. Kernels fetch all that they need before they unpack any of it.
+/// A run as stored in memory. Kernels fetch all that they need before they unpack any of it.
 template <class T>
 struct Packed {
     static constexpr int accesses = static_cast<int>(sizeof(T)) / 2;
@@ -130,7 +130,7 @@ ORRERY_DEVICE void unpack(const Packed<f16>& x, float (&v)[run]) {
     for (int l = 0; l < run; ++l) v[l] = widen(f16{static_cast<std::uint16_t>(x.part[0].w[l / 2] >> l % 2 * 16)});
 }
 
-/// Two neighbours in one word, the first one in its low half.
+/// Two adjacent elements in one word, the first one in its low half.
 ORRERY_DEVICE std::uint32_t pair_of(float low, float high, bf16) {
 #if defined(__CUDA_ARCH__)
     std::uint32_t two;
@@ -160,7 +160,7 @@ ORRERY_DEVICE void pack(const float (&v)[run], Packed<T>& x) {
     for (int l = 0; l < run; l += 2) x.part[0].w[l / 2] = pair_of(v[l], v[l + 1], T{});
 }
 
-/// v + more, where v is rounded to T first: the bits of two kernels, and no fma.
+/// v + more, where v is rounded to T first: the same bits as two kernels, without fma.
 template <class T>
 ORRERY_DEVICE float add_rounded(float v, float more, T) {
     T rounded;
@@ -172,7 +172,7 @@ ORRERY_DEVICE float add_rounded(float v, float more, T) {
 #endif
 }
 
-/// The first `left` elements at p, zeros behind them. wide: p is aligned to 16 bytes.
+/// Loads the first `left` elements at p, zeros after them. wide: p is aligned to 16 bytes.
 template <class T>
 ORRERY_DEVICE void load_run(const T* p, i64 left, bool wide, float (&v)[run]) {
     if (wide && left >= run) {
@@ -204,15 +204,14 @@ ORRERY_DEVICE void store_run(T* p, i64 left, bool wide, const float (&v)[run]) {
 }
 
 inline bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
-/// Whether rows of `cols` elements at p all begin at multiples of 16 bytes.
+/// Whether all rows of `cols` elements at p begin at multiples of 16 bytes.
 inline bool aligned_rows(const void* p, Type type, i64 cols) { return aligned(p) && cols * size_of(type) % 16 == 0; }
 
-/// An operand of f32, bf16 or f16, told apart when the kernel runs: the same in all threads, for what is not the
-/// hottest.
+/// An operand of f32, bf16 or f16; the type is a run-time value, the same in all threads. Not for the hottest kernels.
 struct AnyIn {
     const void* data = nullptr;
     Type type = Type::f32;
-    bool wide = false;  ///< runs that are asked for begin at multiples of 16 bytes
+    bool wide = false;  ///< the requested runs begin at multiples of 16 bytes
 
     AnyIn() = default;
     AnyIn(In x, bool wide) : data(x.data), type(x.type), wide(wide) {}
@@ -238,7 +237,8 @@ struct AnyIn {
             default: return load_run(static_cast<const float*>(data) + i, left, wide, v);
         }
     }
-    /// The run at i, which must be aligned to 16 bytes, without a branch; of 16 bits: the first half of x.
+    /// Fetches the run at i, which must be aligned to 16 bytes, without a branch; a run of 16-bit elements fills the
+    /// first half of x.
     ORRERY_DEVICE void fetch(i64 i, bool there, Packed<float>& x) const {
         const bool four = type == Type::f32;
         const auto* p = static_cast<const unsigned char*>(data) + i * (four ? 4 : 2);
@@ -294,7 +294,7 @@ private:
     }
 };
 
-/// Calls f with a null pointer of the element type; for f32, bf16, f16.
+/// Calls f with a null pointer of the element type, which is f32, bf16 or f16.
 template <class F>
 void visit_float(Type type, F f) {
     switch (type) {

@@ -36,15 +36,15 @@ void embedding(kernels::Context& context, const Embedding& s, const std::int32_t
     launch(call, blocks_for(call, s.tokens * divide_up(s.cols, run), Gather::threads), body);
 }
 
-// The gradient sorts (row, place) pairs by row, keeping the order of places, and adds up each row's places in that
-// order: 8 bits a pass, a tile of 256 pairs a block.
+// The gradient sorts (row, place) pairs by row, stably, and adds up each row's places in that order: 8 bits a pass, a
+// tile of 256 pairs a block.
 constexpr int digits = 256;
 
 struct Pair {
     std::uint32_t row, place;
 };
 
-/// Pairs of the tokens; those without a row here get row s.rows, behind all others.
+/// Makes pairs of the tokens; those without a row here get row s.rows, after all others.
 struct MakePairs {
     static constexpr int threads = 256;
     static constexpr bool barriers = false;
@@ -59,7 +59,7 @@ struct MakePairs {
     }
 };
 
-/// counts[digit, tile]: how many pairs of the tile have the digit.
+/// counts[digit, tile]: number of pairs of the tile with this digit.
 struct CountDigits {
     static constexpr int threads = digits;
     static constexpr bool barriers = true;
@@ -78,7 +78,7 @@ struct CountDigits {
     }
 };
 
-/// Each count becomes the sum of those before it; one block.
+/// Exclusive prefix sum of the counts; one block.
 struct ScanCounts {
     static constexpr int threads = 1024;
     static constexpr bool barriers = true;
@@ -106,7 +106,7 @@ struct ScanCounts {
     }
 };
 
-/// Each pair goes behind those of smaller digits, earlier tiles and earlier places of its own tile.
+/// Moves each pair after those of smaller digits, earlier tiles and earlier places of its own tile.
 struct MovePairs {
     static constexpr int threads = digits;
     static constexpr bool barriers = true;
@@ -131,7 +131,7 @@ struct MovePairs {
 
 constexpr i64 places_a_block = 32;
 
-/// Adds dy over equal rows within 32 sorted places. Rows that reach over an end of them leave their sum in `edges`
+/// Adds dy over equal rows within 32 sorted places. Rows that continue beyond an end of them leave their sum in `edges`
 /// [blocks, 2, cols]: 0 for the row at the beginning, 1 for another one at the end.
 struct AddPlaces {
     static constexpr int threads = 128;
@@ -172,7 +172,7 @@ struct AddPlaces {
     }
 };
 
-/// The rows that reach over several blocks: the block in which one begins adds up its edges in order.
+/// Rows that span several blocks: the block in which one begins adds up its edges in order.
 struct AddEdges {
     static constexpr int threads = 128;
     static constexpr bool barriers = false;
@@ -199,7 +199,7 @@ struct AddEdges {
     }
 };
 
-/// Sorted pairs of the tokens, in one of two buffers.
+/// Sorts pairs of the tokens; the result is in one of two buffers.
 Pair* sort_pairs(Call& call, const Embedding& s, const std::int32_t* tokens) {
     Pair* pairs = call.take_array<Pair>(s.tokens);
     Pair* other = call.take_array<Pair>(s.tokens);
@@ -230,8 +230,8 @@ void embedding_grad(kernels::Context& context, const Embedding& s, const std::in
     launch(call, blocks, AddEdges{s, pairs, table, edges, blocks});
 }
 
-/// Cosine and sine of an angle in double until the end, since positions are long and floats are not: pi/2 in two parts
-/// leaves a rest within 45 degrees, where seven terms of the series are good for 1e-13.
+/// Cosine and sine of an angle, in double because positions are large: pi/2 in two parts leaves a rest within 45
+/// degrees, where seven terms of the series are accurate to 1e-13.
 ORRERY_DEVICE void cosine_and_sine(double angle, float& cosine, float& sine) {
     const double quarters = rint(angle * 0.63661977236758134308);
     double x = fma(-quarters, 1.57079632679489655800, angle);
@@ -250,7 +250,7 @@ ORRERY_DEVICE void cosine_and_sine(double angle, float& cosine, float& sine) {
     sine = static_cast<float>(quadrant >= 2 ? -other : other);
 }
 
-/// Turns pairs (x[c], x[c + half]) of all heads at `each` neighbouring times; their angles are in shared memory.
+/// Rotates pairs (x[c], x[c + half]) of all heads at `each` adjacent times; the angles are in shared memory.
 struct Rotate {
     static constexpr int threads = 256;
     static constexpr bool barriers = true;
@@ -263,7 +263,7 @@ struct Rotate {
     bool inverse;
     double slope[most_slopes];  ///< angle of a column at time 1
 
-    /// Where a run of pairs begins, and those of its angles.
+    /// Offset of a run of pairs, and of its angles.
     struct Place {
         i64 at;
         int angle, left;
@@ -286,7 +286,7 @@ struct Rotate {
             x.fetch(at, there, one);
             x.fetch(at + half, there, other);
         };
-        fetch(b.thread());                   // on their way while angles are computed
+        fetch(b.thread());                   // loads are in flight while angles are computed
         float* cosines = b.shared<float>();  // [each, runs * 8], then sines
         float* sines = cosines + each * runs * run;
         for (int i = b.thread(); i < here * runs * run; i += b.threads()) {

@@ -9,8 +9,8 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-constexpr int updates_a_launch = 32;         // parameters of a kernel are 4 KiB at most
-constexpr i64 update_chunk = 256 * run * 4;  // elements of a block, a multiple of what it does in one round
+constexpr int updates_a_launch = 32;         // kernel parameters are limited to 4 KiB
+constexpr i64 update_chunk = 256 * run * 4;  // elements of a block, a multiple of those in one round
 
 struct Updates {
     static constexpr int threads = 256;
@@ -30,12 +30,13 @@ struct Updates {
         int which = 0;
         while (which + 1 < count && tensors[which + 1].first_block <= b.index()) ++which;
         const Tensor& t = tensors[which];
-        if (t.apply != nullptr && *t.apply == 0) return;  // all threads of the block alike
+        if (t.apply != nullptr && *t.apply == 0) return;  // the same for all threads of the block
         const i64 first = (b.index() - t.first_block) * update_chunk;
         const i64 end = first + update_chunk < t.n ? first + update_chunk : t.n;
         i64 i = first + b.thread() * quad;
         Quad x[2];
-        for (int k = 0; k < 2; ++k) x[k].fetch(t, i + k * quad * threads, end);  // under way during the powers of beta
+        // in flight while powers of beta are computed
+        for (int k = 0; k < 2; ++k) x[k].fetch(t, i + k * quad * threads, end);
         auto* step = b.shared<math::AdamWStep<float>>();
         if (b.thread() == 0) {
             const AdamW& c = t.constants;
@@ -51,7 +52,7 @@ struct Updates {
         }
     }
 
-    /// Four elements as they lie in memory: neighbouring threads have neighbouring ones, no sector is written twice.
+    /// Four elements as stored in memory: adjacent threads have adjacent ones, so no sector is written twice.
     static constexpr int quad = 4;
     struct Quad {
         Words p, g, g_short, m, v;
@@ -66,7 +67,7 @@ struct Updates {
             m = load16(t.m + i, there);
             v = load16(t.v + i, there);
         }
-        /// Where it is cut off or lies at an odd address, single elements are read and written.
+        /// Reads and writes single elements when the quad is incomplete or unaligned.
         ORRERY_DEVICE void update(const Tensor& t, i64 i, i64 end, const math::AdamWStep<float>& constants) {
             if (!whole(t, i, end)) {
 #pragma unroll 1

@@ -1,4 +1,4 @@
-// One AdamW update as host code hands it over.
+// AdamW updates of many tensors, as host code passes them.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ struct Update {
     i64 n;
 };
 
-/// All updates, in as few launches as their number allows. None reads what another one writes.
+/// All updates, in as few launches as possible. None may read what another one writes.
 void adamw_all(Call& call, std::span<const Update> updates);
 
 }  // namespace orrery::kernels::ORRERY_BLOCKS

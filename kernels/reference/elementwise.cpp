@@ -85,7 +85,7 @@ void scale(Context&, In x, Out y, i64 n, double by) {
 
 void cast(Context&, In x, Out y, i64 n) { write(y, read(x, n)); }
 
-/// An operand spread over the shape of the result by the rules of numpy.
+/// An operand broadcast to the shape of the result by numpy's rules.
 struct Spread {
     Values values;
     i64 stride[max_dims] = {};

@@ -11,7 +11,7 @@ namespace orrery::kernels::reference {
 
 namespace {
 
-/// Calls f(element of x, element of what is picked) for each pick of one that is held.
+/// Calls f(element of x, element of the picks) for each pick in the shard.
 template <class F>
 void each_pick(const Picks& s, const std::int32_t* ids, F f) {
     const auto& [outer, size, inner] = s.x;
@@ -43,7 +43,7 @@ void scatter_add(Context&, const Picks& s, In x, const std::int32_t* ids, Out y)
     write(y, sums, s.accumulate);
 }
 
-/// Whether a stands before b where larger ones come first.
+/// Whether a comes before b in descending order, NaN first.
 bool above(double a, double b) { return std::isnan(a) ? !std::isnan(b) : a > b; }
 
 void top_k(Context&, const Along& s, i64 k, In x, Out values, std::int32_t* ids) {

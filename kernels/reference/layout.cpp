@@ -28,7 +28,7 @@ void transpose(Context&, In x, Shape shape, std::span<const int> perm, Out y) {
     }
 }
 
-/// A shape seen around one dim: [outer, shape[dim], inner], inner in bytes.
+/// A shape split at one dim: [outer, shape[dim], inner], inner in bytes.
 struct Around {
     i64 outer, inner;
 
@@ -37,7 +37,7 @@ struct Around {
           inner(count(shape.subspan(static_cast<size_t>(dim) + 1)) * size_of(type)) {}
 };
 
-/// Copies `size` slabs a block from block stride `from_size` at from_at to block stride `to_size` at to_at.
+/// Copies `size` slabs of each block, from slab from_at of `from_size` to slab to_at of `to_size`.
 void copy(const Around& a, const std::byte* from, i64 from_size, i64 from_at, std::byte* to, i64 to_size, i64 to_at,
           i64 size) {
     for (i64 o = 0; o < a.outer; ++o) {

@@ -25,7 +25,7 @@ Values product(const Matmul& s, In a, In b, In bias) {
     return y;
 }
 
-/// As a kernel of its own leaves them to the next one: fused or not, the bits are the same.
+/// Rounds as a separate kernel would: fused or not, the bits are the same.
 Values rounded(const Values& v, Out through) {
     write(through, v);
     return read({through.data, through.type}, static_cast<i64>(v.size()));

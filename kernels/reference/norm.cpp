@@ -30,7 +30,7 @@ void softmax_grad(Context&, In y, In dy, Out dx, i64 rows, i64 cols) {
     write(dx, d);
 }
 
-/// x, or x + residual as it is rounded in sum.
+/// x, or x + residual as rounded in sum.
 Values summed(In x, In residual, Out sum, i64 n) {
     Values v = read(x, n);
     if (residual.data == nullptr) return v;
@@ -40,7 +40,7 @@ Values summed(In x, In residual, Out sum, i64 n) {
     return read({sum.data, sum.type}, n);
 }
 
-/// dx, or dx + dsum where dx is rounded first, as by two ops.
+/// dx, or dx + dsum with dx rounded first, like two ops.
 void write_sum(Out dx, const Values& d, In dsum) {
     const auto n = static_cast<i64>(d.size());
     const Values more = dsum.data != nullptr ? read(dsum, n) : Values();

@@ -19,7 +19,7 @@ void embedding(Context&, const Embedding& s, const std::int32_t* tokens, In tabl
     write(y, v);
 }
 
-/// The same as rows of dy added where tokens say.
+/// The gradient adds rows of dy by token.
 void embedding_grad(Context& c, const Embedding& s, const std::int32_t* tokens, In dy, Out dtable) {
     table().scatter_add(c, picks_of(s), dy, tokens, dtable);
 }

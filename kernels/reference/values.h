@@ -20,7 +20,7 @@ void write(Out y, const Values& values, bool accumulate);
 
 i64 count(Shape shape);
 
-/// One function a file: fills its members of the table.
+/// Each file has one function, which fills its members of the table.
 void add_elementwise(Kernels&);
 void add_random(Kernels&);
 void add_matmul(Kernels&);

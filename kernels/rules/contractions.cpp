@@ -21,7 +21,7 @@ Matmul sizes(const Request& r) {
         s.batch *= a[d];
         if (!s.shared_b && (b.size() != a.size() || b[d] != a[d])) r.refuse("the leading dims differ");
     }
-    if (s.shared_b && !s.trans_a) {  // one tall product
+    if (s.shared_b && !s.trans_a) {  // all batches are one tall product
         s.m *= s.batch;
         s.batch = 1;
     }
@@ -86,7 +86,8 @@ Attention attention_sizes(const Request& r) {
     s.shift = r.spec.integer("shift", s.keys - s.queries);
     s.window = r.spec.integer("window");
     if (s.window < 0 || (s.window > 0 && !s.causal)) r.refuse("a window is of 1 key or more, and of causal attention");
-    if (s.window >= s.queries + s.shift) s.window = 0;  // the last query sees its first key: no mask but the triangle
+    // the last query sees its first key, so the causal mask is enough
+    if (s.window >= s.queries + s.shift) s.window = 0;
     return s;
 }
 

@@ -8,12 +8,12 @@ namespace orrery::kernels::rules {
 
 namespace {
 
-/// The one of an enumeration whose op is asked for.
+/// The enumerator of the spec's op.
 template <class Enum, size_t n>
 Enum asked(const Request& r, const NamedOp<Enum> (&ops)[n]) {
     const auto found =
         std::find_if(std::begin(ops), std::end(ops), [&](const auto& one) { return one.op == r.spec.op; });
-    assert(found != std::end(ops));  // the lines below are made of these
+    assert(found != std::end(ops));  // the rules below are made from `ops`
     return found->does;
 }
 
@@ -81,7 +81,7 @@ Launch full(const Request& r) {
                Context& c, Operands t) { f(c, out(t[0]), n, value); };
 }
 
-/// Keeps the shapes that a Region points to.
+/// Owns the shapes that a Region points to.
 struct Place {
     Sizes local, global, offset;
 

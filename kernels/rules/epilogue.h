@@ -2,7 +2,7 @@
 
 namespace orrery::kernels::rules {
 
-/// What happens to a product before it is written; a gelu writes what it was applied to as well.
+/// The function that is applied to a product before it is stored; a gelu stores its argument, too.
 enum class Epilogue { none, gelu_tanh, gelu_erf };
 
 }  // namespace orrery::kernels::rules

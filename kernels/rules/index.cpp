@@ -6,7 +6,7 @@ namespace orrery::kernels::rules {
 
 namespace {
 
-/// A shape around one of its dims.
+/// A shape split at one of its dims.
 Along around(const Sizes& shape, size_t dim) {
     Along a{.outer = 1, .size = shape[dim], .inner = 1};
     for (size_t d = 0; d < dim; ++d) a.outer *= shape[d];
@@ -20,7 +20,7 @@ bool equal_but(const Sizes& a, const Sizes& b, size_t dim) {
     return like == b;
 }
 
-/// held [.., size, ..] and picked [.., picks, ..] by ids like picked, or of 1 in all dims behind `dim`.
+/// held [.., size, ..] and picked [.., picks, ..], by ids with the shape of picked, or with 1 in all dims after `dim`.
 Picks picks(const Request& r, const Operand& held, const Operand& picked) {
     const Sizes &from = held.shape, &to = picked.shape, &ids = r.input(1).shape;
     const size_t dim = r.dim(from.size());

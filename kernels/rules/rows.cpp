@@ -62,7 +62,7 @@ void check_norm(const Request& r, size_t dy) {
         r.refuse("x, y and their gradients have one type");
 }
 
-/// Whether x is added to a residual first; vectors: gain and bias, or gain.
+/// Checks a norm and returns whether it adds a residual first. vectors: gain and bias, or gain only.
 bool check_sum(const Request& r, size_t vectors) {
     check_norm(r, 0);
     const bool sums = r.spec.inputs.size() > 1 + vectors;
@@ -102,7 +102,7 @@ Launch rmsnorm_grad(const Request& r) {
     };
 }
 
-/// The table rows that this rank holds: `start` of the script plus the shard's offset.
+/// The table rows of this rank: `start` of the script plus the shard's offset.
 Embedding embedding_sizes(const Request& r, const Operand& table) {
     if (table.shape.size() != 2) r.refuse("the table has two dims");
     Embedding s;
@@ -149,7 +149,7 @@ Launch cross_entropy(const Request& r) {
     };
 }
 
-/// The columns of the logits that this rank holds.
+/// The columns of the logits of this rank.
 VocabShard vocab_shard(const Request& r) {
     const Sizes& logits = r.input(0).shape;
     const std::vector<i64> global = r.spec.integers("global_shape");
@@ -182,7 +182,7 @@ Launch cross_entropy_grad(const Request& r) {
     };
 }
 
-/// In place where the outputs are the inputs' memory; copied over first where they are not.
+/// Updates in place when outputs alias inputs; otherwise copies the inputs to the outputs first.
 Launch adamw(const Request& r) {
     const i64 n = r.input(0).count();
     for (size_t i = 1; i < 4; ++i) {

@@ -1,5 +1,5 @@
-// From a spec to a call of kernels: what an op's shapes and attributes must be, and which kernel they mean. Devices
-// add what differs between them, and have checked number and types of operands: the op's definition says them.
+// Maps a spec to a call of kernels: what an op's shapes and attributes must be, and which kernel runs. Devices add what
+// differs between them, and check number and types of operands before, by the op's definition.
 #pragma once
 
 #include <cassert>
@@ -31,22 +31,22 @@ using Launch = std::function<void(Context&, Operands)>;
 /// What a device adds to the rules. Launches get the op's operands.
 struct Target {
     const Kernels& kernels;
-    bool norms_of_one_type = false;  ///< x, y and their gradients
+    bool norms_of_one_type = false;  ///< x, y and their gradients must have one type
     i64 most_head_dim = 0;           ///< 0: any
     void (*copy)(Context&, const void* from, void* to, i64 bytes) = nullptr;
     Launch (*product)(const Kernels&, const Matmul&, Epilogue, bool bias, bool keeps_pre) = nullptr;
     Launch (*bias_grad)(const Kernels&, const Matmul&) = nullptr;
-    // nullptr: the kernel of the table.
+    // nullptr: use the kernel of the table.
     Launch (*gelu_grad)(const Matmul&, UnaryGrad) = nullptr;
     Launch (*attention)(const Attention&, Type, bool gradient) = nullptr;
 };
 
-/// What a maker sees.
+/// The input of a rule's make().
 struct Request {
     const Spec& spec;
     const Target& target;
 
-    // There are as many as the op's definition says: see resolve().
+    // Their number is checked by resolve()'s caller, against the op's definition.
     const Operand& input(size_t i) const {
         assert(i < spec.inputs.size());
         return spec.inputs[i];
@@ -55,26 +55,26 @@ struct Request {
         assert(i < spec.outputs.size());
         return spec.outputs[i];
     }
-    /// Place of the first output among the operands.
+    /// Index of the first output among the operands.
     size_t out() const { return spec.inputs.size(); }
     bool accumulate() const { return spec.flag("accumulate"); }
     bool has(std::string_view attribute) const;
-    /// A number that the op's definition always writes out; refuses where it is absent.
+    /// A number that the op's definition always writes; refuses when it is absent.
     double given(std::string_view attribute) const;
-    /// Offset of this rank's shard along a dim of the operand that matters; 0 when unsharded.
+    /// Offset of this rank's shard along a dim of the relevant operand; 0 when unsharded.
     i64 offset(size_t dim) const;
-    /// The attribute `dim`, of an operand of this rank, counted from 0; refuses one that it lacks.
+    /// The attribute `dim`, counted from 0, for an operand with `rank` dims; refuses one out of range.
     size_t dim(size_t rank) const;
-    /// Whether the gelu is the erf form, not the tanh one; refuses any other word.
+    /// Whether the gelu is the erf form instead of the tanh one; refuses any other word.
     bool erf() const;
     [[noreturn]] void refuse(const std::string& why) const;
 };
 
-/// One line of the table: an op and who makes the call.
+/// One line of the table: an op and the function that makes its launch.
 struct KernelRule {
     std::string_view op;
     Launch (*make)(const Request&);
-    bool scratch = false;  ///< a kernel of the CPU asks its context for scratch, before anything else
+    bool scratch = false;  ///< the CPU kernel requests scratch from its context, before anything else
 };
 
 std::span<const KernelRule> elementwise_rules();
@@ -83,12 +83,12 @@ std::span<const KernelRule> row_rules();
 std::span<const KernelRule> index_rules();
 std::span<const KernelRule> shape_rules();
 
-/// nullptr: no such kernel.
+/// nullptr when there is no such kernel.
 const KernelRule* find_rule(std::string_view op);
 /// All ops with a kernel.
 std::vector<std::string> rule_ops();
-/// Throws Refused with the reason when the spec cannot run. Its operands are as many and of such types as the op's
-/// definition says (wrong_operands of orrery/kernel.h).
+/// Throws Refused with the reason when the spec cannot run. Number and types of operands must be those of the op's
+/// definition (wrong_operands of orrery/kernel.h).
 Launch resolve(const Spec& spec, const Target& target);
 
 inline In in(const Tensor& t) { return {t.data, t.type}; }

@@ -6,7 +6,7 @@ namespace orrery::kernels::rules {
 
 namespace {
 
-/// Reshape is an alias in a plan; a device that is asked all the same copies.
+/// Reshape is an alias in a plan; a device that runs it anyway copies.
 Launch reshape(const Request& r) {
     if (r.input(0).count() != r.output(0).count()) r.refuse("the sizes differ");
     return [copy = r.target.copy](Context& c, Operands t) {
@@ -41,7 +41,7 @@ Launch concat(const Request& r) {
         if (type.shape.size() != r.input(0).shape.size()) r.refuse("inputs of different ranks");
         sizes.push_back(type.shape[dim]);
     }
-    std::vector<In> inputs(sizes.size());  // here, since a launch allocates nothing
+    std::vector<In> inputs(sizes.size());  // made here, because a launch may not allocate
     return [f = r.target.kernels.concat, shape = r.output(0).shape, dim = static_cast<int>(dim), sizes, inputs](
                Context& c, Operands t) mutable {
         for (size_t i = 0; i < sizes.size(); ++i) inputs[i] = in(t[i]);

@@ -1,5 +1,4 @@
-// An op as kernels know it: the ops of core/ir/README.md, said again with types of this folder, which knows nothing of
-// core.
+// An op as kernels see it: the ops of core/ir/README.md, with types of this folder, which does not depend on core.
 #pragma once
 
 #include <stdexcept>
@@ -13,7 +12,7 @@
 
 namespace orrery::kernels::rules {
 
-/// A spec that cannot run, with the reason.
+/// Thrown for a spec that cannot run, with the reason.
 class Refused : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -23,7 +22,7 @@ public:
 struct Operand {
     Type type = Type::f32;
     std::vector<std::int64_t> shape;
-    bool moved_only = false;  ///< integers that no kernel computes with, in a type of their width
+    bool moved_only = false;  ///< integers that kernels only move, represented by a type of their width
 
     std::int64_t count() const;
     std::int64_t rows() const;  ///< product of all sizes but the last
@@ -39,7 +38,7 @@ struct Spec {
     std::vector<Operand> inputs;
     std::vector<Operand> outputs;
 
-    // The fallback is for an absent one; another type throws Refused.
+    // The fallback is returned for an absent attribute; one of another type throws Refused.
     bool flag(std::string_view name, bool fallback = false) const;
     std::int64_t integer(std::string_view name, std::int64_t fallback = 0) const;
     double number(std::string_view name, double fallback = 0) const;

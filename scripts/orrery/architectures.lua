@@ -1,8 +1,8 @@
---- What config.json says of each architecture that transformers publishes and a model here computes, by model_type.
--- model: orrery/models/MODEL.lua; class: of transformers. keys: config.json's key, the model's option, what an absent
--- key means (as in transformers; nil: it must be there). fixed: keys of which other values are other mathematics, with
--- those that are ours; an absent one is. free: keys that change nothing that the model computes. said: keys of a model
--- that was made here; its other keys are those of its options.
+--- The architectures of transformers that a model here computes, by model_type, and the meaning of their config.json.
+-- model: orrery/models/MODEL.lua; class: that of transformers. keys: { key of config.json, option of the model,
+-- default as in transformers; nil: required }. fixed: keys that must have one of our values, or be absent, because
+-- others change the mathematics. free: keys that do not affect what the model computes. said: keys that `orrery
+-- export` writes in addition to the model's options.
 
 local function set(list)
   local has = {}
@@ -10,7 +10,7 @@ local function set(list)
   return has
 end
 
--- Of every model: what it is called and told by, generation, heads that other tasks put on it.
+-- Free keys of every model: names, tokens, generation, heads of other tasks.
 local common = [[architectures model_type transformers_version torch_dtype dtype _name_or_path auto_map use_cache
   bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id tokenizer_class prefix task_specific_params
   return_dict output_hidden_states output_attentions output_scores return_dict_in_generate torchscript use_bfloat16
@@ -28,8 +28,8 @@ local function fixed(more)
   return all
 end
 
---- One of Llama's family. `differs`: what is another than Llama's, and options of the model that no key says. A number
--- of heads, or their width, that is not given here must be in the file.
+--- A model of Llama's family. `differs`: what differs from Llama, and options of the model without a key. A number of
+-- heads, or their width, that is not given here must be in the file.
 local function of_llama(differs)
   local keys = {
     { "vocab_size", "vocab" }, { "hidden_size", "embed" }, { "intermediate_size", "mlp" },
@@ -57,14 +57,14 @@ return {
     },
     fixed = fixed { activation_function = { "gelu_new", "gelu_pytorch_tanh" }, scale_attn_weights = { true },
                     scale_attn_by_inverse_layer_idx = { false } },
-    -- How much is dropped while training is the script's.
+    -- The script decides how much is dropped in training.
     free = set(common .. [[ n_ctx initializer_range reorder_and_upcast_attn resid_pdrop embd_pdrop attn_pdrop
       summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout]]),
     said = { activation_function = "gelu_new", attn_pdrop = 0.0 },
   },
   llama = of_llama { class = "LlamaForCausalLM", kv_heads = 0, head_dim = 0, biased = true },
-  -- window: how sliding_window is meant. "all": of every layer, 4096 where the key is absent; "some": of those that
-  -- layer_types or max_window_layers name, where use_sliding_window says so.
+  -- window: the meaning of sliding_window. "all": for every layer, 4096 when the key is absent; "some": for the layers
+  -- that layer_types or max_window_layers select, if use_sliding_window is set.
   mistral = of_llama { class = "MistralForCausalLM", window = "all", head_dim = 0 },
   qwen2 = of_llama { class = "Qwen2ForCausalLM", window = "some", head_dim = 0, sizes = { qkv_bias = true } },
   qwen3 = of_llama { class = "Qwen3ForCausalLM", window = "some", sizes = { qk_norm = true }, biased = true },

@@ -1,6 +1,6 @@
---- What `orrery export` says of a model: its architecture and config.json, by the tables that reading goes by.
--- { type = model_type, config =, generation = what generation_config.json says, nil: nothing of its own }; of a model
--- that nobody publishes { problem = why, unnamed = params that have no name there }.
+--- The architecture and config.json that `orrery export` writes for a model, by the tables that reading uses. Returns {
+-- type = model_type, config =, generation = contents of generation_config.json, nil: none }, or for a model without a
+-- published architecture { problem = why, unnamed = params that have no name there }.
 local native = require "orrery.native"
 local architectures = require "orrery.architectures"
 local positions = require "orrery.positions"
@@ -8,10 +8,10 @@ local positions = require "orrery.positions"
 local as_published = {}
 local null = native.null
 
---- config.json of a model that was made here. `c`: its options; `more`: keys that are no options.
+--- config.json of a model that was made here. `c`: its options; `more`: additional keys.
 local function of_options(kind, c, more)
   local architecture = architectures[kind]
-  -- Tokens that are named nowhere would be those of the published model, by number.
+  -- Absent token ids would default to those of the published model, so they are null.
   local config = { model_type = kind, architectures = { architecture.class }, bos_token_id = null, eos_token_id = null,
                    use_cache = true }
   for _, row in ipairs(architecture.keys) do
@@ -33,7 +33,7 @@ function as_published.gpt(c)
   return { type = "gpt2", config = of_options("gpt2", c, { resid_pdrop = c.dropout, embd_pdrop = c.dropout }) }
 end
 
---- The architecture of Llama's family that has these options, or nil with what stands against it.
+--- The architecture of Llama's family with these options, or nil with the reason why there is none.
 local function family(c)
   local window = c.window > 0
   if c.qk_norm then
@@ -53,7 +53,7 @@ local function family(c)
   return c.qkv_bias and "qwen2" or window and "mistral" or "llama"
 end
 
---- A model of models/llama.lua. `longest`: the sequence that it has seen.
+--- A model of models/llama.lua. `longest`: the longest sequence that it has seen.
 function as_published.llama(c, longest)
   local kind, problem, unnamed = family(c)
   if not kind then return { problem = problem, unnamed = unnamed } end
@@ -63,12 +63,12 @@ function as_published.llama(c, longest)
   if kind == "mistral" then more.sliding_window = c.window end
   if kind == "qwen2" or kind == "qwen3" then
     more.use_sliding_window, more.sliding_window = window, window and c.window or null
-    if window then more.max_window_layers = 0 end                              -- all layers have it
+    if window then more.max_window_layers = 0 end                              -- all layers have the window
   end
   return { type = kind, config = of_options(kind, c, more) }
 end
 
---- A model that was read: `found` of published.read, `generation` of its folder.
+--- A model that was read: `found` by published.read, `generation` from its folder.
 function as_published.again(found, generation)
   local config = {}
   for key, value in pairs(found.config) do config[key] = value end

@@ -1,9 +1,9 @@
---- What x:attention does, as ops of their own: scores, mask, softmax, products. The backward pass keeps the scores'
--- softmax [B, H, T, S] in the compute type, as before FlashAttention (Dao et al. 2022).
+--- x:attention as separate ops: scores, mask, softmax, products. The backward pass stores the softmax [B, H, T, S] in
+-- the compute type, as was usual before FlashAttention (Dao et al. 2022).
 -- Shapes: B batch, T seq, S keys, H heads, G kv_heads, R = H / G share, D head_dim.
 local native = require "orrery.native"
 
---- score [..., T, S] where a query sees the key, elsewhere -1e30, which softmax makes 0.
+--- score [..., T, S] where a query sees the key, otherwise -1e30, which softmax turns to 0.
 local function masked(score, window)
   local shape = { { "seq", score:dim "seq" }, { "keys", score:dim "keys" } }
   local function place(dim) return native.iota { shape = shape, dim = dim, dtype = "f32" } end
@@ -14,8 +14,8 @@ local function masked(score, window)
   return row:less(column + window):select(score, unseen)
 end
 
---- q [B, T, H, D], k and v [B, S, G, D] -> [B, T, H, D]. A group's R heads are rows below each other.
--- options: causal, window, drop (a function of the softmax).
+--- q [B, T, H, D], k and v [B, S, G, D] -> [B, T, H, D]. The R heads of a group are stacked as rows. options: causal,
+-- window, drop (a function applied to the softmax).
 return function(q, k, v, options)
   local time, keys, heads, groups = q:dim "seq", k:dim "seq", q:dim "heads", k:dim "kv_heads"
   local share, window = heads // groups, options.window or 0

@@ -1,4 +1,4 @@
---- A config.json whose keys are taken one by one; what is left in the end is not known.
+--- A config.json whose keys are taken one by one; keys that are left at the end are unknown.
 local native = require "orrery.native"
 
 local null = native.null
@@ -12,7 +12,7 @@ end
 local Config = {}
 Config.__index = Config
 
---- Ends the run at `key`, "rope_scaling.factor" of an object's, with its value.
+--- Throws at `key`, "rope_scaling.factor" for a key of an object, with its value.
 function Config:fail(key, problem)
   local value = self.all
   for part in key:gmatch "[^.]+" do value = type(value) == "table" and value[part] end
@@ -20,7 +20,7 @@ function Config:fail(key, problem)
   native.fail(("%s/config.json: %s = %s: %s"):format(self.folder, key, shown(value), problem))
 end
 
---- The value, nil where it is absent or null.
+--- The value; nil when it is absent or null.
 function Config:take(key)
   self.left[key] = nil
   local value = self.all[key]
@@ -28,7 +28,7 @@ function Config:take(key)
   return value
 end
 
---- config_json.open(folder) -> what FOLDER/config.json says: all its keys, and those that nobody has taken: left.
+--- config_json.open(folder) -> FOLDER/config.json: `all` its keys, `left` those that were not taken yet.
 local function open(folder)
   local all, left = native.published_config(folder), {}
   for key in pairs(all) do left[key] = true end

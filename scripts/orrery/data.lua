@@ -1,12 +1,12 @@
---- Where the inputs of a program come from: o.data.NAME { ... } is the plugin data/NAME. Nothing is read in Lua.
+--- Where the inputs of a program come from: o.data.NAME { ... } is the plugin data/NAME. No data is read in Lua.
 local native = require "orrery.native"
 
 local data = {}
 
-local given = setmetatable({}, { __mode = "k" })  -- options, by the source that was made with them
+local given = setmetatable({}, { __mode = "k" })  -- options of each source that was made
 local of_tokens = { "seq", "vocab", "token_bytes" }
 
---- The options of a file of its own among those of a call. Text has no bytes of a token.
+--- A call's options that apply to a file at `path`. A text has no token_bytes.
 local function of_file(path, options)
   local of = { path = path }
   for _, key in ipairs(of_tokens) do of[key] = options[key] end
@@ -14,7 +14,7 @@ local function of_file(path, options)
   return of
 end
 
---- What the sources of a mixture were given, the first that has a key.
+--- The options of a mixture's sources; the first source that has a key sets it.
 local function of_parts(parts)
   local of = {}
   for _, part in ipairs(parts or {}) do
@@ -32,23 +32,23 @@ local function held_out_file(path, options)
   return data.file(of)
 end
 
---- The options without what is the core's, with another path: what is evaluated is made as what is trained on.
+--- A source for evaluation at `path`: the call's options without the core's, so it is read like the training data.
 local function evaluated(name, options, path)
   if name == "mixture" then return held_out_file(path, of_parts(options)) end
-  if name == "text" or name == "tokens" then return held_out_file(path, options or {}) end  -- by its own name
+  if name == "text" or name == "tokens" then return held_out_file(path, options or {}) end
   local copy = {}
   for key, value in pairs(options or {}) do copy[key] = value end
   copy.path, copy.batch, copy.validation, copy.seed = path, nil, 0, nil
   return native.data(name, copy)
 end
 
---- The file that the configuration has evaluated, unless the call says what is.
+--- The configuration's validation_path, unless the call sets the validation itself.
 local function validation_path(options)
   local path = native.config.data.validation_path
   if path and path ~= "" and (not options or options.validation == nil) then return path end
 end
 
---- `place`: the key of [data] that a list of sources is from; `held_out`: what is evaluated, for such a list.
+--- `place`: the key of [data] that has the list of sources; `held_out`: the data for evaluation, for such a list.
 local function make(name, options, place, held_out)
   local path = not held_out and validation_path(options)
   if path then held_out = evaluated(name, options, path) end
@@ -62,14 +62,14 @@ local function source(_, name)
 end
 
 data = setmetatable({
-  text = source(nil, "text"),        -- one token a byte
+  text = source(nil, "text"),        -- text by bytes
   tokens = source(nil, "tokens"),    -- a token file of u16 or u32, a pair of Megatron's or a file of llm.c's
   arrays = source(nil, "arrays"),    -- named arrays of a safetensors file, a .npy or a folder of .npy
   mixture = source(nil, "mixture"),  -- { { source, weight }, ... }: samples of several sources
 }, { __index = source })
 
---- A token file when the path ends in .bin, otherwise text by bytes; the mixture of data.mix where no path is given.
---- options as for these.
+--- A token file when the path ends in .bin, otherwise text by bytes; the mixture of data.mix when no path is given. The
+-- options are those of the chosen source.
 function data.file(options)
   local path = options and options.path or native.config.data.path
   local mix = not (options and options.path) and native.data_mix()

@@ -1,4 +1,4 @@
---- Groups of params with settings of their own: optim.adamw { groups = { { dim = "vocab", decay = 0 } } }.
+--- Groups of params with their own settings: optim.adamw { groups = { { dim = "vocab", decay = 0 } } }.
 local native = require "orrery.native"
 local numbers = require "orrery.numbers"
 
@@ -23,7 +23,7 @@ end
 
 local function refuse(text, ...) native.fail(("groups: " .. text):format(...)) end
 
---- Refuses groups that cannot mean what was written: an unknown key, no criterion, no setting.
+--- Throws for groups that are certainly wrong: an unknown key, no criterion, no setting.
 function groups.check(list)
   for key in pairs(list) do
     if math.type(key) ~= "integer" then
@@ -55,7 +55,7 @@ local function matches(p, group)
     and (not group.rank or group.rank == #p.shape)
 end
 
---- Refuses a group that matches none of the params that are updated.
+--- Throws for a group that matches none of the updated params.
 function groups.require_params(list, update)
   for i, group in ipairs(list) do
     local found = false
@@ -66,8 +66,8 @@ function groups.require_params(list, update)
   end
 end
 
---- { decay, lr_scale } of a param: each group that matches it lays its settings over those of the groups before.
--- A group is { match = "%.bias$" | dim = "vocab" | rank = 1, decay = , lr_scale = }; of several criteria all must hold.
+--- { decay, lr_scale } of a param: each matching group overrides the settings of the groups before.
+-- A group is { match = "%.bias$" | dim = "vocab" | rank = 1, decay = , lr_scale = }; all of its criteria must match.
 function groups.of(p, options)
   local chosen = { decay = #p.shape >= 2 and options.decay or 0, lr_scale = 1 }  -- no decay for norms and biases
   for _, group in ipairs(options.groups) do

@@ -12,13 +12,13 @@ return {
   iota     = native.iota,                   -- indices along a dim
   step     = native.step,
   training = native.training,
-  result   = native.result,                 -- o.result(name, sum, count): a number of every step and evaluation
+  result   = native.result,  -- o.result(name, sum, count): a number that every step and evaluation reports
   data     = require "orrery.data",
   op       = require "orrery.op",                    -- o.op.swish_gate(x, g): ops of C++ plugins by name
   nn       = require "orrery.nn",
   optim    = require "orrery.optim",
   lr       = require "orrery.lr",
-  published = require "orrery.published",             -- models of other programs, by their config.json
+  published = require "orrery.published",             -- published models, by their config.json
   strategy = require "orrery.strategy".plugins,      -- o.strategy.data { axis = "dp" }: C++ plugins by name
-  strategies = require "orrery.strategy".twins,      -- o.strategies.data { axis = "dp" }: the same in Lua
+  strategies = require "orrery.strategy".twins,      -- o.strategies.data { axis = "dp" }: strategies written in Lua
 }

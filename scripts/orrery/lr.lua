@@ -5,7 +5,7 @@ local must = numbers.must
 
 local lr = {}
 
---- A rate that a user may give as a number or as a function of the step.
+--- Converts a rate to a function of the step; it may be a number or such a function.
 function lr.of(rate)
   if type(rate) == "function" then return rate end
   if type(rate) ~= "number" then error("lr: a number or a function of the step expected, got " .. type(rate), 3) end
@@ -29,7 +29,7 @@ local function total(name, options)
   return steps
 end
 
---- `rate(step)` after a linear climb over the first `warmup` steps, which reaches the peak at step = warmup.
+--- `rate(step)` after a linear warm-up over the first `warmup` steps, which reaches the peak at step = warmup.
 local function warm(options, rate)
   local warmup = options.warmup or 0
   if warmup == 0 then return rate end
@@ -38,7 +38,7 @@ local function warm(options, rate)
   end
 end
 
---- How far the decay has come, from 0 at the end of the warm-up to 1 at the last step.
+--- Progress of the decay, from 0 at the end of the warm-up to 1 at the last step.
 local function progress(options, steps, step)
   local warmup = options.warmup or 0
   local span = math.max(1, steps - warmup)
@@ -56,7 +56,7 @@ function lr.cosine(options)
   end)
 end
 
---- A straight line from `peak` to `floor`. options as for cosine.
+--- A straight line from `peak` to `floor`. The options are those of cosine.
 function lr.linear(options)
   check("linear", options, { peak = true, warmup = true, floor = true, steps = true })
   local steps, floor = total("linear", options), options.floor or 0

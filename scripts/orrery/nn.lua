@@ -1,4 +1,4 @@
---- Layers as functions: each declares its params below the current scope and records its ops.
+--- Layers as functions: each declares its params in the current scope and records its ops.
 -- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, V vocab; `...` any leading dims.
 local native = require "orrery.native"
 local by_ops = require "orrery.attention"
@@ -15,9 +15,9 @@ local function options_of(list)
   return { has = has, list = list:gsub(" ", ", ") }
 end
 
---- Refuses an option that `who` does not have: a misspelt one would be left at its default without a word.
+--- Throws for an option that `who` does not have, because a misspelt one would silently keep its default.
 local function check_options(who, options, known)
-  for name in next, options do  -- in any order: pairs would sort them for each layer
+  for name in next, options do  -- in any order, because pairs would sort them for each layer
     if not known.has[name] then
       native.fail(("%s has no option %s; it has %s"):format(who, tostring(name), known.list))
     end
@@ -26,7 +26,7 @@ end
 
 local linear_options = options_of "bias std"
 
---- x [..., in] -> [..., out] = x w + b. `to` is { name, size }; options: bias (true; a value: added as it is), std
+--- x [..., in] -> [..., out] = x w + b. `to` is { name, size }; options: bias (true; a value is added as it is), std
 -- (1/sqrt(in)).
 function nn.linear(x, name, to, options)
   options = options or {}
@@ -49,7 +49,7 @@ function nn.layernorm(x, name, eps)
   end)
 end
 
---- Division by the root mean square over the last dim, with gain (Zhang and Sennrich 2019).
+--- Divides by the root mean square over the last dim, with gain (Zhang and Sennrich 2019).
 function nn.rmsnorm(x, name, eps)
   return nn.scope(name, function()
     local gain = nn.param { name = "weight", shape = { last(x) }, init = { kind = "ones" } }
@@ -57,40 +57,38 @@ function nn.rmsnorm(x, name, eps)
   end)
 end
 
---- The table [V, C] of an embedding: `rows` and `columns` are { name, size }. The same name gives the same table.
+--- The table [V, C] of an embedding: `rows` and `columns` are { name, size }. The same name returns the same table.
 function nn.table(name, rows, columns, std)
   return nn.scope(name, function()
     return nn.param { name = "weight", shape = { rows, columns }, init = normal(std or 0.02) }
   end)
 end
 
---- tokens i32 [...] -> [..., C]: one row of the table each. `words`: how many rows have an id; all when nil.
+--- tokens i32 [...] -> [..., C]: one row of the table each. `words`: number of rows with an id; all when nil.
 function nn.embedding(tokens, name, rows, columns, std, words)
   return tokens:embedding(nn.table(name, rows, columns, std), { ids = words or 0 })
 end
 
---- What a head adds to its logits where its table has more rows than there are words, so that a mesh can split it:
--- [V] 0 for words; -1e30 and less for the rest, which then have no part in a softmax, and no gradient. `rows` is
--- { name, size }.
+--- The bias of a head whose table has more rows than words, so that a mesh can split it: [V] 0 for words; -1e30 and
+-- less for other rows, which then have no probability and no gradient. `rows` is { name, size }.
 function nn.words_only(rows, words)
   local row = native.iota { shape = { rows }, dim = 1, dtype = "f32" }
   return (row - (words - 1)):relu() * -1e30
 end
 
---- Zeroes a share p of the elements while training (Srivastava et al. 2014).
+--- Zeroes a share p of the elements in training (Srivastava et al. 2014).
 function nn.dropout(x, p) return x:dropout(p or 0) end
 
 local attention_options = options_of("heads kv_heads head_dim causal window bias rope qk_norm fused score_dropout "
   .. "dropout std std_out")
 
---- Self-attention of x [B, T, C]; H heads read G <= H key/value heads.
--- options: heads, kv_heads (heads), head_dim (C/H), causal (true; false: every position sees all, as in an encoder),
--- window (the last keys that a position sees, its own among them, Jiang et al. 2023; all when nil or 0; only where
--- causal), bias (true; also "qkv": not on the way out), rope (theta, or the op's options as a table, with a scaling;
--- off when nil), qk_norm (eps of an RMSNorm of each
--- head's q and k, Henry et al. 2020; off when nil), fused (true: one op, which keeps no scores; false: scores, mask,
--- softmax and products as ops of their own), score_dropout (of the softmax; only where not fused), dropout, std,
--- std_out (std).
+--- Self-attention of x [B, T, C]; H heads read G <= H key/value heads. options: heads, kv_heads (heads), head_dim
+-- (C/H), causal (true; false: every position sees all, as in an encoder), window (number of last keys that a position
+-- sees, including its own, Jiang et al. 2023; all when nil or 0; requires causal), bias (true; "qkv": not in the
+-- output projection), rope (theta, or the op's options as a table; off when nil), qk_norm (eps of an RMSNorm of each
+-- head's q and k, Henry et al. 2020; off when nil), fused (true: one op, which stores no scores; false: scores, mask,
+-- softmax and products as separate ops), score_dropout (of the softmax; requires fused = false), dropout, std, std_out
+-- (std).
 function nn.attention(x, options)
   check_options("nn.attention", options, attention_options)
   local embed = last(x)

@@ -1,10 +1,10 @@
---- Bounds of options: an optimizer that is given nan trains without an error. Each returns the value, or nil and what
--- is wrong with it.
+--- Checks of numeric options, because an optimizer with a nan trains without an error. Each returns the value, or nil
+-- and what is wrong with it.
 local native = require "orrery.native"
 
 local numbers = {}
 
---- Ends the run with `problem` where the value is nil.
+--- Throws `problem` at the script's line when the value is nil.
 function numbers.must(value, problem)
   if value == nil then native.fail(problem) end
 end
@@ -15,7 +15,7 @@ end
 
 local function finite(value) return type(value) == "number" and value - value == 0 end
 
---- A finite number of at least `least`, and below `below` where that is given.
+--- A finite number of at least `least`, and below `below` if given.
 function numbers.number(what, value, least, below)
   if finite(value) and value >= least and not (below and value >= below) then return value end
   return wrong(what, value, below and ("a number from %s to below %s"):format(least, below)

@@ -1,4 +1,4 @@
---- Ops that plugins bring: o.op.NAME(x, ...) is the op NAME, called as a method of x is.
+--- Ops of plugins: o.op.NAME(x, ...) calls the op NAME like a method of x.
 local native = require "orrery.native"
 
 return setmetatable({}, { __index = function(_, name) return native.op(name) end })

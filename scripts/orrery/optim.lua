@@ -1,5 +1,5 @@
 --- Optimizers: functions over (param, gradient, state) values, traced once as the update phase of the program.
--- Gradients are sums over the batch; everything here divides by `count`, what the sum of losses is divided by.
+-- Gradients are sums over the batch, so everything here divides by `count`, the divisor of the sum of losses.
 local native = require "orrery.native"
 local lr = require "orrery.lr"
 local groups = require "orrery.groups"
@@ -33,7 +33,7 @@ local function check(name, options, known)
   return merged
 end
 
---- The sum of the squares of all gradients; nil: there are none.
+--- The sum of the squares of all gradients; nil when there are none.
 local function sum_of_squares(update)
   local total
   for p in update:params() do
@@ -43,9 +43,10 @@ local function sum_of_squares(update)
   return total
 end
 
---- Whether the squares of all gradients are finite, u8 []: whether the update is made. Without a loss scale the run
--- ends where they are not. With one, sets the next scale: times `growth` after `interval` finite steps in a row, times
--- `backoff` after one that is not. Records the results loss_scale and skipped, the number of steps without an update.
+--- Whether the squares of all gradients are finite, u8 [], so the update is made. Without a loss scale the run ends if
+-- they are not. With one, sets the next scale: times `growth` after `interval` consecutive finite steps, times
+-- `backoff` after one that is not finite. Records the results loss_scale and skipped, the number of steps without an
+-- update.
 local function applies(update, scaling, total)
   local finite = total:all_finite()
   if not scaling then
@@ -66,8 +67,8 @@ local function applies(update, scaling, total)
   return finite
 end
 
---- For functions that leave scale and guard to the library: a gradient without the scale, and what an update writes,
--- the old value where gradients are not finite. Called before the function's own ops.
+--- For functions that leave scale and guard to the library: returns unscaled(gradient), and take(new, old), which
+-- returns the old value when gradients are not finite. Called before the function's own ops.
 function optim.guard(update)
   local scaling = update:loss_scale()
   local total = sum_of_squares(update)
@@ -78,9 +79,9 @@ function optim.guard(update)
          function(new, old) return apply:select(new, old) end
 end
 
---- What every gradient is multiplied by: 1/count, and less where the global norm is above `clip`. Also records the
--- results grad_norm and lr. `apply` (u8 []) says whether the update is made: all gradients are finite. With a loss
--- scale the step counts updates. AdamW selects in its own op, so scale and guard are taken care of here.
+--- The factor of every gradient: 1/count, and less when the global norm is above `clip`. Also records the results
+-- grad_norm and lr. `apply` (u8 []) says whether the update is made: all gradients are finite. With a loss scale the
+-- step counts updates. AdamW's op itself applies scale and guard, so they are handled here.
 local function scale_and_rate(update, options)
   groups.require_params(options.groups, update)
   local scaling = update:loss_scale()
@@ -97,7 +98,7 @@ local function scale_and_rate(update, options)
   return scale, rate, scaling and scaling.steps + 1 or step, apply
 end
 
---- AdamW (Loshchilov and Hutter 2019), one fused op a param.
+--- AdamW (Loshchilov and Hutter 2019), one fused op per param.
 -- options: lr (number or o.lr.*), beta1 (0.9), beta2 (0.95), eps (1e-8), decay (0.1, only params of two or more dims),
 -- clip (1.0; false: none), groups (see groups.lua).
 function optim.adamw(options)
@@ -119,7 +120,7 @@ function optim.adamw(options)
 end
 
 --- Stochastic gradient descent with momentum (Polyak 1964): m = momentum m + g; p = p - lr m.
--- options: lr (number or o.lr.*), momentum (0.9; 0 keeps no state), decay (0, added to the gradient), clip (false),
+-- options: lr (number or o.lr.*), momentum (0.9; 0 stores no state), decay (0, added to the gradient), clip (false),
 -- groups.
 function optim.sgd(options)
   local opt = check("sgd", options, { lr = 0.1, momentum = 0.9, decay = 0, clip = false, groups = {} })

@@ -1,4 +1,4 @@
---- How config.json says where a token is: rotary numbers and sliding windows.
+--- Positions in config.json: rotary embeddings and sliding windows.
 local native = require "orrery.native"
 local numbers = require "orrery.numbers"
 local shown = require "orrery.config_json".shown
@@ -6,11 +6,11 @@ local shown = require "orrery.config_json".shown
 local positions = {}
 local null = native.null
 
-local numbers_of = {                                     -- of each kind of scaling, above 0
+local numbers_of = {                                     -- required numbers of each kind of scaling, above 0
   default = "", linear = "factor", llama3 = "factor low_freq_factor high_freq_factor original_max_position_embeddings",
 }
 
---- What rope_scaling or rope_parameters says: theta, and numbers of a scaling under config.json's names.
+--- Reads rope_scaling or rope_parameters: theta, and numbers of a scaling under config.json's names.
 local function scaling_of(config, key, given, theta)
   if type(given) ~= "table" then config:fail(key, "expected an object") end
   local function number(name)
@@ -31,7 +31,7 @@ local function scaling_of(config, key, given, theta)
   return scaling
 end
 
---- The name of a number that one of them has and the other has not, or otherwise.
+--- The name of a number that differs between the two, or that only one of them has.
 local function difference(a, b)
   for name, value in pairs(a) do
     if b[name] ~= value then return name end
@@ -41,8 +41,8 @@ local function difference(a, b)
   end
 end
 
---- The rotary numbers: theta, and the scaling as options of the op. rope_theta and rope_scaling are transformers 4's
--- spelling, rope_parameters is 5's; where both are there they must say the same.
+--- The rotary embedding: theta, and the scaling as options of the op. rope_theta and rope_scaling are the spelling of
+-- transformers 4, rope_parameters that of 5; when both are present they must agree.
 function positions.rotary(config)
   local old_theta, old = config:take "rope_theta", config:take "rope_scaling"
   local new = config:take "rope_parameters"
@@ -59,8 +59,8 @@ function positions.rotary(config)
   return theta, next(result) and result or false
 end
 
---- Writes the rotary numbers in both spellings: with the new one alone transformers 4 takes a theta of 10,000 and no
--- scaling without a word. `scaling`: options of the op, or false.
+--- Writes the rotary embedding in both spellings: with the new one alone transformers 4 silently uses a theta of 10,000
+-- and no scaling. `scaling`: options of the op, or false.
 function positions.spell(config, theta, scaling)
   local new = { rope_type = "default", rope_theta = theta }
   config.rope_theta, config.rope_scaling, config.rope_parameters = theta, null, new
@@ -72,12 +72,13 @@ function positions.spell(config, theta, scaling)
   local old = {}
   for name, value in pairs(new) do old[name] = value end
   old.rope_theta = nil
-  if old.rope_type == "linear" then old.type, old.rope_type = "linear", nil end      -- its name before llama3 came
+  if old.rope_type == "linear" then old.type, old.rope_type = "linear", nil end      -- its name before llama3
   config.rope_scaling = old
 end
 
---- How many keys a position sees, 0: all. `meant`: how the architecture means sliding_window: "all" layers have it, or
--- "some", those that layer_types or max_window_layers name; nil: it has none. `seq`: the longest sequence to come.
+--- The number of keys that a position sees, 0: all. `meant`: the architecture's meaning of sliding_window: "all" layers
+-- have it, or "some", which layer_types or max_window_layers select; nil: it has none. `seq`: the longest sequence of
+-- the run.
 function positions.window(config, meant, layers, seq)
   if not meant then return 0 end
   local window, kinds = config:take "sliding_window", nil

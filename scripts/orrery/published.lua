@@ -1,4 +1,4 @@
---- Models as others publish them: a folder with config.json beside model.safetensors or its index.
+--- Published models: a folder with config.json and model.safetensors or its index.
 local native = require "orrery.native"
 local architectures = require "orrery.architectures"
 local as_published = require "orrery.as_published"
@@ -16,7 +16,7 @@ local function one_of(values, value)
   return false
 end
 
---- The model's options that keys say.
+--- The model's options from the keys of config.json.
 local function sizes_of(config, architecture)
   local sizes = {}
   for option, value in pairs(architecture.sizes) do sizes[option] = value end
@@ -35,7 +35,7 @@ local function sizes_of(config, architecture)
     else
       value = math.tointeger(value) or config:fail(key, "expected an integer")
       if value == 0 and absent ~= 0 then config:fail(key, "expected an integer above 0") end
-      -- Products of these would wrap, and layers are recorded one by one.
+      -- Larger ones would overflow in products; each layer is recorded.
       local most = option == "layers" and 10000 or 1 << 31
       if value > most then config:fail(key, ("expected an integer of at most %d"):format(most)) end
     end
@@ -44,7 +44,7 @@ local function sizes_of(config, architecture)
   return sizes
 end
 
---- Refuses keys that say other mathematics than the model's, and keys that nobody knows.
+--- Throws for keys that require other mathematics than the model's, and for unknown keys.
 local function check_rest(config, architecture)
   for key, values in pairs(architecture.fixed) do
     if config.left[key] then
@@ -67,8 +67,8 @@ local function check_rest(config, architecture)
 end
 
 --- Reads FOLDER/config.json: { type = model_type, model = of orrery/models, class =, sizes = its options, config = all
--- that it says }. Options: seq, the longest sequence that the model will see; unread, keys that are left unread.
--- Refuses, with file, key and value, what changes the mathematics and is not there.
+-- its keys }. Options: seq, the longest sequence that the model will see; unread, keys to ignore. Throws, with file,
+-- key and value, for a key that changes the mathematics and is not supported.
 function published.read(folder, options)
   if not folder or folder == "" then
     native.fail "there is no published model to read: set checkpoint.load = FOLDER, with config.json in it"
@@ -91,8 +91,9 @@ function published.read(folder, options)
   return { type = kind, model = architecture.model, class = architecture.class, sizes = sizes, config = config.all }
 end
 
---- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config says;
--- multiple (128): its table gets rows up to a multiple of it, so that meshes can split it, and checkpoints fit any.
+--- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config has;
+-- multiple (128): its table's rows are rounded up to a multiple, so that meshes can split it and checkpoints fit any
+-- mesh.
 function published.model(folder, options)
   local found = published.read(folder, options)
   local multiple = options.multiple or 128

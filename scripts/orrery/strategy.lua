@@ -1,23 +1,23 @@
---- Strategies: `define` makes one from a Lua function; `plugins` and `twins` find the ones that are there.
+--- Strategies: `define` makes one from a Lua function; `plugins` and `twins` find existing ones.
 local native = require "orrery.native"
 
 local strategy = {
   define = native.define,   -- define(name [, defaults], function(program, mesh, options))
   S = native.S,             -- S "batch" or S(1): split that dim
-  R = native.R,             -- a whole copy on every rank
-  P = native.P,             -- of what an op computes: a part of the sum on every rank
+  R = native.R,             -- replicated on every rank
+  P = native.P,             -- for results of ops: a partial sum on every rank
 }
 
---- strategy.plugins.data { zero = stage }: the plugin strategy/zero marks what strategy/data marks, and more; it takes
--- its place, in its name.
+--- strategy.plugins.data { zero = stage }: uses the plugin strategy/zero, which includes the marks of strategy/data,
+-- under the name of data.
 local function data(options)
-  if type(options) ~= "table" then return native.strategy("data", options) end   -- refuses it
+  if type(options) ~= "table" then return native.strategy("data", options) end   -- which throws
   local own = {}
   for key, value in pairs(options) do own[key] = value end
   local stage, prefetch, prefetch_mib = own.zero, own.prefetch, own.prefetch_mib
   own.zero = nil
   if stage == 3 then own.prefetch, own.prefetch_mib = nil, nil end
-  local plain = native.strategy("data", own)         -- refuses what data does not know
+  local plain = native.strategy("data", own)         -- throws for options that data does not have
   if stage == nil or stage == 0 then return plain end
   if math.type(stage) ~= "integer" or stage < 0 or stage > 3 then
     native.fail(("strategy data: zero is %s; there are 0 (nothing is split), 1 (optimizer states), 2 (gradients, too) "

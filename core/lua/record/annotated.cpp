@@ -1,4 +1,4 @@
-// What a strategy gets: the program that it annotates and the mesh.
+// The arguments of a strategy: the program that it annotates, and the mesh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,14 +37,14 @@ struct Class<MeshView> {
 
 namespace {
 
-/// Activations, for Role::temporary: what forward ops make of floats.
+/// Whether program:ROLE() visits the value. For Role::temporary only activations: float values of forward ops.
 bool wanted(const Program& program, const Value& value, Role role) {
     if (value.role != role) return false;
     if (role != Role::temporary) return true;
     return value.op != none && program.op(value.op).phase == Phase::forward && is_float(value.type.dtype);
 }
 
-/// Upvalues: the program, how many values were visited.
+/// Iterator over values. Upvalues: the program, the number of visited values.
 template <Role role>
 int next_value(lua_State* L) {
     const AnnotatedProgram& program = check<AnnotatedProgram>(L, lua_upvalueindex(1));
@@ -116,7 +116,7 @@ int pipeline(lua_State* L) {
     return 0;
 }
 
-/// program:layers() -> { { scope = , flops = }, ... }: what comes before the layers, each of them, what comes behind.
+/// program:layers() -> { { scope = , flops = }, ... }: the part before the layers, each layer, the part after them.
 int program_layers(lua_State* L) {
     const Tape& tape = annotated(L, "layers");
     const std::vector<Layer> row = layers(*tape.program);
@@ -132,7 +132,7 @@ int program_layers(lua_State* L) {
     return 1;
 }
 
-/// program:recompute(scope [, { "gelu", "layernorm" }]): all ops below the scope, or those of some kinds.
+/// program:recompute(scope [, { "gelu", "layernorm" }]): recomputes all ops in the scope, or those of some kinds.
 int recompute(lua_State* L) {
     Tape& tape = annotated(L, "recompute");
     std::vector<std::string> kinds;
@@ -148,7 +148,7 @@ int recompute(lua_State* L) {
     return 0;
 }
 
-/// program:note(value, text): listed by `orrery check`.
+/// program:note(value, text): adds a note that `orrery check` lists.
 int note(lua_State* L) {
     Tape& tape = annotated(L, "note");
     tape.program->note(check<Symbol>(L, 2).id, check_text(L, 3), mark_origin(tape));
@@ -163,7 +163,7 @@ int microbatches(lua_State* L) {
     return 0;
 }
 
-/// program:bucket(axis, mib): collectives of the axis are joined in messages of this size.
+/// program:bucket(axis, mib): joins collectives of the axis in messages of this size.
 int bucket(lua_State* L) {
     Tape& tape = annotated(L, "bucket");
     const double mib = check_number(L, 3);
@@ -172,7 +172,7 @@ int bucket(lua_State* L) {
     return 0;
 }
 
-/// program:reduce(axis, type): gradients cross the axis as this type.
+/// program:reduce(axis, type): sends gradients over the axis in this type.
 int reduce(lua_State* L) {
     Tape& tape = annotated(L, "reduce");
     const std::string name = check_text(L, 3);

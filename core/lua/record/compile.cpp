@@ -1,4 +1,4 @@
-// program:compile: the script's functions as a recipe, and what the host makes of it.
+// program:compile: makes a recipe of the script's functions and gives it to the host.
 #include "lua/given.h"
 #include "lua/record/traced.h"
 #include "lua/schedules.h"
@@ -24,7 +24,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
         return make_schedule(*at, pipeline, ranks, microbatches);
     };
     recipe.later = [at, &state](const std::function<void()>& work) {
-        *at = state.lua();  // a coroutine that has compiled may be gone
+        *at = state.lua();  // a coroutine that has compiled may no longer exist
         state.call_later(work);
     };
     recipe.look = state.host().look;
@@ -33,7 +33,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
 
 namespace {
 
-/// A strategy may say how many there are, where nothing else does.
+/// Reports a number of micro-batches that a strategy has set, to the host.
 void give_microbatches(lua_State* L, const Recipe& recipe, const Program& step) {
     if (step.microbatches() == recipe.microbatches) return;
     const Origin& schedule = step.pipeline().origin;
@@ -53,7 +53,8 @@ int compile_program(lua_State* L) {
     give_microbatches(L, traced.recipe, experiment.train());
     traced.compiled = true;
     lua_pushvalue(L, 1);
-    luaL_ref(L, LUA_REGISTRYINDEX);  // the recipe calls its functions for as long as this Lua lives
+    // keep the program: the recipe calls its functions for as long as this Lua state lives
+    luaL_ref(L, LUA_REGISTRYINDEX);
     {
         const auto paused = state.pause();
         state.host().compile(std::move(experiment));

@@ -1,4 +1,4 @@
-// o.data: where a program's inputs come from. Nothing is read here but shapes; the session reads.
+// o.data: where a program's inputs come from. Only shapes are read here; the session reads the data.
 #include "lua/record/data.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ int64_t vocabulary(lua_State* L, const DataSource& source) {
     try {
         return source.vocabulary();
     } catch (const Error& error) {
-        fail(L, error.what());  // with the line that asks
+        fail(L, error.what());  // adds the script line
     }
 }
 
@@ -72,13 +72,13 @@ int index_data(lua_State* L) {
 
 // A source that is not complete describes shapes only: `orrery check` proves a plan for a cluster without its data.
 
-/// A value out of its bounds: blames the option of the call, or the configuration that it came from.
+/// Throws for a value out of its bounds, naming the call's option or the configuration key that it came from.
 [[noreturn]] void out_of_bounds(Fields& fields, Config& config, const char* key, double found, const char* expected) {
     if (fields.has(key)) fields.wrong(key, expected);
     throw Error(config.where(key), fmt::format("data.{} is {}, expected {}", key, found, expected));
 }
 
-/// Pushes what a plugin is asked for: the options by name, without a data source in `validation`.
+/// Pushes the options for a plugin: those with a name, without a data source in `validation`.
 void push_options(lua_State* L, int index) {
     lua_newtable(L);
     lua_pushnil(L);
@@ -95,8 +95,8 @@ void push_options(lua_State* L, int index) {
     }
 }
 
-/// The list part of the options: { { source, weight }, ... }. `place`: of the weights, where a configuration has them.
-/// `sources`: filled with what made them.
+/// Reads the list part of the options: { { source, weight }, ... }. `place`: where the weights are, in the
+/// configuration or the call. `sources` receives the call of each source.
 std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place,
                                std::vector<const Data*>& sources) {
     std::vector<DataPart> parts;
@@ -125,7 +125,7 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
     return parts;
 }
 
-/// What is evaluated: a share of the samples, or a data source of its own, of the call or else at 4.
+/// Reads what is evaluated: a share of the samples, or another data source, given in the call or at index 4.
 void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
     DataSpec& spec = data.spec;
     fields.push_field("validation");
@@ -152,7 +152,7 @@ void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
 }
 
-/// Those that are drawn from; of a mixture of mixtures the inner ones first.
+/// Adds all sources that are drawn from; the inner ones of a nested mixture first.
 void add_parts(DataSpec& spec, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources) {
     for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].weight <= 0) continue;
@@ -162,8 +162,8 @@ void add_parts(DataSpec& spec, const std::vector<DataPart>& parts, const std::ve
     }
 }
 
-/// native.data(name, options [, place [, held_out]]) -> the data plugin of that name, not opened. `place`: a key of
-/// [data] that stands for the call's list; `held_out`: what the configuration has evaluated.
+/// native.data(name, options [, place [, held_out]]) -> a source of the data plugin of that name, not opened. `place`:
+/// the key of [data] that the list comes from; `held_out`: the configuration's data source for evaluation.
 int make(lua_State* L) {
     const std::string name = check_text(L, 1);
     Data data;
@@ -211,7 +211,7 @@ int make(lua_State* L) {
     return 1;
 }
 
-/// native.data_mix() -> { { weight, path }, ... } of data.mix, nil where it is empty.
+/// native.data_mix() -> { { weight, path }, ... } of data.mix, nil when it is empty.
 int mix(lua_State* L) {
     Config& config = state_of(L).host().config().table("data");
     const std::vector<std::string> all = config.texts("mix");

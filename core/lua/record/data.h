@@ -7,19 +7,20 @@
 
 namespace orrery::lua {
 
-/// What o.data.NAME returns.
+/// The value that o.data.NAME returns.
 struct Data {
     DataSpec spec;
-    std::string function;          ///< "o.data.text"
-    std::vector<std::string> own;  ///< what the call says of how samples are drawn, which a mixture says of its sources
-    std::vector<GivenKey> given;   ///< keys of the configuration that the call, or those of its sources, give
-    std::set<std::string> read;    ///< keys of [data] that it, or one of its sources, takes from the configuration
+    std::string function;  ///< "o.data.text"
+    /// options of the call that say how samples are drawn; sources of a mixture may not have them
+    std::vector<std::string> own;
+    std::vector<GivenKey> given;  ///< configuration keys that the call, or a source's call, sets
+    std::set<std::string> read;   ///< keys of [data] that the call, or a source's call, reads from the configuration
 };
 
-/// Tells the host what the calls that made it give: it is what a program is traced for or trained on.
+/// Reports to the host the keys that the calls set, because the data is traced for or trained on.
 void give_keys(lua_State* L, const Data& data);
 
-/// Samples of a full step. Throws Error at the call of o.data.NAME where nothing says how many.
+/// Samples of a full step. Throws Error at the call of o.data.NAME when neither call nor configuration sets them.
 int64_t batch_of(const Data& data);
 
 template <>

@@ -36,7 +36,7 @@ bool all_give(const std::vector<const Data*>& sources, const GivenKey& key) {
            });
 }
 
-/// The value that all give; of a key of which each gives another, that there is no one value.
+/// Sets each key that a source sets: to the common value, or to no value when sources differ.
 void give_of_sources(Data& data, const std::vector<const Data*>& sources) {
     for (const Data* source : sources) {
         data.read.insert(source->read.begin(), source->read.end());
@@ -75,7 +75,7 @@ void give_options(Data& data, const Config& options) {
     const ConfigValue* const sequence = options.find("seq");
     if (!sequence || !has_dim(*data.spec.source, "seq", *sequence)) return;
     add_given(data, "tokens_per_sequence", sequence->data);
-    data.read.erase("tokens_per_sequence");  // asked for, and not taken
+    data.read.erase("tokens_per_sequence");  // the source has this size, so it does not read the configuration's
 }
 
 void give_alone(Data& data) {

@@ -1,4 +1,4 @@
-// Which keys of the configuration the calls of o.data give, and which they leave to it.
+// Which configuration keys the calls of o.data set, and which they read.
 #pragma once
 #include <functional>
 
@@ -6,16 +6,17 @@
 
 namespace orrery::lua {
 
-/// Runs `part` and returns which keys of the table it has read.
+/// Runs `part` and returns the keys of the table that it has read.
 std::set<std::string> keys_read(Config& table, const std::function<void()>& part);
-/// What the options of a call give, of a source that is made.
+/// Records the keys that a call's options set. Its source must be made.
 void give_options(Data& data, const Config& options);
-/// A source that is no mixture has nothing of data.mix, and it may read no file.
+/// For a source that is not a mixture: sets data.mix to none, and data.path to none when it reads no file.
 void give_alone(Data& data);
-/// What a mixture's sources give. `configured`: they are those of data.mix, else what data.mix would be is given, too.
+/// For a mixture: merges the keys of its sources. Unless the sources are those of data.mix (`configured`), sets
+/// data.mix, too.
 void give_mixture(Data& data, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources,
                   bool configured);
-/// The call evaluates a share of the samples, or with a share of 0 the file `path`, "" where there is none.
+/// The call evaluates a share of the samples; with a share of 0, the file `path`, "" for a source without file.
 void give_held_out(Data& data, double share, const std::string& path);
 
 }  // namespace orrery::lua

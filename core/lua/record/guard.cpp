@@ -1,5 +1,5 @@
-// Hides the loss scale from an optimizer's function; protects params and states from gradients that are not finite.
-// The ops are those of guard(update) in orrery/optim.lua.
+// Hides the loss scale from an optimizer's function; protects params and states from gradients that are not finite. The
+// ops are those of guard(update) in orrery/optim.lua.
 #include "lua/record/guard.h"
 
 #include "lua/state.h"
@@ -7,11 +7,11 @@
 namespace orrery::lua {
 namespace {
 
-/// Before anything of the function's own reads a gradient, so that terms are summed over ranks once.
+/// Records the guard before the optimizer's function reads a gradient, so that gradients are summed over ranks once.
 void begin_guard(lua_State* L, const std::shared_ptr<Tape>& tape) {
     UpdateGuard& guard = tape->guard;
     if (guard.by != UpdateGuard::By::undecided) return;
-    guard.by = UpdateGuard::By::function;  // the library's
+    guard.by = UpdateGuard::By::function;  // while the library's own function runs
     const int top = lua_gettop(L);
     lua_getglobal(L, "require");
     push(L, "orrery.optim");
@@ -25,7 +25,7 @@ void begin_guard(lua_State* L, const std::shared_ptr<Tape>& tape) {
     guard.by = UpdateGuard::By::orrery;
 }
 
-/// The value that one of the guard's functions records; its operands are on the stack.
+/// Calls one of the guard's functions with the operands on the stack; returns the value that it records.
 ValueId called(lua_State* L, int operands) {
     lua_call(L, operands, 1);
     const ValueId id = check<Symbol>(L, -1).id;
@@ -53,7 +53,7 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value) {
     begin_guard(L, tape);
     const Program& program = *tape->program;
-    const bool fits = program.value(target).type == program.value(value).type;  // else the update is refused as it is
+    const bool fits = program.value(target).type == program.value(value).type;  // if not, builder.update refuses it
     if (tape->guard.by == UpdateGuard::By::function || tape->guard.take == LUA_REFNIL || !fits) return value;
     lua_rawgeti(L, LUA_REGISTRYINDEX, tape->guard.take);
     push_symbol(L, tape, value);

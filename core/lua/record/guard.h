@@ -3,15 +3,16 @@
 
 namespace orrery::lua {
 
-/// p:grad() in an optimizer's function: without the loss scale, unless the function has asked for that.
+/// p:grad() in an optimizer's function: the gradient without the loss scale, unless the function handles the scale
+/// itself.
 ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId param);
-/// What update:set writes: `value` where the step's gradients are finite, else what the target has. As it is where the
-/// function has asked for the loss scale.
+/// The value that update:set writes: `value` when the step's gradients are finite, else the target's old value.
+/// Unguarded when the optimizer's function handles the loss scale itself.
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value);
-/// update:loss_scale(): from here on scale and guard are the function's own. Throws after p:grad() or update:set.
+/// update:loss_scale(): from now on the function handles scale and guard itself. Throws after p:grad() or update:set.
 void ask_for_scale(lua_State* L, Tape& tape);
 
-/// What an optimizer's function gets.
+/// Pushes the argument of an optimizer's function.
 void push_update(lua_State* L, const std::shared_ptr<Tape>& tape);
 
 }  // namespace orrery::lua

@@ -1,4 +1,4 @@
-// Placements, and the marks that values take inside of a strategy.
+// Placements, and the marks that strategies put on values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,14 +25,14 @@ Origin mark_origin(const Tape& tape) { return {tape.who, tape.asked.file, tape.a
 
 namespace {
 
-/// R, P, or S with a dim that is looked up in the value that is marked.
+/// R, P, or S with a dim, which is looked up in the marked value.
 struct Place {
     Placement::Kind kind = Placement::Kind::replicate;
     std::string name;
     int64_t number = 0;  ///< from 1, when the name is empty
 };
 
-/// Several values that are marked alike: the states of a param.
+/// Values that get the same marks: the states of a param.
 struct Group {
     std::shared_ptr<Tape> tape;
     std::vector<ValueId> ids;
@@ -70,7 +70,7 @@ Placement resolve(lua_State* L, const Place& place, const Tape& tape, ValueId id
     return Placement::split(static_cast<int>(place.number - 1));
 }
 
-/// Marks the values with the table at 2: { axis = S(dim), keep = , optional = }.
+/// Marks the values with the table at index 2: { axis = S(dim), keep = , optional = }.
 void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<ValueId>& ids, Mark::What what) {
     const std::string function = what == Mark::What::store ? "store" : "use";
     Tape& tape = annotating(L, shared, function);
@@ -137,8 +137,8 @@ void check_param(lua_State* L, const Symbol& x, std::string_view function) {
     fail(L, fmt::format("{}: {} is no param", function, describe(*x.tape->program, x.id)));
 }
 
-/// p:grad() -> the gradient of a param; of an optimizer without the loss scale (guard.h). Where the program computes
-/// none (evaluation), a strategy gets a group of no values, so that its marks do nothing, and an optimizer nil.
+/// p:grad() -> the gradient of a param; in an optimizer without the loss scale (guard.h). When the program computes
+/// none (evaluation), a strategy gets an empty group, which ignores marks, and an optimizer nil.
 int grad(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     check_param(L, x, "grad");
@@ -153,7 +153,7 @@ int grad(lua_State* L) {
     return 1;
 }
 
-/// p:grad_terms() -> the values that the gradient is a sum of.
+/// p:grad_terms() -> the values whose sum is the gradient.
 int grad_terms(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     check_param(L, x, "grad_terms");
@@ -168,8 +168,8 @@ int state(lua_State* L) {
     return 1;
 }
 
-/// p:first_dim_divisible_by(n) -> the dim's number, from 1, behind the axes that split it already; nil when there is
-/// none.
+/// p:first_dim_divisible_by(n) -> the number of that dim, from 1, after division by the axes that split it already; nil
+/// when there is none.
 int first_dim_divisible_by(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     const int64_t n = check_integer(L, 2);
@@ -183,7 +183,7 @@ int first_dim_divisible_by(lua_State* L) {
     return 1;
 }
 
-/// p:has_low_copy() -> whether forward ops read a copy of the param of lower precision.
+/// p:has_low_copy() -> whether forward ops read a copy of the param in lower precision.
 int has_low_copy(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     check_param(L, x, "has_low_copy");
@@ -191,7 +191,7 @@ int has_low_copy(lua_State* L) {
     return 1;
 }
 
-/// S "batch" or S(1): split that dim.
+/// S "batch" or S(1): splits that dim.
 int split(lua_State* L) {
     if (lua_type(L, 1) == LUA_TSTRING) {
         push_object(L, Place{Placement::Kind::split, check_text(L, 1), 0});

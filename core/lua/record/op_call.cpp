@@ -1,4 +1,4 @@
-// Every op of the table as a method of values, by the names that the op itself declares.
+// Every op is a method of values; operands and attributes have the names that the op declares.
 #include "lua/record/op_call.h"
 
 #include <fmt/format.h>
@@ -120,7 +120,7 @@ private:
         return nullptr;
     }
 
-    /// A list may be the value of the next attribute: x:transpose { "heads", "seq" }.
+    /// Whether a list is the value of the next attribute: x:transpose { "heads", "seq" }.
     bool list_attribute_next() const {
         const AttributeDef* next = next_attribute();
         if (!next || next->kind != AttributeDef::Kind::integers) return false;
@@ -195,7 +195,7 @@ int call_op(lua_State* L) {
 
 namespace {
 
-/// native.op(name) -> function(x, ...): the op of that name of the plugin that brings it.
+/// native.op(name) -> function(x, ...): an op of a plugin, which is loaded if necessary.
 int plugin_op(lua_State* L) {
     const std::string name = check_text(L, 1);
     const OpDef* own = find_op_def(name);

@@ -4,8 +4,8 @@
 
 namespace orrery::lua {
 
-/// Puts a Lua table of options in a Config, for a plugin; `origin` is the script line. Throws Error at what is no
-/// number, text, flag, list or table of these.
+/// Copies a Lua table of options to a Config, for a plugin; `origin` is the script line. Throws Error for a value that
+/// is not a number, text, flag, list or table of these.
 void fill_config(lua_State* L, int index, Config& config, const Origin& origin);
 
 }  // namespace orrery::lua

@@ -32,7 +32,7 @@ Traced& open_program(lua_State* L, std::string_view function) {
 
 namespace {
 
-/// Sequences of one step: the size of the dim "batch".
+/// Sequences in one step: the size of the dim "batch".
 int64_t full_batch(lua_State* L, const Traced& traced) {
     int64_t batch = 0;
     const std::string* first = nullptr;
@@ -77,7 +77,7 @@ DType read_precision(lua_State* L, Fields& fields) {
     throw Error(state_of(L).host().config().table("train").where("precision"), why);
 }
 
-/// The ramp of { ramp = { start = , increment = , samples = } } or of train.ramp_*; none of them: no ramp.
+/// Reads the batch ramp { ramp = { start = , increment = , samples = } } or train.ramp_*; neither means no ramp.
 BatchRamp read_ramp(lua_State* L, Fields& fields) {
     Config& config = state_of(L).host().config().table("train");
     BatchRamp ramp;
@@ -119,7 +119,7 @@ int train_with(lua_State* L) {
     if (traced.optimizer != LUA_NOREF) fail(L, "train_with is called twice; a program has one optimizer");
     check_function(L, 2);
     Fields fields(L, 3, "train_with");
-    struct Attempt {  // what a script catches leaves the program as it was
+    struct Attempt {  // restores the program when the script catches an error
         lua_State* L;
         Traced& traced;
         Recipe before = traced.recipe;
@@ -142,19 +142,19 @@ int train_with(lua_State* L) {
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
-    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // it is recorded already
+    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // already recorded
     traced.step = train_step(recording, recipe.batch);
     if (traced.step.updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
-    smaller_batches(recipe);  // is an error here already
+    smaller_batches(recipe);  // report errors here already
     attempt.done = true;
     lua_settop(L, 1);
     return 1;
 }
 
-/// The named entries of a list of strategies: what redistributions the script forbids.
+/// Reads the named entries of a list of strategies: limits on implicit redistribution.
 void read_redistribution(lua_State* L, PropagateOptions& options) {
-    lua_newtable(L);  // without the list
+    lua_newtable(L);  // becomes the table of those entries
     lua_pushnil(L);
     while (lua_next(L, 2) != 0) {
         if (lua_type(L, -2) == LUA_TSTRING) {
@@ -190,7 +190,7 @@ int parallel(lua_State* L) {
     return 1;
 }
 
-/// program:metric(name, function): a sum and its count over held-out data, whose quotient an evaluation tells, too.
+/// program:metric(name, function): a sum and its count over held-out data; evaluations report the quotient.
 int metric(lua_State* L) {
     Traced& traced = open_program(L, "metric");
     const std::string name = check_text(L, 2);
@@ -212,7 +212,7 @@ int metric(lua_State* L) {
     traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
     try {
         bool& mean = traced.recipe.added.back().mean;
-        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // is an error here already
+        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // report errors here already
     } catch (...) {
         luaL_unref(L, LUA_REGISTRYINDEX, traced.added.back());
         traced.added.pop_back();
@@ -225,7 +225,7 @@ int metric(lua_State* L) {
 
 const Program& recorded(const Traced& traced) { return traced.optimizer == LUA_NOREF ? traced.forward : traced.step; }
 
-/// program:weights(model:tensors()): where published files hold the params, for checkpoint.load.
+/// program:weights(model:tensors()): maps params to tensors of published files, for checkpoint.load.
 int weights(lua_State* L) {
     Traced& traced = open_program(L, "weights");
     traced.recipe.weights = check_weights(L, 2, recorded(traced));

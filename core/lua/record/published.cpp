@@ -14,7 +14,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// part = { dim, index, count } of the stored tensor: `count` equal pieces, of which the param is one.
+/// part = { dim, index, count }: the stored tensor has `count` equal pieces along dim, and the param is one of them.
 void read_part(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
     const std::vector<int64_t> part = fields.integers("part");
     if (part.empty()) return;
@@ -29,7 +29,7 @@ void read_part(lua_State* L, Fields& fields, const Program& program, WeightSourc
     source.start = (part[1] - 1) * source.size;
 }
 
-/// padded = { dim, count }: the stored tensor's size along that dim, of which the param has more.
+/// padded = { dim, count }: the stored tensor's size along dim; the param is larger.
 void read_padded(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
     const std::vector<int64_t> padded = fields.integers("padded");
     if (padded.empty()) return;

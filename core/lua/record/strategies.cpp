@@ -1,4 +1,4 @@
-// Strategies: a Lua function as one, and the C++ plugins by name.
+// Strategies: Lua functions, and C++ plugins by name.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// A Lua function (program, mesh, options) as a Strategy. Lives no longer than its Lua.
+/// A strategy that calls a Lua function (program, mesh, options). The Lua state must outlive it.
 class LuaStrategy : public Strategy {
 public:
     LuaStrategy(lua_State* L, int function, int options, std::string name, Origin asked)
@@ -26,7 +26,7 @@ public:
         const auto tape = std::make_shared<Tape>(program, mesh, name_, asked_);
         struct Close {
             Tape& tape;
-            ~Close() {  // what the script kept of it must not reach the program any more
+            ~Close() {  // references that the script retains must not reach the program any more
                 tape.use = TapeUse::closed;
                 tape.own = std::make_unique<Program>();
                 tape.program = tape.own.get();
@@ -47,8 +47,7 @@ private:
     Origin asked_;
 };
 
-/// A copy of the defaults with the options of the call laid over; unknown ones are errors when there are defaults.
-/// Leaves it on the stack.
+/// Pushes a copy of the defaults, overridden by the call's options. Unknown options are errors when there are defaults.
 void merge_options(lua_State* L, const std::string& name, int given, int defaults) {
     lua_newtable(L);
     const int merged = lua_gettop(L);
@@ -70,7 +69,7 @@ void merge_options(lua_State* L, const std::string& name, int given, int default
     }
 }
 
-/// What strategy.define returns. Upvalues: name, defaults or nil, function.
+/// The function that strategy.define returns. Upvalues: name, defaults or nil, function.
 int make_defined(lua_State* L) {
     const std::string name = check_text(L, lua_upvalueindex(1));
     if (!lua_isnoneornil(L, 1)) check_table(L, 1, "a table of options");
@@ -85,9 +84,9 @@ int make_defined(lua_State* L) {
     const int options = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pushvalue(L, lua_upvalueindex(3));
     const int function = luaL_ref(L, LUA_REGISTRYINDEX);
-    // The main thread: a coroutine may be gone when the strategy is used.
+    // Use the main thread: a coroutine may no longer exist when the strategy is used.
     auto strategy = std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin);
-    std::sort(words.begin(), words.end());  // a table's order differs from process to process
+    std::sort(words.begin(), words.end());  // the order of a Lua table differs between processes
     push_object(L, AskedStrategy{std::move(strategy), name, origin, std::move(words)});
     return 1;
 }
@@ -107,7 +106,7 @@ int define(lua_State* L) {
     return 1;
 }
 
-/// native.strategy(name, options [, who]) -> the C++ plugin of that name; its marks say who asked, or its name.
+/// native.strategy(name, options [, who]) -> the C++ plugin of that name; its marks name `who`, or the plugin.
 int plugin(lua_State* L) {
     const std::string name = check_text(L, 1);
     const Origin origin = where(L);

@@ -13,7 +13,7 @@
 
 namespace orrery::lua {
 
-/// What a tape accepts at the moment.
+/// What a tape accepts now.
 enum class TapeUse : uint8_t {
     closed,    ///< only reading
     forward,   ///< o.trace: params and ops
@@ -21,20 +21,20 @@ enum class TapeUse : uint8_t {
     annotate,  ///< a strategy: marks
 };
 
-/// Whether Orrery or the optimizer's function unscales gradients and skips updates that are not finite: the first call
+/// Whether Orrery or the optimizer's function unscales gradients and skips updates that are not finite. The first call
 /// that the function makes decides.
 struct UpdateGuard {
     enum class By : uint8_t { undecided, orrery, function } by = By::undecided;
-    int take = LUA_NOREF;                  ///< take(new, old) -> what an update writes, in the registry
-    int unscaled = LUA_NOREF;              ///< unscaled(gradient); nil without a loss scale
-    std::map<ValueId, ValueId> gradients;  ///< by param, without the scale
+    int take = LUA_NOREF;                  ///< take(new, old) -> the value to write; a reference in the registry
+    int unscaled = LUA_NOREF;              ///< unscaled(gradient), a reference; nil without a loss scale
+    std::map<ValueId, ValueId> gradients;  ///< by param, unscaled
 };
 
-/// The program that scripts write. Values in Lua share it.
+/// The program that a script records. Values in Lua share it.
 struct Tape {
     explicit Tape(Program start)
         : own(std::make_unique<Program>(std::move(start))), program(own.get()), builder(*program) {}
-    /// A view for a strategy: marks go to `annotated`, on behalf of `who`, called at `asked`.
+    /// A view of a program for a strategy: marks are added to `annotated`, on behalf of `behalf`, called at `called`.
     Tape(Program& annotated, const Mesh& on, std::string behalf, Origin called)
         : program(&annotated),
           builder(annotated),
@@ -48,15 +48,16 @@ struct Tape {
     Builder builder;
     TapeUse use = TapeUse::forward;
     bool training = true;
-    bool declares = true;        ///< o.result counts; in a metric's function it does not: it may call the model again
-    int64_t streams = 0;         ///< dropouts so far: each draws numbers of its own
+    /// whether o.result adds results; false in a metric's function, which may call the model again
+    bool declares = true;
+    int64_t streams = 0;         ///< number of dropouts so far: each has its own random numbers
     const Mesh* mesh = nullptr;  ///< annotate only
     std::string who;
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< declared on first use: step, seed
     std::unordered_map<std::string, ValueId> params;
     std::optional<LossScale> loss_scale;  ///< update only
-    UpdateGuard guard;                    ///< the same
+    UpdateGuard guard;                    ///< update only
 };
 
 /// A symbolic array: a value of a tape.
@@ -74,16 +75,16 @@ struct Class<Symbol> {
 };
 
 void push_symbol(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId id);
-/// The symbol's tape when it takes ops; throws otherwise ("used outside of o.trace").
+/// The symbol's tape, when it accepts ops; throws otherwise ("used outside of o.trace").
 Tape& recording(lua_State* L, const Symbol& symbol);
 /// The tape that is being recorded; throws "o.param: only inside o.trace" when there is none.
 std::shared_ptr<Tape> current_tape(lua_State* L, std::string_view function);
-/// The input `name` (step f32[], seed u32[]), declared when first asked for.
+/// The input `name` (step f32[], seed u32[]), which is declared on first use.
 ValueId host_input(lua_State* L, Tape& tape, const std::string& name, DType type);
-/// The dim of a value that Lua names: a logical name, or a number counted from 1.
+/// The dim of a value that a Lua argument names: a logical name, or a number counted from 1.
 int check_dim(lua_State* L, int index, const Symbol& of);
 
-/// Methods that values have in strategies and optimizers: store, use, grad, state, first_dim_divisible_by.
+/// Adds the methods that values have in strategies and optimizers: store, use, grad, state, first_dim_divisible_by.
 void add_mark_methods(lua_State* L);
 
 }  // namespace orrery::lua

@@ -1,4 +1,4 @@
-// o.trace's recording side: params, scopes, and the inputs that the host fills.
+// The recording functions inside o.trace: params, scopes, and the inputs that the host fills.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ DType dtype_field(lua_State* L, Fields& fields, DType fallback) {
     return *dtype;
 }
 
-/// "name = 64" pairs of a shape: { {"embed", 768}, {"heads", 768}, 3 }, or sizes with the names apart in `dims`.
+/// Reads a shape: { {"embed", 768}, {"heads", 768}, 3 }, or sizes with their names in the field `dims`.
 void shape_fields(lua_State* L, Fields& fields, Shape& shape, std::vector<std::string>& dims) {
     fields.push_field("shape");
     if (!lua_istable(L, -1)) fields.wrong("shape", "a list of { name, size } or sizes");
@@ -68,7 +68,7 @@ void shape_fields(lua_State* L, Fields& fields, Shape& shape, std::vector<std::s
     lua_settop(L, list - 1);
 }
 
-/// { kind = "normal", scale = 0.02 } of the field `init`.
+/// Reads the field `init`: { kind = "normal", scale = 0.02 }.
 Attributes init_field(lua_State* L, Fields& fields) {
     fields.push_field("init");
     if (lua_isnil(L, -1)) {
@@ -89,7 +89,7 @@ Attributes init_field(lua_State* L, Fields& fields) {
 }
 
 /// native.param { name = , shape = { {"embed", 768}, ... }, init = { kind = , scale = }, dtype = } -> value.
-/// The name is put below the current scope. A second call with the same name gives the same value: tied weights.
+/// The current scope is prepended to the name. A second call with the same name returns the same value: tied weights.
 int param(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.param");
     if (tape->use != TapeUse::forward) fail(L, "o.param: only inside the function given to o.trace");
@@ -116,7 +116,7 @@ int param(lua_State* L) {
     return 1;
 }
 
-/// native.scope(name, function, ...) -> what the function returns; ops and params inside are below `name`.
+/// native.scope(name, function, ...) -> the function's results; `name` is a scope of the ops and params inside.
 int scope(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.scope");
     const std::string name = check_text(L, 1);
@@ -158,7 +158,7 @@ int constant(lua_State* L) {
     return 1;
 }
 
-/// The field `dim` of a shape: a name, or a number from 1; the first when left out.
+/// Reads the field `dim` of a shape: a name, or a number from 1; the default is 1.
 int64_t dim_field(lua_State* L, Fields& fields, const std::vector<std::string>& dims) {
     fields.push_field("dim");
     int64_t dim = lua_isnil(L, -1) ? 1 : 0;
@@ -187,7 +187,7 @@ int iota(lua_State* L) {
     return record(L, tape, "iota", {}, {{"shape", shape}, {"dim", dim}, {"dtype", dtype}}, {dims});
 }
 
-/// The operand of o.result at `index`: one f32 of the program that is being recorded.
+/// The operand of o.result at `index`: an f32 scalar of the program that is being recorded.
 ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     const Symbol& symbol = check<Symbol>(L, index);
     const Value& value = symbol.value();
@@ -198,7 +198,7 @@ ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     return symbol.id;
 }
 
-/// native.result(name, sum, count): a quotient that every step and every evaluation tells. `count` may be a number.
+/// native.result(name, sum, count): a quotient that every step and evaluation reports. `count` may be a number.
 int result(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.result");
     if (tape->use != TapeUse::forward)
@@ -222,7 +222,7 @@ int result(lua_State* L) {
     return 0;
 }
 
-/// native.fail(text): an error at the line of the script, of the model or of the strategy that is being run.
+/// native.fail(text): throws at the current line of the script, model or strategy.
 int fail_there(lua_State* L) { fail(L, check_text(L, 1)); }
 
 /// native.array(dtype, { {"batch", 8}, ... }) -> an entry of a signature.
@@ -275,7 +275,7 @@ std::vector<InputSpec> check_signature(lua_State* L, int index) {
 
 namespace {
 
-/// __index of the batch: a name that the signature lacks.
+/// __index of the batch: throws for a name that the signature lacks.
 int no_input(lua_State* L) {
     const std::string name = type_text(L, 2);
     std::vector<std::string> names;
@@ -306,14 +306,14 @@ void push_batch(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>&
     lua_setmetatable(L, -2);
 }
 
-/// A function that records a sum and its count, and what messages call it.
+/// A function that records a sum and its count, and how messages name it.
 struct Recorded {
     int function = LUA_NOREF;
     std::string_view given_to;
     std::string_view sum;
     const Origin& origin;
-    bool* mean;            ///< becomes whether it gives no count
-    bool declares = true;  ///< its o.result counts
+    bool* mean;            ///< set to whether the function returns no count
+    bool declares = true;  ///< whether its o.result adds results
 };
 
 /// The result at `index` of a traced function: an f32 scalar.

@@ -1,4 +1,4 @@
-// What an optimizer's function gets: update:params, count, state, set, result, loss_scale.
+// The argument of an optimizer's function: update:params, count, state, set, result, loss_scale.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -12,7 +12,6 @@ namespace orrery::lua {
 
 namespace {
 
-/// What an optimizer's function gets.
 struct UpdateView {
     std::shared_ptr<Tape> tape;
 };
@@ -40,7 +39,7 @@ int next_param(lua_State* L) {
     return 1;
 }
 
-/// for p in update:params() do ... end: every param that has a gradient.
+/// for p in update:params() do ... end: iterates over the params that have a gradient.
 int update_params(lua_State* L) {
     check<UpdateView>(L, 1);
     lua_pushvalue(L, 1);
@@ -49,7 +48,7 @@ int update_params(lua_State* L) {
     return 1;
 }
 
-/// update:count() -> what the sum of losses is divided by, f32[].
+/// update:count() -> the divisor of the sum of losses, f32[].
 int update_count(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     push_symbol(L, tape, *tape->program->result("count"));
@@ -63,8 +62,7 @@ int update_loss_scale(lua_State* L) {
     return 1;
 }
 
-
-/// update:state(p, name [, init]) -> a state of the param, f32 of its shape, zeros at first.
+/// update:state(p, name [, init]) -> a state of the param, f32 of its shape, initially zeros.
 int update_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
     const Symbol& p = check<Symbol>(L, 2);
@@ -77,7 +75,7 @@ int update_state(lua_State* L) {
     return 1;
 }
 
-/// update:set(target, value): at the end of the step a param or state takes the value.
+/// update:set(target, value): assigns the value to a param or state at the end of the step.
 int update_set(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
     const Symbol& target = check<Symbol>(L, 2);
@@ -86,7 +84,7 @@ int update_set(lua_State* L) {
     return 0;
 }
 
-/// update:result(name, value): the host reads it after each step.
+/// update:result(name, value): the host reads the value after each step.
 int update_result(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     const std::string name = check_text(L, 2);

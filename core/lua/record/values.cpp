@@ -1,4 +1,4 @@
-// Values in Lua: operators, fields and the methods that are more than an op.
+// Values in Lua: operators, fields, and methods that are not just an op.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ namespace {
 
 // ---- operators
 
-/// The tape of a binary operator and both operands; a number becomes a constant of the other's type.
+/// Records a binary operator; a number becomes a constant of the other operand's type.
 int binary(lua_State* L, std::string_view kind) {
     const Symbol* left = test<Symbol>(L, 1);
     const Symbol* right = test<Symbol>(L, 2);
@@ -82,7 +82,7 @@ int op_neg(lua_State* L) {
     return record(L, x.tape, "neg", {x.id}, {});
 }
 
-// ---- methods that are more than an op
+// ---- methods that are not just an op
 
 /// x:reshape { "batch", "seq", { "heads", 12 }, 64 }: a name keeps that dim, {name, size} makes a named dim, a number
 /// an unnamed one.
@@ -116,13 +116,13 @@ int reshape(lua_State* L) {
     return record(L, x.tape, "reshape", {x.id}, {{"shape", shape}}, {names});
 }
 
-/// x:dropout(p): zeroes a share p of the elements while training, and scales the rest by 1/(1-p).
+/// x:dropout(p): during training, zeroes a share p of the elements and scales the rest by 1/(1-p).
 int dropout(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
     if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a share in [0, 1) expected, got {}", p));
-    const int64_t stream = tape.streams++;  // counted in eval too, so that programs agree
+    const int64_t stream = tape.streams++;  // counted in eval too, so that programs have the same streams
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);
         return 1;
@@ -131,7 +131,7 @@ int dropout(lua_State* L) {
     return record(L, x.tape, "dropout", {x.id, seed}, {{"p", p}, {"stream", stream}});
 }
 
-/// x:named(name) -> x, so that messages, results and strategies find it.
+/// x:named(name) -> x; messages, results and strategies use the name.
 int named(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     recording(L, x).builder.name(x.id, check_text(L, 2), where(L));
@@ -175,7 +175,7 @@ std::vector<std::string> all_names(lua_State* L, int methods) {
     return names;
 }
 
-/// There are too many to list: the closest, and where all are.
+/// Throws for an unknown name. There are too many names to list: shows the closest, and where to find all.
 [[noreturn]] void refuse_name(lua_State* L, const std::string& key, std::vector<std::string> names) {
     constexpr size_t most = 6;
     std::ranges::sort(names);
@@ -192,8 +192,8 @@ std::vector<std::string> all_names(lua_State* L, int methods) {
                         (state_of(L).library() / "orrery/meta.lua").string()));
 }
 
-/// Upvalue 1: the methods; ops are added to it when first used. Those of plugins are no methods: a script names them as
-/// o.op.NAME, or another one of the process may have.
+/// __index of values. Upvalue 1: the methods, to which ops are added on first use. Ops of plugins are not methods: a
+/// script names them as o.op.NAME, which loads the plugin.
 int index(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     const std::string key = check_text(L, 2);

@@ -6,12 +6,16 @@
 
 namespace orrery::tokenizer {
 
-/// Joins neighbours of a word in the order of byte pair encoding: the merge of the least rank first, the leftmost of
-/// equals. Keeps what it works in; one a thread.
+/// Byte pair encoding of a word: applies the merge of the lowest rank to adjacent tokens until none is left, the
+/// leftmost first among equals. Merges by rank "l o", "lo w", "e r":
+///
+///     l o w e r  ->  lo w e r  ->  low e r  ->  low er
+///
+/// Reuses its memory; one per thread.
 class Merger {
 public:
-    /// Replaces the ids of a word's characters by those of its tokens. n * n/64 steps for short words, n * log(n) for
-    /// long ones.
+    /// Replaces the ids of a word's characters by those of its tokens. O(n^2) for short words, O(n log n) for long
+    /// ones.
     void merge(const BpeModel& model, std::vector<int32_t>& ids);
 
 private:
@@ -29,7 +33,8 @@ private:
     void merge_long(const BpeModel& model, std::vector<int32_t>& ids);
     void offer(const BpeModel& model, int32_t at);
 
-    std::vector<int32_t> ranks_, joined_;  ///< of each with its right neighbour, for short words
+    /// rank and id of each token's merge with its right neighbour, for short words
+    std::vector<int32_t> ranks_, joined_;
     std::vector<Symbol> symbols_;
     std::vector<Candidate> heap_;
 };

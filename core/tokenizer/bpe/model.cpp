@@ -15,7 +15,7 @@ constexpr int64_t most_ids = 1 << 26;
 constexpr char32_t sentencepiece_space = 0x2581;
 constexpr size_t low_count = 129;
 
-/// Where a character is in the small table of neighbours, low_count when it is in none.
+/// Row of a character in the small table of adjacent characters, low_count when it is not in the table.
 size_t low_index(char32_t character) {
     if (character < 0x80) return character;
     return character == sentencepiece_space ? 0x80 : low_count;
@@ -24,7 +24,7 @@ size_t low_index(char32_t character) {
 }  // namespace
 
 BpeModel::BpeModel(const Field& field) {
-    // Files of before version 0.9 do not say what they are.
+    // Files from before version 0.9 have no type.
     if (!field.has("type") ? !field.has("merges") : field.at("type").text() != "BPE") {
         if (field.has("type")) field.refuse_type("BPE");
         field.refuse("has neither type nor merges: it is not BPE, the only kind that is known here");
@@ -129,8 +129,9 @@ void BpeModel::read_fallback() {
     for (size_t byte = 0; byte < 256; ++byte) fallback_[byte] = id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
 }
 
-/// Which characters are neighbours in a token that merges make: between others no merge reaches, and a word can be cut
-/// there. Not where a merge takes what is no sequence of characters of the text.
+/// Collects the pairs of characters that are adjacent in a merged token. No merge reaches across any other pair, so a
+/// word can be split there. Gives up when a merge takes bytes or the unknown token, which are not characters of the
+/// text.
 void BpeModel::find_joins() {
     can_cut_ = prefix_.empty() && suffix_.empty();
     low_joins_.assign(low_count * 3, 0);
@@ -158,7 +159,7 @@ bool BpeModel::cuts(char32_t left, char32_t right) const {
     const bool joined = row < low_count && column < low_count
                             ? (low_joins_[row * 3 + column / 64] >> column % 64 & 1) != 0
                             : joins_.find(static_cast<int32_t>(left), static_cast<int32_t>(right)) != nullptr;
-    // What stands for a character that is not there depends on its neighbours.
+    // The replacement of a missing character depends on its neighbours.
     return !joined && character_id(left) >= 0 && character_id(right) >= 0;
 }
 
@@ -203,8 +204,8 @@ bool BpeModel::fall_back(std::string_view symbol, std::vector<int32_t>& ids) con
     return true;
 }
 
-/// In the order of the reference: an unknown token is put down when the next known character comes, so that bytes that
-/// stand for one may come before it.
+/// In the reference's order: an unknown token is appended when the next known or unknown character comes, so byte
+/// fallbacks may come before it.
 void BpeModel::characters(std::string_view word, std::vector<int32_t>& ids, int64_t& lost) const {
     int32_t pending = -1;
     const auto put_pending = [&] {

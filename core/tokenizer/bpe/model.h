@@ -13,44 +13,44 @@
 
 namespace orrery::tokenizer {
 
-/// Byte pair encoding as a file has it: vocabulary, merges by rank, and what is done with characters that it lacks.
+/// The BPE model of a file: vocabulary, merges by rank, and what replaces characters that the vocabulary lacks.
 class BpeModel {
 public:
-    /// Throws Error at the key of what is not there, twice there, or of another kind of model.
+    /// Throws Error at the key that is missing, duplicate, or of another kind of model.
     explicit BpeModel(const Field& field);
 
     std::optional<int32_t> id_of(std::string_view token) const;
-    /// By id, "" where there is none. [greatest id + 1]
+    /// The tokens by id, "" for unused ids. [largest id + 1]
     const std::vector<std::string>& tokens() const { return tokens_; }
     bool has(int32_t id) const {
         return id >= 0 && static_cast<size_t>(id) < there_.size() && there_[static_cast<size_t>(id)];
     }
     int64_t count() const { return static_cast<int64_t>(ids_.size()); }
 
-    /// The merge of two neighbours, nullptr for none.
+    /// The merge of two adjacent tokens, nullptr when there is none.
     const PairTable::Entry* merge_of(int32_t left, int32_t right) const { return merges_.find(left, right); }
 
-    /// Words are raw bytes, for which the alphabet of ByteLevel stands. False, and nothing is changed, when the
-    /// vocabulary lacks one of its characters.
+    /// Makes words raw bytes instead of the alphabet of ByteLevel. Returns false, without a change, when the vocabulary
+    /// lacks a character of the alphabet.
     bool take_bytes();
     bool in_bytes() const { return in_bytes_; }
     const int32_t* byte_ids() const { return byte_ids_.data(); }
 
-    /// The id of a word that is a token as it is, where merges are ignored for such; -1 otherwise.
+    /// The id of a word that is a token and that ignore_merges exempts from merges; -1 otherwise.
     int32_t whole_word(std::string_view word) const;
-    /// A word's characters as ids, before any merge; with bytes instead of characters, or the unknown token, where
-    /// the vocabulary lacks one. `lost`: counts characters for which there is neither.
+    /// The ids of a word's characters, before any merge. A character that the vocabulary lacks is replaced by its bytes
+    /// or by the unknown token; `lost` is incremented when there is neither.
     void characters(std::string_view word, std::vector<int32_t>& ids, int64_t& lost) const;
 
-    /// Whether a word may be cut between characters that no merge joins.
+    /// Whether a word may be split between characters that no merge joins.
     bool can_cut() const { return can_cut_; }
-    /// Whether words may be cut between these characters, with the same ids.
+    /// Whether splitting a word between these two characters leaves its ids unchanged.
     bool cuts(char32_t left, char32_t right) const;
 
 private:
     void read_vocabulary(const Field& field);
     void read_merges(const Field& field);
-    /// `at`: where it stands, for what is refused.
+    /// `at`: the merge's place in the file, for messages.
     void add_merge(const std::function<Field()>& at, const std::string& left, const std::string& right, int32_t rank);
     void find_joins();
     void read_fallback();
@@ -61,17 +61,19 @@ private:
     std::vector<std::string> tokens_;
     std::vector<bool> there_;
     PairTable merges_;
-    std::vector<std::pair<int32_t, int32_t>> merged_;  ///< pairs, for find_joins
+    std::vector<std::pair<int32_t, int32_t>> merged_;  ///< the two ids of each merge, until find_joins
     std::string unknown_, prefix_, suffix_;
     bool has_unknown_ = false, fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
 
     std::unordered_map<char32_t, int32_t> character_ids_;
-    std::vector<int32_t> low_ids_;                         ///< of characters below 0x100 [256]
-    std::vector<int32_t> fallback_;                        ///< of "<0x00>" ... [256], -1 for none
-    std::vector<int32_t> byte_ids_;                        ///< [256]
-    std::unordered_map<std::string, int32_t> byte_words_;  ///< tokens as raw bytes, where merges are ignored
-    PairTable joins_;                                      ///< characters that are neighbours in a token
-    std::vector<uint64_t> low_joins_;  ///< of those below 0x80 and the space of sentencepiece [129 * 3]
+    std::vector<int32_t> low_ids_;   ///< ids of characters below 0x100 [256], -1 for none
+    std::vector<int32_t> fallback_;  ///< ids of "<0x00>" ... [256], -1 for none
+    std::vector<int32_t> byte_ids_;  ///< ids of raw bytes [256]
+    /// tokens as raw bytes, when merges are ignored for whole words
+    std::unordered_map<std::string, int32_t> byte_words_;
+    PairTable joins_;  ///< pairs of characters that are adjacent in a merged token
+    /// the same for characters below 0x80 and sentencepiece's space: a bit matrix [129 * 3]
+    std::vector<uint64_t> low_joins_;
     bool in_bytes_ = false, can_cut_ = false;
 };
 

@@ -4,7 +4,7 @@
 
 namespace orrery::tokenizer {
 
-/// Pairs of numbers that are not negative -> rank and id; open addressing, made to be read.
+/// Hash table from pairs of non-negative numbers to rank and id; open addressing, optimized for lookups.
 class PairTable {
 public:
     struct Entry {
@@ -20,7 +20,7 @@ public:
         for (const Entry& entry : old)
             if (entry.key != empty) slot(entry.key) = entry;
     }
-    /// The last one of equal pairs stays.
+    /// Replaces the entry of an equal pair.
     void put(int32_t left, int32_t right, int32_t rank, int32_t id) {
         if (2 * (count_ + 1) > entries_.size()) reserve(count_ + 1 + count_ / 2);
         Entry& entry = slot(key_of(left, right));

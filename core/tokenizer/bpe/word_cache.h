@@ -7,11 +7,11 @@
 
 namespace orrery::tokenizer {
 
-/// The ids of words that were seen, for one thread. Full (65,536 words or 4 MiB of them), it begins anew.
+/// The ids of words that one thread has seen. Cleared when it is full (65,536 words or 4 MiB of them).
 class WordCache {
 public:
     struct Ids {
-        const int32_t* first = nullptr;  ///< until the next `put`; nullptr: the word was not seen
+        const int32_t* first = nullptr;  ///< valid until the next `put`; nullptr: the word is not cached
         size_t count = 0;
     };
 
@@ -27,7 +27,7 @@ public:
                 return {entry.count <= inside ? entry.ids : ids_.data() + entry.ids[0], entry.count};
         }
     }
-    /// A word that is not there yet. Long ones, and those without ids, are not kept.
+    /// Adds a word that is not cached yet. Words over 256 bytes, and words without ids, are not cached.
     void put(std::string_view word, uint64_t hash, const std::vector<int32_t>& ids);
 
 private:
@@ -36,7 +36,7 @@ private:
         uint64_t hash = 0;
         uint32_t letters = 0;
         uint16_t length = 0, count = 0;
-        int32_t ids[inside] = {};  ///< or, of more, where they begin in ids_
+        int32_t ids[inside] = {};  ///< the ids; or, of more than `inside`, the index of the first one in ids_
     };
 
     std::vector<Entry> entries_;

@@ -1,8 +1,8 @@
-// Attention in blocks: a block of scores is made, used and forgotten, as in Dao et al., "FlashAttention-2" (2023).
+// Attention in blocks: a block of scores is made, used and dropped, as in Dao et al., "FlashAttention-2" (2023).
 //
-// A task widens its keys and values into scratch once (keys and, backward, values also transposed), then walks the
-// queries in blocks of block_q x block_k scores. Causal attention leaves out what no query of six rows sees: the
-// products follow the diagonal, and that of a window, in steps of six, which is where packing libraries lose.
+// A task widens its keys and values to scratch once (also transposed: keys, and values for the backward pass), then
+// walks the queries in blocks of block_q x block_k scores. Causal attention skips keys that none of six rows sees: the
+// products follow the diagonal, and that of a window, in steps of six, where products of packing libraries lose time.
 #include "kernels/cpu/attention_walk.h"
 #include "kernels/cpu/micro.h"
 #include "kernels/cpu/rows.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr i64 score_stride = block_k + micro_cols;
 
-/// A row of one head, rounded up for the products; 16 more keep rows out of each other's cache sets.
+/// Length of a row of one head, rounded up for the products; 16 more prevent cache conflicts between rows.
 i64 row_stride(const Attention& s) { return (s.head_dim + micro_cols - 1) / micro_cols * micro_cols + 16; }
 i64 column_stride(const Attention& s) { return (s.keys + micro_cols - 1) / micro_cols * micro_cols + 16; }
 
@@ -54,7 +54,7 @@ void turn(const float* x, i64 rows, i64 cols, i64 x_stride, float* y, i64 y_stri
     }
 }
 
-/// Scratch of one thread, cut in pieces; with no memory it only counts.
+/// Splits the scratch of one thread; without memory it only counts.
 class Pieces {
 public:
     explicit Pieces(float* at) : start_(at), at_(at) {}
@@ -69,7 +69,7 @@ private:
     float *start_, *at_;
 };
 
-/// All that a task holds; the last six rows are for the backward pass only.
+/// The buffers of a task; those of the last two lines are for the backward pass only.
 struct Scratch {
     i64 ld, ldt;
     float *k, *v, *kt, *q, *o, *p, *top, *total;
@@ -97,7 +97,7 @@ struct Scratch {
     }
 };
 
-/// scores = scale * x y^T for [rows, D] x and turned y [D, keys].
+/// scores = scale * x y^T for [rows, D] x and transposed y [D, keys].
 ORRERY_INLINE void scores(const Block& b, const float* x, i64 ld, const float* y, i64 ldt, float* to, float scale) {
     small_gemm(b.rows, b.n, {x, ld, 1}, y + b.j, ldt, to, score_stride, scale, false, [&](i64 first, i64 last) {
         return Extent{b.from(first), b.seen(last), 0, b.s.head_dim};
@@ -116,14 +116,14 @@ ORRERY_INLINE void times_rows(const Block& b, const float* p, const float* x, i6
         return Extent{0, b.s.head_dim, b.first_row(first), b.end_row(last)};
     });
 }
-/// The products round what a row sees up to six keys on either side: those must be 0.
+/// Clears up to six keys on either side of those that a row sees, because the products round the range up.
 ORRERY_INLINE void clear_rest(const Block& b, float* row, i64 from, i64 limit) {
     const i64 before = smaller(micro_rows, from);
     zero(row + from - before, before);
     zero(row + limit, smaller(micro_rows, b.n - limit));
 }
 
-/// Scores become exponentials; earlier sums and outputs are brought to the new maximum.
+/// Replaces scores by exponentials; rescales earlier sums and outputs to the new maximum.
 void soften(const Block& b, const Scratch& w) {
     for (i64 r = 0; r < b.rows; ++r) {
         float *row = w.p + r * score_stride, *o = w.o + r * w.ld;
@@ -204,7 +204,7 @@ void attention(Context& c, const Attention& s, In q, In k, In v, Out o, Out lse)
     });
 }
 
-/// p: scores to probabilities; dp: gradients of probabilities to those of scores. total holds sum(o * do) of each row.
+/// p: scores to probabilities; dp: gradients of probabilities to those of scores. total has sum(o * do) of each row.
 void backward_block(const Block& b, const Scratch& w, const float* lse) {
     const Vec scale(b.s.scale);
     for (i64 r = 0; r < b.rows; ++r) {
@@ -244,7 +244,7 @@ void backward_head(const Attention& s, const Scratch& w, const Head& q, const He
     walk(s, begin, visit, [&](const Queries& at) { dq.write(at.i, at.rows, w.dq, w.ld); });
 }
 
-/// One task a group: its heads add to the same dk and dv, one after the other.
+/// One task per group: its heads add to the same dk and dv, one after the other.
 void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv) {
     const i64 tasks = s.batch * s.groups, share = s.heads / s.groups;
     const Team all(c, s, tasks, true);

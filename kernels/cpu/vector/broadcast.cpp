@@ -5,7 +5,8 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-/// The broadcast of N shapes as few dims: neighbours that every operand walks alike are one. The last dim is inner.
+/// The broadcast of N shapes in as few dims as possible: adjacent dims with the same pattern in every operand are
+/// joined. The last dim is innermost.
 template <int N>
 struct Walk {
     int dims = 0;
@@ -94,7 +95,7 @@ void binary(Context& c, Binary op, In a, Shape as, In b, Shape bs, Out y) {
         case Binary::sub: return broadcast_map(c, x, shapes, y, [](Vec p, Vec q) { return p - q; });
         case Binary::mul: return broadcast_map(c, x, shapes, y, [](Vec p, Vec q) { return p * q; });
         case Binary::div: return broadcast_map(c, x, shapes, y, [](Vec p, Vec q) { return p / q; });
-        case Binary::maximum:  // a NaN in either operand stays
+        case Binary::maximum:  // NaN if either operand is
             return broadcast_map(c, x, shapes, y, [](Vec p, Vec q) { return select(p == p, select(p > q, p, q), p); });
         case Binary::minimum:
             return broadcast_map(c, x, shapes, y, [](Vec p, Vec q) { return select(p == p, select(p < q, p, q), p); });
@@ -103,7 +104,7 @@ void binary(Context& c, Binary op, In a, Shape as, In b, Shape bs, Out y) {
 }
 
 void compare(Context& c, Compare op, In a, Shape as, In b, Shape bs, Out y) {
-    // Integers do not fit floats exactly, and are compared seldom.
+    // Integers do not fit floats exactly; comparing them is rare, so the reference does it.
     if (a.type == Type::i32 || b.type == Type::i32) return reference::table().compare(c, op, a, as, b, bs, y);
     const In x[] = {a, b};
     const Shape shapes[] = {as, bs};

@@ -1,4 +1,4 @@
-// Functions of one element; gelu and silu of a large activation are the hot ones, and run at the speed of memory.
+// Functions of one element; gelu and silu of large activations are the hot ones, and run at memory speed.
 #include "kernels/cpu/tile.h"
 #include "kernels/math.h"
 
@@ -6,7 +6,7 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-/// Functions without a vector form: seldom used, or called on few elements.
+/// Functions without a vector form, which are rare or applied to few elements.
 template <class F>
 ORRERY_INLINE Vec by_lane(Vec x, F f) {
     float lanes[width];

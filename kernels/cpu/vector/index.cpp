@@ -1,4 +1,4 @@
-// Kernels of indices along one dim: picking elements, adding them up by index, the largest ones, running sums, counts.
+// Indices along one dim: gather, scatter_add, top_k, running sums, iota and one_hot.
 #include "kernels/cpu/picks.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
@@ -19,7 +19,7 @@ void pick_elements(Context& c, const Picks& s, const W* x, const std::int32_t* i
     });
 }
 
-/// A row of `bytes` bytes for each id.
+/// Copies a row of `bytes` bytes for each id.
 void pick_rows(Context& c, const Picks& s, const char* x, const std::int32_t* ids, char* y, i64 bytes) {
     parallel(c.threads(), s.x.outer * s.picks, 1 + 4 * grain / (bytes + 1), 1, [=](i64 begin, i64 end) {
         for (i64 pick = begin; pick < end; ++pick) {
@@ -44,7 +44,7 @@ void gather(Context& c, const Picks& s, In x, const std::int32_t* ids, Out y) {
     }
 }
 
-/// 16-bit sums are made in f32, in scratch, and rounded once.
+/// 16-bit sums are made in f32 scratch and rounded once.
 void scatter_add(Context& c, const Picks& s, In x, const std::int32_t* ids, Out y) {
     const i64 n = s.x.outer * s.x.size * s.x.inner;
     const bool wide = y.type == Type::f32;
@@ -60,7 +60,7 @@ void scatter_add(Context& c, const Picks& s, In x, const std::int32_t* ids, Out 
     each_tile([&](i64 at, i64 size) { flush(y, at, size, sums + at); });
 }
 
-/// Larger keys stand before smaller ones: NaN above all numbers, -0 as 0, equal ones by their index.
+/// Keys in the order of top_k, larger first: NaN above all numbers, -0 as 0, equal ones by index.
 ORRERY_INLINE std::uint64_t rank_key(float x, i64 index) {
     auto bits = std::bit_cast<std::uint32_t>(x);
     if ((bits & 0x7fffffffu) == 0) bits = 0;
@@ -69,7 +69,7 @@ ORRERY_INLINE std::uint64_t rank_key(float x, i64 index) {
 }
 ORRERY_INLINE i64 index_of(std::uint64_t key) { return ~static_cast<std::uint32_t>(key); }
 
-/// Puts heap[at] where it belongs among the n of a heap whose root is the smallest.
+/// Restores the heap property at heap[at]; the root of the n keys is the smallest.
 inline void sift(std::uint64_t* heap, i64 at, i64 n) {
     const std::uint64_t key = heap[at];
     for (i64 child = 2 * at + 1; child < n; child = 2 * at + 1) {
@@ -81,11 +81,11 @@ inline void sift(std::uint64_t* heap, i64 at, i64 n) {
     heap[at] = key;
 }
 
-/// The k largest keys of what was offered so far.
+/// The k largest keys offered so far.
 struct Best {
     std::uint64_t* heap;
     i64 k, count = 0;
-    float least = 0;  ///< of k elements, the smallest: later ones must be larger, or NaN
+    float least = 0;  ///< the smallest of k elements: later ones must be larger, or NaN
 
     void add(float x, i64 index) {
         if (count < k) {
@@ -101,7 +101,7 @@ struct Best {
         const auto order = static_cast<std::uint32_t>(heap[0] >> 32);
         least = std::bit_cast<float>((order >> 31) != 0 ? order & 0x7fffffffu : ~order);
     }
-    /// Elements index .. index+n-1; most of many are below the least.
+    /// Offers elements index .. index+n-1, most of which are usually below `least`.
     void offer(const float* x, i64 n, i64 index) {
         constexpr i64 step = 64;
         for (i64 i = 0; i < n; i += step) {
@@ -113,7 +113,7 @@ struct Best {
         }
     }
     void sort() {
-        for (i64 left = k - 1; left > 0; --left) {  // the smallest goes behind the others
+        for (i64 left = k - 1; left > 0; --left) {  // moves the smallest to the end
             const std::uint64_t smallest = heap[0];
             heap[0] = heap[left];
             heap[left] = smallest;
@@ -166,7 +166,7 @@ void top_k(Context& c, const Along& s, i64 k, In x, Out values, std::int32_t* id
     });
 }
 
-/// y = the running sums of x, from `sum` on, which becomes the last one; x may be y.
+/// y = the running sums of x, starting with `sum`, which is updated; x may be y.
 ORRERY_INLINE void add_up(const float* x, float* y, i64 n, bool reverse, bool exclusive, double& sum) {
     for (i64 e = 0; e < n; ++e) {
         const i64 at = reverse ? n - 1 - e : e;
@@ -189,7 +189,7 @@ void scan_row(In x, Out y, i64 at, i64 n, bool reverse, bool exclusive) {
 
 constexpr i64 scan_columns = 128;
 
-/// Columns begin .. begin+n-1 of one [size, inner].
+/// Running sums of columns begin .. begin+n-1 of one [size, inner].
 void scan_lanes(In x, Out y, const Along& s, i64 at, i64 n, bool reverse, bool exclusive) {
     double sums[scan_columns] = {};
     float from[scan_columns], to[scan_columns];

@@ -5,11 +5,12 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-/// A permutation with neighbours that stay neighbours joined: sizes and input strides in the order of the output.
+/// A permutation with joined dims where adjacent dims stay adjacent: sizes and input strides in the order of the
+/// output.
 struct Permutation {
     int dims = 0;
     i64 size[max_dims] = {};
-    i64 stride[max_dims] = {};  ///< of the input, in elements
+    i64 stride[max_dims] = {};  ///< strides in the input, in elements
 
     Permutation(Shape shape, std::span<const int> perm) {
         i64 strides[max_dims], step = 1;
@@ -54,7 +55,7 @@ void permute(Context& c, const T* x, T* y, const Permutation& p) {
     const i64 cols = p.size[last];
     i64 rows = 1;
     for (int d = 0; d < last; ++d) rows *= p.size[d];
-    // Rows of one square: the dim before the last.
+    // Rows of one square come from the dim before the last.
     const i64 band = last > 0 ? p.size[last - 1] : 1, bands = rows / band;
     const i64 cut_rows = bands >= 64 ? band : (band + 15) / 16 * 16 < 64 ? band : 64;
     const i64 pieces = (band + cut_rows - 1) / cut_rows;
@@ -90,7 +91,7 @@ void transpose(Context& c, In x, Shape shape, std::span<const int> perm, Out y) 
     }
 }
 
-/// Copies `outer` runs of `bytes` between memories with different distances.
+/// Copies `outer` runs of `bytes`, with different distances in source and target.
 void copy_runs(Context& c, const char* from, i64 from_step, char* to, i64 to_step, i64 outer, i64 bytes) {
     parallel(c.threads(), outer, 1 + 4 * grain / (bytes + 1), 1, [=](i64 begin, i64 end) {
         for (i64 o = begin; o < end; ++o) {
@@ -99,7 +100,7 @@ void copy_runs(Context& c, const char* from, i64 from_step, char* to, i64 to_ste
     });
 }
 
-/// A shape seen around one dim: [outer, shape[dim], inner], inner in bytes.
+/// A shape split at one dim: [outer, shape[dim], inner], inner in bytes.
 struct Around {
     i64 outer = 1, inner;
 

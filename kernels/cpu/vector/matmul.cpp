@@ -1,7 +1,7 @@
 // Products with bias, accumulation and gelu, in f32 or from and to 16-bit types.
 //
-// With Products::onednn f32 goes to oneDNN as it lies, and 16-bit operands are widened block by block into scratch that
-// fits the caches, since AVX2 has no 16-bit products. The sums are f32 and are rounded once, however they are made.
+// With Products::onednn, f32 is passed to oneDNN in place, and 16-bit operands are widened block by block to scratch
+// that fits the caches, because AVX2 has no 16-bit products. However they are made, sums are f32 and are rounded once.
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/rows.h"
@@ -13,11 +13,10 @@ namespace {
 
 ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 
-/// Rows of a block, its columns, and how much of the contracted dim it takes at once.
+/// Rows and columns of a block, and the depth of the contracted dim that it takes at once.
 constexpr i64 block_m = 512, block_n = 768, block_k = 1024;
 
-/// What becomes of a product: y (+)= ab + bias; pre (where there is one) = ab + bias, y = gelu(pre); or y = gelu'(pre)
-/// (ab).
+/// The epilogue of a product: y (+)= ab + bias; pre (if any) = ab + bias, y = gelu(pre); or y = gelu'(pre) (ab).
 enum class Then { nothing, gelu_tanh, gelu_erf, gelu_tanh_slope, gelu_erf_slope };
 
 struct Finish {
@@ -27,11 +26,11 @@ struct Finish {
     Then then = Then::nothing;
 
     bool gelu() const { return then == Then::gelu_tanh || then == Then::gelu_erf; }
-    /// Where the product itself goes, rounded as it would be between two kernels: fused or not, the bits are the same.
+    /// Where the product itself is stored, rounded as between two kernels: fused or not, the bits are the same.
     Out made() const { return gelu() && pre.data != nullptr ? pre : y; }
 };
 
-/// The operands of one batch index, and which part of the contracted dim it sums over.
+/// The operands of one batch index, and the range of the contracted dim that it sums over.
 struct Product {
     const Matmul& s;
     In a, b;
@@ -41,9 +40,9 @@ struct Product {
 
     bool plain() const { return a.type == Type::f32 && b.type == Type::f32; }
     bool native() const { return by == Products::native && a.type == b.type && has_native(a.type); }
-    /// Nothing is widened before: one call takes operands of any type over all that is contracted.
+    /// Whether one call takes operands of any type over the whole contracted dim, without widening them first.
     bool as_they_lie() const { return by == Products::blocks || native(); }
-    /// The sums gather in their place itself.
+    /// Whether sums accumulate directly in their destination.
     bool direct() const { return finish.made().type == Type::f32; }
 };
 
@@ -52,7 +51,7 @@ Out shifted(Out y, i64 elements) {
     return {y.data == nullptr ? nullptr : y.as<char>() + elements * size_of(y.type), y.type};
 }
 
-/// A block of a stored matrix as floats: in place when it is f32, else widened into `buffer`; sets its leading dim.
+/// A block of a stored matrix as floats: in place if it is f32, else widened to `buffer`; sets its leading dim.
 const float* block(In x, i64 row, i64 rows, i64 col, i64 cols, i64 stride, float* buffer, i64& leading) {
     if (x.type == Type::f32) {
         leading = stride;
@@ -63,7 +62,7 @@ const float* block(In x, i64 row, i64 rows, i64 col, i64 cols, i64 stride, float
     return buffer;
 }
 
-/// Blocks of op(a) [m,k] and op(b) [k,n]: the stored rows are the other way round when transposed.
+/// Blocks of op(a) [m,k] and op(b) [k,n]: stored rows and columns are swapped if transposed.
 const float* block_a(const Product& p, i64 m, i64 rows, i64 k, i64 depth, float* buffer, i64& leading) {
     return p.s.trans_a ? block(p.a, k, depth, m, rows, p.s.m, buffer, leading)
                        : block(p.a, m, rows, k, depth, p.s.k, buffer, leading);
@@ -73,7 +72,7 @@ const float* block_b(const Product& p, i64 k, i64 depth, i64 n, i64 cols, float*
                        : block(p.b, k, depth, n, cols, p.s.n, buffer, leading);
 }
 
-/// Rows m.. and columns n.. of op(a) op(b), as they lie.
+/// Rows m.. and columns n.. of op(a) op(b), without widening.
 void whole_product(const Product& p, i64 m, i64 rows, i64 n, i64 cols, bool add, float* c, i64 ldc, float* scratch) {
     const Matmul& s = p.s;
     const i64 lda = s.trans_a ? s.m : s.k, ldb = s.trans_b ? s.k : s.n, depth = p.k_end - p.k_begin;
@@ -85,7 +84,7 @@ void whole_product(const Product& p, i64 m, i64 rows, i64 n, i64 cols, bool add,
     blocks_gemm(a, b, rows, cols, depth, add, c, ldc, scratch);
 }
 
-/// The functions behind a product, over n floats at `x`, which are elements at .. of what was made. n <= tile.
+/// The functions after a product, over n floats at `x`, which are elements at .. of the product. n <= tile.
 void apply(const Finish& f, i64 at, i64 n, float* x) {
     float buffer[tile];
     if (f.made().type != Type::f32) fetch(f.made(), at, n, x);
@@ -109,7 +108,7 @@ void apply(const Finish& f, i64 at, i64 n, float* x) {
     flush(f.y, at, n, x);
 }
 
-/// n <= tile sums at `x` to their place, elements at .. of it; `x` may be the place itself.
+/// Stores n <= tile sums from `x` to elements at .. of the result; `x` may be the destination itself.
 void finish_run(const Finish& f, i64 at, i64 n, float* x, const float* bias) {
     float old[tile];
     if (bias != nullptr)
@@ -123,11 +122,11 @@ void finish_run(const Finish& f, i64 at, i64 n, float* x, const float* bias) {
     if (f.then != Then::nothing) apply(f, at, n, x);
 }
 
-/// Rows of sums to their places. biased: the bias is in them.
+/// Stores rows of sums. biased: the bias is included already.
 void finish_rows(const Product& p, i64 m, i64 rows, i64 n, i64 cols, float* c, i64 leading, bool biased) {
     const Finish& f = p.finish;
     const auto at = [&](i64 r, i64 j) { return (m + r) * p.s.n + n + j; };
-    if (biased || f.bias.data == nullptr) {  // in the order in which they lie
+    if (biased || f.bias.data == nullptr) {  // in storage order
         for (i64 r = 0; r < rows; ++r) {
             for (i64 j = 0; j < cols; j += tile)
                 finish_run(f, at(r, j), smaller(tile, cols - j), c + r * leading + j, nullptr);
@@ -159,7 +158,7 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
         if (f.then != Then::nothing) finish_rows(p, m_begin, m_end - m_begin, n_begin, n_end - n_begin, c, s.n, true);
         return;
     }
-    // f32 needs blocks only to finish rows while they are in the cache; smaller products cost more than that brings.
+    // f32 is split in blocks only to finish rows in cache; for smaller products that costs more than it gains.
     const bool lies = p.as_they_lie(), undivided = lies || p.plain();
     const i64 step_n = p.plain() || (lies && direct) ? n_end - n_begin : block_n;
     const i64 step_k = undivided && contracted > 0 ? contracted : block_k;
@@ -192,7 +191,7 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
     }
 }
 
-/// For tiles of at most tile_m by tile_n.
+/// Scratch for tiles of at most tile_m by tile_n.
 i64 scratch_floats(const Product& p, i64 tile_m, i64 tile_n) {
     i64 n = p.by == Products::blocks ? pack_floats(tile_m, tile_n, p.s.k) : 0;
     if (!p.as_they_lie() && p.a.type != Type::f32) n += block_m * block_k;
@@ -201,7 +200,7 @@ i64 scratch_floats(const Product& p, i64 tile_m, i64 tile_n) {
     return n;
 }
 
-/// Cuts m x n in parts_m x parts_n tiles of a similar number of rows and columns.
+/// Splits m x n in parts_m x parts_n tiles with similar numbers of rows and columns.
 struct Grid {
     int m = 1, n = 1;
 
@@ -219,15 +218,16 @@ struct Grid {
     }
 };
 
-/// A long sum over few outputs, as for the gradient of a weight: there a tile of y wastes the cores on packing operands
-/// (two cores reach 106-130 GFLOP/s with tiles and 154-177 with parts of the sum, [384,4096] x [4096,1152..1536]).
+/// Whether to split the sum: long sums over few outputs, as for the gradient of a weight, where tiles of y waste the
+/// cores on packing operands (two cores reach 106-130 GFLOP/s with tiles and 154-177 with parts of the sum, [384,4096]
+/// x [4096,1152..1536]).
 bool by_sum(const Product& p, int parts) {
     const Matmul& s = p.s;
     return parts > 1 && p.direct() && p.finish.bias.data == nullptr && !p.finish.gelu() && s.k / parts >= 1024 &&
            s.k >= 2 * smaller(s.m, s.n);
 }
 
-/// Part 0 sums into y, the others into scratch that is then added to y, always in the order of the parts.
+/// Part 0 sums to y, the others to scratch that is then added to y, always in the order of the parts.
 void sum_parts(const Product& whole, int parts, float* scratch, i64 floats) {
     const i64 outputs = whole.s.m * whole.s.n;
     float* sums = scratch + parts * floats;

@@ -1,11 +1,11 @@
-// Softmax and the norms: each row is read from memory once and worked on in the cache.
+// Softmax and norms: each row is read from memory once and processed in cache.
 #include "kernels/cpu/rows.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-/// Rows of work that pay for another thread.
+/// Number of rows that pays for another thread.
 ORRERY_INLINE i64 row_grain(i64 cols) { return cols >= grain ? 1 : grain / (cols > 0 ? cols : 1); }
 
 /// Floats of one row, padded to a cache line.
@@ -48,7 +48,7 @@ void softmax_grad(Context& c, In y, In dy, Out dx, i64 rows, i64 cols) {
     });
 }
 
-/// The row of x at `at`, or of x + residual as it is rounded in `to`.
+/// The row of x at `at`, or of x + residual as rounded in `to`.
 ORRERY_INLINE const float* summed(In x, In residual, Out to, i64 at, i64 cols, float* buffer, float* other) {
     const float* row = fetch(x, at, cols, buffer);
     if (residual.data == nullptr) return row;
@@ -59,7 +59,7 @@ ORRERY_INLINE const float* summed(In x, In residual, Out to, i64 at, i64 cols, f
     return fetch({to.data, to.type}, at, cols, buffer);
 }
 
-/// The row of dx at `at` = slope(x, dy, gain), plus dsum where that is there. The bits are those of two kernels.
+/// The row of dx at `at` = slope(x, dy, gain), plus dsum if present. The bits are those of two kernels.
 template <class F>
 ORRERY_INLINE void put_slope(Out dx, In dsum, i64 at, i64 cols, float* buffer, float* other, F slope, const float* x,
                              const float* dy, const float* gain) {
@@ -93,7 +93,7 @@ void layernorm(Context& c, In x, In gain, In bias, In residual, Out y, Out mean,
             const float m = sum_map(
                                 cols, [](Vec v) { return v; }, row) /
                             n;
-            // Not E[x^2] - m^2, which loses everything when the mean is large.
+            // E[x^2] - m^2 would lose all precision when the mean is large.
             float square = 0;
             const Vec mv(m);
             const i64 whole = cols / width * width;
@@ -111,7 +111,7 @@ void layernorm(Context& c, In x, In gain, In bias, In residual, Out y, Out mean,
     });
 }
 
-/// Adds the parts' column sums, in the order of the parts.
+/// Adds the column sums of the parts, in their order.
 void join(Out y, const float* sums, i64 distance, int parts, i64 cols, bool accumulate) {
     float* to = y.as<float>();
     for (int part = 0; part < parts; ++part) {
@@ -155,7 +155,7 @@ void layernorm_grad(Context& c, In x, In gain, In mean, In rstd, In dy, In dsum,
                 store(a, dg + i);
                 store(b, db + i);
             }
-            if (const i64 left = cols - i; left > 0) {  // dy is 0 beyond the row, and so is all that it multiplies
+            if (const i64 left = cols - i; left > 0) {  // dy is 0 beyond the row, and so are its products
                 Vec a = load(dg + i, left), b = load(db + i, left);
                 collect(load(row + i, left), load(d + i, left), load(g + i, left), a, b);
                 store(a, dg + i, left);

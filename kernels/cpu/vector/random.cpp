@@ -1,4 +1,4 @@
-// Random numbers and dropout. A run of elements that lie side by side also has global indices side by side.
+// Random numbers and dropout. Adjacent elements of a run also have adjacent global indices.
 #include "kernels/cpu/tile.h"
 #include "kernels/philox.h"
 
@@ -23,7 +23,7 @@ ORRERY_INLINE void for_runs(const Region& at, i64 begin, i64 end, F f) {
     }
 }
 
-/// The words of global elements first .. first+n-1; `width` counters at once.
+/// The words of global elements first .. first+n-1, with `width` counters at once.
 ORRERY_INLINE void draw_words(i64 first, i64 n, std::uint64_t stream, std::uint32_t seed, std::uint32_t* words) {
     constexpr int lanes = width;
     const i64 head = first & 3;

@@ -1,5 +1,5 @@
-// Sums and maxima. Long sums go through blocks of a fixed size, so that neither their order nor their error depends on
-// the number of threads.
+// Sums and maxima. Long sums are made of blocks of a fixed size, so neither their order nor their error depends on the
+// number of threads.
 #include "kernels/cpu/rows.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
@@ -9,7 +9,7 @@ namespace {
 constexpr i64 sum_block = 4096;  ///< elements of one partial sum
 constexpr i64 row_block = 128;   ///< rows of one partial sum of columns
 
-/// [outer, reduced, inner] where the dims reduce to that; false when kept and reduced dims alternate more often.
+/// Views the shape as [outer, reduced, inner]; false when kept and reduced dims alternate more often.
 bool three_dims(Shape shape, std::uint32_t dims, i64 (&size)[3]) {
     size[0] = size[1] = size[2] = 1;
     int at = 0;
@@ -48,7 +48,7 @@ float run_max(In x, i64 at, i64 n) {
     return top;
 }
 
-/// y [outer, cols] from x [outer, rows, cols]. Blocks of rows first, then the blocks in order.
+/// y [outer, cols] from x [outer, rows, cols]: blocks of rows first, then the blocks in order.
 template <class F>
 ORRERY_INLINE void columns(Context& c, In x, Out y, i64 outer, i64 rows, i64 cols, float first, bool accumulate, F f) {
     const i64 blocks = (rows + row_block - 1) / row_block, step = (cols + 15) / 16 * 16;

@@ -26,12 +26,12 @@ void embedding(Context& c, const Embedding& s, const std::int32_t* tokens, In ta
     });
 }
 
-/// The same as rows of dy added where tokens say.
+/// The gradient adds rows of dy by token.
 void embedding_grad(Context& c, const Embedding& s, const std::int32_t* tokens, In dy, Out dtable) {
     add_picks(c, picks_of(s), dy, tokens, dtable.as<float>());
 }
 
-/// The table of cosines and sines is made once per call: half/1 angles a position, shared by batch and heads.
+/// A table of cosines and sines is made once per call: half/1 angles a position, shared by batch and heads.
 void rope(Context& c, const Rope& s, In x, Out y) {
     const i64 half = s.dim / 2, step = (half + 15) / 16 * 16;
     float* cosines = static_cast<float*>(c.scratch((2 * s.seq * step + 64) * 4));
@@ -42,7 +42,7 @@ void rope(Context& c, const Rope& s, In x, Out y) {
             const double turn_cos = __builtin_cos(each), turn_sin = __builtin_sin(each);
             double a = 0, b = 0;
             for (i64 t = begin; t < end; ++t) {
-                if ((t - begin) % 64 == 0) {  // exact from time to time; a rotation of the previous one between
+                if ((t - begin) % 64 == 0) {  // computed exactly every 64 positions; the others rotate the previous one
                     a = __builtin_cos(each * static_cast<double>(s.start + t));
                     b = __builtin_sin(each * static_cast<double>(s.start + t));
                 }
@@ -80,7 +80,7 @@ void rope(Context& c, const Rope& s, In x, Out y) {
 
 float factor(In scale) { return scale.data == nullptr ? 1.0f : *scale.as<float>(); }
 
-/// One row: -log softmax at the target; the gradient times `by` over `to` when it is wanted.
+/// One row: -log softmax at the target; writes the gradient times `by` to `to` unless it is null.
 float row_loss(const float* row, float* to, i64 vocab, std::int32_t target, float by) {
     const bool valid = target >= 0 && target < vocab;
     const float at_target = valid ? row[target] : __builtin_nanf("");
@@ -89,7 +89,7 @@ float row_loss(const float* row, float* to, i64 vocab, std::int32_t target, floa
     map(
         to, vocab, [s = Vec(by / total)](Vec v) { return v * s; }, to);
     if (valid) to[target] -= by;
-    return (top - at_target) + __builtin_logf(total);  // small differences stay exact
+    return (top - at_target) + __builtin_logf(total);  // exact for small differences
 }
 
 void cross_entropy(Context& c, In logits, const std::int32_t* targets, In scale, Out loss, Out count, Out dlogits,

@@ -40,7 +40,7 @@ struct Fiber {
 
 }  // namespace
 
-/// The threads of one block, one block after another.
+/// The threads of one block; blocks run one after another.
 class Fibers {
 public:
     Fibers(int threads, const std::function<void(const Block&)>& body)
@@ -107,7 +107,7 @@ public:
 
 private:
     // Not instrumented: TSan pairs a function's end with its beginning on the same fiber, and these switch in between.
-    // ASan keeps a frame until its function returns, and looks through all it keeps at each call; this one never does.
+    // ASan tracks a frame until its function returns, and this one never does.
     [[gnu::no_sanitize_thread, gnu::no_sanitize_address]] static void enter(unsigned high, unsigned low) {
         auto* self = reinterpret_cast<Fibers*>(static_cast<std::uintptr_t>(high) << 32 | low);
         Block block = self->block_;
@@ -117,7 +117,7 @@ private:
         self->leave_fiber(true);
     }
 
-    /// swapcontext asks the operating system twice; a jump into a stack that has begun does not.
+    /// swapcontext makes two system calls; a longjmp into a stack that has begun makes none.
     [[gnu::no_sanitize_thread]] void enter_fiber(Fiber& fiber) {
 #if !ORRERY_SLOW_SWITCH
         if (_setjmp(host_at_) != 0) return;
@@ -199,7 +199,7 @@ float Block::max(float value, int width) const {
 void emulate(i64 blocks, int threads, i64 shared, bool barriers, const std::function<void(const Block&)>& body) {
     if (threads % 32 != 0 || threads > 1024 || shared > 160 * 1024) throw std::logic_error("no GPU has such blocks");
     std::vector<Words> memory(static_cast<size_t>(divide_up(shared, 16)));
-    // Fibers are only needed where threads wait for each other.
+    // Fibers are only needed for bodies with barriers.
     std::unique_ptr<Fibers> fibers = barriers ? std::make_unique<Fibers>(threads, body) : nullptr;
     for (i64 i = 0; i < blocks; ++i) {
         std::fill(memory.begin(), memory.end(), Words{{0x7fc00000u, 0x7fc00000u, 0x7fc00000u, 0x7fc00000u}});  // NaN

@@ -1,4 +1,4 @@
-// The CUDA kernels on the host, for tests: every block a set of fibers. Compiled with ORRERY_BLOCKS=emulated.
+// The CUDA kernels on the host, for tests: every block is a set of fibers. Compiled with ORRERY_BLOCKS=emulated.
 #pragma once
 
 #include "kernels/cuda/call.h"
@@ -6,6 +6,6 @@
 
 namespace orrery::kernels::emulated {
 
-// table(): its functions take an emulated::Call. SpecKernel: from a spec of an op, as the CUDA device hands it over.
+// table(): its functions take an emulated::Call. SpecKernel: runs a spec of an op like the CUDA device.
 
 }  // namespace orrery::kernels::emulated

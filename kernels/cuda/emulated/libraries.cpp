@@ -1,4 +1,4 @@
-// The emulated build has no libraries: products and attention by the kernels of this folder.
+// The emulated build has no libraries: products and attention use the kernels of this folder.
 #include "kernels/cuda/bias_grad.h"
 #include "kernels/cuda/own_attention.h"
 

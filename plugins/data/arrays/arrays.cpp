@@ -1,4 +1,4 @@
-// Named arrays of one safetensors file, one .npy file, or a folder of .npy files; a sample along the first dim.
+// Named arrays of one safetensors file, one .npy file, or a folder of .npy files; the first dim counts samples.
 #include <algorithm>
 #include <filesystem>
 
@@ -49,7 +49,7 @@ public:
         for (const auto& file : files_) digest_ += (digest_.empty() ? "" : "-") + file->digest();
     }
 
-    /// Reads run by run: the elements of a block that lie together in the file.
+    /// Reads in runs: elements of a block that are contiguous in the file.
     void read(size_t array, const orrery::DataSample& sample, const Shape& offset,
               const orrery::Tensor& block) const override {
         const Stored& stored = stored_[array];
@@ -139,7 +139,7 @@ private:
     std::string path_;
     std::vector<std::string> wanted_;
     std::vector<std::unique_ptr<DataFile>> files_;
-    std::vector<Stored> stored_;  ///< as arrays_, by name
+    std::vector<Stored> stored_;  ///< like arrays_, by name
     std::vector<DataArray> arrays_;
     int64_t samples_ = 0;
     std::string digest_;

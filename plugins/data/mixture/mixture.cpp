@@ -43,12 +43,12 @@ std::string text_of(const std::vector<DataArray>& arrays) {
     return all.empty() ? "nothing" : all;
 }
 
-/// Sources are numbered from 1 for people; samples of all of them in one row, source by source.
+/// Samples of all sources are numbered in one row, source by source. Messages number sources from 1.
 struct Part {
     std::shared_ptr<DataSource> source;
     double weight;
-    int64_t count = 0;  ///< of shares::window samples
-    int64_t first = 0;  ///< its first sample in the row
+    int64_t count = 0;  ///< in shares::window samples
+    int64_t first = 0;  ///< index of its first sample in the row
 };
 
 class Order final : public DataOrder {
@@ -56,12 +56,12 @@ public:
     Order(const std::vector<Part>& parts, double held_out, uint64_t seed, const Origin& asked)
         : parts_(parts), sequence_(counts(parts), static_cast<int64_t>(mix(seed) % shares::window)) {
         for (size_t i = 0; i < parts.size(); ++i) {
-            // Each has an order of its own, also where two are of one file.
+            // Each source has an order of its own, even when two have the same file.
             const uint64_t own = seed + 0x9e3779b97f4a7c15u * (i + 1);
             orders_.push_back(parts[i].count > 0 ? parts[i].source->order(held_out, own, asked) : nullptr);
             if (!orders_[i]) continue;
             train_ += orders_[i]->samples(Split::train);
-            // Held-out data is read once, in the same shares, up to where the first source ends.
+            // Held-out data is read once, in the same shares, until the first source is used up.
             const int64_t end = sequence_.index_of(orders_[i]->samples(Split::validation), i);
             validation_ = validation_ < 0 ? end : std::min(validation_, end);
         }
@@ -101,7 +101,7 @@ private:
 
     std::vector<Part> parts_;
     shares::Sequence sequence_;
-    std::vector<std::unique_ptr<DataOrder>> orders_;  ///< null where nothing is drawn
+    std::vector<std::unique_ptr<DataOrder>> orders_;  ///< null for a source without samples
     int64_t train_ = 0, validation_ = -1;
 };
 

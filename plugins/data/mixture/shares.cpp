@@ -14,7 +14,7 @@ std::vector<int64_t> counts_of(const std::vector<double>& weights, int64_t& too_
     for (size_t i = 0; i < weights.size(); ++i) {
         const double share = weights[i] / total * static_cast<double>(window);
         counts[i] = static_cast<int64_t>(std::floor(share));
-        // Behind a source that would have nothing stand all others.
+        // A source that would get no sample comes before all others.
         rest[i] = weights[i] > 0 && counts[i] == 0 ? 1 + share : share - static_cast<double>(counts[i]);
         left -= counts[i];
     }
@@ -46,7 +46,7 @@ Sequence::Sequence(const std::vector<int64_t>& counts, int64_t turn)
     }
 }
 
-/// Of the source, before a place of the sequence that is not turned.
+/// Number of the source's samples before `place` of the sequence without turn.
 int64_t Sequence::upto(int64_t place, size_t source) const {
     const auto& where = where_[source];
     const auto in_period = std::lower_bound(where.begin(), where.end(), static_cast<int32_t>(place % window));

@@ -9,9 +9,10 @@ namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-constexpr int64_t most_bytes = 1 << 20;  ///< that are looked at
-constexpr int64_t least_others = 16;     ///< fewer may be so by chance: 1 in 65,536 at least for these
-constexpr int64_t shown = 8;             ///< ids in a message
+constexpr int64_t most_bytes = 1 << 20;  ///< that are examined
+/// fewer may occur by chance, with a probability of at least 1 in 65,536 for each
+constexpr int64_t least_others = 16;
+constexpr int64_t shown = 8;  ///< ids in a message
 
 struct Reading {
     int64_t width;
@@ -51,7 +52,7 @@ bool all_below(const Bytes& bytes, const Reading& reading, int64_t ids) {
     return count > 0;
 }
 
-/// How many numbers of `width` bytes at even places, or at odd ones, are above `high`.
+/// Number of numbers of `width` bytes at even (or odd) places that are above `high`.
 int64_t above(const Bytes& bytes, int64_t width, bool odd, int64_t high) {
     int64_t count = 0;
     for (int64_t i = odd ? 1 : 0; i < count_of(bytes, {width}); i += 2)
@@ -59,7 +60,7 @@ int64_t above(const Bytes& bytes, int64_t width, bool odd, int64_t high) {
     return count;
 }
 
-/// Every second number is the high half of an id, and the others are not.
+/// Detects ids of twice the width: every second number is a high half, and the others are not.
 std::optional<Reading> wider(const Bytes& bytes, int64_t width, int64_t high) {
     const int64_t even = above(bytes, width, false, high), odd = above(bytes, width, true, high);
     if (odd == 0 && even >= least_others) return Reading{2 * width, false};
@@ -84,7 +85,7 @@ Bytes begin_of(const TokenFile& file) {
 }
 
 std::string width_problem(const Bytes& bytes, int64_t ids) {
-    constexpr int64_t usual = 1 << 20;  // of a vocabulary that nothing says
+    constexpr int64_t usual = 1 << 20;  // assumed when the vocabulary is unknown
     const int64_t high = ((ids > 0 ? ids : usual) - 1) >> 16;
     std::optional<Reading> found = wider(bytes, 2, high);
     if (!found) return "";

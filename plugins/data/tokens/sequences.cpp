@@ -13,12 +13,12 @@ using orrery::Error;
 
 namespace {
 
-constexpr int64_t piece = 1 << 16;     ///< bytes that are looked through at once
-constexpr int64_t most_pieces = 1024;  ///< of a file that is not looked through whole
+constexpr int64_t piece = 1 << 16;     ///< bytes that are checked at once
+constexpr int64_t most_pieces = 1024;  ///< pieces that are checked in a file over 256 MiB
 
 std::string text(int64_t number) { return std::to_string(number); }
 
-/// The greatest of `count` ids, in runs of a known length: compilers make vectors of these.
+/// The largest of `count` ids, in runs of constant length, which compilers vectorize.
 template <class T>
 uint32_t greatest(const unsigned char* bytes, int64_t count) {
     constexpr int64_t run = 64;
@@ -73,7 +73,7 @@ void Sequences::open(int64_t ids) {
     if (!complete())
         throw Error(spec_.asked,
                     "no data: path is missing\n  set data.path, or give path = to o.data.text or o.data.tokens");
-    // Ids that the model has no row for are as wrong as those beyond data.vocab.
+    // Ids for which the model has no row are as invalid as those beyond data.vocab.
     ids_ = spec_.vocab > 0 && ids > 0 ? std::min(spec_.vocab, ids) : std::max(spec_.vocab, ids);
     file_ = std::make_unique<TokenFile>(spec_.path, spec_.width, spec_.plain, spec_.asked);
     if (spec_.width_asked && file_->says_width() && file_->width() != spec_.width)

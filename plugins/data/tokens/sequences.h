@@ -1,4 +1,4 @@
-// What data/text and data/tokens share: a file of ids cut in samples.
+// A file of ids split in samples, for data/text and data/tokens.
 #pragma once
 #include <memory>
 
@@ -6,25 +6,25 @@
 
 namespace sequences {
 
-/// How many bytes an id has, and what is called what in messages and the configuration.
+/// The options of a file of ids.
 struct Spec {
     std::string path;
-    int64_t width = 1;         ///< bytes of an id where the file does not say: 1, 2 or 4, little-endian
-    bool width_asked = false;  ///< the script's call says so
-    bool width_known = true;   ///< the call or the configuration says so, or there is one width alone
-    bool plain = true;         ///< ids and nothing else: no header, index or mask is looked for
-    int64_t sequence = 0;      ///< ids in one sample
-    int64_t vocab = 0;         ///< 0: not known
+    int64_t width = 1;         ///< bytes of an id unless the file says: 1, 2 or 4, little-endian
+    bool width_asked = false;  ///< the script's call sets it
+    bool width_known = true;   ///< the call or the configuration sets it, or there is only one width
+    bool plain = true;         ///< ids only: no header, index or mask is looked for
+    int64_t sequence = 0;      ///< ids in a sample
+    int64_t vocab = 0;         ///< 0: unknown
     bool bytes = false;        ///< ids are bytes of text
     orrery::Origin asked;
 };
 
-/// Reads the options that both have: path, seq (data.tokens_per_sequence), vocab.
+/// Reads the options of both plugins: path, seq (data.tokens_per_sequence), vocab.
 Spec read_spec(orrery::Config& options, const orrery::Origin& asked, int64_t vocab);
 
-/// A file of ids cut in samples of `sequence` ids, each with the id after it as the last target: "tokens" and
-/// "targets", i32[seq]; targets that a mask ignores are -1. Ids are checked against the vocabulary and the model: all
-/// in files up to 256 MiB; of larger ones 64 MiB, evenly spread, and the others as they are read.
+/// A file of ids split in samples of `sequence` ids, each with the next id as the last target: "tokens" and "targets",
+/// i32[seq]; targets that a mask ignores are -1. Ids are checked against the vocabulary and the model: all in files up
+/// to 256 MiB; of larger ones 64 MiB, evenly spread, and the others when they are read.
 class Sequences final : public orrery::DataSource {
 public:
     explicit Sequences(Spec spec);
@@ -48,7 +48,7 @@ private:
     using Bytes = std::vector<unsigned char>;
     int64_t id_at(const Bytes& bytes, int64_t at) const;
     void check_all() const;
-    /// Throws Error at the first of `count` ids, of which the first is token `from`, that is not allowed.
+    /// Throws Error at the first invalid id of `count` ids, the first of which is token `from`.
     void check_range(const Bytes& bytes, int64_t from, int64_t count) const;
     void check_size() const;
 
@@ -56,7 +56,7 @@ private:
     std::vector<orrery::DataArray> arrays_;
     std::unique_ptr<TokenFile> file_;
     int64_t samples_ = 0;
-    int64_t ids_ = 0;  ///< those allowed, 0: all
+    int64_t ids_ = 0;  ///< ids below this are valid, 0: all
     std::string digest_;
 };
 

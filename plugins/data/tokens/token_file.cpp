@@ -12,7 +12,7 @@ using orrery::Error;
 namespace {
 
 constexpr int64_t index_header = 34, llmc_header = 1024;
-constexpr int64_t most_looked_at = 16 << 20;  ///< bytes of an index of which all is looked at before the run
+constexpr int64_t most_looked_at = 16 << 20;  ///< bytes of an index that is checked completely before the run
 
 std::string text(int64_t number) { return std::to_string(number); }
 
@@ -47,7 +47,7 @@ TokenFile::TokenFile(const std::string& path, int64_t width, bool plain, const o
     tokens_ = ids_.bytes() / width_;
 }
 
-/// NAME.idx in the place of NAME.bin, or an array with a header: its bytes would pass for ids.
+/// Refuses NAME.idx in place of NAME.bin, or an array with a header: its bytes would be read as ids.
 void TokenFile::refuse_index(const std::string& path) const {
     char start[7] = {};
     if (ids_.bytes() < static_cast<int64_t>(sizeof start)) return;
@@ -72,8 +72,8 @@ void TokenFile::refuse(const DataFile& file, int64_t at, const std::string& why,
     throw Error(asked_, "data file " + file.path() + ", byte " + text(at) + ": " + why + "\n  " + remedy);
 }
 
-/// "MMIDIDX\0\0", version, type, counts of sequences and of document ends; then lengths (i32), offsets (i64) and
-/// document ends (i64).
+/// Reads the index: "MMIDIDX\0\0", version, type, counts of sequences and of document ends; then lengths (i32), offsets
+/// (i64) and document ends (i64).
 void TokenFile::read_index(const std::string& bin) {
     const DataFile& file = *index_;
     const int64_t bytes = file.bytes();
@@ -115,7 +115,7 @@ void TokenFile::read_index(const std::string& bin) {
     check_sequences(sequences_ > 0 ? number<int32_t>(file, last) : 0);
 }
 
-/// The ends always, all of an index up to 16 MiB.
+/// Checks the ends, and all of an index up to 16 MiB.
 void TokenFile::check_sequences(int64_t last_length) {
     const DataFile& file = *index_;
     const int64_t offsets = index_header + 4 * sequences_, ends = offsets + 8 * sequences_;
@@ -153,20 +153,21 @@ void TokenFile::open_mask(const std::string& path) {
                "tokenize again, or remove it for all tokens to be targets");
 }
 
-/// llm.c's: 256 int32, of which the first three are magic, version and the count of tokens (dev/data/data_common.py).
+/// Reads llm.c's header: 256 int32, of which the first three are magic, version and number of tokens
+/// (dev/data/data_common.py).
 bool TokenFile::read_header() {
     struct Kind {
         int32_t magic, version;
         int64_t width;
     };
-    constexpr Kind kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};  // of GPT-2's ids and of Llama 3's
+    constexpr Kind kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};  // for GPT-2's ids and for Llama 3's
     int32_t header[3];
     if (ids_.bytes() < llmc_header) return false;
     ids_.read(-1, 0, header, sizeof header);
     const Kind* const kind =
         std::find_if(std::begin(kinds), std::end(kinds), [&](const Kind& one) { return one.magic == header[0]; });
     if (kind == std::end(kinds)) return false;
-    // A version that is none is no header: two ids may be any number.
+    // With an implausible version it is not a header: two ids may be any number.
     if (header[1] != kind->version && (header[1] < 0 || header[1] > 255)) return false;
     if (header[1] != kind->version)
         refuse(ids_, 4,
@@ -203,7 +204,7 @@ void TokenFile::ignore(int64_t sample, int64_t from, int64_t count, int32_t* tar
 int64_t TokenFile::document_of(int64_t token) const {
     if (!index_ || sequences_ == 0) return -1;
     const int64_t offsets = index_header + 4 * sequences_, ends = offsets + 8 * sequences_;
-    // The last number of [at, at + 8 * count) that is no greater.
+    // The last number in [at, at + 8 * count) that is at most `limit`.
     const auto last_upto = [&](int64_t at, int64_t count, int64_t limit) {
         int64_t low = 0, high = count;
         while (high - low > 1) {

@@ -1,4 +1,4 @@
-// Where the ids of a file lie: headerless, behind llm.c's header, or as Megatron's index and mask say.
+// Where the ids of a file are: at its beginning, after llm.c's header, or as Megatron's index and mask say.
 #pragma once
 #include <optional>
 
@@ -6,11 +6,11 @@
 
 namespace sequences {
 
-/// An opened file of ids and what lies beside it.
+/// An opened file of ids with its index and mask, if any.
 class TokenFile {
 public:
-    /// `width`: bytes of an id where the file does not say; `plain`: it is ids and nothing else. Throws Error, naming
-    /// file and byte, where header, index or mask are cut, damaged, of a type that is not read, or of another file.
+    /// `width`: bytes of an id unless the file says; `plain`: the file has ids only. Throws Error, naming file and
+    /// byte, when header, index or mask are truncated, damaged, of an unsupported type, or of another file.
     TokenFile(const std::string& path, int64_t width, bool plain, const orrery::Origin& asked);
 
     int64_t tokens() const { return tokens_; }
@@ -20,12 +20,12 @@ public:
     int64_t byte_of(int64_t token) const { return begin_ + token * width_; }
     const std::string& path() const { return ids_.path(); }
 
-    /// Ids [from, from + count) as they are stored, for sample `sample`; -1: for none.
+    /// Reads the ids [from, from + count) as they are stored, for sample `sample`; -1: for none.
     void read(int64_t sample, int64_t from, int64_t count, unsigned char* to) const;
     bool has_mask() const { return mask_.has_value(); }
-    /// Sets those of `targets` to -1 that the mask ignores; the first is token `from`.
+    /// Sets the targets that the mask ignores to -1; the first is token `from`.
     void ignore(int64_t sample, int64_t from, int64_t count, int32_t* targets) const;
-    /// Which document a token is in, -1 where nothing says.
+    /// The document of a token, -1 when unknown.
     int64_t document_of(int64_t token) const;
 
     std::string digest();
@@ -47,7 +47,7 @@ private:
     std::optional<orrery::DataFile> index_, mask_;
     int64_t begin_ = 0, width_, tokens_ = 0;
     bool says_width_ = false;
-    int64_t sequences_ = 0, documents_ = 0;  ///< of the index
+    int64_t sequences_ = 0, documents_ = 0;  ///< in the index
 };
 
 }  // namespace sequences

@@ -7,7 +7,7 @@ static void add(orrery::Registry& registry) {
         sequences::Spec spec = sequences::read_spec(options, asked, 0);
         spec.plain = false;
         spec.width = options.integer("token_bytes", 2);
-        // The configuration's stands for files that do not say it.
+        // The configuration's value is for files without a width of their own.
         spec.width_asked = options.find("token_bytes") != nullptr;
         spec.width_known = options.has("token_bytes");
         if (spec.width != 2 && spec.width != 4) {

@@ -11,7 +11,7 @@ namespace {
 /// The first host of a Slurm list: "n[003-005,9],login" -> "n003".
 std::string first_host(std::string_view list) {
     std::string host;
-    bool inside = false, chosen = false;  // in brackets; the first number in them is taken
+    bool inside = false, chosen = false;  // inside brackets; the first number in them is taken
     for (const char c : list) {
         if (c == '[') {
             inside = true;
@@ -29,7 +29,7 @@ std::string first_host(std::string_view list) {
     return host;
 }
 
-/// Tasks on a node by a Slurm list: node 2 of "4(x2),3" has 3. 0 when the list has no such node or is no such list.
+/// Tasks on a node by a Slurm list: node 2 of "4(x2),3" has 3. 0 when the list does not have the node or is malformed.
 int64_t tasks_on(std::string_view list, int64_t node) {
     while (!list.empty()) {
         const std::string_view group = list.substr(0, list.find(','));
@@ -47,7 +47,7 @@ int64_t tasks_on(std::string_view list, int64_t node) {
 
 class Slurm : public Launcher {
 public:
-    /// A batch script is no rank: only tasks that srun started count.
+    /// A batch script is not a rank: only tasks that srun started count.
     bool detect(const Environment& environment) const override {
         return environment.has("SLURM_STEP_NUM_TASKS") && environment.has("SLURM_PROCID");
     }
@@ -65,7 +65,7 @@ public:
         if (!rank.counted) rank.local_ranks = environment.count_or("SLURM_NTASKS_PER_NODE", 1);
         rank.threads = environment.count_or("SLURM_CPUS_PER_TASK", 0);
         rank.generation = environment.count_or("SLURM_RESTART_COUNT", 0);
-        // The step's first host, which need not be the one where srun was called.
+        // The step's first host may differ from the host where srun was called.
         rank.first_host = first_host(environment.text("SLURM_STEP_NODELIST").value_or("127.0.0.1"));
         return rank;
     }

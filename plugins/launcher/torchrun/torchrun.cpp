@@ -19,7 +19,7 @@ public:
         rank.counted = environment.has("LOCAL_WORLD_SIZE");
         rank.local_ranks = environment.count_or("LOCAL_WORLD_SIZE", rank.ranks);
         rank.generation = environment.count_or("TORCHELASTIC_RESTART_COUNT", 0);
-        rank.keeps_port = environment.has("TORCHELASTIC_RUN_ID");  // its agent has a store there
+        rank.keeps_port = environment.has("TORCHELASTIC_RUN_ID");  // torchrun's agent has a store at that port
         if (rank.local_rank >= rank.local_ranks || rank.local_ranks > rank.ranks)
             throw Error("environment: LOCAL_RANK=" + std::to_string(rank.local_rank) + " of LOCAL_WORLD_SIZE=" +
                         std::to_string(rank.local_ranks) + ", and WORLD_SIZE=" + std::to_string(rank.ranks));
@@ -34,6 +34,6 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery
 
-// srun and mpirun start its agents on the nodes of a job.
+// srun and mpirun may start torchrun's agents on the nodes of a job.
 ORRERY_FACTS("variables=WORLD_SIZE inside=slurm,openmpi restarts");
 ORRERY_PLUGIN("launcher.torchrun", "0.1", orrery::add);

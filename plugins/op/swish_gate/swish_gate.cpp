@@ -1,4 +1,4 @@
-// y = x sigmoid(beta x) g: a gated activation, with its gradient as an op of its own.
+// y = x sigmoid(beta x) g: a gated activation, and its gradient as an op of its own.
 #include "swish_gate.h"
 
 #include "orrery/backward.h"
@@ -10,9 +10,9 @@ namespace {
 
 using namespace orrery;
 
-constexpr int64_t grain = 8192;  ///< elements of a thread: some 50 us
+constexpr int64_t grain = 8192;  ///< elements per task: some 50 us
 
-// ---- what the ops are
+// ---- the ops
 
 std::vector<Typed> infer_value(Infer& at) { return {at.same_type(0, 1)}; }
 
@@ -22,7 +22,7 @@ std::vector<Typed> infer_gradient(Infer& at) {
     return {x, x};
 }
 
-/// Element by element: each dim is one factor, which may be split.
+/// Elementwise: each dim is one factor, which may be split.
 FactorRule rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims dims;
@@ -71,7 +71,7 @@ OpKernel gradient_kernel(C beta) {
         T *dx = call.out<T>(3), *dg = call.out<T>(4);
         call.threads->parallel_for(call.operands[0].count(), grain, [=](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
-                C of_x, of_g;  // both before either is written: dx may lie over x, dg over g
+                C of_x, of_g;  // both are computed before either is written: dx may alias x, and dg may alias g
                 swish_gate::gradient<C>(x[i], g[i], dy[i], beta, of_x, of_g);
                 dx[i] = of_x;
                 dg[i] = of_g;
@@ -80,7 +80,7 @@ OpKernel gradient_kernel(C beta) {
     }};
 }
 
-/// On the CPU and as the reference, which is asked for in f64.
+/// The kernel of the CPU, and of the reference in f64.
 OpKernel kernel(const KernelSpec& spec, int) {
     return kernel_of_floats(spec, spec.inputs[0].dtype, [&]<class T, class C>(T, C) {
         const auto beta = static_cast<C>(beta_of(spec));

@@ -1,4 +1,4 @@
-// The kernels of a GPU: a thread takes every so-many-th element, in f32, rounded once.
+// GPU kernels with grid-stride loops; computed in f32, rounded once.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -1,4 +1,4 @@
-// The formulas, for the processors and for GPUs.
+// The formulas, for CPU and GPU.
 #pragma once
 
 #include <cmath>
@@ -38,8 +38,8 @@ SWISH_GATE_ANYWHERE void gradient(T x, T g, T dy, T beta, T& dx, T& dg) {
 
 enum class Type : std::uint8_t { f32, bf16, f16 };
 
-/// In swish_gate.cu. `stream`: a cudaStream_t; n elements of one type in the GPU's memory. Throws std::runtime_error
-/// with CUDA's words where the launch fails.
+/// Defined in swish_gate.cu. `stream`: a cudaStream_t; n elements of one type in GPU memory. Throws std::runtime_error
+/// with CUDA's error text when the launch fails.
 void launch_value(void* stream, Type type, const void* x, const void* g, void* y, std::int64_t n, float beta);
 void launch_gradient(void* stream, Type type, const void* x, const void* g, const void* dy, void* dx, void* dg,
                      std::int64_t n, float beta);

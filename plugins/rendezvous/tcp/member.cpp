@@ -14,13 +14,14 @@ using orrery::Fault;
 
 namespace {
 
-/// Of one try: the service gives a stranger a second. A connection that is half open must not take the time of all.
+/// Limit of one try: the service closes unauthenticated connections after a second. A half-open connection must not use
+/// up the whole timeout.
 constexpr auto handshake = std::chrono::seconds(3);
 constexpr auto settled = std::chrono::milliseconds(100);
 constexpr auto last_words = std::chrono::seconds(1);
-constexpr int slice_ms = 500;  // between two looks whether to give up
+constexpr int slice_ms = 500;  // between two checks whether to give up
 constexpr auto crossing = std::chrono::seconds(1);
-constexpr size_t max_unsent = 4 << 20;  // who has more to say waits
+constexpr size_t max_unsent = 4 << 20;  // a caller with more unsent bytes blocks
 
 std::string seconds_text(std::chrono::milliseconds time) {
     char text[32];
@@ -87,7 +88,7 @@ bool Member::shake_hands(Clock::time_point deadline) {
     return true;
 }
 
-/// Under the lock, or before there is another thread.
+/// Needs the lock, or that no other thread exists yet.
 void Member::flush() {
     out_ += link_.output();
     while (sent_ < out_.size()) {
@@ -118,7 +119,7 @@ uint64_t Member::request(std::unique_lock<std::mutex>& lock, std::string_view wh
     return number;
 }
 
-/// What the link has to say goes out now, or by its thread.
+/// Sends the link's output now, or wakes its thread to send the rest.
 void Member::sent() {
     flush();
     if (!out_.empty()) ring(bell_);
@@ -129,7 +130,7 @@ void Member::tell(std::string_view what, std::string_view key, std::string_view 
     request(lock, what, key, value);
 }
 
-/// Waits for an answer; nullopt on timeout. Throws Fault::peer once a rank is lost.
+/// Waits for an answer; nullopt on timeout. Throws Fault::peer when a rank is lost.
 std::optional<std::string> Member::ask(std::string_view what, std::string_view key, std::string_view value,
                                        Milliseconds timeout) {
     std::unique_lock lock(mutex_);
@@ -137,14 +138,15 @@ std::optional<std::string> Member::ask(std::string_view what, std::string_view k
     std::optional<std::string> answer;
     const auto answered = [&] { return answer || (answer = link_.answer(number)); };
     changed_.wait_for(lock, timeout, [&] { return answered() || is_lost_ || link_.over(); });
-    // A rank that fails after all agreed to: the others still get the texts that were there before.
+    // When a rank fails after all have agreed, the others still get the texts that were set before.
     if (is_lost_ && !link_.over()) changed_.wait_for(lock, settled, [&] { return answered() || link_.over(); });
     if (answered()) return answer;
     if (is_lost_ || link_.over())
         throw Error((is_lost_ ? link_.loss().text.shown() : link_.service() + " closed the store") +
                         "\n  this rank waited for key '" + std::string(key) + "'",
                     Fault::peer);
-    if (what == "get") {  // a value that was there in time may be on its way: it comes before what is asked now
+    // a value that was set in time may be in flight: it arrives before the answer to a later request
+    if (what == "get") {
         const uint64_t next = request(lock, "absent", {}, {});
         changed_.wait_for(lock, crossing, [&] { return link_.answer(next) || is_lost_ || link_.over(); });
         link_.cancel(next);
@@ -155,7 +157,7 @@ std::optional<std::string> Member::ask(std::string_view what, std::string_view k
     return std::nullopt;
 }
 
-/// Reads answers and keeps beating until the link ends.
+/// Receives answers and sends heartbeats until the link ends.
 void Member::run() {
     bool unsent = false, over = false;
     auto due = Clock::now();

@@ -8,7 +8,7 @@
 
 namespace tcp {
 
-/// The socket of a MemberLink: one thread, which keeps it alive. Requests are sent by who makes them.
+/// The socket of a MemberLink, with a thread that sends heartbeats and receives. A caller sends its request itself.
 class Member final : public orrery::Member {
 public:
     using Milliseconds = std::chrono::milliseconds;
@@ -48,11 +48,11 @@ private:
     std::atomic<bool> stop_{false}, is_lost_{false};
     std::mutex position_mutex_;  ///< guards position_
     std::function<std::string()> position_;
-    mutable std::mutex mutex_;  ///< guards what follows
+    mutable std::mutex mutex_;  ///< guards the members below
     std::condition_variable changed_;
     orrery::MemberLink link_;
     std::string out_;
-    size_t sent_ = 0;  ///< of out_
+    size_t sent_ = 0;  ///< bytes of out_
     std::thread thread_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t of_bell = 0, of_listener = UINT64_MAX;
 constexpr auto pause = std::chrono::milliseconds(100);
-constexpr int most_accepted = 64;  // at a time, so that those who are here are looked at in between
+constexpr int most_accepted = 64;  // at a time, so that existing connections are served in between
 
 void watch(const Fd& poll, int operation, int fd, uint64_t number, uint32_t events) {
     epoll_event event{events, {.u64 = number}};
@@ -115,7 +115,7 @@ void Service::accept_some(Clock::time_point now) {
     }
 }
 
-/// One piece, so that nobody who sends much holds up the others.
+/// Reads one piece, so that a connection with much data does not block the others.
 void Service::receive(uint64_t number, Clock::time_point now) {
     char buffer[1 << 16];
     const int64_t n = receive_some(connections_.at(number).socket.get(), buffer, sizeof buffer);
@@ -130,7 +130,7 @@ void Service::forget(uint64_t number) {
     connections_.erase(number);
 }
 
-/// What membership says, and what follows from that: a connection that cannot be written is closed.
+/// Carries out the membership's actions. A connection that cannot be written is closed, which may cause more actions.
 void Service::perform(Clock::time_point now) {
     std::set<uint64_t> touched = blocked_;
     for (;;) {
@@ -154,7 +154,7 @@ void Service::perform(Clock::time_point now) {
     }
 }
 
-/// Sends what can be sent now; false when the connection is no more.
+/// Sends what can be sent now; false when the connection has ended.
 bool Service::flush(uint64_t number, Connection& connection) {
     while (connection.sent < connection.out.size()) {
         const int64_t n = send_some(connection.socket.get(), connection.out.data() + connection.sent,

@@ -9,7 +9,7 @@
 
 namespace tcp {
 
-/// The sockets of a Membership: one thread, which does what that says.
+/// The sockets of a Membership, with one thread that carries out its actions.
 class Service final : public orrery::RendezvousService {
 public:
     explicit Service(const orrery::ServeOptions& options);
@@ -24,7 +24,7 @@ private:
     struct Connection {
         Fd socket;
         std::string out = {};
-        size_t sent = 0;  ///< of `out`
+        size_t sent = 0;  ///< bytes of `out`
         bool closing = false;
     };
     void run();
@@ -40,12 +40,12 @@ private:
     Fd listener_, bell_, poll_;
     int port_ = 0;
     bool listening_ = false;
-    Clock::time_point paused_;  ///< until then nobody is accepted: this process has no descriptor left
+    Clock::time_point paused_;  ///< no connection is accepted before: the process has no file descriptor left
     std::atomic<bool> stop_{false};
-    mutable std::mutex mutex_;  ///< guards what follows
+    mutable std::mutex mutex_;  ///< guards the members below
     orrery::Membership membership_;
     std::map<uint64_t, Connection> connections_;
-    std::set<uint64_t> blocked_;  ///< those whose bytes wait until they can be sent
+    std::set<uint64_t> blocked_;  ///< connections with unsent bytes
     uint64_t numbers_ = 1;
     std::thread thread_;
 };

@@ -27,7 +27,7 @@ namespace {
 
 using Found = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-/// No delay, keepalive, and an error rather than an endless resend when the other end is cut off.
+/// Sets no delay, keepalive, and an error instead of endless resending when the other end is cut off.
 void tune(int socket, std::chrono::milliseconds silence) {
     const int on = 1;
     const auto unsent_ms = static_cast<int>(std::min<int64_t>(silence.count(), std::numeric_limits<int>::max()));
@@ -65,7 +65,7 @@ Fd listen_on(const std::string& host, int port) {
     Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    // A long queue: ranks wait in it beside a flood of strangers.
+    // A long queue, in which ranks wait during a flood of unauthenticated connections.
     if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) return fd;
     const int reason = errno;
     if (reason == EADDRINUSE)

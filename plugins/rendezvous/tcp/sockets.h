@@ -24,24 +24,23 @@ private:
     int fd_ = -1;
 };
 
-/// Not blocking. Throws Error naming host and port when it is in use or cannot be bound.
+/// A non-blocking listener. Throws Error naming host and port when the port is in use or cannot be bound.
 Fd listen_on(const std::string& host, int port);
 int port_of(int socket);
-/// The next connection that waits, and its numeric address; none: `from` is as it was. It ends when what was sent is
-/// not acknowledged for `silence`, as that of try_connect does.
+/// Accepts the next connection and sets `from` to its numeric address; without one, leaves `from` unchanged. The
+/// connection ends when sent bytes are not acknowledged for `silence`, as in try_connect.
 Fd accept_one(int listener, std::string& from, std::chrono::milliseconds silence);
-/// An open connection that does not block, or none and why.
+/// Opens a non-blocking connection, or returns none and sets `why`.
 Fd try_connect(const std::string& host, int port, Clock::time_point deadline, std::chrono::milliseconds silence,
                std::string& why);
-/// Of this end.
+/// The address of this end.
 std::string local_address(int socket);
 /// "n1:29500", "[fe80::1]:29500".
 std::string place_text(const std::string& host, int port);
-/// Bytes that were sent: 0 when none can be now, -1 when the connection is no more. As recv of `receive`, where 0 is
-/// none now and -1 the end.
+/// Both return the number of bytes transferred, 0 when none can be now, and -1 when the connection has ended.
 int64_t send_some(int socket, const char* data, size_t bytes);
 int64_t receive_some(int socket, char* data, size_t bytes);
-/// A wake-up call between threads, that poll sees.
+/// An eventfd with which threads wake each other in poll.
 Fd make_bell();
 void ring(const Fd& bell);
 void silence(const Fd& bell);

@@ -1,5 +1,5 @@
-// The rendezvous over TCP: a service that listens at a host and port, and a connection to it of each member. What they
-// say and decide is orrery/rendezvous.h's Membership and MemberLink; here are their sockets and threads.
+// The rendezvous over TCP: a service that listens at a host and port, and each member's connection to it. The protocol
+// and the decisions are in Membership and MemberLink of orrery/rendezvous.h; sockets and threads are here.
 #include "member.h"
 #include "orrery/plugin.h"
 #include "service.h"

@@ -1,6 +1,5 @@
-// Data parallelism: every rank holds all params and a part of the batch. Gradients come out partial over the axis, and
-// propagation reduces them; this file only says how the inputs lie.
-// scripts/orrery/strategies/data.lua gives the same marks.
+// Data parallelism: every rank has all params and a part of the batch. This file only marks the inputs; gradients are
+// then partial over the axis, and propagation reduces them. scripts/orrery/strategies/data.lua gives the same marks.
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
 

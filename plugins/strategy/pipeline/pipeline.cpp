@@ -1,5 +1,5 @@
 // Pipeline parallelism: the ranks of an axis run stages of the model, micro-batches pass through them. This file only
-// cuts the row of layers; the schedule is a Lua function, and lowering makes the messages.
+// assigns layers to stages; the schedule is a Lua function, and lowering makes the messages.
 // scripts/orrery/strategies/pipeline.lua gives the same marks.
 #include <algorithm>
 #include <limits>
@@ -11,8 +11,14 @@ namespace orrery {
 
 namespace {
 
-/// Costs of layers cut in runs, one a stage. What comes before the layers belongs to the first run, what comes behind
-/// to the last.
+/// Assigns consecutive layers to stages by cost. Ops before the first layer belong to the first stage, ops after the
+/// last layer to the last one. 5 layers in 3 stages, where the head costs as much as two layers:
+///
+///     h.0 h.1 | h.2 h.3 | h.4 head    costs 2, 2, 3
+///
+/// Two dynamic programs over (stages so far, layers so far): the first finds the smallest possible cost of the most
+/// expensive stage, here 3. Several assignments may have it (3, 1, 3), so the second picks the one with the smallest
+/// sum of squares, which also balances the other stages.
 class Cut {
 public:
     Cut(const std::vector<Layer>& row, int stages, bool ends) : stages_(static_cast<size_t>(stages)), ends_(ends) {
@@ -23,10 +29,10 @@ public:
     }
 
     size_t layers() const { return sums_.size() - 1; }
-    /// A stage that holds the embedding or the head as a layer of its own may hold nothing else.
+    /// A stage with the embedding or the head as a layer of its own may have no other layers.
     size_t least() const { return ends_ ? stages_ - 2 : stages_; }
 
-    /// Layers of each stage: the smallest largest cost, and among such cuts the smallest sum of squares.
+    /// Number of layers of each stage.
     std::vector<int64_t> balanced() const { return least_squares(least_largest() * (1 + 1e-9)); }
 
 private:
@@ -39,14 +45,14 @@ private:
         return sum;
     }
 
-    /// The layers that stages so far may hold end before the last one's own, or with them where that may be empty.
+    /// Exclusive end of the places where a stage may begin: it has at least one layer, or none when it may be empty.
     size_t last_start(size_t stage, size_t to) const { return may_be_empty(stage) ? to + 1 : to; }
 
-    /// The smallest largest cost of a stage. With every layer that stages so far hold their largest grows, and what the
-    /// next one holds costs less: the best place to cut is where these cross.
+    /// The smallest possible cost of the most expensive stage. The more layers the stages so far have, the larger is
+    /// their maximum and the cheaper is the next stage: the best split is where the two cross, which a bisection finds.
     double least_largest() const {
         const size_t n = layers();
-        std::vector<double> known(n + 1, never);  // by layers that stages so far hold: the least largest cost
+        std::vector<double> known(n + 1, never);  // by layers in stages so far: the smallest maximum cost
         size_t feasible = may_be_empty(0) ? 0 : 1;
         for (size_t to = feasible; to <= n; ++to) known[to] = cost(0, 0, to);
         for (size_t stage = 1; stage < stages_; ++stage) {
@@ -70,8 +76,8 @@ private:
         return known[n];
     }
 
-    /// Layers of each stage: the smallest sum of squares where no stage costs more than the bound. Dynamic programming
-    /// over (stages so far, layers so far); a stage holds no more layers than the bound allows.
+    /// Number of layers of each stage: the smallest sum of squares when no stage costs more than `bound`. Dynamic
+    /// programming over (stages so far, layers so far); a stage has no more layers than the bound allows.
     std::vector<int64_t> least_squares(double bound) const {
         const size_t n = layers();
         std::vector<double> known(n + 1, never);
@@ -105,7 +111,7 @@ private:
     size_t stages_;
     bool ends_;
     double before_ = 0, behind_ = 0;
-    std::vector<double> sums_{0};  ///< of the layers so far
+    std::vector<double> sums_{0};  ///< prefix sums over the layers
 };
 
 class PipelineStrategy : public Strategy {
@@ -128,7 +134,7 @@ public:
     void annotate(Program& program, const Mesh& mesh) override {
         const int64_t ranks = mesh.size(pipeline_.axis);
         if (ranks == 1) return;
-        pipeline_.chunks = std::max(1, pipeline_.chunks);  // no schedule has asked for more
+        pipeline_.chunks = std::max(1, pipeline_.chunks);  // 0: the schedule has not asked for more than one
         if (microbatches_ > 0) program.microbatches(microbatches_, origin_);
         program.pipeline(pipeline_);
         const std::vector<Layer> row = layers(program);
@@ -145,7 +151,7 @@ private:
         if (!value) return;
         value->used = true;
         const auto* list = std::get_if<ConfigValue::List>(&value->data);
-        const auto* table = std::get_if<std::shared_ptr<Config>>(&value->data);  // {} is an empty one
+        const auto* table = std::get_if<std::shared_ptr<Config>>(&value->data);  // {} is an empty table
         if (!list && !(table && (*table)->items().empty()))
             throw Error(value->origin, "pipeline: layers lists how many layers each stage has, { 3, 4, 4, 3 }");
         for (size_t i = 0; list && i < list->size(); ++i) {

@@ -1,6 +1,6 @@
-// Recomputation (Chen et al. 2016): the backward pass makes forward values again instead of keeping them: those of each
-// numbered block (h.0, h.1, ...), or of some scopes; all ops, or some kinds. scripts/orrery/strategies/recompute.lua
-// gives the same marks.
+// Recomputation (Chen et al. 2016): the backward pass recomputes forward values instead of storing them: those of each
+// numbered block (h.0, h.1, ...), or of some scopes; of all ops, or of some kinds.
+// scripts/orrery/strategies/recompute.lua gives the same marks.
 #include <algorithm>
 
 #include "orrery/plugin.h"

@@ -1,6 +1,6 @@
-// Tensor parallelism: params are split along the dims that no op mixes (heads, mlp, vocab), so that one reduction a
-// block makes activations whole again (Shoeybi et al. 2019). With `sequence`, what lies between the blocks is split
-// over the sequence (Korthikanti et al. 2022). Propagation derives every collective.
+// Tensor parallelism: params are split along dims that no op mixes (heads, mlp, vocab), so that one reduction after
+// each block makes activations whole again (Shoeybi et al. 2019). With `sequence`, activations between the blocks are
+// split over the sequence (Korthikanti et al. 2022). Propagation derives every collective.
 #include <algorithm>
 
 #include "orrery/plugin.h"
@@ -31,7 +31,7 @@ public:
         std::vector<std::string> split;
         for (const std::string& dim : dims_)
             if (divides(program, mesh, dim)) split.push_back(dim);
-        // Heads that read a whole set of keys and values would not be the group that belongs to them.
+        // A query head must be on the same rank as the keys and values that it reads.
         const auto missing = [&](const char* dim) { return has(dims_, dim) && !has(split, dim); };
         if (missing("heads") || missing("kv_heads")) {
             std::erase(split, "heads");
@@ -53,8 +53,8 @@ private:
         return value.op != none && program.op(value.op).phase == Phase::forward && is_float(value.type.dtype);
     }
 
-    /// Whether every param and activation with this dim can be split. The fewest indices count: a matrix has heads
-    /// times head_dim columns, what it makes is reshaped to so many heads.
+    /// Whether every param and activation with this dim can be split. The smallest size counts: a matrix has heads
+    /// times head_dim columns, and its result is reshaped to heads.
     bool divides(const Program& program, const Mesh& mesh, const std::string& dim) const {
         ValueId least = none;
         int64_t size = 0;
@@ -100,14 +100,14 @@ private:
                                  "\n  name the dims to split in `dims`, or say optional = true");
     }
 
-    /// Splits the first of the param's dims that may be split; notes a param that optional keeps whole.
+    /// Splits the first of the param's dims in `split`; notes a param that `optional` leaves whole.
     bool mark(Program& program, const Mesh& mesh, ValueId param, const std::vector<std::string>& split) const {
         const std::vector<std::string> dims = program.value(param).dims;
         for (const std::string& dim : dims)
             if (has(split, dim)) {
                 const Placement part = Placement::split(*program.dim(param, dim));
                 program.store(param, axis_, part, origin_);
-                // A tied table's gradient is a sum, of its embedding's and of the head's: they lie as it does.
+                // The gradient of a tied table is a sum of the embedding's and the head's, which are stored like it.
                 for (ValueId term : program.grad_terms(param)) program.store(term, axis_, part, origin_);
                 return true;
             }
@@ -118,8 +118,8 @@ private:
         return false;
     }
 
-    /// Activations with a batch and a sequence and none of the dims that params are split in: the residual stream, the
-    /// norms and what drops out of them.
+    /// Splits activations with a batch and a sequence and none of the dims of split params: the residual stream, norms
+    /// and dropouts.
     void split_sequence(Program& program, const Mesh& mesh) const {
         for (size_t i = 0; i < program.values.size(); ++i) {
             const auto id = static_cast<ValueId>(i);

@@ -1,5 +1,5 @@
-// ZeRO (Rajbhandari et al. 2020): data parallelism whose optimizer states, gradients and params are split over the
-// ranks. Hybrid: split over one axis and repeated over another.
+// ZeRO (Rajbhandari et al. 2020): data parallelism with optimizer states, gradients and params split over the ranks.
+// Hybrid: split over one axis and replicated over another.
 #include <map>
 #include <optional>
 
@@ -74,8 +74,8 @@ private:
         prefetch_ = {layers, mib * 1024 * 1024};
     }
 
-    /// What training keeps of each param. A param no dim of which divides stays whole and is noted. Linear in the
-    /// program.
+    /// Splits what training stores for each param. A param without a dim that the axis divides stays whole and is
+    /// noted. Linear in the program's size.
     void split_training(Program& program, const Mesh& mesh) const {
         const int64_t n = mesh.size(axis_);
         const std::vector<bool> low = program.params_with_low_copies();
@@ -91,7 +91,7 @@ private:
                 continue;
             }
             const Placement part = Placement::split(*dim);
-            // Where ops read a low-precision copy, the f32 param itself is split and the copy gathered once a step.
+            // When ops read a low-precision copy, the f32 param itself is split and the copy gathered once a step.
             if (stage_ == 3 || low[static_cast<size_t>(param)]) {
                 program.store(param, axis_, part, origin_);
                 program.use(param, axis_, Placement::replicated(), origin_, stage_ == 3 ? Keep::fragment : Keep::step);
@@ -109,7 +109,7 @@ private:
             return;
         }
         program.store(grad, axis_, part, origin_);
-        // Terms come at both ends of the backward pass; scattered one by one they would cost a message each.
+        // The terms are computed at both ends of the backward pass; scattering each would cost a message each.
         if (!program.grad_terms(param).empty())
             program.note(param,
                          "its gradient stays whole over " + axis_ +

@@ -1,5 +1,5 @@
-// Processes anywhere, over TCP. Gloo connects the members and moves the messages; the collectives are p2p.h's, because
-// Gloo has neither a reduce_scatter nor bf16, and because its waits cannot tell who is missing.
+// Processes on any hosts, over TCP. Gloo connects the members and moves the messages. The collectives are p2p.h's,
+// because Gloo has neither reduce_scatter nor bf16, and its waits cannot tell which rank is missing.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ public:
 
     void abort(std::string_view reason) override {
         give_up(rank_text(group().me) + " gave up: " + std::string(reason));
-        mesh_->closeConnections();  // the others see it at once
+        mesh_->closeConnections();  // so that the others notice at once
     }
 
 protected:
@@ -74,10 +74,10 @@ protected:
     }
 
 private:
-    /// A transfer and the place that it keeps.
+    /// A transfer and its slot.
     struct Kept {
         std::unique_ptr<Transfer> transfer;
-        uint32_t uses = 0;  ///< tells a ticket from a later one of this place
+        uint32_t uses = 0;  ///< distinguishes a ticket from later ones of this slot
         bool under_way = false;
     };
 
@@ -94,7 +94,7 @@ private:
         return kept.under_way && kept.uses == ticket >> 32 ? &kept : nullptr;
     }
 
-    /// `whole`: it ended well, and can take another message.
+    /// `whole`: the transfer succeeded, so it can be reused.
     void forget(uint64_t ticket, bool whole = true) {
         const std::lock_guard lock(mutex_);
         Kept* const kept = under_way(ticket);
@@ -104,7 +104,7 @@ private:
         free_.push_back(static_cast<uint32_t>(ticket));
     }
 
-    /// Seldom: how many are under way changes with time.
+    /// Adds slots. Rare: only when more transfers are in flight than ever before.
     void make_places() {
         const size_t more = std::max<size_t>(16, transfers_.size());
         free_.reserve(transfers_.size() + more);
@@ -115,7 +115,7 @@ private:
     }
 
     uint64_t start(int peer, void* data, int64_t bytes, uint64_t channel, bool sends) {
-        // A message of another size than the receiver's must not match: Gloo would end the process.
+        // A message must not match a receive of another size: Gloo would end the process.
         const uint64_t slot = channel ^ static_cast<uint64_t>(bytes) * 0x9e3779b97f4a7c15ull;
         if (over_) fail(peer, "");
         try {
@@ -133,7 +133,7 @@ private:
         }
     }
 
-    /// Cancels what is under way and refuses what comes.
+    /// Cancels transfers in flight and refuses new ones.
     void give_up(const std::string& why) {
         const std::lock_guard lock(mutex_);
         if (why_.empty()) why_ = why;
@@ -142,16 +142,16 @@ private:
             if (kept.under_way) kept.transfer->cancel();
     }
 
-    /// Gloo's waits look at nothing but their own connection: this ends them when a rank of the job is lost.
+    /// Gloo's waits check only their own connection: this thread ends them when a rank of the job is lost.
     void watch(std::stop_token stop) {
         for (Message lost; !stop.stop_requested(); std::this_thread::sleep_for(Milliseconds(20)))
             if (!over_ && !(lost = rendezvous_.lost()).empty()) give_up(lost.shown());
     }
 
-    /// Throws what is known: an abort, a lost rank, or what Gloo says of the connection to the peer. `what` it waited
-    /// for: no other rank knows where a message is stuck.
+    /// Throws the best reason known: an abort, a lost rank, or Gloo's error of the connection to the peer. `what` says
+    /// what it waited for, because no other rank knows where a message is stuck.
     [[noreturn]] void fail(int peer, const std::string& how, const std::string& what = "") {
-        // A closed connection is often a dead process: the rendezvous tells which one within moments.
+        // A closed connection is often a dead process: the rendezvous soon reports which one.
         const bool late = how.find("imed out") != std::string::npos;
         for (int i = 0; !late && !over_ && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
         const std::string& place = places_[static_cast<size_t>(peer)];
@@ -172,14 +172,14 @@ private:
     const Rendezvous& rendezvous_;
     const Milliseconds timeout_;
     std::atomic<bool> over_{false};
-    std::mutex mutex_;  // guards what follows; waits are outside of it
+    std::mutex mutex_;  // guards the members below; not held while waiting
     std::vector<Kept> transfers_;
     std::vector<uint32_t> free_;  ///< places in transfers_
     std::string why_;
     std::jthread watch_;
 };
 
-/// The same text in processes that reach each other over the loopback interface.
+/// A text that is the same in processes that can reach each other over the loopback interface.
 std::string network_id() {
     std::string boot;
     std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -193,7 +193,7 @@ std::string network_id() {
 /// to twice as fast as with 512 KiB.
 constexpr int64_t segment_bytes = 4 << 20;
 
-/// Beyond the timeout: by then a pair that does not connect is named by its ends.
+/// Added to the timeout, so that the ends of a pair that does not connect can report it first.
 constexpr auto settled = Milliseconds(3000);
 
 class GlooTransport : public Transport {
@@ -230,12 +230,13 @@ public:
         auto made =
             std::make_unique<GlooCommunicator>(group, std::move(connected), opened_.loop, rendezvous, timeout, options);
         made->greet("gloo");
-        options_.require_alike(group, rendezvous, name + "/ready", timeout + settled);  // none closes before all are up
+        // no member closes before all are up
+        options_.require_alike(group, rendezvous, name + "/ready", timeout + settled);
         return made;
     }
 
 private:
-    /// The host's name where the rank's address is a loopback one, as through a tunnel.
+    /// The rank's address, or the host name when that is a loopback address, as through a tunnel.
     static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
         const std::string address = own_address(group, rendezvous);
         if (!address.starts_with("127.") && address != "::1") return address;

@@ -27,8 +27,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-/// The name's first address that this host can listen at, in numbers: Gloo does not look whether a name resolves, and
-/// reads what is not there.
+/// The first address of the name that this host can listen at, in numeric form. Gloo does not check whether a name
+/// resolves, and reads invalid memory if not.
 std::string own_address(const std::string& host) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
@@ -51,7 +51,7 @@ std::string own_address(const std::string& host) {
                 "; set transport.gloo.interface or transport.gloo.host to one of it");
 }
 
-/// While it lives, threads that this one makes can be told from all others: they are SCHED_BATCH.
+/// During its lifetime, threads that the calling thread creates are SCHED_BATCH, so that they can be identified.
 class MarkedThreads {
 public:
     MarkedThreads() : changed_(::sched_getscheduler(0) == SCHED_OTHER && set(0, SCHED_BATCH)) {}
@@ -61,7 +61,7 @@ public:
     MarkedThreads(const MarkedThreads&) = delete;
     MarkedThreads& operator=(const MarkedThreads&) = delete;
 
-    /// The one that has been made; 0: it cannot be told.
+    /// The id of the created thread; 0 when it cannot be identified.
     int made() const {
         int found = 0;
         std::error_code failed;
@@ -69,7 +69,7 @@ public:
         for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", failed)) {
             const int id = std::atoi(task.path().filename().c_str());
             if (id == ::gettid() || ::sched_getscheduler(id) != SCHED_BATCH) continue;
-            set(id, SCHED_OTHER);  // no mark is left for the next one to find
+            set(id, SCHED_OTHER);  // remove the mark, so that the next one does not find it
             if (found != 0) return 0;
             found = id;
         }
@@ -114,8 +114,8 @@ OpenDevice open_device(const std::string& interface, const std::string& host) {
 
 namespace {
 
-/// Gloo's context with a pair for each other member, connected one after the other by connect() below: Gloo's own
-/// connectFullMesh waits for each five times as long as any other wait may take, whoever is lost meanwhile.
+/// Gloo's context with a pair for each other member, which connect() below connects one after the other. Gloo's own
+/// connectFullMesh waits for each five times as long as any other wait, even when a rank is lost.
 class Mesh : public ::gloo::Context {
 public:
     Mesh(const Group& group, std::shared_ptr<::gloo::transport::Device> device, Milliseconds timeout)
@@ -128,7 +128,7 @@ public:
             if (peer != rank) transportContext_->createPair(peer);
     }
 
-    /// The address for each other member to connect to, concatenated, all of the same length.
+    /// The addresses for each other member to connect to, concatenated, all of the same length.
     std::string addresses() {
         std::string all;
         for (int peer = 0; peer < size; ++peer) {
@@ -139,7 +139,7 @@ public:
         return all;
     }
 
-    /// The address for this member among the addresses `told` by `peer`.
+    /// The address for this member among the addresses that `peer` has sent.
     std::vector<char> address_of(int peer, const std::string& told) const {
         const size_t bytes = told.size() / static_cast<size_t>(size - 1);
         const auto at = static_cast<std::ptrdiff_t>(bytes * static_cast<size_t>(rank > peer ? rank - 1 : rank));
@@ -147,19 +147,19 @@ public:
     }
 };
 
-/// Ends the wait for a pair that does not connect: past the deadline, or when a rank of the job is lost.
+/// Ends the wait for a pair that does not connect: at the deadline, or when a rank of the job is lost.
 class ConnectWatch {
 public:
     ConnectWatch(Mesh& mesh, const Rendezvous& rendezvous)
         : mesh_(mesh), rendezvous_(rendezvous), thread_([this](std::stop_token stop) { run(stop); }) {}
 
-    /// The pair that is waited for from now on; -1: none.
+    /// Sets the pair that is waited for from now on; -1: none.
     void wait_for(int peer, Clock::time_point deadline) {
         const std::lock_guard lock(mutex_);
         peer_ = over_ ? -1 : peer;
         deadline_ = deadline;
     }
-    /// Empty: no rank is lost.
+    /// The lost rank; empty when none is lost.
     Message lost() const {
         const std::lock_guard lock(mutex_);
         return lost_;
@@ -176,13 +176,13 @@ private:
             lost_ = rendezvous_.lost();
             if (peer_ < 0 || (lost_.empty() && Clock::now() < deadline_)) continue;
             over_ = true;
-            mesh_.getPair(std::exchange(peer_, -1))->close();  // its wait ends as if it were connected
+            mesh_.getPair(std::exchange(peer_, -1))->close();  // this makes its wait return as if it were connected
         }
     }
 
     Mesh& mesh_;
     const Rendezvous& rendezvous_;
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards the members below
     int peer_ = -1;
     Clock::time_point deadline_{};
     Message lost_;
@@ -190,7 +190,7 @@ private:
     std::jthread thread_;
 };
 
-/// Whether this member begins the connection, as Gloo decides by the addresses of both ends.
+/// Whether this member starts the connection. Gloo decides that by the addresses of both ends.
 bool begins(Mesh& mesh, int peer, const std::vector<char>& address) {
     using ::gloo::transport::tcp::Address;
     const sockaddr_storage mine = Address(mesh.getPair(peer)->address().bytes()).getSockaddr();
@@ -205,7 +205,7 @@ bool begins(Mesh& mesh, int peer, const std::vector<char>& address) {
     return order > 0 || (order == 0 && a.sin_port > b.sin_port);
 }
 
-/// "[10.0.0.2]:4242" of an address of Gloo's.
+/// Formats an address of Gloo's: "[10.0.0.2]:4242".
 std::string address_text(const std::vector<char>& bytes) {
     const sockaddr_storage address = ::gloo::transport::tcp::Address(bytes).getSockaddr();
     char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
@@ -220,7 +220,7 @@ std::string address_text(const std::vector<char>& bytes) {
 
 Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::gloo::transport::Device> device,
                   const std::string& name, Milliseconds timeout) {
-    // Gloo writes with writev: a peer that died would end this process too, before it could say why.
+    // Gloo writes with writev: SIGPIPE of a dead peer would end this process before it can report the error.
     struct sigaction pipe {};
     if (::sigaction(SIGPIPE, nullptr, &pipe) == 0 && pipe.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
     const auto mesh = std::make_shared<Mesh>(group, device, timeout);
@@ -228,8 +228,8 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
         exchange(group, rendezvous, name + "/gloo", host_name() + "\n" + mesh->addresses(), timeout);
     Connected made{mesh, std::vector<std::string>(told.size(), "this rank")};
     const auto deadline = Clock::now() + timeout;
-    // Gloo decides which member connects first. A member that only accepts may wait for one that is itself
-    // blocked by a third: the latter gets a second to report that.
+    // Gloo decides which member connects first. A member that only accepts may wait for one that is itself blocked by a
+    // third: that one gets a second to report it.
     constexpr auto settled = Milliseconds(1000);
     ConnectWatch watch(*mesh, rendezvous);
     for (int peer = 0; peer < group.size(); ++peer) {
@@ -243,12 +243,12 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
         watch.wait_for(peer, deadline + (begins(*mesh, peer, address) ? Milliseconds(0) : settled));
         try {
             if (!watch.over()) mesh->getPair(peer)->connect(address);
-        } catch (const std::exception& error) {  // also what Gloo enforces on a pair that was closed meanwhile
+        } catch (const std::exception& error) {  // also Gloo's failed assertions about a pair that was closed meanwhile
             how = error.what();
         }
         watch.wait_for(-1, {});
         if (how.empty() && !watch.over()) continue;
-        // A refused connection is often a dead process: the rendezvous tells which one within moments.
+        // A refused connection is often a dead process: the rendezvous soon reports which one.
         for (int i = 0; !watch.over() && watch.lost().empty() && i < 30; ++i)
             std::this_thread::sleep_for(Milliseconds(10));
         if (const Message lost = watch.lost(); !lost.empty())
@@ -264,8 +264,8 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
     return made;
 }
 
-/// Gloo's buffer begins at address 0 and has no end: what is sent from it lies at the offset that is its address, so
-/// that one buffer serves every message. Gloo reads and writes at begin + offset alone and registers nothing for TCP.
+/// Gloo's buffer begins at address 0 and has no end, so a message's offset is its address and one buffer serves every
+/// message. Gloo reads and writes at begin + offset only, and registers no memory for TCP.
 Transfer::Transfer(::gloo::Context& context, LoopThread loop)
     : loop_(loop), buffer_(context.createUnboundBuffer(nullptr, SIZE_MAX)) {}
 

@@ -21,7 +21,7 @@ NcclCommunicator::NcclCommunicator(Group group, int device, const ncclUniqueId& 
     require(cudaSetDevice(device_), "choosing the GPU");
     int least = 0, greatest = 0;
     require(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
-    // Messages go first: kernels that wait for them have nothing else to do.
+    // High priority for messages: kernels that wait for them have nothing else to do.
     cudaStream_t stream = nullptr;
     require(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "making a stream");
     stream_.reset(stream);
@@ -37,7 +37,7 @@ std::string NcclCommunicator::what(const char* op, int64_t sequence) const {
     return std::string(op) + " #" + std::to_string(sequence) + " of " + group_.name;
 }
 
-/// The stream waits for the work before it, or the host does where that work has no event of CUDA's.
+/// Makes the stream wait for the work before it, or the host when that work has no CUDA event.
 void NcclCommunicator::follow(const char* op, const Event& after) {
     if (const std::string why = handle_->over(); !why.empty())
         throw Error(what(op, sequence_ + 1) + ": " + why, Fault::peer);
@@ -47,7 +47,7 @@ void NcclCommunicator::follow(const char* op, const Event& after) {
         after.wait();
 }
 
-/// A ticket for what has just been queued; its event follows when the group ends.
+/// A ticket for the work just queued; its event is recorded when the group ends.
 Event NcclCommunicator::mark(const char* op, int64_t collective, int peer) {
     Slot& mine = slot(++last_);
     mine.op = op;
@@ -63,14 +63,15 @@ void NcclCommunicator::record() {
         require(cudaEventRecord(slot(recorded_ + 1).event.get(), stream_.get()), "recording an event");
 }
 
-/// What an open group holds has no event yet: its slot's would be an older one's, and nothing would be waited for.
+/// Throws for work of an open group, which has no event yet: the slot's event is an older one, so a wait would return
+/// too early.
 void NcclCommunicator::require_recorded(uint64_t ticket) {
     if (ticket <= recorded_) return;
     const Slot& mine = slot(ticket);
     throw Error(what(mine.op, mine.sequence) + ": waited for before its group has ended", Fault::failed);
 }
 
-/// A collective is part of no group: one that is open is what an error has left, and would keep its event unrecorded.
+/// Queues a collective, which is never part of a group: an open group was left by an error, and would delay its event.
 template <class Calls>
 Event NcclCommunicator::queue(const char* op, const Event& after, Calls calls) {
     if (in_group_) drop_group();
@@ -81,7 +82,7 @@ Event NcclCommunicator::queue(const char* op, const Event& after, Calls calls) {
     return mark(op, collectives_, 0);
 }
 
-/// Whom messages wait for: "its other side is rank 1".
+/// Names the peers of messages: "its other side is rank 1".
 std::string NcclCommunicator::other_sides(std::span<const Message> messages) const {
     std::vector<int> peers;
     for (const Message& m : messages)
@@ -92,7 +93,8 @@ std::string NcclCommunicator::other_sides(std::span<const Message> messages) con
     return "its other side is " + text;
 }
 
-/// A group of NCCL's is open inside this call alone: an error between begin_group and end_group leaves none behind.
+/// Issues messages as one NCCL group, which is open only inside this call: an error between begin_group and end_group
+/// leaves none open.
 ncclResult_t NcclCommunicator::together(ncclComm_t comm, std::span<const Message> messages) const {
     ncclResult_t worst = ncclGroupStart();
     if (worst != ncclSuccess) return worst;
@@ -106,7 +108,7 @@ ncclResult_t NcclCommunicator::together(ncclComm_t comm, std::span<const Message
     return worst == ncclSuccess ? ended : worst;
 }
 
-/// By itself, or when the group that is open ends.
+/// Issues the message, or adds it to the open group.
 Event NcclCommunicator::message(const char* op, const Event& after, const Message& message) {
     follow(op, after);
     ++sequence_;
@@ -128,7 +130,7 @@ void NcclCommunicator::count(int64_t messages, int64_t bytes) {
 Event NcclCommunicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
     require_match(group_, "all_reduce", in, out);
     const ncclDataType_t type = reducible(in.dtype);
-    // Blocks of an odd count differ: all members together send 2 S (P-1).
+    // Blocks differ when the count is not divisible: all members together send 2 S (P-1).
     const int64_t mine = part_of(in.count(), group_.size(), group_.me).count * size_of(in.dtype);
     count(2 * (group_.size() - 1), in.bytes() + (group_.size() - 2) * mine);
     return queue("all_reduce", after, [&](ncclComm_t comm) {
@@ -155,8 +157,8 @@ Event NcclCommunicator::reduce_scatter(const Tensor& in, const Tensor& out, Redu
     });
 }
 
-/// Memory of the communicator's own. Grows in the first steps; a captured one finds it there, and goes on to after a
-/// larger one is made for another step: no room goes before the communicator does.
+/// Memory of the communicator. It grows in the first steps. A captured step continues to use its memory after a larger
+/// one is allocated for another step, so none is freed before the communicator ends.
 void* NcclCommunicator::room(int64_t bytes) {
     if (bytes > room_bytes_) {
         void* larger = nullptr;
@@ -178,7 +180,7 @@ Event NcclCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Ev
     if (in.data == out.data && in.bytes() > 0) {  // NCCL's messages may not overlap
         void* const copy = room(in.bytes());
         require(
-            // in.data may be pinned memory of the host.
+            // in.data may be pinned host memory.
             cudaMemcpyAsync(copy, in.data, static_cast<size_t>(in.bytes()), cudaMemcpyDefault, stream_.get()),
             "copying what all_to_all sends");
         from = static_cast<char*>(copy);
@@ -219,7 +221,7 @@ void NcclCommunicator::begin_group() {
     in_group_ = true;
 }
 
-/// What an error has left open: its tickets stand for the stream as it is now.
+/// Drops a group that an error has left open; its tickets complete with the stream's current work.
 void NcclCommunicator::drop_group() {
     open_.clear();
     if (in_group_) record();
@@ -256,7 +258,8 @@ bool NcclCommunicator::done(uint64_t ticket) {
                     Fault::peer);
     if (guards) return guarded_[(ticket & ~guard_mark) % guarded_.size()].done();
     require_recorded(ticket);
-    if (recorded_ - ticket >= ring_.size()) return done(recorded_);  // a later point of the same stream
+    // the event was reused by a later point of the same stream
+    if (recorded_ - ticket >= ring_.size()) return done(recorded_);
     const cudaError_t status = cudaEventQuery(mine.event.get());
     if (status == cudaErrorNotReady) return false;
     require(status, mine.op);
@@ -266,7 +269,7 @@ bool NcclCommunicator::done(uint64_t ticket) {
 void NcclCommunicator::wait(uint64_t ticket) {
     const auto begin = Clock::now();
     for (int round = 0; !done(ticket); ++round) {
-        if (round < 2000) continue;  // spins for what is nearly there
+        if (round < 2000) continue;  // spin for work that is almost done
         if (Clock::now() - begin > timeout_) end_late(ticket);
         if (round % 64 == 0)
             std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -275,7 +278,8 @@ void NcclCommunicator::wait(uint64_t ticket) {
     }
 }
 
-/// Ends the communicator for a wait that took too long, and says whom it was for as far as that can be known.
+/// Ends the communicator after a wait that took too long, and names the ranks that it waited for as far as they are
+/// known.
 void NcclCommunicator::end_late(uint64_t ticket) {
     const bool guards = (ticket & guard_mark) != 0;
     const Slot& mine = slot(ticket);

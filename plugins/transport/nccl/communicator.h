@@ -9,7 +9,7 @@
 
 namespace orrery::nccl_transport {
 
-/// What it sends is what communicator.h says; NCCL's own messages are not counted.
+/// Counts bytes sent as communicator.h defines them, not NCCL's own messages.
 class NcclCommunicator : public Communicator {
 public:
     NcclCommunicator(Group group, int device, const ncclUniqueId& id, Rendezvous& rendezvous, const std::string& key,
@@ -34,7 +34,7 @@ public:
     void* native(uint64_t ticket) override;
 
 private:
-    /// A send or a receive of this member.
+    /// A send or receive of this member.
     struct Message {
         bool sends;
         char* data;
@@ -45,8 +45,8 @@ private:
         Mark event;
         const char* op = "";
         int64_t sequence = 0;
-        int64_t collective = 0;  ///< which of the collectives; 0: a message
-        int peer = 0;            ///< of a message
+        int64_t collective = 0;  ///< number of the collective; 0: a message
+        int peer = 0;            ///< the other end of a message
     };
     Slot& slot(uint64_t ticket) { return ring_[ticket % ring_.size()]; }
     std::string what(const char* op, int64_t sequence) const;
@@ -69,13 +69,13 @@ private:
     const std::chrono::milliseconds timeout_;
     Stream stream_;
     std::vector<Slot> ring_;
-    std::vector<Room> rooms_;         ///< the last is the largest
-    std::unique_ptr<Handle> handle_;  ///< goes first: its kernels use what is above
+    std::vector<Room> rooms_;         ///< memory for all_to_all in place; the last is the largest
+    std::unique_ptr<Handle> handle_;  ///< destroyed first: its kernels use the members above
     uint64_t last_ = 0, recorded_ = 0;
     int64_t sequence_ = 0, collectives_ = 0;
     bool in_group_ = false;
-    std::vector<Message> open_;    ///< of the group that is open; keeps its memory
-    std::vector<Message> blocks_;  ///< of the all_to_all at hand; keeps its memory
+    std::vector<Message> open_;    ///< messages of the open group; reuses its memory
+    std::vector<Message> blocks_;  ///< messages of the current all_to_all; reuses its memory
     std::vector<Event> guarded_;
     uint64_t guards_ = 0;
     int64_t room_bytes_ = 0;

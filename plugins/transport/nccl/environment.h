@@ -3,11 +3,11 @@
 
 namespace orrery::nccl_transport {
 
-/// Sets the variables that NCCL reads when it is first called and the user has not set. Throws Error at `origin` for
-/// what the transport cannot do with. `deterministic`: no sums are made inside switches.
+/// Sets variables that NCCL reads at its first call, unless the user has set them. Throws Error at `origin` for values
+/// that the transport does not support. `deterministic`: no sums inside switches.
 void prepare_environment(bool deterministic, const Origin& origin);
 
-/// Throws Error where NCCL_COMM_BLOCKING is on: a member that does not come would be a hang and no error.
+/// Throws Error when NCCL_COMM_BLOCKING is on: a missing member would block forever instead of causing an error.
 void refuse_blocking();
 
 }  // namespace orrery::nccl_transport

@@ -11,18 +11,18 @@ namespace orrery::nccl_transport {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-// Of an end that nobody hurries. After a failure the launcher gives the ranks 1.5 s (LaunchSpec::grace_ms), then kills
-// them, wherever NCCL is.
+// Limits without a failure. After a failure the launcher gives the ranks 1.5 s (LaunchSpec::grace_ms), then kills them,
+// even inside NCCL.
 constexpr Milliseconds lock_bound{300};
 constexpr Milliseconds release_bound{2500};
 constexpr Milliseconds naming_bound{100};
-constexpr Milliseconds asking_bound{500};  // more than twice the time between two looks at the rendezvous
-// Of the count that members share: aborts below, questions above.
+constexpr Milliseconds asking_bound{500};  // more than twice the interval of checks of the rendezvous
+// The members' shared counter counts aborts in its lower half and questions in its upper half.
 constexpr int64_t question = int64_t{1} << 32;
 
 }  // namespace
 
-/// NCCL's abort or destroy, under way on a thread of its own.
+/// NCCL's abort or destroy, running on a thread of its own.
 struct Handle::Release {
     explicit Release(Clock::time_point began) : began(began) {}
     const Clock::time_point began;
@@ -30,20 +30,20 @@ struct Handle::Release {
     std::condition_variable changed;
     bool done = false;
 
-    /// NCCL promises no bound. What takes longer goes on alone, and this is false.
+    /// Waits for it, and returns whether it has ended. NCCL promises no limit: one that takes longer continues alone.
     bool ends() {
         std::unique_lock lock(mutex);
         return changed.wait_until(lock, std::max(began + release_bound, Clock::now() + lock_bound),
                                   [this] { return done; });
     }
 
-    /// Of the process, those under way among them.
+    /// All releases of the process, including running ones.
     struct All {
         std::mutex mutex;
         std::vector<std::weak_ptr<Release>> started;
     };
     static All& all() {
-        static All& kept = *new All;  // outlives what the end of the process destroys
+        static All& kept = *new All;  // never destroyed, so it outlives static destructors
         return kept;
     }
 };
@@ -63,8 +63,8 @@ Handle::~Handle() {
     await_release();
 }
 
-/// An end without an error. Finalizing waits for what is queued here and for captured steps that hold NCCL's kernels.
-/// What does not end in time, as a member is lost or a step is still there, is aborted.
+/// Ends the communicator without an error. Finalizing waits for queued work and for captured steps that hold NCCL's
+/// kernels; when it takes too long, because a member is lost or a step still exists, aborts.
 void Handle::leave() {
     const auto began = Clock::now();
     ncclResult_t state = ncclCommFinalize(comm_);
@@ -76,8 +76,8 @@ void Handle::leave() {
     release(state == ncclSuccess ? ncclCommDestroy : ncclCommAbort, began);
 }
 
-/// On a thread of its own: both wait until the members of this host have let go of NCCL's threads here, destroying
-/// too, though it is said to be local once all is finalized.
+/// Runs on a thread of its own: abort and destroy both wait until the members of this host have released NCCL's threads
+/// here, although destroying is documented as local after finalizing.
 void Handle::release(ncclResult_t (*how)(ncclComm_t), Clock::time_point began) {
     release_ = std::make_shared<Release>(began);
     {
@@ -88,7 +88,7 @@ void Handle::release(ncclResult_t (*how)(ncclComm_t), Clock::time_point began) {
     }
     std::thread([release = release_, comm = comm_, device = device_, how] {
         cudaSetDevice(device);
-        how(comm);  // its failure changes nothing any more
+        how(comm);  // a failure has no consequence any more
         const std::lock_guard lock(release->mutex);
         release->done = true;
         release->changed.notify_all();
@@ -99,8 +99,7 @@ void Handle::await_release() {
     if (release_) release_->ends();
 }
 
-/// A thread that is still inside NCCL would meet its destructors and crash: the process waits for it, as long as is
-/// bearable.
+/// Waits, for a limited time, for threads that are still inside NCCL: static destructors would crash them.
 void Handle::before_exit() {
     Release::All& all = Release::all();
     const std::lock_guard lock(all.mutex);
@@ -109,7 +108,7 @@ void Handle::before_exit() {
     }
 }
 
-/// Non-blocking, so that a member that does not come is an error and no hang.
+/// Non-blocking, so that a missing member causes an error instead of a hang.
 void Handle::start(const ncclUniqueId& id) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -139,7 +138,7 @@ void Handle::settle(ncclResult_t status, const std::string& what, const std::fun
     while (status == ncclInProgress) {
         if (over_) fail(what);
         if (Clock::now() > deadline) {
-            // At its first use of a connection it waits for the other side.
+            // At the first use of a connection NCCL waits for the other side.
             end("NCCL did not take it within " + std::to_string(timeout_.count()) + " ms; " + who(), false);
             fail(what);
         }
@@ -154,7 +153,7 @@ void Handle::settle(ncclResult_t status, const std::string& what, const std::fun
     fail(what);
 }
 
-/// NCCL does not know which member was lost, and may see it first: the rendezvous has a moment to name it.
+/// NCCL does not know which member was lost, and may notice first: gives the rendezvous a moment to name it.
 std::string Handle::reason(ncclResult_t status) const {
     const std::string words = text_of(status);
     if (status != ncclRemoteError) return words;
@@ -181,13 +180,13 @@ void Handle::end(const std::string& why, bool tell) {
         over_ = true;
     }
     if (!comm_) return;
-    // A call that blocks is what the abort must end, so the lock is asked for, not insisted on. Who gets it later finds
-    // that all is over.
+    // A blocking NCCL call holds the lock, and the abort must end it, so a timeout is enough. A later holder of the
+    // lock finds that the communicator has ended.
     const std::unique_lock calls(calls_, lock_bound);
     release(ncclCommAbort, Clock::now());
 }
 
-/// NCCL does not know who is behind: members tell each other, each by its watching thread.
+/// NCCL does not know which member is late: each member's watching thread answers.
 std::string Handle::behind(int64_t collective) {
     const auto deadline = Clock::now() + asking_bound;
     std::string text;
@@ -212,8 +211,8 @@ std::string Handle::behind(int64_t collective) {
     return text.empty() ? "all ranks have come to it" : text;
 }
 
-/// Answers the others' questions, and returns why one of them has aborted, "" where none has. Costs a message: five a
-/// second.
+/// Answers the others' questions, and returns why one of them has aborted, "" when none has. Costs a message, five
+/// times a second.
 std::string Handle::told() {
     try {
         const int64_t count = rendezvous_.add(key_, 0);
@@ -226,18 +225,18 @@ std::string Handle::told() {
     }
 }
 
-/// Not by who ends it: a store that does not answer would keep it from all it has to end besides.
+/// Runs on the watching thread: a rendezvous that does not answer would block the thread that ends the communicator.
 void Handle::tell_others() {
     try {
         rendezvous_.set(key_ + "/why", over());
         rendezvous_.add(key_, 1);
     } catch (const Error&) {
-        // Without the store the others know that somebody is lost.
+        // Without the rendezvous the others notice that a member is lost.
     }
 }
 
-/// A kernel that waits for a lost member keeps the GPU's queues from ending, and with them the thread that drives
-/// them: so this thread, and not that one, looks.
+/// A kernel that waits for a lost member blocks the GPU's queues, and with them the thread that drives them, so a
+/// separate thread has to watch.
 void Handle::watch(std::stop_token stop) {
     cudaSetDevice(device_);
     int round = 0;

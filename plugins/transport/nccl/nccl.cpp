@@ -1,4 +1,4 @@
-// GPUs of any hosts, by NCCL: over NVLink, PCIe and whatever network NCCL finds.
+// GPUs of any hosts, by NCCL: over NVLink, PCIe and any network that NCCL finds.
 #include <unistd.h>
 
 #include "communicator.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-/// The GPU whose arenas these are.
+/// The GPU that has these arenas.
 int device_of(std::span<const Memory> arenas, const Group& group) {
     for (const Memory& arena : arenas) {
         cudaPointerAttributes about{};
@@ -24,7 +24,7 @@ int device_of(std::span<const Memory> arenas, const Group& group) {
                 "another transport for this axis");
 }
 
-/// "host/0000:17:00.0": the same text for the same GPU alone.
+/// "host/0000:17:00.0": a text that identifies the GPU.
 std::string name_of_gpu(int device) {
     char host[256] = "", bus[64] = "";
     ::gethostname(host, sizeof host - 1);

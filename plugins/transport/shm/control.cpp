@@ -16,7 +16,7 @@ using Milliseconds = std::chrono::milliseconds;
 
 namespace {
 
-// A wait spins while the peer is likely to be on its way, then yields to whoever needs the core, then sleeps.
+// A wait spins while the peer is likely to come soon, then yields the core, then sleeps.
 constexpr int spins = 2000;
 constexpr auto yield_for = std::chrono::microseconds(200);
 constexpr auto sleep_for = Milliseconds(2);
@@ -46,7 +46,7 @@ Control::Control(const Group& group, Rendezvous& rendezvous, const std::vector<i
     const size_t members = sizeof(Header), lanes = members + size * sizeof(Member);
     const size_t small = lanes + size * size * sizeof(Lane), bytes = small + 2 * size * small_bytes;
     if (group.me == 0) mapping_ = std::make_shared<Mapping>(static_cast<int64_t>(bytes));
-    // The handle for other processes, and for threads of this one the place of member 0's owner.
+    // The handle is for other processes, the address of member 0's pointer for threads of its process.
     const std::string told =
         std::to_string(reinterpret_cast<uintptr_t>(&mapping_)) + " " + (mapping_ ? mapping_->handle() : "");
     const auto texts = exchange(group, rendezvous, name + "/control", told, timeout);
@@ -89,7 +89,7 @@ void Control::wait_long(Counter& counter, uint32_t value, int member, const char
     for (int i = 0; !reached(); ++i) {
         if (i % checks_every == 0) {
             const std::string why = hopeless(member, start);
-            if (!why.empty() && reached()) return;  // what it did before it ended came in between
+            if (!why.empty() && reached()) return;  // the member reached it before it ended
             if (!why.empty()) fail(op, sequence, why);
         }
         counter.sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -108,7 +108,8 @@ std::string Control::hopeless(int member, Clock::time_point start) const {
     for (int i = 0; i < group_.size(); ++i) {
         pollfd ended{pidfds_[static_cast<size_t>(i)], POLLIN, 0};
         const bool gone = ended.fd >= 0 && ::poll(&ended, 1, 0) == 1;
-        const bool left = this->member(i).left.load(std::memory_order_acquire) != 0;  // asked after whether it is gone
+        // read after `gone`, so that a clean exit is not a death
+        const bool left = this->member(i).left.load(std::memory_order_acquire) != 0;
         if (left && i == member) return name(i) + " has left the group";
         if (gone && !left) return name(i) + " died";
     }
@@ -119,7 +120,7 @@ std::string Control::hopeless(int member, Clock::time_point start) const {
 }
 
 void Control::fail(const char* op, int64_t sequence, const std::string& why) const {
-    publish(why);  // or the others might blame this member, which is about to end
+    publish(why);  // otherwise the others might blame this member, which is about to end
     throw Error(std::string(op) + " #" + std::to_string(sequence) + " of " + group_.name + ": " + why, Fault::peer);
 }
 

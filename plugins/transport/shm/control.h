@@ -7,10 +7,10 @@
 
 #include "memory.h"
 
-/// The block of memory through which the members of an shm group meet. All of it is zero at first.
+/// The block of memory through which the members of an shm group meet. It is initially zero.
 namespace orrery::shm {
 
-/// A counter that others wait for, with those who sleep on it.
+/// A counter that others wait for, with the number of sleeping waiters.
 struct Counter {
     std::atomic<uint32_t> value;
     std::atomic<uint32_t> sleepers;
@@ -18,10 +18,10 @@ struct Counter {
 
 constexpr int64_t inline_bytes = 40;
 
-/// What a member brings to a collective. Two of them take turns: who posts number s+2 has seen all others at s+1, so
-/// nobody reads number s any more.
+/// A member's data for a collective. Two of them alternate: a member that posts number s+2 has seen all others at s+1,
+/// so no member still reads number s.
 struct alignas(64) Post {
-    Counter arrived;  ///< number of the last collective posted here
+    Counter arrived;  ///< number of the last collective that was posted here
     uint8_t op;
     uint8_t dtype;
     int16_t detail;  ///< reduce op or root
@@ -33,7 +33,7 @@ struct alignas(64) Post {
             int64_t in_offset;
             int64_t out_offset;
         };
-        char payload[inline_bytes];  ///< of a collective this small
+        char payload[inline_bytes];  ///< a small collective's data
     };
 };
 static_assert(sizeof(Post) == 64 && std::atomic<uint32_t>::is_always_lock_free);
@@ -41,7 +41,7 @@ static_assert(sizeof(Post) == 64 && std::atomic<uint32_t>::is_always_lock_free);
 struct alignas(64) Member {
     Post post[2];
     alignas(64) Counter finished;  ///< number of the last collective whose part is done
-    std::atomic<uint32_t> left;    ///< 1 once it takes no further part
+    std::atomic<uint32_t> left;    ///< 1 when it takes no further part
 };
 
 constexpr uint32_t lane_slots = 16;
@@ -54,7 +54,7 @@ struct Message {
     int32_t arena;
 };
 
-/// Where a lane goes on from message `first` on, once its slots were all in use: in a file of the sender's.
+/// Where a lane continues from message `first` on, after all its slots were in use: in a file of the sender's.
 struct Link {
     std::atomic<uint32_t> set;
     uint32_t first;
@@ -76,7 +76,7 @@ struct alignas(64) Header {
     char abort_text[508];
 };
 
-/// One member's view of the block: where things are, and how to wait.
+/// One member's view of the block: addresses of its parts, and waits.
 class Control {
 public:
     /// Collective over the group. `pids`: by member; threads of one process share one mapping.
@@ -86,25 +86,25 @@ public:
     Control(const Control&) = delete;
 
     Member& member(int i) const { return members_[i]; }
-    /// `small_bytes` of payload next to the member's post of this parity.
+    /// `small_bytes` of payload that belong to the member's post of this parity.
     char* small(int member, uint32_t parity) const { return small_ + (2 * member + parity) * small_bytes; }
     Lane& lane(int from, int to) const { return lanes_[from * group_.size() + to]; }
 
-    /// Sets the counter and wakes who sleeps on it.
+    /// Sets the counter and wakes its sleepers.
     void publish(Counter& counter, uint32_t value) const {
-        // No fence between the store and the look: who falls asleep in between is not woken but wakes by itself soon,
-        // and each call is spared the 30 ns.
+        // There is no fence between the store and the load, which saves 30 ns a call. A member that falls asleep in
+        // between is not woken, but wakes by itself soon.
         counter.value.store(value, std::memory_order_release);
         if (counter.sleepers.load(std::memory_order_relaxed) != 0) wake(counter);
     }
-    /// Waits until the counter has reached `value`. Throws Fault::peer naming `what` and the member that is missing.
+    /// Waits until the counter has reached `value`. Throws Fault::peer naming `op` and the missing member.
     void wait(const Counter& counter, uint32_t value, int member, const char* op, int64_t sequence) const {
         if (static_cast<int32_t>(counter.value.load(std::memory_order_acquire) - value) >= 0) return;
         wait_long(const_cast<Counter&>(counter), value, member, op, sequence);
     }
     static void wake(Counter& counter);
     void abort(std::string_view reason);
-    /// The first reason that a member gives is everybody's.
+    /// Publishes the reason of an abort; the first one counts for all members.
     void publish(const std::string& why) const;
     /// Throws Fault::peer once a member has aborted.
     void enter(const char* op, int64_t sequence) const {
@@ -113,8 +113,8 @@ public:
 
 private:
     void wait_long(Counter& counter, uint32_t value, int member, const char* op, int64_t sequence) const;
-    /// Why a wait for `member` since `start` is hopeless; empty while it is not. Who has left after its part was done
-    /// fails those alone that wait for it.
+    /// Why a wait for `member` since `start` cannot succeed, "" while it can. A member that left after its part was
+    /// done fails only those that wait for itself.
     std::string hopeless(int member, std::chrono::steady_clock::time_point start) const;
     [[noreturn]] void fail(const char* op, int64_t sequence, const std::string& why) const;
 

@@ -4,7 +4,7 @@ namespace orrery::shm {
 
 namespace {
 
-/// The file's beginning; the slots follow it.
+/// Beginning of the file; the slots follow it.
 struct alignas(64) Head {
     Link next;
 };
@@ -32,7 +32,8 @@ Message& Slots::free(uint32_t number, uint32_t delivered) {
         link.first = number;
         link.slots = 2 * count_;
         link.fd = more->fd();
-        link.set.store(1, std::memory_order_release);  // seen by who sees the message, which is posted after this
+        // visible to the receiver of the message, which is posted after this
+        link.set.store(1, std::memory_order_release);
         kept_.push_back(std::move(mapping_));
         move(std::move(more), number, 2 * count_);
     }

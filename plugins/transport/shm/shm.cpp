@@ -1,6 +1,6 @@
-// Processes (or threads) of one host that reach each other's arenas. A large collective is two meetings: all have
-// posted where their tensors lie; all have done their part, straight from and into the arenas. A small one is a single
-// meeting: the payload travels beside the post.
+// Processes (or threads) of one host that map each other's arenas. A large collective is two meetings: at the first all
+// have posted the places of their tensors, at the second all have done their part, directly in the arenas. A small one
+// is a single meeting: the payload is next to the post.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ enum class Call : uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to
 constexpr const char* call_names[] = {"nothing",        "all_reduce", "all_gather",
                                       "reduce_scatter", "all_to_all", "broadcast"};
 
-/// From here on outputs are written past the cache: the last-level cache could not keep them for their reader.
+/// From this size on outputs bypass the cache, which could not hold them until they are read.
 constexpr int64_t stream_bytes = 16 << 20;
 
 void copy(void* to, const void* from, int64_t bytes) {
@@ -88,7 +88,7 @@ public:
             meet_small(Call::all_gather, in, 0, after);
         else
             meet(Call::all_gather, in, out, 0, after);
-        // Everyone starts at another member, so that no memory is read by all at once.
+        // Each member starts at another one, so that no memory is read by all at once.
         for (int k = 0; k < size(); ++k) {
             const int i = (me() + k) % size();
             const char* from = i == me() ? static_cast<const char*>(in.data) : small_one ? small(i) : in_of(i);
@@ -235,18 +235,18 @@ private:
              in.bytes());
         small_ = inside;
         post(call, in, detail, nullptr, nullptr);
-        // The others are done with what they read last time: get the lines back while nobody waits for them.
+        // The others have read the previous payload: fetch its cache lines back while no member waits for them.
         if (!inside) own(control_.small(me(), ~sequence_ & 1), in.bytes());
     }
 
-    /// Fetches cache lines for writing, without waiting for them.
+    /// Prefetches cache lines for writing.
     static void own([[maybe_unused]] char* data, [[maybe_unused]] int64_t bytes) {
 #if defined(__x86_64__)
         for (int64_t at = 0; at < bytes; at += 64) asm volatile("prefetchw %0" : : "m"(data[at]));
 #endif
     }
 
-    /// Posts this member's call and waits for everyone's, which must be the same.
+    /// Posts this member's call and waits for the others'. Throws when they differ.
     void post(Call call, const Tensor& in, int detail, const Place* from, const Place* to) {
         control_.enter(call_names[static_cast<int>(call)], sequence_);
         Post& mine = control_.member(me()).post[sequence_ & 1];
@@ -290,7 +290,7 @@ private:
         return {};
     }
 
-    /// In place, my block i and block `me` of member i change places; each of the two swaps one half.
+    /// In place, exchanges half of this member's block i with member i's block `me`; member i exchanges the other half.
     void swap_half(int i, int64_t block) const {
         char* mine = in_of(me()) + i * block;
         char* theirs = in_of(i) + me() * block;
@@ -308,11 +308,11 @@ private:
     std::vector<void*> outs_;
     int64_t sequence_ = 0;
     Call call_ = Call::none;
-    bool small_ = false;  ///< the payload of this small collective lies in the posts themselves
+    bool small_ = false;  ///< the small collective's payload is in the posts themselves
     Traffic traffic_;
 };
 
-/// Two processes with the same text can map each other's memory.
+/// A text that is the same in processes that can map each other's memory.
 std::string host_id() {
     std::string boot;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -321,7 +321,7 @@ std::string host_id() {
     return boot + "/" + std::to_string(pids.st_ino);
 }
 
-/// As [transport.axis] names them: "rep and dp" of the axis "rep+dp".
+/// The axis as [transport.axis] names it: "rep and dp" for "rep+dp".
 std::string parts_of(std::string axis) {
     for (size_t at; (at = axis.find('+')) != std::string::npos;) axis.replace(at, 1, " and ");
     return axis;
@@ -336,7 +336,7 @@ public:
         c.memory = {MemoryKind::shared};
         c.needs_arena = true;
         c.same_host = true;
-        c.authenticates = true;  // the kernel opens a rank's memory to processes of its user alone
+        c.authenticates = true;  // the kernel lets only processes of its user open a rank's memory
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
         return c;

@@ -1,5 +1,5 @@
-// Ranks that are threads of one process: for tests, and as the plain reference of what a transport does. Members post
-// their tensors in shared state; each reduces its own block of all inputs, in rank order, into all outputs.
+// Ranks that are threads of one process, for tests and as the reference implementation of a transport. Members post
+// their tensors in shared state; each reduces its own block of all inputs, in rank order, to all outputs.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,12 +22,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-/// What a member brings to a collective.
+/// A member's data for a collective.
 struct Posted {
     std::string_view op;
     const char* in = nullptr;
     char* out = nullptr;
-    int64_t count = 0;  ///< of `in`
+    int64_t count = 0;  ///< elements of `in`
     DType dtype = DType::f32;
     int detail = 0;  ///< reduce op or root
 };
@@ -38,7 +38,7 @@ struct InFlight {
     int64_t tag;
 };
 
-/// Sends from one member to another, in order; the slots stay for later ones.
+/// Sends from one member to another, in order; slots are reused.
 class Lane {
 public:
     bool empty() const { return posted_ == delivered; }
@@ -56,7 +56,7 @@ private:
         slots_ = std::move(more);
     }
 
-    std::vector<InFlight> slots_ = std::vector<InFlight>(16);  ///< seldom are more on their way
+    std::vector<InFlight> slots_ = std::vector<InFlight>(16);  ///< more are rarely in flight
     uint64_t posted_ = 0;
 };
 
@@ -74,11 +74,11 @@ struct State {
     std::vector<int64_t> arrived, finished;  ///< sequence number that each member has reached
     std::vector<Lane> lanes;                 ///< [from * P + to]
     std::string aborted;
-    std::vector<int> at_work;       ///< by member: how many read or write its memory, without the lock
-    std::vector<std::string> left;  ///< by member: why it takes its memory along, so that nobody begins to work on it
+    std::vector<int> at_work;       ///< by member: number of members that read or write its memory without the lock
+    std::vector<std::string> left;  ///< by member: why it withdraws its memory, so that no member starts to use it
 };
 
-/// States that member 0 shows to the others while they come.
+/// The states that member 0 offers to the others until they have come.
 class Shown {
 public:
     explicit Shown(const std::shared_ptr<State>& state) {
@@ -93,7 +93,7 @@ public:
     Shown(const Shown&) = delete;
 
     const std::string& key() const { return key_; }
-    /// nullptr: member 0 did not wait.
+    /// nullptr: member 0 has stopped waiting.
     static std::shared_ptr<State> find(const std::string& key) {
         const std::lock_guard lock(mutex_);
         const auto found = states_.find(key);
@@ -101,7 +101,7 @@ public:
     }
 
 private:
-    // The threads of this process have only the rendezvous in common, and that carries texts.
+    // Threads of this process share only the rendezvous, which carries texts, so a static map holds the states.
     inline static std::mutex mutex_;
     inline static uint64_t made_ = 0;
     inline static std::map<std::string, std::shared_ptr<State>> states_;
@@ -161,7 +161,7 @@ public:
         require_match(group_, "all_to_all", in, out);
         require_split(group_, "all_to_all", in);
         const int64_t block = in.bytes() / size();
-        // In place a member's block is read by its peer and written by itself, so it goes through a copy.
+        // In place a member's block is read by its peer and written by itself, so the input is copied.
         after.wait();
         copied_.resize(std::max(copied_.size(), static_cast<size_t>(in.bytes())));
         copy(copied_.data(), in.data, in.bytes());
@@ -258,7 +258,7 @@ private:
         traffic_.bytes_sent += bytes;
     }
 
-    /// Waits until `missing()` is -1; otherwise it is the member that is waited for.
+    /// Waits until `missing()` is -1; otherwise it returns the member that is waited for.
     template <class Missing>
     void until(std::unique_lock<std::mutex>& lock, std::string_view op, Missing missing, int64_t tag = -1) {
         const auto deadline = Clock::now() + timeout_;
@@ -280,7 +280,7 @@ private:
 
     const char* in_of(int member) const { return all_[static_cast<size_t>(member)].in; }
 
-    /// Posts this member's tensors and takes note of everyone's.
+    /// Posts this member's tensors and copies all members' posts.
     void meet(std::string_view op, const Tensor& in, const Tensor& out, int detail, const Event& after) {
         after.wait();
         std::unique_lock lock(state_->mutex);
@@ -307,7 +307,7 @@ private:
         begin_work(lock, op, members_);
     }
 
-    /// With the lock held: from here on memory of these members is read and written without it.
+    /// Needs the lock. From now on memory of these members is read and written without it.
     void begin_work(std::unique_lock<std::mutex>& lock, std::string_view op, std::span<const int> members) {
         for (const int member : members)
             if (const std::string& why = state_->left[static_cast<size_t>(member)]; !why.empty())
@@ -319,7 +319,7 @@ private:
         for (const int member : std::exchange(works_on_, {})) --state_->at_work[static_cast<size_t>(member)];
     }
 
-    /// After this, which waits for copies and sums, nobody works on this member's memory.
+    /// Waits for copies and sums; afterwards no member uses this member's memory.
     void leave(std::unique_lock<std::mutex>& lock, const std::string& why) {
         const auto me = static_cast<size_t>(group_.me);
         if (state_->left[me].empty()) state_->left[me] = why;
@@ -333,7 +333,7 @@ private:
         throw Error(text(op, sequence_) + ": " + why, Fault::peer);
     }
 
-    /// Leaves the collective when all members have done their part: inputs may change and outputs are complete.
+    /// Ends the collective when all members have done their part: inputs may change, outputs are complete.
     Event part() {
         std::unique_lock lock(state_->mutex);
         end_work();
@@ -353,8 +353,8 @@ private:
     const Rendezvous& rendezvous_;
     const Milliseconds timeout_;
     std::vector<uint64_t> sent_;
-    // Kept from call to call, so that none allocates.
-    std::vector<Posted> all_;       ///< what everyone brought to the collective at hand
+    // Reused from call to call, so that none allocates.
+    std::vector<Posted> all_;       ///< all members' posts of the current collective
     std::vector<const void*> ins_;  ///< by member
     std::vector<void*> outs_;
     std::vector<char> copied_;  ///< all_to_all's input
@@ -366,7 +366,7 @@ private:
     Traffic traffic_;
 };
 
-/// The pid, and what no other process has: those of two containers may have the same number.
+/// The pid and a nonce, because processes of two containers may have the same pid.
 std::string process_id() {
     static const std::string nonce = [] {
         std::random_device random;
@@ -400,7 +400,7 @@ public:
                 throw Error("transport threads: the members of " + group.name + " are processes " +
                             pid_of(processes[0]) + " and " + pid_of(process) +
                             ", not threads of one; use transport shm");
-        // All are here: member 0 shows its state until everyone has taken it.
+        // All members are here: member 0 offers its state until all have taken it.
         std::optional<Shown> mine;
         if (group.me == 0) mine.emplace(std::make_shared<State>(static_cast<size_t>(group.size())));
         const auto keys = exchange(group, rendezvous, name + "/state", mine ? mine->key() : "", timeout);

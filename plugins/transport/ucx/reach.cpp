@@ -16,7 +16,7 @@
 namespace orrery::ucx {
 namespace {
 
-/// The network interface that has this address; "" when none has.
+/// The network interface with this address; "" when there is none.
 std::string interface_of(const std::string& address) {
     ifaddrs* all = nullptr;
     if (::getifaddrs(&all) != 0) return "";
@@ -33,7 +33,7 @@ std::string interface_of(const std::string& address) {
     return "";
 }
 
-/// UCX's names of the RDMA ports, "mlx5_0:1".
+/// The RDMA ports by UCX's names, "mlx5_0:1".
 std::vector<std::string> rdma_ports() {
     std::vector<std::string> names;
     std::error_code none;

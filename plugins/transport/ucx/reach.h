@@ -3,30 +3,31 @@
 #include <functional>
 #include <string>
 
-/// Where the members of a group are, and over what UCX may join them.
+/// Where the members of a group are, and over which UCX transports they may connect.
 namespace orrery::ucx {
 
-/// Which of UCX's own transports and devices may be used; "" leaves the choice to UCX, which listens on each interface.
+/// Which of UCX's own transports and devices may be used; "" leaves the choice to UCX, which listens on every
+/// interface.
 struct Reach {
     std::string transports;  ///< "posix,cma,self", "tcp"
     std::string devices;     ///< "eth0,mlx5_0:1"
 
-    /// This one, and what it leaves open but UCX's variables do not settle: shared memory alone where all members are
-    /// `local`; else of the network interfaces only the one with this address, and all RDMA ports, which listen to no
-    /// IP address.
+    /// This one, with defaults for what it leaves open and UCX's variables do not set: shared memory only when all
+    /// members are `local`; else the network interface with this address, and all RDMA ports, which listen to no IP
+    /// address.
     Reach narrowed(bool local, const std::function<std::string()>& address) const;
     /// "over posix,cma,self", for messages.
     std::string text() const;
 };
 
-/// Where a member is, as it tells the others.
+/// Where a member is, as it reports to the others.
 struct Place {
-    std::string host;  ///< equal on one host and in one container, with one /dev/shm
+    std::string host;  ///< the same for processes of one host and one container, with one /dev/shm
     int64_t pid = 0;
     std::string name;     ///< for messages: "host n2 at 10.0.0.2"
     std::string address;  ///< UCX's, binary
 
-    /// `reached`: the IP address that others reach it at, "" where none is known.
+    /// `reached`: the IP address at which others reach it, "" when unknown.
     static Place here(const std::string& reached, std::string address);
     std::string text() const;
     static Place parse(const std::string& text);

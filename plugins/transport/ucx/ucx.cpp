@@ -1,5 +1,5 @@
-// Processes anywhere, over whatever UCX finds between them: shared memory, TCP, RDMA. UCX moves tagged messages; the
-// collectives are p2p.h's.
+// Processes on any hosts, over whatever UCX finds between them: shared memory, TCP, RDMA. UCX moves tagged messages;
+// the collectives are p2p.h's.
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 
@@ -48,8 +48,8 @@ protected:
     }
 
 private:
-    /// A worker hears all members: who sends, and how much, is part of the tag, so that a message of another size than
-    /// the receiver's does not match.
+    /// A worker receives from all members, so sender and size are part of the tag: a message does not match a receive
+    /// of another size.
     static uint64_t tag(int from, int64_t bytes, uint64_t channel) {
         const uint64_t x = channel ^ (static_cast<uint64_t>(bytes) << 16 | static_cast<uint64_t>(from));
         return (x ^ x >> 29) * 0x9e3779b97f4a7c15ull;
@@ -84,7 +84,7 @@ public:
                                        Milliseconds timeout) override {
         if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
         const std::string name = fresh_name(group, rendezvous);
-        // Who is where decides on the algorithms, before any connection.
+        // The algorithms depend on which members share a host, which must be known before any connection.
         const auto hosts = exchange(group, rendezvous, name + "/host", Place::here("", "").host, timeout);
         P2pOptions options = options_;
         std::map<std::string, int> number;
@@ -107,14 +107,14 @@ public:
             places.push_back(Place::parse(text));
         made->worker().connect(std::move(places));
         made->greet("ucx");  // UCX connects at the first message
-        // None closes before all are up, and those that cannot connect have said so by then.
+        // No member closes before all are up; members that cannot connect have reported it by then.
         options_.require_alike(group, rendezvous, name + "/ready", timeout + Milliseconds(3000));
         return made;
     }
 
 private:
-    /// The address by which this rank reaches the rendezvous, which it has told there; "" where it has none, as among
-    /// threads.
+    /// The address by which this rank reaches the rendezvous, which it has published there; "" when it has none, as
+    /// among threads.
     static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
         const std::string rank = std::to_string(group.ranks[static_cast<size_t>(group.me)]);
         return rendezvous.look("address/" + rank, Milliseconds(0)).value_or("");
@@ -126,10 +126,10 @@ private:
 };
 
 void add(Registry& registry) {
-    // UCX takes over the signals of crashes and prints what it thinks of lost peers; both are the program's affair.
+    // UCX would handle crash signals and print errors of lost peers; both are the program's task.
     for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
-    // Left to itself UCX connects over TCP inside of ucp_ep_create, for as long as the system tries, whoever is lost
-    // meanwhile. ucp_config_modify does not reach this one.
+    // By default UCX connects over TCP inside ucp_ep_create, as long as the system tries, even when a rank is lost.
+    // ucp_config_modify does not reach this setting.
     [[maybe_unused]] static const int once = ::setenv("UCX_TCP_CONN_NB", "y", 0);
     if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
     registry.add_transport("ucx", [](Config& config) { return std::make_unique<UcxTransport>(config); });

@@ -13,9 +13,9 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr unsigned abort_id = 1;
-constexpr int look_every = 64;      // calls of UCX between two looks at aborts
-constexpr int spin_rounds = 40;     // of these, before the core is yielded
-constexpr int yield_rounds = 4000;  // before it sleeps
+constexpr int look_every = 64;      // calls of UCX between two checks for aborts
+constexpr int spin_rounds = 40;     // number of such checks before the core is yielded
+constexpr int yield_rounds = 4000;  // number of such checks before the thread sleeps
 
 void require(ucs_status_t status, const char* what) {
     if (status != UCS_OK)
@@ -31,7 +31,7 @@ ucp_context_h open_context(const Reach& reach) {
     };
     set("TLS", reach.transports);
     set("NET_DEVICES", reach.devices);
-    // Without it UCX drops shared memory to TCP when dead peers are to be reported.
+    // Without it UCX falls back from shared memory to TCP when dead peers are to be reported.
     set("MM_ERROR_HANDLING", "y");
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
@@ -41,9 +41,9 @@ ucp_context_h open_context(const Reach& reach) {
     return context;
 }
 
-/// UCX says no more than "no resources" when the shared memory of its workers does not fit.
+/// Explains UCX's error "no resources" when the shared memory of its workers does not fit.
 std::string shared_memory_text() {
-    constexpr uint64_t worker_bytes = 5 << 20;  // of UCX 1.13, each
+    constexpr uint64_t worker_bytes = 5 << 20;  // what a worker of UCX 1.13 takes
     struct statvfs space {};
     if (::statvfs("/dev/shm", &space) != 0) return "";
     const uint64_t free = space.f_bavail * space.f_frsize;
@@ -85,14 +85,14 @@ Worker::Worker(const Group& group, const Rendezvous& rendezvous, const Reach& re
 Worker::~Worker() {
     progress_.request_stop();
     progress_.join();
-    // UCX ends the process when a worker goes whose endpoints do not: rather leave it behind.
+    // UCX ends the process when a worker is destroyed before its endpoints: leak it instead.
     if (!close()) return;
     ucp_worker_destroy(worker_);
     ucp_cleanup(context_);
 }
 
-/// Nobody waits for sends of copied data: they are on their way until they are received, or their peer or the group is
-/// lost. Who did not come within the timeout is not waited for a second time.
+/// Waits for copied sends, which no caller waits for, until they are received, or their peer or the group is lost. A
+/// peer that has timed out before is not waited for again.
 void Worker::flush_copies() {
     const auto deadline = Clock::now() + timeout_;
     const auto under_way = [&] {
@@ -110,8 +110,8 @@ void Worker::flush_copies() {
     }
 }
 
-/// Lets what was sent arrive, unless the group is broken or a transfer was given up; then endpoints end with all that
-/// is under way. False when they do not end.
+/// Waits until sends have arrived, unless the group is broken or a transfer was given up, then closes endpoints with
+/// all that is in flight. Returns false when they do not close.
 bool Worker::close() {
     flush_copies();
     const bool given_up = std::any_of(transfers_.begin(), transfers_.end(), [](const Transfer& t) { return !t.free; });
@@ -173,7 +173,7 @@ uint64_t Worker::send(int peer, const void* data, int64_t bytes, uint64_t tag, b
     ucp_request_param_t param{};
     if (copies > 0) reap();
     const uint32_t at = place();
-    // Of a broken peer the caller must hear, so that it waits for this send.
+    // The caller must learn of a broken peer, so it has to wait for this send.
     const bool copied = to.copies < copies && to.broken.empty();
     if (copied) {
         std::vector<char>& copy = transfers_[at].copy;
@@ -194,11 +194,11 @@ uint64_t Worker::receive(int peer, void* data, int64_t bytes, uint64_t tag) {
                 false);
 }
 
-/// A free one, until keep() has it.
+/// A free slot, until keep() takes it.
 uint32_t Worker::place() {
     if (free_.empty()) {
         const size_t more =
-            std::max<size_t>(64, transfers_.size());  // seldom: how many are under way changes with time
+            std::max<size_t>(64, transfers_.size());  // rare: only when more transfers are in flight than ever before
         free_.reserve(transfers_.size() + more);
         for (size_t i = 0; i < more; ++i) free_.push_back(static_cast<uint32_t>(transfers_.size() + i));
         transfers_.resize(transfers_.size() + more);
@@ -297,7 +297,7 @@ std::string Worker::finish(uint64_t ticket) {
     }
 }
 
-/// No other rank knows where a message is stuck.
+/// Says what this rank waited for, because no other rank knows where a message is stuck.
 std::string Worker::waited(int peer, int64_t bytes) const {
     const auto p = static_cast<size_t>(peer);
     return "; over ucx it waited for a message of " + std::to_string(bytes) + " bytes with rank " +
@@ -327,7 +327,7 @@ std::string Worker::unreachable(size_t peer, ucs_status_t status) const {
 }
 
 std::string Worker::failure(int peer, const std::string& how) {
-    // A broken connection is often a dead process: the rendezvous tells which one within moments.
+    // A broken connection is often a dead process: the rendezvous soon reports which one.
     for (int i = 0; !over() && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
     if (over()) return reason();
     const auto p = static_cast<size_t>(peer);
@@ -397,7 +397,7 @@ void Worker::reap() {
     }
 }
 
-/// A send that nobody waits for has failed: whatever is asked of this peer next fails with its reason.
+/// Called when a copied send has failed: later calls for this peer fail with its reason.
 void Worker::break_off(int peer, ucs_status_t status) {
     std::string& broken = peers_[static_cast<size_t>(peer)]->broken;
     if (broken.empty()) broken = std::string("a buffered send failed: ") + ucs_status_string(status);

@@ -17,7 +17,7 @@ namespace orrery::ucx {
 
 using Milliseconds = std::chrono::milliseconds;
 
-/// One member's UCX worker, with an endpoint to each other member. Callable from several threads.
+/// One member's UCX worker, with an endpoint to each other member. Thread-safe.
 class Worker {
 public:
     Worker(const Group& group, const Rendezvous& rendezvous, const Reach& reach, Milliseconds timeout);
@@ -27,15 +27,16 @@ public:
     std::string address() const;
     void connect(std::vector<Place> places);
 
-    /// Starts a transfer and returns its ticket; 0 is done. `until_received`: a send that ends when it is received,
-    /// and not before. `copies`: the data may change at once; at most so many such sends per peer, others keep it.
+    /// Starts a transfer and returns its ticket; 0 means done. `until_received`: the send completes when it is
+    /// received, not before. `copies`: data is copied and may change at once, for up to this many sends per peer; other
+    /// sends use the caller's memory.
     uint64_t send(int peer, const void* data, int64_t bytes, uint64_t tag, bool until_received, int copies = 0);
     uint64_t receive(int peer, void* data, int64_t bytes, uint64_t tag);
-    /// "" when the transfer is done; otherwise why it never will be.
+    /// Waits for the transfer. Returns "" when it is done, otherwise why it never will be.
     std::string finish(uint64_t ticket);
-    /// False while it is under way.
+    /// False while the transfer is in flight.
     bool ended(uint64_t ticket);
-    /// Ends every wait here and, over an active message, at the other members.
+    /// Ends every wait here and, by an active message, at the other members.
     void abort(const std::string& why);
 
 private:
@@ -43,18 +44,18 @@ private:
         Worker* worker = nullptr;
         ucp_ep_h endpoint = nullptr;
         Place place;
-        std::string broken;  ///< what UCX said of the connection
-        int copies = 0;      ///< sends of copied data under way
-        bool late = false;   ///< a wait for it has ended by the timeout
+        std::string broken;  ///< UCX's error of the connection
+        int copies = 0;      ///< copied sends in flight
+        bool late = false;   ///< a wait for it has timed out
     };
     struct Transfer {
         ucs_status_ptr_t request = nullptr;
         int peer = 0;
         int64_t bytes = 0;
-        uint32_t uses = 0;  ///< tells a ticket from a later one of this slot
+        uint32_t uses = 0;  ///< distinguishes a ticket from later ones of this slot
         bool free = true;
-        bool copied = false;     ///< nobody waits for this send
-        std::vector<char> copy;  ///< of its data; the memory stays for later ones
+        bool copied = false;     ///< no caller waits for this send
+        std::vector<char> copy;  ///< its data; the memory is reused
     };
     Transfer* find(uint64_t ticket);
     uint32_t place();
@@ -63,12 +64,13 @@ private:
     bool over() const { return over_.load(std::memory_order_acquire); }
     void give_up(const std::string& why);
     std::string reason() const;
-    /// What is known of a transfer that failed or whose peer broke. Takes no lock.
+    /// Describes a transfer that failed or whose peer broke. Takes no lock.
     std::string failure(int peer, const std::string& how);
     std::string late(int peer);
     std::string waited(int peer, int64_t bytes) const;
     std::string unreachable(size_t peer, ucs_status_t status) const;
-    /// UCX moves data only when it is called: a send to a slow receiver goes on while this member computes.
+    /// Calls UCX, which moves data only when it is called: so a send to a slow receiver progresses while this member
+    /// computes.
     void run(std::stop_token stop);
     void reap();
     void break_off(int peer, ucs_status_t status);

@@ -1,5 +1,5 @@
---- Recursive halving and doubling: 2 log2 P steps and as few bytes as there can be where P is a power of two.
--- Ranks beyond the last power of two give theirs to a partner first and get the result in the end.
+--- Recursive halving and doubling: 2 log2 P steps and the minimum of bytes, 2 S (P-1)/P, when P is a power of two.
+-- Ranks beyond the last power of two first send their data to a partner and get the result at the end.
 local collective = require "orrery.collective"
 
 local function all_reduce(ranks)
@@ -7,7 +7,7 @@ local function all_reduce(ranks)
   while 2 * core <= ranks do core = 2 * core end
   local steps = {}
   local function step(moves) steps[#steps + 1] = moves end
-  --- Adds `count` chunks from `first` on to a step.
+  --- Adds moves of `count` chunks from `first` on to a step.
   local function range(moves, move, first, count, from, to)
     for c = first, first + count - 1 do moves[#moves + 1] = move(c, from, to) end
   end

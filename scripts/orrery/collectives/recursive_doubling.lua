@@ -1,5 +1,5 @@
---- Recursive doubling: ranks whose numbers differ in one bit exchange all they have; log2 P messages of S bytes.
--- Ranks beyond the last power of two give theirs to a partner first and get the result in the end.
+--- Recursive doubling: ranks whose numbers differ in one bit exchange all their data; log2 P messages of S bytes.
+-- Ranks beyond the last power of two first send their data to a partner and get the result at the end.
 local collective = require "orrery.collective"
 
 local function all_reduce(ranks)

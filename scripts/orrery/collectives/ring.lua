@@ -1,7 +1,7 @@
---- A ring: each rank talks to its two neighbours only; as few bytes as there can be, 2 S (P-1)/P.
+--- A ring: each rank sends to one neighbour and receives from the other; the minimum of bytes, 2 S (P-1)/P.
 local collective = require "orrery.collective"
 
---- One round: in step s rank r passes chunk r + first - s on.
+--- One round: in step s rank r sends chunk r + first - s to rank r + 1.
 local function round(steps, ranks, move, first)
   for s = 0, ranks - 2 do
     local step = {}

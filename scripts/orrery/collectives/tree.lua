@@ -1,4 +1,4 @@
---- A binomial tree: up to rank 0 and down again, 2 log2 P steps; few messages, but the root's link carries S log2 P.
+--- A binomial tree: up to rank 0 and down again, 2 log2 P steps; few messages, but the root sends S log2 P.
 local collective = require "orrery.collective"
 
 local function all_reduce(ranks)

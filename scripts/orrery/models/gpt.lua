@@ -40,12 +40,12 @@ end
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
 function GPT:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
 
---- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = , part = }.
+--- The tensors of a published checkpoint (safetensors): a list of { param, tensor, transpose = , part = }.
 -- `part` = { dim, index, count }: the index-th of `count` equal pieces along that dim of the tensor as stored.
--- `padded` = { dim, count }: the tensor has that size along the dim, the param more.
--- Published GPT-2 weights are [in, out] like ours. Names may stand without `prefix`, as in files of the model without a
--- head. Of the tensors that no param is read from, those that `ignore` matches (* is any letters) and bit-equal
--- `copies` may be there; any other is an error. `published`: what `orrery export` writes beside them.
+-- `padded` = { dim, count }: the tensor has that size along the dim, the param is larger.
+-- Published GPT-2 weights are [in, out] like ours. Names may lack `prefix`, as in files of the model without a head.
+-- Tensors for no param must match `ignore` (* is any letters) or be bit-equal `copies`; others are an error.
+-- `published`: what `orrery export` writes with them.
 function GPT:tensors()
   local list = { ignore = { "*.attn.bias", "*.attn.masked_bias" }, prefix = "transformer.",     -- causal masks
                  published = self.published or as_published.gpt(self.config) }
@@ -80,7 +80,7 @@ function GPT:tensors()
 end
 
 --- gpt { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = 4 * embed, dropout = 0, tied = true,
---   fused = true, rows = vocab }; fused = false: attention as ops of their own; rows: of wte, behind the words are none
+--   fused = true, rows = vocab }; fused = false: attention as separate ops; rows: of wte, `vocab` of them have a word
 return function(options)
   return setmetatable({ config = require "orrery.models.options"("gpt", options, defaults) }, GPT)
 end

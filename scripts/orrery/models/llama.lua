@@ -5,11 +5,11 @@ local nn, as_published = require "orrery.nn", require "orrery.as_published"
 local Llama = {}
 Llama.__index = Llama
 
--- 0 and false: kv_heads as many as heads; head_dim embed / heads; embed_std and std_out (the projections that end on
--- the residual stream; 0 starts them at zero) as std. qk_norm normalises each head's q and k, as Qwen3 does. window:
--- how many keys a position sees, its own among them (Mistral's sliding_window); 0: all up to its own. rope_scaling:
--- options of the op rope beside theta, as { factor = 2 }. qkv_bias: biases in q, k and v; bias: on the way out, too.
--- fused = false: attention as ops of their own. rows: of the table, those behind the words are no words; 0: vocab.
+-- Defaults of 0 and false: kv_heads = heads; head_dim = embed / heads; embed_std and std_out (projections that write to
+-- the residual stream; 0 initializes them to zero) = std; rows = vocab. qk_norm normalizes each head's q and k, as in
+-- Qwen3. window: number of keys that a position sees, including its own (Mistral's sliding_window); 0: all before it.
+-- rope_scaling: options of the op rope in addition to theta, as { factor = 2 }. qkv_bias: biases in q, k and v; bias:
+-- also in the output projection. fused = false: attention as separate ops. rows: of the table, `vocab` have a word.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false, qkv_bias = false,
                    bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false, fused = true,
@@ -39,7 +39,7 @@ function Llama:logits(tokens)
   x_BTC = nn.rmsnorm(x_BTC, "norm", c.eps)
   self.longest = math.max(self.longest or 0, tokens:dim("seq"))
   if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = mask, std = std }) end
-  -- What is no word is kept out by a bias.
+  -- The bias masks rows without a word.
   local table = nn.table("embed_tokens", vocab, embed, embed_std)
   return x_BTC:matmul(table, { bias = mask or nil, trans_b = true })
 end
@@ -47,8 +47,8 @@ end
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
 function Llama:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
 
---- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = }. Published
--- linear weights are [out, in], ours [in, out]. `prefix`, `ignore`, `copies`, `published`: see gpt.lua.
+--- The tensors of a published checkpoint (safetensors) for the params: a list of { param, tensor, transpose = }.
+-- Published linear weights are [out, in], ours [in, out]. `prefix`, `ignore`, `copies`, `published`: see gpt.lua.
 function Llama:tensors()
   local list = { ignore = { "*.rotary_emb.inv_freq" }, prefix = "model.",             -- made from theta
                  published = self.published or as_published.llama(self.config, self.longest) }

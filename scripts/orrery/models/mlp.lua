@@ -1,4 +1,4 @@
---- A language model without attention: each position sees its own token only. For tests of layouts and of kernels.
+--- A language model without attention: each position sees its own token only. For tests of layouts and kernels.
 -- Shapes: B batch, T seq, C embed, M mlp, V vocab.
 local nn = require "orrery.nn"
 

@@ -1,8 +1,8 @@
---- Options of models.
+--- The options of models.
 local numbers = require "orrery.numbers"
 
---- options(name, given, defaults) -> both merged; an unknown or ill-typed option is an error at the caller's caller.
--- Integers are 1 or more, or 0 where that is the default; other numbers are finite and not negative.
+--- options(name, given, defaults) -> both merged; throws at the caller's caller for an unknown or ill-typed option.
+-- Integers must be at least 1, or 0 if that is the default; other numbers must be finite and not negative.
 return function(name, given, defaults)
   local merged = {}
   for key, default in pairs(defaults) do merged[key] = default end

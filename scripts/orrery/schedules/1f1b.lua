@@ -1,7 +1,7 @@
---- One forward, one backward (Narayanan et al. 2019): as few micro-batches under way as fill the pipeline. Rank 0 of 2,
--- 4 micro-batches:
+--- One forward, one backward (Narayanan et al. 2019): only as many micro-batches in flight as fill the pipeline.
+-- Rank 0 of 2, 4 micro-batches:
 --   F0 F1 B0 F2 B1 F3 B2 B3
--- Bubble (p-1)/(m+p-1); rank s holds the activations of min(p-s, m) micro-batches.
+-- Bubble (p-1)/(m+p-1); rank s stores the activations of min(p-s, m) micro-batches.
 return function(p, m)
   local ranks = {}
   for s = 0, p - 1 do

@@ -1,7 +1,7 @@
---- Interleaved 1F1B (Narayanan et al. 2021): each rank runs v chunks, stage c p + r being chunk c of rank r; p
--- micro-batches pass one chunk, then the next. Rank 0 of 2, 4 micro-batches, 2 chunks:
+--- Interleaved 1F1B (Narayanan et al. 2021): each rank runs v chunks, and chunk c of rank r is stage c p + r; groups of
+-- p micro-batches pass one chunk, then the next. Rank 0 of 2, 4 micro-batches, 2 chunks:
 --   F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3
--- Bubble (p-1)/(v m+p-1); rank s holds min(v m, 2(p-s-1)+(v-1)p+1) activations of chunks. p divides m.
+-- Bubble (p-1)/(v m+p-1); rank s stores min(v m, 2(p-s-1)+(v-1)p+1) activations of chunks. p must divide m.
 return function(p, m, v)
   if m % p ~= 0 then
     error(("%d micro-batches are no multiple of the pipeline's %d ranks"):format(m, p))

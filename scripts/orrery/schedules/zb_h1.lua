@@ -1,7 +1,7 @@
---- ZB-H1 (Qi et al. 2023): 1F1B whose weight gradients fill the bubble; rank s puts each off by s micro-batches. Rank 1
--- of 2, 4 micro-batches:
+--- ZB-H1 (Qi et al. 2023): 1F1B with weight gradients in the bubble; rank s delays each by s micro-batches. Rank 1 of
+-- 2, 4 micro-batches:
 --   F0 B0 F1 B1 W0 F2 B2 W1 F3 B3 W2 W3
--- Bubble (p-1)/(3m+p-1); every rank holds p activations.
+-- Bubble (p-1)/(3m+p-1); every rank stores p activations.
 return function(p, m)
   local ranks = {}
   for s = 0, p - 1 do

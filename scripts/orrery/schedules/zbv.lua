@@ -1,12 +1,12 @@
---- ZBV (Qi et al. 2024): two chunks a rank, laid in a V: rank r runs stages r and 2p-1-r, so that the last rank turns
--- each micro-batch round by itself. Rank 1 of 2, 3 micro-batches:
+--- ZBV (Qi et al. 2024): two chunks per rank in a V: rank r runs stages r and 2p-1-r, so the last rank runs two
+-- consecutive stages. Rank 1 of 2, 3 micro-batches:
 --   F0 F0.1 F1 F1.1 B0.1 W0.1 F2 B0 W0 F2.1 B1.1 W1.1 B1 B2.1 B2 W1 W2.1 W2
 -- Bubble (p-1)/(6m+p-1) from m = 2p-1 on, and none between a rank's first and last fragment; 2p activations of chunks.
 local function vee(p, m)
   local ranks, stages = {}, {}
   for r = 0, p - 1 do
     local order, done = {}, {}
-    -- Fewer micro-batches than fill the V: those that are not there are left out.
+    -- Plans for at least as many micro-batches as fill the V; fragments of missing ones are left out.
     local n = math.max(m, 2 * p - 1)
     local function count(kind, chunk) return done[kind .. chunk] or 0 end
     local function run(kind, chunk)
@@ -32,4 +32,4 @@ local function vee(p, m)
   return ranks, stages
 end
 
-return { chunks = 2, order = vee }                  -- with another number there is no V
+return { chunks = 2, order = vee }                  -- with another number of chunks there is no V

@@ -1,5 +1,5 @@
---- Data parallelism: every rank holds all params and a part of the batch. Propagation reduces the gradients, in
--- messages of at most `bucket_mib` (0: each alone), as `reduce` ("f32", or "bf16" in half the bytes).
+--- Data parallelism: every rank has all params and a part of the batch. Propagation reduces the gradients, in messages
+-- of at most `bucket_mib` (0: each alone), in the type `reduce` ("f32", or "bf16" with half the bytes).
 -- plugins/strategy/data gives the same program.
 local strategy = require "orrery.strategy"
 
