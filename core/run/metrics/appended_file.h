@@ -4,10 +4,10 @@
 
 namespace orrery {
 
-/// A file that grows by one write a record, so that a process that is killed leaves at most its last one cut.
+/// A file that grows by one write(2) per record: a killed process leaves at most its last record incomplete.
 class AppendedFile {
 public:
-    /// Makes it where there is none. Throws Fault::failed naming path and reason, as `write` does.
+    /// Creates the file if needed. Throws Fault::failed naming path and reason; `write` does, too.
     explicit AppendedFile(std::string path);
     ~AppendedFile();
     AppendedFile(const AppendedFile&) = delete;

@@ -41,7 +41,7 @@ std::string label_text(std::string_view value) {
     return text;
 }
 
-// The other file's name does not end in .prom, so that the collector leaves it alone.
+// The temporary file's name does not end in .prom, so the collector ignores it.
 PrometheusFile::PrometheusFile(std::string path, const std::string& run, const std::string& host)
     : path_(std::move(path)),
       new_path_(path_ + ".new"),
@@ -67,7 +67,8 @@ bool PrometheusFile::due() const { return written_ == Clock::time_point::min() |
 
 void PrometheusFile::step(const StepMetrics& metrics) {
     last_ = metrics;
-    results_.assign(metrics.results.begin(), metrics.results.end());  // theirs may change, and go
+    results_.assign(metrics.results.begin(), metrics.results.end());  // copied: the caller may change or free its
+                                                                      // results
     last_.results = results_;
     kept_ = true;
     if (due()) replace();
@@ -137,7 +138,7 @@ void PrometheusFile::replace() {
         }
     }
     if (::close(file) != 0 && errno != EINTR)
-        give_up(new_path_, errno);  // NFS and quotas say only here that the disk is full
+        give_up(new_path_, errno);  // NFS and quotas report a full disk only at close
     if (std::rename(new_path_.c_str(), path_.c_str()) != 0) give_up(path_, errno);
     written_ = Clock::now();
 }
