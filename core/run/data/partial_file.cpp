@@ -24,7 +24,7 @@ Error cannot_write(const std::string& path, Fault fault) {
 }  // namespace
 
 PartialFile::~PartialFile() {
-    if (!path_.empty()) ::unlink(partial(path_).c_str());  // nothing where it has its name
+    if (!path_.empty()) ::unlink(partial(path_).c_str());  // fails without effect once renamed
 }
 
 void PartialFile::open(const std::string& path) {

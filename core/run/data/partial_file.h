@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-/// A file that gets its name when it is whole. Until then it is NAME.part, which goes with this.
+/// A file that gets its name once it is complete. Until then it is NAME.part, which the destructor removes.
 class PartialFile {
 public:
     PartialFile() = default;
@@ -13,13 +13,13 @@ public:
     PartialFile(const PartialFile&) = delete;
     PartialFile& operator=(const PartialFile&) = delete;
 
-    /// Throws Error where it cannot be made, or where what has the name is no file.
+    /// Throws Error if the file cannot be created or if the name is taken by something that is not a regular file.
     void open(const std::string& path);
-    /// Throws Fault::failed where the disk is full, as those below.
+    /// Throws Fault::failed if the disk is full; so do close and name.
     void write(const void* data, size_t bytes);
-    /// All is on its way to the disk, without the name.
+    /// Closes NAME.part without renaming it.
     void close();
-    /// Gives it its name. Once.
+    /// Renames it to its final name. Call once.
     void name();
 
     const std::string& path() const { return path_; }

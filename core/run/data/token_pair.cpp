@@ -42,7 +42,8 @@ void TokenPair::write_mask(int64_t tokens, bool ignored) {
     }
 }
 
-/// "MMIDIDX\0\0", version, type of the ids, how many sequences and document ends; lengths, offsets, document ends.
+/// Writes "MMIDIDX\0\0", version, type code, number of sequences and of document ends; then lengths, offsets and
+/// document ends.
 void TokenPair::write_index() {
     const auto put = [&](const auto& value) { idx_.write(&value, sizeof value); };
     const char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
@@ -66,8 +67,8 @@ void TokenPair::finish() {
     std::vector<PartialFile*> files{&idx_, &bin_};
     if (mask_) files.insert(files.begin(), &bits_);
     for (PartialFile* file : files) file->close();
-    // The tokens last: alone they would be read as a file without header, all of them targets. Those that are there
-    // go first, an older mask with them.
+    // The .bin file is named last: without its index it would be read as a headerless file whose tokens are all
+    // targets. An existing .bin and an older mask are removed first.
     ::unlink(bin_.path().c_str());
     if (!mask_) ::unlink((bin_.path().substr(0, bin_.path().size() - 3) + "mask").c_str());
     for (PartialFile* file : files) file->name();
