@@ -31,11 +31,11 @@ void sync_folder(const std::string& folder) {
     const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const int code = file < 0 || ::fsync(file) != 0 ? errno : 0;
     if (file >= 0) ::close(file);
-    if (code != 0 && code != EINVAL)  // a file system may have no fsync of folders
+    if (code != 0 && code != EINVAL)  // some file systems cannot fsync a folder
         throw Error(fmt::format("cannot flush the folder {}: {}", folder, reason(code)), Fault::failed);
 }
 
-/// In FOLDER.part, held by who writes it; says that an export has made the folder.
+/// A file in FOLDER.part that its writer locks; marks the folder as an export's.
 constexpr const char* lock_name = ".orrery-export";
 
 bool is_there(const std::string& path) {
@@ -74,7 +74,8 @@ OutputFolder::~OutputFolder() {
     if (lock_ >= 0) ::close(lock_);
 }
 
-/// False: it went meanwhile, as another export has finished or removed it, or as this one has, to `renew` it.
+/// False: the folder is gone, because another export finished or removed it or because this one removed it to create it
+/// again (`renew`).
 bool OutputFolder::take(bool& renew) {
     made_ = ::mkdir(part_.c_str(), 0777) == 0;
     if (!made_ && errno != EEXIST) refuse_to_make(errno);
@@ -91,7 +92,7 @@ bool OutputFolder::take(bool& renew) {
         throw Error(fmt::format("export: cannot create {}: {}", lock_path_, reason(code)), Fault::failed);
     }
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || !made_)) {
-        // Not known to be nobody's where the file system has no locks.
+        // On a file system without locks another export may be writing it.
         const int code = errno;
         ::close(lock_);
         throw Error(code == EWOULDBLOCK
@@ -115,7 +116,7 @@ bool OutputFolder::take(bool& renew) {
     return false;
 }
 
-/// What an export has left that was killed.
+/// Removes what a killed export left.
 void OutputFolder::clear() const {
     std::error_code problem;
     std::vector<fs::path> old;
@@ -153,10 +154,11 @@ void OutputFolder::write(const std::string& name, std::string_view contents) con
 
 void OutputFolder::finish() {
     sync_folder(part_);
-    if (::rename(part_.c_str(), folder_.c_str()) != 0)  // takes the place of an empty folder, of no other
+    if (::rename(part_.c_str(), folder_.c_str()) != 0)  // replaces only an empty folder
         throw Error(fmt::format("export: cannot rename {} to {}: {}", part_, folder_, reason(errno)), Fault::failed);
     made_ = false;
-    ::unlink((folder_ + "/" + lock_name).c_str());  // not before: a kill between would leave a folder of nobody's
+    ::unlink((folder_ + "/" + lock_name).c_str());  // removed after the rename: a process killed in between would leave
+                                                    // an unmarked folder
     sync_folder(folder_);
     sync_folder(parent_of(folder_));
 }
@@ -184,7 +186,7 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) const {
 }
 
 void OutputFile::send(int64_t offset, int64_t bytes) const {
-    ::sync_file_range(file_, offset, bytes, SYNC_FILE_RANGE_WRITE);  // a hint: settle() does all of it
+    ::sync_file_range(file_, offset, bytes, SYNC_FILE_RANGE_WRITE);  // a hint; settle() flushes everything
 }
 
 void OutputFile::settle() const {
