@@ -26,7 +26,7 @@ public:
     /// `known`: number of values before propagation; later values were added by it.
     Gradients(const Plan& plan, size_t known);
 
-    /// All values that stand for the gradient, at the end of each way on which its terms are read.
+    /// All values to compare for the gradient, one at the end of each path on which its terms are read.
     const std::vector<Standing>& of(ValueId gradient) const;
     /// The gradient that the value is a multiple of; none.
     ValueId multiple_of(ValueId value) const { return multiple_of_[static_cast<size_t>(value)]; }
