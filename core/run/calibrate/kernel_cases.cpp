@@ -9,7 +9,7 @@
 namespace orrery {
 namespace {
 
-/// Outputs that begin where an input does.
+/// Outputs that start at the address of an input.
 std::vector<std::pair<int, int>> common_places(const RankClass& c, const Instruction& i) {
     const size_t inputs = c.kernels[static_cast<size_t>(i.kernel)].inputs.size();
     std::vector<std::pair<int, int>> common;
@@ -23,7 +23,8 @@ std::vector<std::pair<int, int>> common_places(const RankClass& c, const Instruc
     return common;
 }
 
-/// Cases of a grid. Specs are made as scripts make them, so that attributes and results are complete.
+/// Collects the cases of a grid. Specs are made through the op definitions, so that attributes and results are
+/// complete.
 class Grid {
 public:
     explicit Grid(Device& device) : device_(device) {}
@@ -32,7 +33,7 @@ public:
         add(spec_of(op, inputs, attributes));
     }
 
-    /// Every op that makes of `x`, or of some of them, others like it: element by element, or row by row.
+    /// Adds every op that maps one or several tensors of x's type to results of the same type.
     void add_alike(const TensorType& x) {
         for (const OpDef* def : all_ops()) {
             if (def->collective || def->alias) continue;
@@ -42,7 +43,7 @@ public:
             try {
                 const KernelSpec spec = spec_of(def->name, std::vector(static_cast<size_t>(count), x), {});
                 if (std::ranges::all_of(spec.outputs, [&](const TensorType& y) { return y == x; })) add(spec);
-            } catch (const Error&) {  // it takes others, or needs attributes
+            } catch (const Error&) {  // it needs other operands or attributes
             }
         }
     }
@@ -80,14 +81,14 @@ private:
     std::vector<KernelCase> cases_;
 };
 
-/// Forward, to the input, to the weight: y = x w, dx = dy w', dw = x' dy.
+/// Products of the forward pass, of the input's gradient and of the weight's: y = x w, dx = dy w', dw = x' dy.
 void products(Grid& grid, DType f) {
     constexpr int64_t sizes[] = {64, 256, 1024, 4096};
     for (const int64_t m : sizes)
         for (const int64_t n : sizes)
             for (const int64_t k : sizes) {
                 const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-                if (flops > 1.8e10) continue;  // one of 1,024 by 2,048 by 4,096 tells as much
+                if (flops > 1.8e10) continue;  // a product of 1,024 x 2,048 x 4,096 is large enough
                 grid.add("matmul", {{f, {m, k}}, {f, {k, n}}});
                 grid.add("matmul", {{f, {m, k}}, {f, {n, k}}}, {{"trans_b", true}});
                 grid.add("matmul_dw", {{f, {m, k}}, {f, {m, n}}});

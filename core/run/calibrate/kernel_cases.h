@@ -6,13 +6,13 @@
 
 namespace orrery {
 
-/// The distinct kernels of a plan, each once, in the order of classes and of their lists: with the places that their
-/// first launch has in common, and the attributes of the first rank that runs it.
+/// The distinct kernels of a plan in the order of classes and their lists, each with the operands that share memory in
+/// its first launch and the attributes of the first rank that runs it.
 std::vector<KernelCase> kernel_cases(const Plan& plan);
 
-/// Kernels of transformers of any size: products over m, n, k in each form of a training step, attention over sequences
-/// and heads, norms, losses over vocabularies, element by element, updates and casts over bytes; those that the device
-/// has, in `dtype` and, where a step has it so, in f32. Small ones first.
+/// A grid of transformer kernels: matrix products over m, n, k in each form of a training step, attention over sequence
+/// lengths and heads, norms, losses over vocabularies, elementwise ops, updates and casts. Contains those that the
+/// device has, in `dtype` and, where a step uses it, in f32; small ones first.
 std::vector<KernelCase> kernel_grid(Device& device, DType dtype);
 
 }  // namespace orrery

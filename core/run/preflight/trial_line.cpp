@@ -24,7 +24,7 @@ TrialLine::TrialLine(Device& device, Communicator& communicator, const Memory& a
       half_((arena.bytes - control_bytes) / 2 / scratch_alignment * scratch_alignment) {}
 
 int64_t TrialLine::arena_bytes(int64_t most, int64_t ranks) {
-    // all() needs room for a word of each rank.
+    // all() needs a word for each rank.
     return control_bytes + 2 * aligned(std::max<int64_t>(most, 4096 + 8 * ranks), scratch_alignment);
 }
 
@@ -80,7 +80,7 @@ double TrialLine::greatest(double mine) {
     return mine;
 }
 
-/// In slices that fit, each rank's into its place of the whole.
+/// Gathers in slices that fit into the memory.
 void TrialLine::all_bytes(const char* mine, int64_t bytes, char* whole) {
     const int64_t most = half_ / ranks();
     for (int64_t at = 0; at < bytes; at += most) {
