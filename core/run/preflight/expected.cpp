@@ -12,7 +12,7 @@ struct Known {
     double bf16_tflops, memory_gb, link_gb;
 };
 
-// The first match counts; PCIe and NVL boards come before SXM boards, whose names are prefixes of less.
+// The first match counts; PCIe and NVL boards come first, since the words of SXM boards also match their names.
 constexpr Known known[] = {
     {{"A100", "80GB PCI"}, 312, 1935, 0},  // NVLink bridges connect only some boards
     {{"A100", "PCI"}, 312, 1555, 0},      {{"A100", "80GB"}, 312, 2039, 300}, {{"A100", ""}, 312, 1555, 300},
