@@ -23,13 +23,13 @@ struct Choice {
     std::string schedule_text() const;
     /// "pp=2 dp=8 tp=8 zero=1 interleaved x2"
     std::string text() const;
-    /// Less where it does less beside the plain way: no pipeline, then its schedule, ZeRO stage, recomputation, a split
-    /// sequence, small micro-batches.
+    /// How far the choice is from the plain one: pipeline, schedule, ZeRO stage, recomputation, split sequence,
+    /// micro-batch size. Smaller is plainer.
     std::tuple<int64_t, int64_t, size_t, bool, int64_t> added() const;
 };
 
-/// Bytes that all ranks have of a model together where nothing is there twice. All gradients are there at once, as
-/// micro-batches and clipping need them.
+/// Bytes of a model over all ranks, with nothing stored twice. All gradients exist at once, as micro-batches and
+/// clipping require.
 struct StateBytes {
     double params = 0, gradients = 0, optimizer = 0;
     double all() const { return params + gradients + optimizer; }
