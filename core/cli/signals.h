@@ -5,23 +5,22 @@
 
 namespace orrery {
 
-/// Takes the stop signals that hold_stop_signals() holds, on a thread of its own and by signalfd. A run that has
-/// something to save is asked to (run/control/stop_request.h) and ends by itself; else the process ends at once, with
-/// 75, or 130 for SIGINT. A second SIGINT ends it with 130 in any case, within
-/// a second also where its folder's disk hangs. SIGPIPE is ignored from here on: what
-/// nobody reads is dropped.
+/// Receives the stop signals that hold_stop_signals() blocks, on its own thread with signalfd. A run with state to save
+/// is asked to stop (run/control/stop_request.h) and ends by itself; otherwise the process ends at once, with 75, or
+/// 130 for SIGINT. A second SIGINT ends it with 130 in any case, within a second even if the folder's disk hangs.
+/// SIGPIPE is ignored from then on: output without a reader is dropped.
 class SignalTaker {
 public:
-    /// `who`: "[rank 1] ", before what is said.
+    /// `who`: prefix of messages, "[rank 1] ".
     explicit SignalTaker(std::string who = "");
     ~SignalTaker();
     SignalTaker(const SignalTaker&) = delete;
-    /// From here on signals wait for the caller to take them.
+    /// From then on signals are left for the caller to receive.
     void leave_them();
 
 private:
     void run();
-    /// `meant`: the signal that the job got.
+    /// `meant`: the signal that the job received.
     void take(int came, int meant);
     [[noreturn]] void end(int signal);
 
@@ -31,16 +30,16 @@ private:
     std::thread thread_;
 };
 
-/// While one lives, stop signals wait to be taken by its owner, and SIGPIPE is ignored: for a command that has started
-/// programs or made files which must go before it ends. Those that nobody has taken come at its end.
+/// While an object lives, stop signals are queued for its owner, and SIGPIPE is ignored: for commands that must end
+/// child programs or remove files first. Signals that were not taken are delivered at the end.
 class HeldSignals {
 public:
     HeldSignals();
     ~HeldSignals();
     HeldSignals(const HeldSignals&) = delete;
-    /// Readable when one has come; for poll.
+    /// Becomes readable when a signal arrives; for poll.
     int file() const { return file_; }
-    /// The next one, 0: none has come.
+    /// Takes the next signal; 0: none.
     int take();
 
 private:
@@ -49,7 +48,7 @@ private:
     int file_ = -1;
 };
 
-/// What a process ends with that is stopped by a signal: 130 after SIGINT, else 75, "to be queued again".
+/// Exit code of a process that is stopped by a signal: 130 after SIGINT, otherwise 75, "to be queued again".
 int stopped_code(int signal);
 
 }  // namespace orrery

@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// What the command line says of a bench.
+/// Flags of `orrery bench`.
 struct BenchCommand {
     CollectiveBench bench;
     std::string begin = "1K", end = "256M", dtype = "f32", op, config;

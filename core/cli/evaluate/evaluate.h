@@ -7,20 +7,20 @@
 
 namespace orrery {
 
-/// What `orrery evaluate` is asked for beside a run, a published folder or a script.
+/// Flags of `orrery evaluate`, in addition to a run, a published folder or a script.
 struct EvaluateCommand {
     std::string file;               ///< a text, or a token file (.bin); "": none
     std::string choices;            ///< lines of JSON; "": none
-    std::optional<int64_t> window;  ///< tokens; none: of the run's sequences
-    std::optional<int64_t> stride;  ///< none: windows do not overlap
-    std::optional<int64_t> step;    ///< of a checkpoint; none: the newest
+    std::optional<int64_t> window;  ///< tokens; unset: the length of the run's sequences
+    std::optional<int64_t> stride;  ///< unset: windows do not overlap
+    std::optional<int64_t> step;    ///< of a checkpoint; unset: the newest
     std::string delimiter = " ";    ///< between a context and its ending
-    std::string out;                ///< a JSON file, with every log-likelihood; "": none
-    bool published = false;         ///< the weights are those of checkpoint.load, not of a checkpoint
+    std::string out;                ///< a JSON file with every log-likelihood; "": none
+    bool published = false;         ///< use the weights of checkpoint.load instead of a checkpoint
 };
 
-/// Lets the script's command run what stands for it: a run's folder its kept script, a published folder hf.lua, with
-/// settings that nobody has given. Throws Error where the folder is neither.
+/// If the script is a folder, replaces it: a run's folder by its saved script, a published folder by hf.lua, with
+/// settings that the user did not give. Throws Error if the folder is neither.
 void stand_for_folder(ScriptCommand& script, EvaluateCommand& command);
 
 int evaluate_command(const ScriptCommand& script, const EvaluateCommand& command);

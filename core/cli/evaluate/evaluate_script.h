@@ -11,34 +11,34 @@
 
 namespace orrery {
 
-/// A text as windows of its tokens, and the program that takes them.
+/// A text as windows of tokens, and the program that scores them.
 struct ScoredText {
-    std::string program;  ///< of a full batch
+    std::string program;  ///< name of the program for a full batch
     std::vector<int32_t> ids;
-    std::vector<bool> ignored;  ///< by id, those that a mask says are no targets; empty: none
+    std::vector<bool> ignored;  ///< by id: a mask excludes it as a target; empty: none
     TextWindows windows;
-    int64_t predicted = 0;         ///< tokens
+    int64_t predicted = 0;         ///< number of predicted tokens
     int64_t size = 0, stride = 0;  ///< of a window, in tokens
-    int64_t bytes = 0;             ///< of text that the predicted tokens stand for; 0: not known
+    int64_t bytes = 0;             ///< bytes of text of the predicted tokens; 0: unknown
 };
 
-/// An ending as a row, and the program of one row that is long enough.
+/// An ending as a row, and the one-row program that is long enough for it.
 struct ScoredEnding {
     size_t choice = 0;
     EncodedEnding row;
     std::string program;
 };
 
-/// Compiles what scores a text and choices, and nothing that trains.
+/// Compiles the programs that score a text and choices, without training.
 class EvaluateScript final : public ScriptRunner {
 public:
-    /// `looks`: in the process that starts ranks, which scores nothing.
+    /// `looks`: in the process that starts the ranks, which scores nothing.
     EvaluateScript(const ScriptCommand& script, const EvaluateCommand& command, const Job& job, bool looks);
 
     void compile(Experiment experiment) override;
     void train(const DataSpec&, const TrainOptions&) override {}
     void print(const std::string&) override {}
-    /// The file that is scored goes by data.token_bytes, whatever the data trained on has.
+    /// The scored file uses data.token_bytes, whatever the training data has.
     void gives(const GivenKey& key) override {
         if (key.key != "token_bytes") ScriptRunner::gives(key);
     }

@@ -10,15 +10,15 @@ struct ScriptCommand;  // cli/commands.h
 
 struct NodeCheck {
     Fitness fitness = Fitness::fit;
-    std::string why;  ///< it is not fit
+    std::string why;  ///< why it is not fit
 };
 
-/// What `orrery preflight` finds of this host by the checks that need no other rank, in 5 s at most. `folder`: where
-/// the run's files go.
+/// Runs the checks of `orrery preflight` that need no other rank on this host, in at most 5 s. `folder`: where the
+/// run's files are written.
 NodeCheck check_node(const ScriptCommand& command, const std::string& folder);
 
-/// Runs this program with other arguments: fit where it ends with 0 within `seconds`, else what it prints last is why
-/// it is not. One that a disk holds beyond its end is waited for by the next call, so that there is one at most.
+/// Runs this program with other arguments: fit if it exits with 0 within `seconds`, otherwise its last output is the
+/// reason. A process that a disk blocks beyond its end is waited for by the next call, so that there is at most one.
 NodeCheck check_by_run(const std::vector<std::string>& arguments, double seconds);
 
 }  // namespace orrery
