@@ -23,12 +23,12 @@
 namespace orrery {
 namespace {
 
-/// "wpe.weight, 6.8 KiB: ", of the whole value.
+/// "wpe.weight, 6.8 KiB: ", with the size of the whole value.
 std::string named(const Program& program, ValueId id) {
     return label_of(program, id) + ", " + bytes_text(program.value(id).type.bytes()) + ": ";
 }
 
-/// What strategies left as it is, and marks that came after another one's.
+/// Lists values that strategies left unchanged, and marks that came after another strategy's.
 void list_marks(const Program& program) {
     for (const Remark& note : program.remarks())
         std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
@@ -38,7 +38,7 @@ void list_marks(const Program& program) {
                     mark.axis.c_str(), mark.placement.text().c_str(), mark.origin.text().c_str());
 }
 
-/// What stays two messages, each reason once: of the first program that has it.
+/// Messages that could not be joined, each reason once, for the first program that has it.
 std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     std::vector<ApartAxes> all;
     for (const Plan* plan : compiled.plans())
@@ -53,7 +53,8 @@ std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     return all;
 }
 
-/// A plan for a cluster is checked where its data is not, and then names none; what is named must be there and sound.
+/// Checks the data of a plan for a cluster. The data may be missing on this host; a file that is named must exist and
+/// be valid.
 void prove_there(ScriptRunner& script) {
     const DataSpec& data = *script.data();
     const std::string path = data.source->path();
@@ -68,10 +69,10 @@ void prove_there(ScriptRunner& script) {
     script.dataset();
 }
 
-/// Compiles and proves, starts nothing.
+/// Compiles and proves without starting anything.
 struct CheckScript : ScriptRunner {
     std::optional<Dump> dump;
-    std::string lowered;  ///< the train step that was compiled last, as it is lowered
+    std::string lowered;  ///< the train step that was compiled last, as lowered
     bool summary_asked = false;
 
     using ScriptRunner::ScriptRunner;
@@ -106,7 +107,8 @@ struct CheckScript : ScriptRunner {
         compile_evaluation();
         if (dump) dump->plans(compiled(), plans);
         look_at();
-        PublishedRecord::of(experiment_->train(), experiment_->recipe->weights);  // throws where it cannot be kept
+        // throws if the record cannot be stored
+        PublishedRecord::of(experiment_->train(), experiment_->recipe->weights);
         if (!settings_.weights.empty())
             check_weights(experiment_->train(), settings_.weights, experiment_->recipe->weights);
     }
@@ -132,14 +134,14 @@ struct CheckScript : ScriptRunner {
 
     bool looks_only() const override { return true; }
 
-    /// The data of a training; `check` looks at it when it has told of the plan.
+    /// Called after the plan is reported; `check` then checks the training's data.
     virtual void look_at() {}
-    /// How many of a ramp's smaller steps are looked at.
+    /// How many smaller steps of a batch ramp are compiled.
     virtual size_t sizes_to_make(const BatchRamp&) const { return std::numeric_limits<size_t>::max(); }
-    /// This process makes none of theirs.
+    /// Whether this process makes no device, because the ranks make theirs.
     virtual bool leaves_device_to_ranks() const { return false; }
 
-    /// Makes every backend that the configuration has a table for: only the plugin knows its keys.
+    /// Makes every backend that the configuration has a table for, since only the plugin knows its keys.
     void check_tables() {
         for (const std::string kind : {"device", "store", "transport", "rendezvous"}) {
             Config& tables = config_.table(kind);
@@ -150,7 +152,7 @@ struct CheckScript : ScriptRunner {
                 try {
                     loader_.load(kind, name, registry_, options.origin());
                 } catch (const Error& problem) {
-                    // A table for another machine's backend; a backend of this run has been loaded before.
+                    // The table may be for another machine's backend; backends of this run were loaded before.
                     notes_.push_back(fmt::format("not looked at: [{}]: {}", options.path(), problem.what()));
                     continue;
                 }
@@ -170,7 +172,7 @@ struct CheckScript : ScriptRunner {
     }
 };
 
-/// A place that cannot be looked at is the configuration's mistake before anything has begun.
+/// Number of steps in a store; a place that cannot be read is a configuration error before anything has started.
 int64_t steps_in(CheckpointStore& store, const Origin& where) {
     try {
         return static_cast<int64_t>(store.steps().size());
@@ -179,12 +181,13 @@ int64_t steps_in(CheckpointStore& store, const Origin& where) {
     }
 }
 
-/// The same before ranks start: bad data is an error, too, and the script prints nothing.
+/// The checks before ranks start: bad data is an error, and the script prints nothing.
 struct LaunchScript final : CheckScript {
     using CheckScript::CheckScript;
 
     void print(const std::string&) override {}
-    /// Ranks compile all of them before the first step. What splits the first and the rise after it splits all.
+    /// Ranks compile all sizes before the first step. If the first size and the increment can be divided among ranks,
+    /// so can all.
     size_t sizes_to_make(const BatchRamp& ramp) const override {
         return ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
     }
@@ -213,20 +216,21 @@ struct LaunchScript final : CheckScript {
     }
 
     std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {
-        if (const std::string why = loader_.cannot_run("device", settings.device); !why.empty())  // nor can the ranks
+        // nor can the ranks use it
+        if (const std::string why = loader_.cannot_run("device", settings.device); !why.empty())
             throw Error(config_.table("run").where("device"),
                         fmt::format("device {} cannot run here: {}", settings.device, why));
         return leaves_device_to_ranks() ? nullptr : ScriptRunner::counting_device(job, settings);
     }
 
-    /// A device may keep something of a process for as long as that lives, as a CUDA context: the ranks find out what
-    /// is wrong with theirs before their first step.
+    /// A device such as CUDA may hold resources for the lifetime of a process, so it is not opened here: the ranks
+    /// detect problems with it before their first step.
     bool leaves_device_to_ranks() const override {
         return settings_.mesh.ranks() > 1 && !ranks_are_threads() && !device_facts().leaves_nothing;
     }
 };
 
-/// A program that --dump has written.
+/// Checks a program written by --dump.
 int check_dumped(const ScriptCommand& command) {
     constexpr std::string_view plugins = "plugins.path=";
     const bool sets_more =
@@ -259,7 +263,7 @@ int check_command(const ScriptCommand& given) {
     if (given.rank >= 0 && given.show != "plan")
         throw Error("--rank: only with --print plan, whose class it chooses", Fault::usage);
     ScriptCommand command = given;
-    command.nodes = 0;  // as many as it takes
+    command.nodes = 0;  // as many hosts as needed
     CheckScript script(command, Job{});
     if (!command.dump.empty()) script.dump.emplace(command.dump);
     script.run_script();

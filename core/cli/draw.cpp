@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// Compiles for a picture: the script prints nothing and its data may be missing.
+/// Compiles a script for a picture: the script prints nothing and its data may be missing.
 struct DrawScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
@@ -37,7 +37,7 @@ struct DrawScript final : ScriptRunner {
     bool looks_only() const override { return true; }
 };
 
-/// A schedule, and for messages where each rank's order stands.
+/// A schedule, with the line of each rank's order for messages.
 struct Orders {
     Schedule schedule;
     int64_t micros = 1;
@@ -45,7 +45,7 @@ struct Orders {
     std::vector<Origin> lines;
 };
 
-/// Stages of one rank: by the line's head, or chunks 0, 1, ... as far as the order runs them without a gap.
+/// Number of stages of a rank: from the line's head, or the chunks 0, 1, ... that its order runs without a gap.
 int chunks_of(const Schedule& schedule, size_t rank) {
     if (!schedule.stages.empty()) return static_cast<int>(schedule.stages[rank].size());
     std::set<int> chunks;
@@ -55,8 +55,8 @@ int chunks_of(const Schedule& schedule, size_t rank) {
     return std::max(count, 1);
 }
 
-/// Orders of fragments, one line a rank: "F0 F1 B0 B1"; where stages do not interleave the line begins with the rank's
-/// stages by chunk: "0,7: F0 F0.1 ...". Empty lines and those that begin with # are skipped.
+/// Reads orders of fragments, one line per rank: "F0 F1 B0 B1". If stages do not interleave, the line begins with the
+/// rank's stages by chunk: "0,7: F0 F0.1 ...". Empty lines and lines that begin with # are skipped.
 Orders read_orders(const std::filesystem::path& path, const DrawCommand& command) {
     Orders all;
     all.schedule.name = path.stem().string();
@@ -95,8 +95,7 @@ Orders read_orders(const std::filesystem::path& path, const DrawCommand& command
     return all;
 }
 
-/// Lets a schedule's function run, under the limits of [lua] as a script's. Anything else that a script can ask for is
-/// refused.
+/// Runs a schedule's function with the limits of [lua] for scripts. All other functions of scripts are refused.
 class ScheduleHost final : public Host {
 public:
     explicit ScheduleHost(const ScriptCommand& command) : config_(load_config(command.config, command.sets)) {}
@@ -121,7 +120,7 @@ private:
     Mesh mesh_;
 };
 
-/// What the function of a Lua schedule returns: `name` lies in `folder` or is one of orrery/schedules.
+/// Calls the function of a Lua schedule; `name` is in `folder` or one of orrery/schedules.
 Orders call_schedule(const std::string& name, const std::filesystem::path& folder, const ScriptCommand& script,
                      const DrawCommand& command) {
     ScheduleHost host(script);
@@ -134,7 +133,7 @@ Orders call_schedule(const std::string& name, const std::filesystem::path& folde
     return all;
 }
 
-/// A file of orders, a Lua file, or the name of a schedule. Refused as a plan's would be.
+/// Reads a file of orders, a Lua file, or a schedule by name, with the same checks as for a plan.
 Schedule read_schedule(const ScriptCommand& script, const DrawCommand& command) {
     const std::filesystem::path path = command.schedule;
     const bool lua = path.extension() == ".lua";
@@ -183,7 +182,7 @@ void require_svg(const std::string& file) {
 
 int draw_command(const ScriptCommand& given, const DrawCommand& command) {
     ScriptCommand script = given;
-    script.nodes = 0;  // as many as it takes
+    script.nodes = 0;  // as many hosts as needed
     require_svg(command.out);
     if (!command.schedule.empty()) {
         if (!script.script.empty())

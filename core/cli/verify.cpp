@@ -15,16 +15,16 @@ namespace orrery {
 namespace {
 
 constexpr const char* threads = "threads";
-constexpr int64_t some_samples = 2;  // of a data source, cut in all ways
+constexpr int64_t some_samples = 2;  // samples of a data source that are read in all ways
 
-/// Compiles as a run does, with ranks as threads, and runs the plan beside one device. The script prints nothing.
+/// Compiles as a run does, with ranks as threads, and compares the plan with one device. The script prints nothing.
 struct VerifyScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     void print(const std::string&) override {}
     std::chrono::milliseconds call_bound() const override { return settings_.timeout; }
 
-    /// What runs, with every micro-batch written out: each instruction is judged by itself.
+    /// The plan with every micro-batch unrolled, since each instruction is judged by itself.
     const Plan& plan() {
         if (!plan_) plan_ = unrolled(compiled().train());
         return *plan_;
@@ -58,7 +58,7 @@ struct VerifyScript final : ScriptRunner {
         return orrery::verify(verified, options);
     }
 
-    /// Each by itself, before what draws from them is accused of their faults.
+    /// Checks each part of a mixture by itself first, so that its faults are not attributed to the mixture.
     void check_parts(const DataSpec& whole) {
         for (const DataSpec::Part& part : whole.parts) {
             DataSpec alone = whole;
@@ -73,7 +73,7 @@ struct VerifyScript final : ScriptRunner {
         }
     }
 
-    /// Before anything else reads it: what writes past a block would damage the memory of others.
+    /// Must run before other readers: writing past a block would corrupt their memory.
     int64_t check_source(const Dataset& data, int64_t steps) {
         SourceCheck check(data);
         check.cuts(Split::train, some_samples);
@@ -82,14 +82,14 @@ struct VerifyScript final : ScriptRunner {
         return check.blocks();
     }
 
-    /// What was read of the data, as a line; "" where the script trains on none.
+    /// A line about the data that was read; "": the script trains on none.
     std::string checked_data() const {
         if (checked_blocks_ == 0) return "";
         return fmt::format("  plugin {}: {} read twice, each equal to its part of the whole sample\n", data_->plugin,
                            plural(checked_blocks_, "block"));
     }
 
-    /// The transports of the configuration that threads stand for, as a line; "" when there are none.
+    /// A line about the configured transports that threads replace; "": none.
     std::string not_verified() const {
         std::string text;
         for (const auto& [axis, transport] : replaced_)
@@ -108,10 +108,11 @@ struct VerifyScript final : ScriptRunner {
         job_.local_ranks = settings_.mesh.ranks();
         load_plugins();
         load_transports();
-        loader_.load("transport", threads, registry_, config_.table("run").where("transport"));  // on one rank, too
+        // also needed on one rank
+        loader_.load("transport", threads, registry_, config_.table("run").where("transport"));
     }
 
-    /// Axes share messages as in the run, though threads carry them all here.
+    /// Axes share messages as in the run, although threads carry all of them.
     CompileOptions training_options(Device* device) override {
         CompileOptions options = ScriptRunner::training_options(device);
         for (const auto& [axis, transport] : replaced_) options.transports[axis] = transport;

@@ -23,7 +23,7 @@ public:
 
     /// Writes the table to all destinations and reports the files. Throws as write_result does.
     void write(const CostTable& table);
-    /// What was measured: kept rows that were not measured stay, which is told.
+    /// Writes new measurements; cached rows that were not measured stay, which is reported.
     void write_measured(const CostTable& table);
     /// Prints a line, on standard error if the table goes to standard output.
     void tell(const std::string& line) const;

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Runs the script for what it trains on: nothing is compiled.
+/// Runs the script to find what it trains on; nothing is compiled.
 struct DataScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
@@ -31,7 +31,7 @@ struct DataScript final : ScriptRunner {
     void print(const std::string&) override {}
 
     void train(const DataSpec& data, const TrainOptions& options) override {
-        if (data_) return;  // a script's first training is what its folder begins with
+        if (data_) return;  // the run's folder belongs to the script's first training
         ScriptRunner::train(data, options);
         if (settings_.folder.empty()) settings_.folder = "runs/" + experiment_->recipe->name;
         sizes_ = BatchSizes(data.sequences_per_step, experiment_->recipe->ramp);
@@ -39,7 +39,7 @@ struct DataScript final : ScriptRunner {
 
     const BatchSizes& sizes() const { return sizes_; }
 
-    /// The folder of the run's tokenizer, or what data.tokenizer names; "" where there is none.
+    /// The folder of the run's tokenizer, or the value of data.tokenizer; "": none.
     std::string tokenizer() {
         const std::string kept = folder() + "/tokenizer";
         std::error_code none;
@@ -51,7 +51,7 @@ private:
     BatchSizes sizes_;
 };
 
-/// What is there by now draws other samples than the run has.
+/// Throws if the data has changed since the run's checkpoints, since its samples would differ.
 void refuse_changed(DataScript& script, const Dataset& data) {
     std::error_code none;
     if (!fs::exists(script.folder() + "/checkpoints", none)) return;
@@ -68,8 +68,8 @@ void refuse_changed(DataScript& script, const Dataset& data) {
                     data.source().place(), script.folder(), steps.front(), other));
 }
 
-/// A run's folder with the script that it keeps, and the modules that this one read; one that the command line names
-/// stays.
+/// For a run's folder: the command with the script saved in it and that script's modules. A script named on the command
+/// line is kept.
 ScriptCommand of_kept_script(ScriptCommand command) {
     const fs::path folder = command.script, lua = folder / "lua", config = folder / "config.toml";
     std::error_code none;
@@ -88,7 +88,7 @@ ScriptCommand of_kept_script(ScriptCommand command) {
 int64_t vocabulary_or_none(const DataSource& source) {
     try {
         return source.vocabulary();
-    } catch (const Error&) {  // nothing says how many: they are no bytes
+    } catch (const Error&) {  // size unknown: the ids are not bytes
         return 0;
     }
 }

@@ -22,7 +22,7 @@
 namespace orrery {
 namespace {
 
-/// Fills the params. Returns what they are of.
+/// Loads the params. Returns where they come from.
 std::string load(EvaluateScript& script, const EvaluateCommand& command, Session& session) {
     const Settings& settings = session.settings();
     if (const auto& chosen = script.tokenizer(); chosen && session.job().rank == 0)
@@ -43,7 +43,7 @@ std::string load(EvaluateScript& script, const EvaluateCommand& command, Session
     return fmt::format("step {}: {}", loaded.step, store->place());
 }
 
-/// What a model says, where it is a number. `place` counts from 0.
+/// Throws unless the model's number is finite. `place` describes it, counting from 0.
 double finite(double nats, const std::function<std::string()>& place) {
     if (std::isfinite(nats)) return nats;
     throw Error(fmt::format("the model gives {} nats for {}, counted from 0: its weights or what it computes are not "
@@ -52,7 +52,7 @@ double finite(double nats, const std::function<std::string()>& place) {
                 Fault::failed);
 }
 
-/// Nats over all predicted tokens. Collective.
+/// Sum of nats over all predicted tokens. Collective.
 double score_text(const ScoredText& text, const Session& session, RowScores& rows) {
     const auto fill = [&](int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets) {
         const TextWindow window = text.windows[row];
@@ -93,7 +93,7 @@ std::vector<std::vector<double>> score_endings(const EvaluateScript& script, con
     return all;
 }
 
-/// Each rank reads for itself: two hosts may have other files of the same name.
+/// Each rank reads its own files, which may differ between hosts.
 Agreement agreement_of(const EvaluateScript& script, const EvaluateCommand& command) {
     const auto digest = [](Sha256& of, const std::vector<int32_t>& ids) {
         of.update(fmt::format("{}:", ids.size()));
@@ -207,12 +207,13 @@ int evaluate_command(const ScriptCommand& given, const EvaluateCommand& asked) {
                         fmt::format("mesh {} has {} ranks, {} were started", mine.settings().mesh.text(),
                                     mine.settings().mesh.ranks(), job.ranks));
         mine.run_script();
-        mine.compiled();  // there must be one
+        mine.compiled();  // throws if nothing was compiled
         evaluate_here(mine, command, sessions);
     };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
         auto looked = std::make_unique<EvaluateScript>(script, command, job, true);
-        if (looked->settings().mesh.ranks() == 1) return looked;  // this process is the one that would find it out
+        if (looked->settings().mesh.ranks() == 1) return looked;  // this process would be the only rank and detects
+                                                                  // errors itself
         looked->run_script();
         looked->compiled();
         return looked;

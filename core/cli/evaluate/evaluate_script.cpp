@@ -12,9 +12,9 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t most_text = int64_t{1} << 30;    ///< bytes of a text that is read whole
-constexpr int64_t most_tokens = int64_t{1} << 28;  ///< of a file, 1 GiB as ids on each rank
-constexpr int64_t least_positions = 64;            ///< of the programs that score endings
+constexpr int64_t most_text = int64_t{1} << 30;    ///< max bytes of a text, which is read whole
+constexpr int64_t most_tokens = int64_t{1} << 28;  ///< max tokens of a file: 1 GiB as ids on each rank
+constexpr int64_t least_positions = 64;            ///< min positions of the programs that score endings
 
 int64_t positions_of(const Program& program) {
     const auto tokens = program.find("tokens");
@@ -32,7 +32,7 @@ std::string whole_text(const std::string& path) {
     return in.text(static_cast<size_t>(in.bytes()));
 }
 
-/// The least of 64, 128 ... that has so many places; 0: all.
+/// The smallest of 64, 128 ... positions that holds the ending; 0: the full length.
 int64_t shortest_for(const EncodedEnding& ending, int64_t positions) {
     int64_t length = least_positions;
     while (length < static_cast<int64_t>(ending.ids.size()) - 1) length *= 2;
@@ -51,7 +51,7 @@ void EvaluateScript::prepare() {
 }
 
 std::unique_ptr<Device> EvaluateScript::counting_device(const Job& job, const Settings& settings) {
-    // A device may keep something of a process for as long as that lives: the ranks find out what is wrong with theirs.
+    // A device may hold resources for the lifetime of a process, so the ranks open it and detect problems.
     if (looks_ && !device_facts().leaves_nothing && !ranks_are_threads()) return nullptr;
     return ScriptRunner::counting_device(job, settings);
 }
@@ -63,7 +63,7 @@ ScoredIds EvaluateScript::read_tokens() {
         Config options("data");
         options.set("path", {asked_.file, {}});
         options.set("seq", {sequence, {}});
-        options.set("vocab", {int64_t{0}, {}});  // the model's ids alone count, not those of the data trained on
+        options.set("vocab", {int64_t{0}, {}});  // only the model's ids count, not those of the training data
         options.fall_back_on(config_.table("data"));
         return make_data("tokens", options, {});
     };
@@ -143,7 +143,7 @@ void EvaluateScript::add_choice_programs(std::vector<MarkedProgram>& programs, i
                 programs.push_back(made(entry));
             } catch (const Error&) {
                 if (length == 0) throw;
-                shorter = false;  // the script has the length of a sequence in it
+                shorter = false;  // the script depends on the full sequence length
                 entry = one;
                 if (std::none_of(programs.begin(), programs.end(), known)) programs.push_back(made(entry));
             }

@@ -1,4 +1,4 @@
-// What a folder stands for: a run, or a published model.
+// Replaces a folder by what it stands for: a run, or a published model.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The longest sequence that config.json says, at most `most`.
+/// The max sequence length in config.json, at most `most`.
 int64_t positions_of(const std::string& file, int64_t most) {
     const Json json = read_json(file, 16 << 20);
     for (const char* key : {"max_position_embeddings", "n_positions"})
@@ -32,7 +32,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     const fs::path folder = script.script;
     std::error_code ignored;
     if (!fs::is_directory(folder, ignored)) return;
-    std::vector<std::string> under;  // what --set says goes over it
+    std::vector<std::string> under;  // settings that --set overrides
     if (fs::exists(folder / "config.toml", ignored)) {
         Config run = load_config((folder / "config.toml").string());
         if (const std::string kept = kept_script_of(folder.string(), run); fs::exists(kept, ignored))
@@ -56,7 +56,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     unless_given("data", "tokens_per_sequence",
                  std::to_string(command.window.value_or(positions_of((folder / "config.json").string(), longest))));
     unless_given("train", "steps", "1");
-    int64_t batch = 1;  // of one sample on each rank that has its own
+    int64_t batch = 1;  // one sample for each rank with its own data
     if (const ConfigValue* const mesh = given.find("mesh"))
         batch = std::get<std::shared_ptr<Config>>(mesh->data)->integer("dp", 1);
     unless_given("train", "sequences_per_step", std::to_string(batch));

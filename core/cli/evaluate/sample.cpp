@@ -10,11 +10,11 @@
 namespace orrery {
 namespace {
 
-/// One rank, which draws text and trains nothing.
+/// A single rank that samples text and does not train.
 struct SampleScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
-    /// For the command; the script's own calls make theirs.
+    /// for the command; the script's own calls make theirs
     std::optional<Sampling> sampling;
 
     void compile(Experiment experiment) override {
@@ -28,7 +28,7 @@ struct SampleScript final : ScriptRunner {
         return sample_newest(*this, compile_sampling(true), options).text;
     }
 
-    /// The command goes by [sample] itself.
+    /// The command uses [sample] itself.
     void gives(const GivenKey& key) override {
         if (key.table != "sample") ScriptRunner::gives(key);
     }
@@ -64,7 +64,7 @@ int sample_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
     SampleScript script(command, Job{});
     script.run_script();
-    script.compiled();  // there must be one
+    script.compiled();  // throws if nothing was compiled
     const SampleFlags& flags = command.sample;
     SampleOptions options = read_sample(script.config());
     options.prompt = flags.prompt.value_or(options.prompt);

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Runs the script as far as its program's params and what it says of published files.
+/// Runs the script up to its program's params and its declarations about published files.
 struct KeptScript final : ScriptRunner {
     std::optional<PublishedRecord> record;
 
@@ -42,7 +42,7 @@ PublishedRecord record_of_kept_script(const std::string& run) {
     Config config = load_config(command.config);
     command.script = kept_script_of(run, config);
     KeptScript script(command);
-    // Modules lie beside the script; of a folder from before there was lua/, where the run was started from.
+    // Modules are next to the script; for older folders without lua/, next to the original script.
     fs::path beside = fs::path(command.script).parent_path();
     const fs::path original = config.table("run").text("script", "");
     std::error_code ignored;

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t most_bytes = 1 << 16;
 constexpr int cannot_start = 127;
 
-/// Both ends are closed in a program that is started.
+/// A pipe whose ends are both closed in started programs.
 struct Pipe {
     int read = -1, write = -1;
 
@@ -47,7 +47,8 @@ struct Pipe {
     }
 
 private:
-    /// Where this process has closed its own streams, a pipe would get their numbers, and lose them in the child.
+    /// Moves an end above the standard streams: if this process closed its own, a pipe would get their numbers and lose
+    /// them in the child.
     static int above_standard(int end) {
         if (end > STDERR_FILENO) return end;
         const int higher = ::fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -56,7 +57,8 @@ private:
     }
 };
 
-/// A signal that comes before exec would be handled as the parent does it, between two threads' locks.
+/// Resets handlers: a signal before exec would otherwise run the parent's handler, with locks held by threads that do
+/// not exist in the child.
 void default_handlers() {
     for (int number = 1; number < NSIG; ++number) {
         struct sigaction now {};
@@ -67,11 +69,11 @@ void default_handlers() {
     }
 }
 
-/// In the child: only what may be called between fork and exec in a process of several threads.
+/// Runs in the child; calls only functions that are allowed between fork and exec in a multi-threaded process.
 [[noreturn]] void become(char* const* arguments, int output, int errors, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(cannot_start);
-    const rlimit no_core{0, 0};  // it may fault on purpose
+    const rlimit no_core{0, 0};  // the program may crash deliberately
     ::setrlimit(RLIMIT_CORE, &no_core);
     default_handlers();
     sigset_t none;
@@ -85,7 +87,7 @@ void default_handlers() {
     ::_exit(cannot_start);
 }
 
-/// What has come; false at the end of the stream.
+/// Appends available output; false at the end of the stream.
 bool take(int end, std::string& text) {
     char bytes[4096];
     const ssize_t got = ::read(end, bytes, sizeof bytes);
@@ -96,18 +98,19 @@ bool take(int end, std::string& text) {
 
 enum class Wait { ended, late, stopped, unknown };
 
-/// A child that was started, and what it writes.
+/// A started child and its output.
 struct Child {
     pid_t number;
     std::array<Pipe*, 2> pipes;
     std::array<std::string*, 2> texts;
     HeldSignals* stop;  ///< may be null
-    int signal = 0;     ///< of `stop`, the last
+    int signal = 0;     ///< the last signal from `stop`
     int status = 0;
 
-    /// Until both streams have ended, it is time, or a signal has come. The child may have closed them and go on.
+    /// Reads until both streams end, `until` is reached, or a signal arrives. The child may have closed the streams and
+    /// still run.
     void listen(Clock::time_point until);
-    /// Unknown: where this process ignores SIGCHLD nobody hears how a child ends.
+    /// Unknown: this process ignores SIGCHLD, so the child's status is lost.
     Wait wait(Clock::time_point until);
     Wait end_of(Clock::time_point until) {
         listen(until);
@@ -141,7 +144,7 @@ Wait Child::wait(Clock::time_point until) {
     }
 }
 
-/// `asked`: it may clean up first. Behind it the streams end when the programs that it has started are gone, too.
+/// `asked`: lets the child clean up first. The streams end only when programs that it started are gone, too.
 void Child::end(bool asked) {
     signal = 0;
     if (asked) ::kill(number, SIGTERM);

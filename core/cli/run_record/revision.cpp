@@ -18,7 +18,7 @@ std::string in_quotes(const std::string& text) {
     return quoted + "'";
 }
 
-/// What a command says; "" where it fails or is not there.
+/// Output of a command; "" if it fails or does not exist.
 std::string said_by(const std::string& command) {
     std::FILE* const pipe = ::popen(command.c_str(), "re");
     if (!pipe) return "";
@@ -34,8 +34,8 @@ std::optional<Revision> revision_of(const fs::path& file) {
     std::error_code problem;
     const fs::path whole = fs::canonical(file, problem);
     if (problem) return std::nullopt;
-    // It must not touch the repository, nor hold up the run in a large one. The first line is the commit; then come the
-    // files that were changed, of those that git does not track the script alone, and "?" where git cannot say it.
+    // git must not change the repository, nor block the run in a large one. The first output line is the commit; then
+    // follow changed tracked files, the script if it is untracked, and "?" if git fails.
     const std::string git = "timeout 5 git -C " + in_quotes(whole.parent_path().string());
     const std::string said =
         said_by(fmt::format("exec 2> /dev/null; unset GIT_DIR GIT_WORK_TREE; export GIT_OPTIONAL_LOCKS=0; "

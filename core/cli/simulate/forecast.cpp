@@ -18,14 +18,14 @@
 namespace orrery {
 namespace {
 
-/// Compiles for a cluster that is not here: its transports and devices are what the cluster's file says.
+/// Compiles for a cluster: transports and devices are those of the cluster's file.
 struct SimulateScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     std::map<std::string, std::string> declared;
-    std::optional<GivenKey> microbatches;  ///< where a call gives them, whatever the configuration says
+    std::optional<GivenKey> microbatches;  ///< if a call sets them, whatever the configuration says
     bool quick = false;
-    int64_t tp_chunks = 0;  ///< asked for, of this very mesh
+    int64_t tp_chunks = 0;  ///< requested for this mesh
     bool tf32 = false;      ///< of device.cuda
 
     void print(const std::string&) override {}
@@ -66,7 +66,7 @@ struct SimulateScript final : ScriptRunner {
                             tp_chunks, settings_.mesh.text()));
     }
 
-    /// Nobody counts the scratch of kernels that are not here.
+    /// Kernel scratch is not counted, since the cluster's device is not available.
     std::unique_ptr<Device> counting_device(const Job&, const Settings&) override { return nullptr; }
 
     SnapshotPlace snapshot_place() const override { return SnapshotPlace::host; }
@@ -77,7 +77,7 @@ struct SimulateScript final : ScriptRunner {
             options.proved = options.fingerprinted = false;
             options.written_micros = 0;
         }
-        options.memory_bytes = 0;  // the cluster's memory is looked at behind the prediction, which says by how much
+        options.memory_bytes = 0;  // checked after the prediction, which says by how much it is exceeded
         return options;
     }
 
@@ -88,7 +88,7 @@ struct SimulateScript final : ScriptRunner {
     }
 };
 
-/// The number that a text is, and nothing beside it.
+/// Parses a text that is only a number.
 template <class T>
 std::optional<T> whole(std::string_view text) {
     T value{};
@@ -97,7 +97,7 @@ std::optional<T> whole(std::string_view text) {
     return value;
 }
 
-/// Of the cluster's rates the one that the job's products run at, as MFU is over it.
+/// Name of the cluster's rate at which the job's products run, the base of MFU.
 std::string rate_name(DType precision, const std::string& software, bool tf32, const Cluster& cluster) {
     if (precision == DType::f32) return tf32 ? "tf32" : "f32";
     const bool eight_bit = precision == DType::f8e4m3 || (software == "eight_bit" && multiplies_eight_bits(cluster));
@@ -135,7 +135,7 @@ Cluster read_cluster(const std::string& path, int64_t nodes) {
 
 Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const SimulateCommand& command) {
     ScriptCommand asked = given;
-    asked.nodes = 0;  // as many as it takes
+    asked.nodes = 0;  // as many hosts as needed
     SimulateScript script(asked, Job{});
     script.quick = command.quick;
     if (!command.searched) script.tp_chunks = command.tp_chunks;

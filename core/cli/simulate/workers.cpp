@@ -35,7 +35,8 @@ bool write_all(int to, std::string_view text) {
     return true;
 }
 
-/// In the child. What is thrown is its text with exit code 1. Nothing of the parent's is ended or flushed.
+/// Runs in the child. An exception is sent as its text with exit code 1. Objects and streams of the parent are not
+/// destroyed or flushed.
 [[noreturn]] void be_worker(int output, pid_t parent, int64_t number, const std::function<std::string(int64_t)>& work) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
@@ -51,7 +52,7 @@ bool write_all(int to, std::string_view text) {
     ::_exit(code);
 }
 
-/// In this process, what is thrown as a child's would be told.
+/// Runs in this process; exceptions are reported as for a child.
 std::string named(int64_t number, const std::function<std::string(int64_t)>& work,
                   const std::function<std::string(int64_t)>& name) {
     try {
@@ -93,12 +94,12 @@ public:
         running_.push_back({child, ends[0], number, ""});
     }
 
-    /// Waits until one has ended, and takes it out.
+    /// Waits until a worker has ended, and removes it.
     Worker next() {
         for (;;) {
             std::vector<pollfd> wait;
             for (const Worker& worker : running_) wait.push_back({worker.output, POLLIN, 0});
-            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // a signal
+            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // interrupted by a signal
             for (size_t i = 0; i < wait.size(); ++i) {
                 if (wait[i].revents == 0) continue;
                 char bytes[4096];

@@ -62,7 +62,7 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
     (t.failed ? goodput.detection : goodput.steps) += t.ended - last;
 }
 
-/// The file, and the lines that wait for it.
+/// The file and the lines that are not yet written.
 class EventLog::Writer {
 public:
     explicit Writer(std::string path) : path_(std::move(path)) {
@@ -74,12 +74,13 @@ public:
     ~Writer() { ::close(file_); }
     Writer(const Writer&) = delete;
 
-    /// Readers take each line for one of JSON, and the next would be glued to this.
+    /// Repairs the last line: readers expect JSON on each line, and the next line would be appended to an incomplete
+    /// one.
     void mend_last_line() {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(path_, ignored)) return;
         const std::string all = system_env()->read_file(path_);
-        const size_t begin = all.rfind('\n') + 1;  // 0 where there is none
+        const size_t begin = all.rfind('\n') + 1;  // 0 if there is none
         if (begin == all.size()) return;
         const bool whole = Json::accept(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end());
         const int failed = whole ? append("\n") : ::ftruncate(file_, static_cast<off_t>(begin)) == 0 ? 0 : errno;
@@ -92,7 +93,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Writes what is added, until the end and the last line.
+    /// Writes lines as they are added, until the end.
     void run() {
         bool said = false;
         std::unique_lock lock(mutex_);
@@ -112,7 +113,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Whether all lines are written within some seconds; says so where they are not.
+    /// Waits some seconds until all lines are written; reports if they are not.
     bool end() {
         std::unique_lock lock(mutex_);
         ends_ = true;
@@ -125,7 +126,7 @@ public:
     }
 
 private:
-    /// The whole of it, or nothing: errno of the call that failed, 0: none did.
+    /// Writes the whole line or nothing: returns errno of a failed call, 0 on success.
     int append(std::string_view line) {
         struct stat before {};
         const bool known = ::fstat(file_, &before) == 0 && S_ISREG(before.st_mode);
@@ -134,7 +135,8 @@ private:
             if (done < 0 && errno == EINTR) continue;
             if (done < 0) {
                 const int failed = errno;
-                [[maybe_unused]] const int cut = known ? ::ftruncate(file_, before.st_size) : 0;  // no half of it stays
+                // removes an incomplete line
+                [[maybe_unused]] const int cut = known ? ::ftruncate(file_, before.st_size) : 0;
                 return failed;
             }
             line.remove_prefix(static_cast<size_t>(done));
@@ -144,7 +146,7 @@ private:
 
     const std::string path_;
     int file_ = -1;
-    std::mutex mutex_;  // guards the three below
+    std::mutex mutex_;  // guards the next three
     std::deque<std::string> waiting_;
     bool ends_ = false, over_ = false;
     std::condition_variable changed_;

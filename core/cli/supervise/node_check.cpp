@@ -24,7 +24,7 @@ namespace {
 
 constexpr double most_s = 5;
 
-/// The last message in one line, "no device "cpu"; found in plugins/: cuda", or the last line where there is none.
+/// The last message in one line, "no device "cpu"; found in plugins/: cuda"; the last line if there is no message.
 std::string last_words(int file) {
     char text[4096];
     const off_t size = ::lseek(file, 0, SEEK_END);
@@ -42,14 +42,14 @@ std::string last_words(int file) {
     return last;
 }
 
-/// What of the run's settings its preflight reads, too.
+/// Whether a setting of the run also applies to preflight.
 bool for_preflight(const std::string& set) {
     for (const char* begins : {"device.", "plugins.", "run.device=", "run.threads_per_rank="})
         if (set.starts_with(begins)) return true;
     return false;
 }
 
-/// Its status; none: it goes on after `limit` seconds.
+/// Exit status of the process; none: still running after `limit` seconds.
 std::optional<int> ends_within(pid_t pid, double limit) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit);
     int status = 0;
@@ -63,7 +63,7 @@ std::optional<int> ends_within(pid_t pid, double limit) {
 }  // namespace
 
 NodeCheck check_by_run(const std::vector<std::string>& arguments, double seconds) {
-    static pid_t held = 0;  // of the process, as its children are
+    static pid_t held = 0;  // static, since child processes belong to the whole process
     if (held > 0 && !ends_within(held, seconds))
         return {Fitness::late, fmt::format("its check before, process {}, does not end: a disk may not answer", held)};
     held = 0;
@@ -72,7 +72,7 @@ NodeCheck check_by_run(const std::vector<std::string>& arguments, double seconds
     argv.push_back(nullptr);
     const int said = ::memfd_create("orrery-check", MFD_CLOEXEC);
     if (said < 0) return {Fitness::unfit, fmt::format("cannot be looked at: {}", std::strerror(errno))};
-    int lifeline[2];  // it ends with this process
+    int lifeline[2];  // the child ends with this process
     if (::pipe2(lifeline, O_CLOEXEC) != 0) {
         ::close(said);
         return {Fitness::unfit, fmt::format("cannot be looked at: cannot make a pipe: {}", std::strerror(errno))};
@@ -99,7 +99,7 @@ NodeCheck check_by_run(const std::vector<std::string>& arguments, double seconds
         found = {Fitness::unfit, fmt::format("cannot be looked at: fork: {}", std::strerror(errno))};
     } else if (const auto status = ends_within(pid, seconds); !status) {
         ::kill(pid, SIGKILL);
-        if (!ends_within(pid, 1)) held = pid;  // who waited for it would hear no signal
+        if (!ends_within(pid, 1)) held = pid;  // blocked by a disk: waiting for it would delay signals
         found = {Fitness::late, fmt::format("its check takes more than {:g} s", seconds)};
     } else if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
         const std::string words = last_words(said);
