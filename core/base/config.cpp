@@ -48,7 +48,7 @@ std::string found(const ConfigValue& value) {
                                             choices("keys here", key, table.keys())));
 }
 
-/// The value of a key, marked as used; nullptr when absent.
+/// The value of a key, marked as used; nullptr if absent.
 template <class T>
 const T* read(Config& table, std::string_view key, std::string_view expected) {
     ConfigValue* value = table.find(key);
@@ -71,7 +71,7 @@ std::vector<std::string> Config::keys() const {
     return names;
 }
 
-/// The table to read a key in where it is not here; nullptr: this one.
+/// The table with the defaults if the key is not in this one; nullptr: read it here.
 Config* Config::behind(std::string_view key) {
     if (!defaults_ || !find(key)) return defaults_;
     remember(defaults_->asked_, key);
@@ -117,7 +117,7 @@ std::vector<std::string> Config::texts(std::string_view key) {
     remember(asked_, key);
     if (Config* defaults = behind(key)) return defaults->texts(key);
     std::vector<std::string> out;
-    // Lua cannot tell an empty list from an empty table.
+    // Lua does not distinguish an empty list from an empty table.
     if (const ConfigValue* item = find(key))
         if (const auto* table = std::get_if<std::shared_ptr<Config>>(&item->data); table && (*table)->keys().empty())
             return out;

@@ -69,7 +69,7 @@ public:
     }
 
     void replace_file(const std::string& path, std::string_view contents) override {
-        // Processes of two hosts, or two containers, may have the same number.
+        // pids are not unique across hosts and containers.
         uint32_t other = 0;
         std::memcpy(&other, random_bytes(sizeof other).data(), sizeof other);
         AtomicFile file(path, ".new." + std::to_string(::getpid()) + "." + std::to_string(other));

@@ -70,7 +70,7 @@ Hmac::Hmac(std::string_view key) {
     EVP_MAC* hmac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
     need(hmac != nullptr, "hmac");
     auto* context = EVP_MAC_CTX_new(hmac);
-    EVP_MAC_free(hmac);  // the context has its own reference
+    EVP_MAC_free(hmac);  // the context holds its own reference
     context_.reset(context);
     char digest[] = "SHA256";
     const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("digest", digest, 0), OSSL_PARAM_construct_end()};
@@ -125,7 +125,7 @@ constexpr size_t run_bytes = 4096;
     return _mm_crc32_u64(crc, word);
 }
 
-/// What a run of zeros makes of a CRC. That is linear over GF(2), so that a table for each of its bytes has it.
+/// Maps a CRC to the CRC after a run of zeros. The map is linear over GF(2), so one table per byte of the CRC suffices.
 class OverZeros {
 public:
     OverZeros() {
@@ -145,14 +145,14 @@ private:
     std::array<std::array<uint32_t, 256>, 4> tables_{};
 };
 
-/// Three runs at a time, as the instruction takes three cycles and one can begin in each. The CRC of a text behind
-/// another is that of the first over as many zeros, and its own one.
+/// Computes three runs at a time, since the instruction takes three cycles and one can start per cycle. The CRC of two
+/// concatenated texts is the first CRC mapped over as many zeros, xor the second.
 [[gnu::target("sse4.2")]] uint32_t crc32c_sse42(std::span<const std::byte> bytes, uint32_t before) {
     uint64_t crc = ~before;
     const std::byte* at = bytes.data();
     size_t left = bytes.size();
     for (; left >= 3 * run_bytes; left -= 3 * run_bytes, at += 3 * run_bytes) {
-        static const OverZeros over_zeros;  // few texts are so long
+        static const OverZeros over_zeros;  // initialized on first use, since few texts are that long
         uint64_t second = 0, third = 0;
         for (size_t i = 0; i < run_bytes; i += 8) {
             crc = next(crc, at + i);

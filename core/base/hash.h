@@ -24,7 +24,7 @@ public:
 
     void update(std::span<const std::byte> bytes);
     void update(std::string_view text) { update(bytes_of(text)); }
-    /// 64 hexadecimal digits. Ends the digest: call once.
+    /// Finishes and returns 64 hexadecimal digits. Call once.
     std::string hex();
 
 private:
@@ -38,14 +38,14 @@ private:
 std::string sha256(std::span<const std::byte> bytes);
 std::string sha256(std::string_view text);
 
-/// HMAC-SHA256 under one key, for many messages: the key's part is computed once.
+/// HMAC-SHA256 with one key for many messages; the key is processed once.
 class Hmac {
 public:
     explicit Hmac(std::string_view key);
     ~Hmac();
     Hmac(Hmac&&) noexcept;
     Hmac& operator=(Hmac&&) noexcept;
-    /// Of the parts one after the other; 32 raw bytes.
+    /// The HMAC of the concatenated parts; 32 raw bytes.
     std::array<char, 32> of(std::initializer_list<std::string_view> parts);
 
 private:
@@ -57,12 +57,12 @@ private:
 
 /// 32 raw bytes.
 std::string hmac_sha256(std::string_view key, std::string_view message);
-/// Compares secrets in time that depends on the length only.
+/// Compares secrets in a time that depends only on their length.
 bool same_secret(std::string_view a, std::string_view b);
 
-/// CRC-32C (Castagnoli), continuing from an earlier part's value. Uses SSE4.2 where the CPU has it.
+/// CRC-32C (Castagnoli). `before` is the CRC of the preceding bytes. Uses SSE4.2 if the CPU has it.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
-/// The same by table, for tests and other CPUs.
+/// The same with tables, for other CPUs and for tests.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace orrery

@@ -12,13 +12,13 @@ namespace orrery {
 
 namespace {
 
-/// Bytes of the character that begins a text, 0 when it is none of UTF-8 (RFC 3629).
+/// Number of bytes of the character at the start; 0 if it is not UTF-8 (RFC 3629).
 size_t character(std::string_view text) {
     const auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
     const auto within = [&](size_t i, unsigned least, unsigned most) { return at(i) >= least && at(i) <= most; };
     const unsigned first = at(0);
     if (first < 0x80) return 1;
-    // Beyond these the shortest form would be another one, a surrogate or above U+10FFFF.
+    // Bytes outside these bounds would encode an overlong form, a surrogate or a value above U+10FFFF.
     const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
     const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
     const size_t length = first >= 0xc2 && first <= 0xdf   ? 2
@@ -31,15 +31,15 @@ size_t character(std::string_view text) {
     return length;
 }
 
-/// The first characters of a text of UTF-8: a token that is quoted in a message may have megabytes.
+/// The first characters of a UTF-8 text, for messages: a quoted token may have megabytes.
 std::string beginning(const std::string& text, size_t bytes) {
     if (text.size() <= bytes) return text;
     while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
     return text.substr(0, bytes) + "...";
 }
 
-/// Builds a document. nlohmann's own parser looks at all keys of an object for each that it adds: minutes for the
-/// header of a file with 100,000 tensors.
+/// Builds a document. nlohmann's own parser compares each new key with all keys of its object: minutes for the header
+/// of a file with 100,000 tensors.
 class JsonReader final : public nlohmann::json_sax<Json> {
 public:
     explicit JsonReader(const Origin& where) : where_(where) {}
@@ -70,7 +70,7 @@ public:
 private:
     struct Open {
         Json json;
-        std::string key;  ///< of the value that comes next
+        std::string key;  ///< key of the next value
         std::unordered_set<std::string> keys;
     };
 

@@ -3,7 +3,8 @@
 
 namespace orrery {
 
-/// Keeps the order of keys, so that what we write reads as we wrote it. Headers name it; base/json.h defines it.
+/// JSON that keeps the order of keys, so that files keep it. Headers use this name; base/json.h includes the
+/// definition.
 using Json = nlohmann::ordered_json;
 
 }  // namespace orrery

@@ -7,14 +7,14 @@
 
 namespace orrery {
 
-/// Lets this process and those that it starts open `count` files, sockets included: raises the soft limit where it is
-/// lower. Throws Error, naming `who` and both numbers, where the hard limit is lower, too.
+/// Raises the soft limit of open files, sockets included, to at least `count` for this process and its children. Throws
+/// Error, naming `who` and both numbers, if the hard limit is lower.
 void need_descriptors(int64_t count, const std::string& who);
 
-/// What it says; of memory or threads that the system refuses, that, and the limits set for this process.
+/// The exception's message; for a failed allocation or thread creation also this process's limits.
 std::string explain(const std::exception& error);
 
-/// Of an Error, its own; of anything else, Fault::failed.
+/// The fault of an Error; Fault::failed for other exceptions.
 Fault fault_of(const std::exception& error);
 
 }  // namespace orrery

@@ -1,4 +1,4 @@
-// Out-of-line anchors of the interfaces: one vtable each, in liborrery.so.
+// Out-of-line destructors of the interfaces, so that each vtable is emitted once, in liborrery.so.
 #include <charconv>
 
 #include "orrery/checkpoint.h"

@@ -93,7 +93,7 @@ void end_with(pid_t parent) {
     ::_exit(cannot_start);
 }
 
-/// What has come; false at the end of the stream.
+/// Appends available output; false at the end of the stream.
 bool take(int end, std::string& text) {
     char bytes[4096];
     const ssize_t got = ::read(end, bytes, sizeof bytes);
@@ -104,19 +104,20 @@ bool take(int end, std::string& text) {
 
 enum class Wait { ended, late, stopped, unknown };
 
-/// A child that was started, and what it writes.
+/// A started child and its output.
 struct Child {
     pid_t number;
     std::array<Pipe*, 2> pipes;
     std::array<std::string*, 2> texts;
     HeldSignals* stop;  ///< may be null
-    int signal = 0;     ///< of `stop`, the last
+    int signal = 0;     ///< the last signal from `stop`
     int status = 0;
     pid_t held = 0;
 
-    /// Until both streams have ended, it is time, or a signal has come. The child may have closed them and go on.
+    /// Reads until both streams end, `until` is reached, or a signal arrives. The child may have closed the streams and
+    /// still run.
     void listen(Clock::time_point until);
-    /// Unknown: where this process ignores SIGCHLD nobody hears how a child ends.
+    /// Unknown: this process ignores SIGCHLD, so the child's status is lost.
     Wait wait(Clock::time_point until);
     Wait end_of(Clock::time_point until) {
         listen(until);
@@ -150,7 +151,7 @@ Wait Child::wait(Clock::time_point until) {
     }
 }
 
-/// `asked`: it may clean up first. Behind it the streams end when the programs that it has started are gone, too.
+/// `asked`: lets the child clean up first. The streams end only when programs that it started are gone, too.
 void Child::end(bool asked) {
     signal = 0;
     if (asked) ::kill(number, SIGTERM);

@@ -5,30 +5,30 @@
 
 namespace orrery {
 
-/// The processors that this thread may run on, ascending: what taskset, cpusets or a batch system have left of the
-/// host's. {0} when the kernel does not say.
+/// The processors that this thread may run on, ascending, as taskset, cpusets or a batch system allow. {0} if the
+/// kernel does not report them.
 std::vector<int> allowed_processors();
 
-/// Seconds for which this thread was given a processor since it began.
+/// Processor time of this thread in seconds.
 double processor_s();
 
-/// Lets this thread, and the threads and processes that it starts from here on, run on these processors only. False,
-/// with errno set, when the kernel refuses.
+/// Restricts this thread, and threads and processes that it starts later, to these processors. Returns false and sets
+/// errno if the kernel refuses.
 bool run_on(const std::vector<int>& processors);
 
-/// Disjoint neighbours out of `processors`, as many for each of `ranks`, or nothing when there are not `threads` for
-/// each: {0..7} for two ranks of three threads: {0..3} and {4..7}.
+/// Divides `processors` into disjoint runs of neighbours, equally many for each rank; returns nothing if a rank would
+/// get fewer than `threads`. {0..7} for two ranks of three threads gives {0..3} and {4..7}.
 std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t ranks, int64_t threads);
 
-/// Ranks that are started here to measure them, at most: each waits for the others, and 64 on each processor that this
-/// process may run on take seconds a step already.
+/// Max number of ranks started on this host for measurements: 64 per allowed processor, where a step already takes
+/// seconds since ranks wait for each other.
 int64_t most_measured_ranks();
 
-/// Calls each(i) once for every i below `count`, on a thread for each of those processors but at most four (each holds
-/// what it works on in memory), this one among them; returns when all are done. Where some throw, that of the least i
-/// is thrown here.
+/// Calls each(i) once for each i below `count`, on one thread per allowed processor but at most four (each holds its
+/// work in memory), including this thread; returns when all are done. If calls throw, rethrows the exception of the
+/// smallest i.
 void in_parallel(size_t count, const std::function<void(size_t)>& each);
-/// The same on so many threads, as each(thread, i) with threads from 0 on, of which this one is the first.
+/// The same on `threads` threads, as each(thread, i); thread 0 is the caller's.
 void in_parallel(size_t count, size_t threads, const std::function<void(size_t, size_t)>& each);
 
 }  // namespace orrery

@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// A regular file, opened to read. Never waits: a FIFO would until somebody writes, and a device may have no end.
+/// A regular file opened for reading. Opening never blocks, which a FIFO without a writer would, and refuses devices.
 class RegularFile {
 public:
     explicit RegularFile(const std::string& path);
@@ -15,16 +15,17 @@ public:
     RegularFile(const RegularFile&) = delete;
     RegularFile& operator=(const RegularFile&) = delete;
 
-    /// "" when it is one; else "cannot be opened: No such file or directory", "is a named pipe, expected a file" ...
+    /// "" if it is open; otherwise "cannot be opened: No such file or directory", "is a named pipe, expected a file"
+    /// ...
     const std::string& problem() const { return problem_; }
-    bool there() const { return there_; }  ///< false: nothing has that name, or it may not be read
+    bool there() const { return there_; }  ///< false: the path does not exist or is not readable
     int64_t bytes() const { return info_.st_size; }
-    const struct stat& info() const { return info_; }  ///< as it was opened
-    /// As it is now, also when its name is another file's by now. Throws Fault::failed.
+    const struct stat& info() const { return info_; }  ///< as of opening
+    /// The file's current stat, even if its name now belongs to another file. Throws Fault::failed.
     struct stat now() const;
-    /// Fills the range from `offset` on; fewer bytes than asked for at the end of the file. Throws Fault::failed.
+    /// Reads from `offset`; returns fewer bytes than requested only at the end of the file. Throws Fault::failed.
     size_t read(int64_t offset, void* out, size_t bytes) const;
-    /// The first `most` bytes, or all where there are fewer.
+    /// The first `most` bytes, or all if there are fewer.
     std::string text(size_t most) const;
 
 private:

@@ -3,20 +3,20 @@
 
 namespace orrery {
 
-/// SIGTERM, SIGUSR1, SIGINT and SIGHUP, which ask a process to end, but for those that it ignores, as SIGHUP under
-/// nohup.
+/// The signals that ask a process to stop: SIGTERM, SIGUSR1, SIGINT and SIGHUP, except those that this process ignores,
+/// such as SIGHUP under nohup.
 sigset_t stop_signals();
 
-/// Blocks them in this thread and in those that it makes from now on; returns what it blocked before. A handler would
-/// run on whatever stack a library is on, and some products of oneDNN are on one in the heap, over whose neighbours the
-/// kernel writes the signal's frame. Held signals come to no handler: one thread asks for them.
+/// Blocks the stop signals in this thread and in threads that it creates later; returns the previous mask. Handlers are
+/// avoided because they run on the current stack: some oneDNN matmuls use a stack in the heap, and the kernel would
+/// write the signal frame over adjacent memory. One thread waits for the blocked signals instead.
 sigset_t hold_stop_signals();
 
-/// The thread that asks for held signals from now on; 0: none does.
+/// Sets the thread that waits for blocked signals; 0: none.
 void taken_by(pthread_t thread);
 
-/// What this process does on each stop signal, put back at the end: for code that opens libraries. UCX, for one,
-/// installs a handler for SIGHUP when it is loaded, also where nohup has it ignored.
+/// Saves this process's actions for stop signals and restores them at the end, for code that opens libraries. UCX, for
+/// example, installs a SIGHUP handler when loaded, even under nohup.
 class SignalsKept {
 public:
     SignalsKept();
@@ -27,8 +27,9 @@ private:
     struct sigaction before_[4];
 };
 
-/// While one lives, a program that this thread starts has the stop signals as the system has them, not blocked. One
-/// that comes to this thread meanwhile is handed to the thread that takes them. For code on a plain stack.
+/// While an object lives, programs that this thread starts have the stop signals unblocked with the default action. A
+/// stop signal that arrives at this thread is forwarded to the thread that waits for them. Use only on an ordinary
+/// stack.
 class SignalsForChildren {
 public:
     SignalsForChildren();

@@ -12,18 +12,19 @@ std::string plural(int64_t count, std::string_view what);
 std::string bytes_text(int64_t bytes);
 /// "1,234,567"
 std::string count_text(int64_t count);
-/// Four digits, from 120 s on whole minutes, from two hours on one decimal: "14.12 us", "1.234 s", "5 min", "12.5 h"
+/// Four digits; whole minutes from 120 s, hours with one decimal from two hours: "14.12 us", "1.234 s", "5 min", "12.5
+/// h"
 std::string seconds_text(double seconds);
-/// Three digits and a unit of thousands: "950", "10.7 M", "1.20 T"
+/// Three digits with a unit of thousands: "950", "10.7 M", "1.20 T"
 std::string short_text(double amount);
 
-/// `"a b"`, with control characters, quotes and backslashes escaped, cut after 200 bytes.
+/// `"a b"` with control characters, quotes and backslashes escaped, cut after 200 bytes.
 std::string quote(std::string_view text);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
-/// "a, b and 38 more": at most `most` of them by name.
+/// Lists at most `most` parts: "a, b and 38 more".
 std::string join_few(const std::vector<std::string>& parts, size_t most = 2);
 std::vector<std::string> split(std::string_view text, char separator);
-/// Without spaces, tabs and line ends on either side.
+/// Removes spaces, tabs and line ends at both sides.
 std::string_view trim(std::string_view text);
 /// Lower-case hexadecimal.
 std::string hex(std::string_view bytes);

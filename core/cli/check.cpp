@@ -23,12 +23,12 @@
 namespace orrery {
 namespace {
 
-/// "wpe.weight, 6.8 KiB: ", of the whole value.
+/// "wpe.weight, 6.8 KiB: ", with the size of the whole value.
 std::string named(const Program& program, ValueId id) {
     return label_of(program, id) + ", " + bytes_text(program.value(id).type.bytes()) + ": ";
 }
 
-/// What strategies left as it is, and marks that came after another one's.
+/// Lists values that strategies left unchanged, and marks that came after another strategy's.
 void list_marks(const Program& program) {
     for (const Remark& note : program.remarks())
         std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
@@ -38,7 +38,7 @@ void list_marks(const Program& program) {
                     mark.axis.c_str(), mark.placement.text().c_str(), mark.origin.text().c_str());
 }
 
-/// What stays two messages, each reason once: of the first program that has it.
+/// Messages that could not be joined, each reason once, for the first program that has it.
 std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     std::vector<ApartAxes> all;
     for (const Plan* plan : compiled.plans())
@@ -53,7 +53,8 @@ std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     return all;
 }
 
-/// A plan for a cluster is checked where its data is not, and then names none; what is named must be there and sound.
+/// Checks the data of a plan for a cluster. The data may be missing on this host; a file that is named must exist and
+/// be valid.
 void prove_there(ScriptRunner& script) {
     const DataSpec& data = *script.data;
     const std::string path = data.source->path();
@@ -132,7 +133,7 @@ Compiled check_sampling(ScriptRunner& script) {
     return sampling;
 }
 
-/// A place that cannot be looked at is the configuration's mistake before anything has begun.
+/// Number of steps in a store; a place that cannot be read is a configuration error before anything has started.
 int64_t steps_in(CheckpointStore& store, const Origin& where) {
     try {
         return static_cast<int64_t>(store.steps().size());
@@ -165,7 +166,7 @@ void check_places(ScriptRunner& script) {
     check_trace(settings.trace, settings.trace_step, training.steps, command.node_rank == 0);
 }
 
-/// A program that --dump has written.
+/// Checks a program written by --dump.
 int check_dumped(const ScriptCommand& command) {
     constexpr std::string_view plugins = "plugins.path=";
     const bool sets_more =

@@ -24,7 +24,7 @@
 namespace orrery {
 namespace {
 
-/// What a command prints is what it is for: a full disk is no success.
+/// Flushes stdout; a full disk is an error, since the output is the purpose of the command.
 int written(int code) {
     errno = 0;
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -33,13 +33,13 @@ int written(int code) {
         Fault::failed);
 }
 
-/// The last line of `orrery --help`: the manual lies beside the Lua library, installed or in the source tree.
+/// The last line of `orrery --help`: the manual is next to the Lua library, installed or in the source tree.
 std::string where_the_manual_is() {
     try {
         const std::filesystem::path library = script_library("");
         for (const std::filesystem::path& folder : {library.parent_path() / "manual", library / "manual"})
             if (std::filesystem::is_directory(folder)) return "The manual: " + folder.string();
-    } catch (const Error&) {  // help is printed without a library, too
+    } catch (const Error&) {  // help is also printed without a library
     }
     return "The manual was not found: it is share/orrery/manual of an installed prefix.";
 }
@@ -50,7 +50,7 @@ std::string closing_words() {
            where_the_manual_is();
 }
 
-/// `before`: the signal mask of before.
+/// `before`: the signal mask before hold_stop_signals().
 int dispatch(int argc, char** argv, const sigset_t& before) {
     Asked asked;
     asked.script.arguments.assign(argv, argv + argc);
@@ -84,7 +84,7 @@ void end_process(const std::string& text) {
 
 namespace {
 
-/// Behind what was printed before, where both go to one file.
+/// Prints to stderr after everything printed to stdout, since both may go to one file.
 int tell(const std::string& text, int code) {
     std::fflush(stdout);
     std::fprintf(stderr, "orrery: %s\n", text.c_str());
@@ -94,7 +94,8 @@ int tell(const std::string& text, int code) {
 }  // namespace
 
 int command_line(int argc, char** argv) {
-    const sigset_t before = hold_stop_signals();  // the first of all: threads inherit it, also those of libraries
+    const sigset_t before = hold_stop_signals();  // must come first: threads inherit the mask, including those of
+                                                  // libraries
     watch_lifeline();
     try {
         return dispatch(argc, argv, before);
@@ -111,7 +112,7 @@ int command_line(int argc, char** argv) {
     } catch (const std::exception& error) {
         return tell(fmt::format("internal error: {}\n  this is a mistake of Orrery's; please report it", error.what()),
                     1);
-    } catch (...) {  // not of a plugin: what one throws is an Error by then
+    } catch (...) {  // not from a plugin: exceptions of plugins have become Errors by now
         return tell(
             "internal error: something other than a std::exception was thrown\n  this is a mistake of Orrery's; "
             "please report it",

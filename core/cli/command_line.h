@@ -4,11 +4,10 @@
 
 namespace orrery {
 
-/// What the process ends with after such an error.
+/// The exit code for an error with this fault.
 int exit_code(Fault fault);
 
-/// The `orrery` program. Returns the exit code: 0 ok, 1 failed, 2 usage, 75 stopped by a signal,
-/// 128 + signal.
+/// Runs the `orrery` program. Returns the exit code: 0 ok, 1 failed, 2 usage, 75 stopped by a signal, 128 + signal.
 ORRERY_API int command_line(int argc, char** argv);
 
 }  // namespace orrery

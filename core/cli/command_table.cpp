@@ -20,7 +20,7 @@ std::vector<Flag> script_flags(ScriptCommand& script, const char* what, bool req
                  {.is_help = true})};
 }
 
-/// The hosts of a run, bench or preflight.
+/// Flags for the hosts of a run, bench or preflight.
 std::vector<Flag> node_flags(int64_t& nodes, int64_t& node_rank, std::string& rendezvous) {
     return {Flag("--nodes", &nodes, "hosts that take part"),
             Flag("--node-rank", &node_rank, "which of them this is, from 0"),
@@ -206,7 +206,7 @@ Command data(ScriptCommand& script, DataCommand& data) {
         [&] { return data_command(script, data); }};
 }
 
-/// The flags by which `simulate` and `plan` are told of a cluster, or of this machine without one.
+/// Flags of `simulate` and `plan` that select a cluster, or this machine.
 std::vector<Flag> place_flags(SimulateCommand& simulate) {
     return {
         Flag("--cluster", &simulate.cluster, "TOML file of the cluster; see configs/clusters/", file_name()),

@@ -34,7 +34,7 @@ struct Asked {
     ScaleCommand scale;
 };
 
-/// Every command with its flags, as `orrery --help` lists them. `asked` must outlive the table.
+/// All commands with their flags, in the order of `orrery --help`. `asked` must outlive the table.
 std::vector<Command> command_table(Asked& asked);
 
 }  // namespace orrery

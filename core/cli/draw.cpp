@@ -27,7 +27,7 @@ struct Orders {
     std::vector<Origin> lines;
 };
 
-/// Stages of one rank: by the line's head, or chunks 0, 1, ... as far as the order runs them without a gap.
+/// Number of stages of a rank: from the line's head, or the chunks 0, 1, ... that its order runs without a gap.
 int chunks_of(const Schedule& schedule, size_t rank) {
     if (!schedule.stages.empty()) return static_cast<int>(schedule.stages[rank].size());
     std::set<int> chunks;
@@ -37,8 +37,8 @@ int chunks_of(const Schedule& schedule, size_t rank) {
     return std::max(count, 1);
 }
 
-/// Orders of fragments, one line a rank: "F0 F1 B0 B1"; where stages do not interleave the line begins with the rank's
-/// stages by chunk: "0,7: F0 F0.1 ...". Empty lines and those that begin with # are skipped.
+/// Reads orders of fragments, one line per rank: "F0 F1 B0 B1". If stages do not interleave, the line begins with the
+/// rank's stages by chunk: "0,7: F0 F0.1 ...". Empty lines and lines that begin with # are skipped.
 Orders read_orders(const std::filesystem::path& path, const DrawCommand& command) {
     Orders all;
     all.schedule.name = path.stem().string();
@@ -77,8 +77,7 @@ Orders read_orders(const std::filesystem::path& path, const DrawCommand& command
     return all;
 }
 
-/// Lets a schedule's function run, under the limits of [lua] as a script's. Anything else that a script can ask for is
-/// refused.
+/// Runs a schedule's function with the limits of [lua] for scripts. All other functions of scripts are refused.
 class ScheduleHost final : public Host {
 public:
     explicit ScheduleHost(const ScriptCommand& command) : Host(load_config(command.config, command.sets)) {}
@@ -98,7 +97,7 @@ private:
     Mesh mesh_;
 };
 
-/// What the function of a Lua schedule returns: `name` lies in `folder` or is one of orrery/schedules.
+/// Calls the function of a Lua schedule; `name` is in `folder` or one of orrery/schedules.
 Orders call_schedule(const std::string& name, const std::filesystem::path& folder, const ScriptCommand& script,
                      const DrawCommand& command) {
     ScheduleHost host(script);
@@ -111,7 +110,7 @@ Orders call_schedule(const std::string& name, const std::filesystem::path& folde
     return all;
 }
 
-/// A file of orders, a Lua file, or the name of a schedule. Refused as a plan's would be.
+/// Reads a file of orders, a Lua file, or a schedule by name, with the same checks as for a plan.
 Schedule read_schedule(const ScriptCommand& script, const DrawCommand& command) {
     const std::filesystem::path path = command.schedule;
     const bool lua = path.extension() == ".lua";

@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-// CLI11's own checks let nan through and print the bounds of a double in 309 digits.
+// CLI11's own checks accept NaN and print the bounds of a double with 309 digits.
 template <class T>
 FlagCheck within(T least, T most, const char* what) {
     const std::string bounds = fmt::format("from {} to {}", least, most);
@@ -61,10 +61,10 @@ void add(CLI::App& parent, const Command& command) {
     if (!command.commands.empty()) app.require_subcommand(1);
     for (const Flag& flag : command.flags) add(app, flag);
     for (const Command& part : command.commands) add(app, part);
-    app.footer(command.footer);  // last, as subcommands inherit it
+    app.footer(command.footer);  // last, since subcommands inherit it
 }
 
-/// The command that was named, down to its last part; nullptr: none.
+/// The command or subcommand that was named; nullptr: none.
 const Command* named_in(const CLI::App& app, const std::vector<Command>& commands) {
     for (const Command& command : commands)
         if (const CLI::App& one = *app.get_subcommand(command.name); one.parsed())
@@ -85,13 +85,13 @@ void refuse_unknown_command(const CommandProgram& program, int argc, char** argv
         throw Error(fmt::format("no command {}{}", quote(argv[1]), choices("there are", argv[1], names)));
 }
 
-/// Names what the command does not take, and the flag that is closest.
+/// Throws an error naming the unexpected argument and the closest flag.
 [[noreturn]] void refuse_extras(const CLI::App& app, const CLI::ExtrasError& error) {
     const std::string text = error.what();  // "The following argument was not expected: --confg"
     const auto commands = app.get_subcommands();
     const CLI::App& command = commands.empty() ? app : *commands.front();
     const std::string given = text.substr(std::min(text.size(), text.rfind(": ") + 2));
-    const size_t dashes = given.starts_with("--") ? 0 : given.find(" --") + 1;  // CLI11 says them last to first
+    const size_t dashes = given.starts_with("--") ? 0 : given.find(" --") + 1;  // CLI11 lists them in reverse order
     const std::string first = given.substr(dashes, given.find_first_of(" =", dashes) - dashes);
     std::vector<std::string> names;
     for (const CLI::Option* option : command.get_options())
@@ -151,7 +151,7 @@ ParsedCommand parse_command_line(const CommandProgram& program, int argc, char**
         const Command* const command = named_in(app, program.commands);
         if (!command || !asks_help(*command)) return {nullptr, (app.exit(error), 2)};
     } catch (const CLI::ParseError& error) {
-        // CLI11 prints help (0) or the mistake; every mistake of the command line is exit 2.
+        // CLI11 prints help (0) or the error; every command-line error exits with 2.
         return {nullptr, app.exit(error) == 0 ? 0 : 2};
     }
     const Command* const command = named_in(app, program.commands);

@@ -60,7 +60,8 @@ std::string token_of(const ScriptCommand& command) {
 }  // namespace
 
 int launch(const LaunchSpec& spec) {
-    constexpr int by_themselves_ms = 4000;  // they hear of it as soon as this process does, and may be computing
+    constexpr int by_themselves_ms = 4000;  // time for ranks to end by themselves: they learn of it when this process
+                                            // does, and may be computing
     const SignalsHeld held;
     if (spec.taken_by) spec.taken_by->leave_them();
     Job shared = spec.job;
@@ -84,7 +85,7 @@ int launch(const LaunchSpec& spec) {
 void pin_rank(const Job& job, const TransportContract& contract) {
     const std::vector<int> allowed = allowed_processors();
     if (!contract.pins_ranks || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
-    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
+    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // some containers refuse this, which only costs precision
 }
 
 void check_nodes(const ScriptCommand& command) {
@@ -136,14 +137,15 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
 
 namespace {
 
-/// The place of the launcher of a node but 0 in the job, taken before it starts anything: a second one is refused.
+/// Joins the rendezvous as the launcher of a node other than 0 before starting anything; a second launcher of that node
+/// is refused.
 std::unique_ptr<Member> join_as_launcher(const LaunchSpec& spec, int64_t node) {
     JoinOptions options = place_of(spec.job);
     options.rank = -1 - node;
     options.world = spec.job.ranks;
     options.per_host = spec.local_ranks;
     options.timeout = spec.join_timeout;
-    const SignalsHeld held;  // for the thread of the link
+    const SignalsHeld held;  // for the link's thread
     return spec.meeting->join(options);
 }
 
@@ -201,7 +203,7 @@ void watch_lifeline() {
     if (!text) return;
     const int fd = std::atoi(text);
     ::unsetenv("ORRERY_LIFELINE");
-    // A thread and not PR_SET_PDEATHSIG: that one fires when the forking *thread* ends.
+    // PR_SET_PDEATHSIG is not used, since it fires when the forking *thread* ends.
     std::thread([fd] {
         pollfd watched{fd, POLLIN, 0};
         while (::poll(&watched, 1, -1) < 0 && errno == EINTR) {

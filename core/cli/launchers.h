@@ -7,12 +7,12 @@
 namespace orrery {
 
 /// The launcher plugins to ask, by [run] launcher and plugins.path: built-in ones first, then by name. "auto": all;
-/// "orrery": none. Reads the facts in their files and opens none. Throws Error for an unknown name.
+/// "orrery": none. Reads the facts in their files without loading them. Throws Error for an unknown name.
 Launchers launchers_by(Config& config);
-/// The same; if `read` throws, as for an empty configuration: the command reports that error later.
+/// The same; if `read` throws, uses an empty configuration: the command reports that error later.
 Launchers launchers_of(const std::function<Config()>& read);
 
-/// Prints a warning where this command, in a job of several nodes, starts ranks on this one alone.
+/// Prints a warning if this command, in a job of several nodes, starts ranks on this node only.
 void tell_nodes_left_out(Config& config);
 
 }  // namespace orrery

@@ -29,7 +29,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
     return text;
 }
 
-/// "row_blocks" -> "RowBlocks"
+/// "row_blocks" -> "RowBlocks".
 std::string type_name(const std::string& name) {
     std::string type;
     for (const std::string& word : split(name, '_'))
@@ -37,7 +37,7 @@ std::string type_name(const std::string& name) {
     return type;
 }
 
-/// A text of the template for a plugin of another name.
+/// The template's text for a plugin of another name.
 std::string renamed(std::string text, const std::string& name) {
     text = replaced(std::move(text), model, name);
     return replaced(std::move(text), model_type, type_name(name));
@@ -64,7 +64,7 @@ void require_name(const std::string& name) {
                         quote(name)));
 }
 
-/// An op is called o.op.NAME in Lua, and no plugin may bring one that is there without it.
+/// Checks that o.op.NAME is valid in Lua and not an op that exists without the plugin.
 void require_op_name(const std::string& name) {
     static const std::set<std::string> words = {"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
                                                 "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
@@ -84,7 +84,7 @@ std::string read(const fs::path& path) {
     return text.str();
 }
 
-/// What to do next, with the place where this orrery is installed if it is.
+/// Prints the next steps, with the installation prefix if Orrery is installed.
 void tell_next(const NewPluginCommand& command, const fs::path& folder, const fs::path& library) {
     const std::string place = folder.string();
     if (!fs::exists(folder / "CMakeLists.txt")) {

@@ -11,15 +11,18 @@
 
 namespace orrery {
 
-/// What a process knows of the sessions that it has been in.
+/// State of a process across its sessions.
 struct Sessions {
     int64_t begun = 0, trained = 0;
-    bool met = false;                                 ///< the others learn from the present one why this rank ends
-    std::shared_ptr<RendezvousBackend> backend = {};  ///< how they meet, once the configuration has said it
-    std::unique_ptr<RendezvousService> server = {};   ///< when this rank serves it: for every session of the script
-    Loss end = {};                                    ///< how the last session ended this rank, where it did
-    std::unique_ptr<OwnPlace> told;                   ///< where this rank tells its launcher what it does; may be none
-    std::mutex present_mutex;                         ///< held where `present` is set, and where it is ended
+    bool met = false;                                 ///< the current session can report to the other ranks why this
+                                                      ///< rank ends
+    std::shared_ptr<RendezvousBackend> backend = {};  ///< how ranks meet, once the configuration is read
+    std::unique_ptr<RendezvousService> server = {};   ///< if this rank serves the rendezvous: shared by all sessions of
+                                                      ///< the script
+    Loss end = {};                                    ///< how the last session ended this rank, if it did
+    std::unique_ptr<OwnPlace> told;                   ///< where this rank reports its progress to its launcher; may be
+                                                      ///< null
+    std::mutex present_mutex;                         ///< held while `present` is set and while it is ended
     Session* present = nullptr;                       ///< for another thread that ends this rank
 };
 
@@ -27,20 +30,21 @@ struct Sessions {
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions);
 
-/// This rank's part of a session, to its end; where it throws, the others learn why.
+/// Runs this rank's part of a session to its end; an exception is reported to the other ranks.
 void in_session(const ScriptRunner& script, Session& session, Sessions& sessions, const std::function<void()>& part);
 
-/// A command that all ranks of a mesh run.
+/// A command that runs on all ranks of a mesh.
 struct RankCommand {
-    std::function<void(const Job& job, Sessions& sessions)> rank;        ///< what one of them does
-    std::function<std::unique_ptr<ScriptRunner>(const Job& job)> check;  ///< before they are started
-    std::function<void(ScriptRunner& checked)> claim;                    ///< as late as possible before that
-    /// Takes a generation of the job beyond `after` for good, and returns it; empty: nothing is kept of it.
+    std::function<void(const Job& job, Sessions& sessions)> rank;        ///< runs one rank
+    std::function<std::unique_ptr<ScriptRunner>(const Job& job)> check;  ///< called before ranks are started
+    std::function<void(ScriptRunner& checked)> claim;                    ///< called as late as possible before that
+    /// Permanently takes a generation of the job greater than `after` and returns it; empty: generations are not
+    /// stored.
     std::function<int64_t(ScriptRunner& checked, int64_t after)> mint = {};
 };
 
-/// Runs the command on all ranks of its mesh: on processes that it starts, on threads where a transport needs them, on
-/// this process where there is one rank or where a launcher has started it as one of them. Returns the exit code.
+/// Runs the command on all ranks of its mesh: in processes that it starts, in threads if a transport needs that, or in
+/// this process if there is one rank or a launcher started it. Returns the exit code.
 int run_on_ranks(const ScriptCommand& command, const RankCommand& ranks);
 
 }  // namespace orrery

@@ -43,7 +43,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Moves a run's folder aside: runs/gpt -> runs/gpt.1, the first number that is free. Nobody may be using it.
+/// Moves a run's folder aside: runs/gpt -> runs/gpt.1, the first free number. The folder must not be in use.
 void move_aside(std::string folder) {
     while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
     std::error_code problem;
@@ -67,13 +67,13 @@ void move_aside(std::string folder) {
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
 
-/// A script may catch what ended its training; a signal to this process stays one.
+/// A script may catch the error that ended its training; a signal still ends the process.
 void refuse_stopped() {
     if (stop_signal() != 0)
         throw Error(fmt::format("stopped by signal {}: start again to go on", stop_signal()), Fault::requeue);
 }
 
-/// A script may train more than once: each time is a session of its own, over one store.
+/// A script may train several times: each time is a session, with the same store.
 Job next_session(Job job, Sessions& sessions, std::chrono::milliseconds silence) {
     job.silence = silence;
     job.session = sessions.begun++;
@@ -114,7 +114,8 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
         session.leave();
         sessions.met = false;
         ++sessions.trained;
-    } catch (const std::exception& error) {  // also memory that is out, a plugin's own kind: the others must know
+    } catch (const std::exception& error) {  // also out of memory and exceptions of plugins: the other ranks must be
+                                             // informed
         ends_by_itself();
         const Fault fault = fault_of(error);
         if (fault == Fault::peer && session.other_stopped()) throw Error(script.of_rank(other_stopped), Fault::requeue);
@@ -129,7 +130,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
 
 namespace {
 
-/// A checkpoint goes on under the settings of now; what it was trained with until now is in the folder.
+/// Prints the settings that changed since the checkpoint's run, whose configuration is in the folder.
 void tell_changes(const std::string& folder, const Config& now) {
     const std::string saved = folder + "/config.toml";
     if (!fs::exists(saved)) return;
@@ -141,7 +142,7 @@ void tell_changes(const std::string& folder, const Config& now) {
     }
 }
 
-/// `published`: how the model is published, for exports.
+/// `published`: the model's record, for exports.
 void prepare_folder(ScriptRunner& script, const std::string& folder, const std::string& published) {
     system_env()->replace_file(folder + "/config.toml", render(script.as_run()));
     system_env()->replace_file(folder + "/published.json", published + "\n");
@@ -153,17 +154,17 @@ MetricsPlaces places_of(const Settings& settings, const std::string& folder) {
             folder};
 }
 
-/// Before anything is made.
+/// Checks output paths before anything is created.
 void require_places(const Settings& settings) {
     const std::string& file = settings.prometheus;
     if (file.empty()) return;
-    if (!file.ends_with(".prom"))  // and what is there would be lost
+    if (!file.ends_with(".prom"))  // otherwise an unrelated file could be overwritten
         throw Error(fmt::format(
             "metrics.prometheus {}: node_exporter reads names that end in .prom alone\n  name it {}.prom", file, file));
     require_writable("metrics.prometheus", file);
 }
 
-/// Of this host.
+/// Checks this host's notice file.
 void require_notice(ScriptRunner& script) {
     const std::string& file = script.settings.notice_file;
     const std::string problem = file.empty() ? "" : notice_problem(file);
@@ -172,7 +173,7 @@ void require_notice(ScriptRunner& script) {
                     fmt::format("run.notice_file: {} {}", file, problem));
 }
 
-/// Takes a generation of the run for good: what acts for an older one commits no more.
+/// Permanently takes a generation of the run: processes of older generations can no longer commit.
 int64_t mint(CheckpointStore& store, int64_t after) {
     for (;;) {
         const int64_t newest = std::max(after, store.generation());
@@ -187,9 +188,10 @@ int64_t mint(CheckpointStore& store, int64_t after) {
     }
 }
 
-/// The same of a launcher, which has taken `after` (0: none yet): in another folder of that name it would begin anew.
+/// The same for a launcher that has taken `after` (0: none): a different folder of the same name would start from
+/// scratch.
 int64_t mint_behind(CheckpointStore& store, int64_t after) {
-    // Another launcher may take one while the first look goes on, and the older file go: neither is seen then.
+    // Checked twice: while another launcher takes a generation and removes the older file, neither may be visible.
     if (store.contract().fences && store.generation() < after && store.generation() < after)
         throw Error(fmt::format("{} has no generation {} of this job any more: it was removed, moved away or unmounted "
                                 "while the job ran\n  put it back, and start again",
@@ -198,7 +200,7 @@ int64_t mint_behind(CheckpointStore& store, int64_t after) {
     return mint(store, after);
 }
 
-/// The generation that a launcher of ours has taken, else one that rank 0 takes.
+/// The generation that our launcher has taken, otherwise one that rank 0 takes.
 int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointStore& store) {
     const Job& job = script.job;
     if (job.ours && job.generation > 0) return job.generation;
@@ -206,7 +208,7 @@ int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointSt
     return std::stoll(session.from_first("generation", taken, WaitLimit::files));
 }
 
-/// `record`: rank 0's, null elsewhere.
+/// `record`: rank 0's, null on other ranks.
 void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, CheckpointStore& store,
               const TrainOptions& options, const std::string& published, RunRecord* record, OwnPlace* told) {
     const Settings& settings = script.settings;
@@ -215,17 +217,17 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
-    if (!settings.timeout_given)  // a slow disk is waited for as elsewhere
+    if (!settings.timeout_given)  // in training, a slow disk has run.disk_timeout_s everywhere
         script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
                            "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});
     std::optional<MetricsWriter> metrics;
     if (record) metrics.emplace(places_of(settings, folder), stdout);
-    // A script that trains again goes on with its own checkpoints, and so does a job that was started again.
+    // A script that trains again continues from its own checkpoints, and so does a restarted job.
     const bool begins = session.job().session == 0 && !(told && told->again());
     const int64_t from = begins ? script.command.from_step : -1;
     if (record && from >= 0 && went_on_before(store, from).empty())
-        require_way("--from-step", from, store, options);  // no launcher of ours has looked
+        require_way("--from-step", from, store, options);  // without our launcher, this was not checked yet
     train({session,
            store,
            metrics ? &*metrics : nullptr,
@@ -251,7 +253,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            code_of(script)});
 }
 
-/// This rank's part of a training; ends with its session.
+/// Runs this rank's part of a training, in a session.
 void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,
                 const TrainOptions& options) {
     const bool first = script.job.rank == 0;
@@ -360,14 +362,14 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     script.run();
 }
 
-/// The rank that is this process.
+/// Runs the only rank, in this process.
 int run_alone(const RankCommand& ranks, const Job& job, Sessions& sessions) {
     ranks.rank(job, sessions);
     refuse_stopped();
     return 0;
 }
 
-/// Ranks as threads of this process, for transports that need it: same scripts, same plans, one address space.
+/// Runs ranks as threads of this process, for transports that need a common address space.
 int run_as_threads(const ScriptCommand& command, const RankCommand& work, RendezvousBackend& backend, int64_t ranks,
                    std::chrono::milliseconds silence) {
     ServeOptions options;
@@ -402,7 +404,7 @@ int run_as_threads(const ScriptCommand& command, const RankCommand& work, Rendez
     return 0;
 }
 
-/// What a launcher that restarts the job is told.
+/// Runs a launcher that restarts the job.
 int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRunner& checked, LaunchSpec spec,
                   const std::function<void()>& claim) {
     if (checked.settings.resume == Resume::never)
@@ -450,7 +452,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     return launch_meeting(std::move(spec), command.node_rank, claim);
 }
 
-/// One rank that a launcher has started.
+/// Runs a rank that a launcher started.
 int run_rank(const RankCommand& ranks, const Job& job) {
     Sessions sessions;
     sessions.told = OwnPlace::of_environment();
@@ -461,11 +463,11 @@ int run_rank(const RankCommand& ranks, const Job& job) {
     } catch (const std::exception& error) {
         ends_by_itself();
         const Fault fault = fault_of(error);
-        // A script may catch what ended its training, and fail of something else.
+        // A script may catch the error that ended its training and fail with another one.
         const Loss own = end_by(job, error, "script");
         const bool same = sessions.end.cause == own.cause && sessions.end.hearsay == own.hearsay;
         if (sessions.told) sessions.told->failed(same ? sessions.end : own);
-        // The session has told the others, or nobody was there.
+        // The session has informed the others, or there were none.
         if (sessions.met || fault == Fault::requeue || fault == Fault::peer) throw;
         Job here = job;
         here.session = sessions.trained;
@@ -517,7 +519,7 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
 }
 
 int run_command(const ScriptCommand& command) {
-    std::unique_ptr<FolderLock> held;  // to the end, also while no rank runs
+    std::unique_ptr<FolderLock> held;  // held to the end, also while no rank runs
     RankCommand work;
     work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
@@ -531,7 +533,7 @@ int run_command(const ScriptCommand& command) {
         if (!checked.data) return;
         if (command.fresh) move_aside(checked.folder());
         held = checked.lock_folder(FolderLock::launcher);
-        checked.lock_folder();  // is it free? Rank 0 will lock it for the run
+        checked.lock_folder();  // checks that it is free; rank 0 will lock it for the run
     };
     work.mint = [](ScriptRunner& checked, int64_t after) {
         return checked.data ? mint_behind(*checked.open_store(), after) : after + 1;

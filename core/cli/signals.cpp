@@ -23,7 +23,7 @@ namespace orrery {
 
 namespace {
 
-/// Last words have a second: what they are told to may have stopped reading, and a disk may hang.
+/// Final messages have one second: their reader may have stopped reading, and a disk may hang.
 template <class Say>
 [[noreturn]] void leave(int signal, Say say) {
     const auto said = std::make_shared<std::binary_semaphore>(0);
@@ -41,7 +41,7 @@ int stopped_code(int signal) { return signal == SIGINT ? 128 + SIGINT : 75; }
 
 SignalTaker::SignalTaker(std::string who) : who_(std::move(who)) {
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGXFSZ, SIG_IGN);  // the write fails, which names the file
+    ::signal(SIGXFSZ, SIG_IGN);  // the write fails instead, with an error naming the file
     const sigset_t held = stop_signals();
     signals_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
     stop_ = ::eventfd(0, EFD_CLOEXEC);
@@ -71,7 +71,7 @@ void SignalTaker::run() {
         ::poll(both, 2, -1);
         signalfd_siginfo info{};
         while (::read(signals_, &info, sizeof info) == sizeof info) {
-            // A launcher of ours forwards SIGINT as SIGTERM, as a terminal may have sent it here, too.
+            // Our launcher forwards SIGINT as SIGTERM, since a terminal may have sent SIGINT here, too.
             const bool interrupted = info.ssi_signo == SIGTERM && info.ssi_code == SI_QUEUE && info.ssi_int == SIGINT;
             take(static_cast<int>(info.ssi_signo), interrupted ? SIGINT : static_cast<int>(info.ssi_signo));
         }
@@ -94,7 +94,7 @@ void SignalTaker::end(int signal) {
             [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
         };
         pollfd reader{STDERR_FILENO, POLLOUT, 0};
-        const bool reads = ::poll(&reader, 1, 0) == 1;  // the others may take all of that second
+        const bool reads = ::poll(&reader, 1, 0) == 1;  // informing the others may use up that second
         if (reads) say();
         tell_stopped();
         end_run_record(fmt::format("stopped by signal {} with nothing to save", signal), stopped_code(signal));

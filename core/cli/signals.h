@@ -4,23 +4,22 @@
 
 namespace orrery {
 
-/// Takes the stop signals that hold_stop_signals() holds, on a thread of its own and by signalfd. A run that has
-/// something to save is asked to (run/control/stop_request.h) and ends by itself; else the process ends at once, with
-/// 75, or 130 for SIGINT. A second SIGINT ends it with 130 in any case, within
-/// a second also where its folder's disk hangs. SIGPIPE is ignored from here on: what
-/// nobody reads is dropped.
+/// Receives the stop signals that hold_stop_signals() blocks, on its own thread with signalfd. A run with state to save
+/// is asked to stop (run/control/stop_request.h) and ends by itself; otherwise the process ends at once, with 75, or
+/// 130 for SIGINT. A second SIGINT ends it with 130 in any case, within a second even if the folder's disk hangs.
+/// SIGPIPE is ignored from then on: output without a reader is dropped.
 class SignalTaker {
 public:
-    /// `who`: "[rank 1] ", before what is said.
+    /// `who`: prefix of messages, "[rank 1] ".
     explicit SignalTaker(std::string who = "");
     ~SignalTaker();
     SignalTaker(const SignalTaker&) = delete;
-    /// From here on signals wait for the caller to take them.
+    /// From then on signals are left for the caller to receive.
     void leave_them();
 
 private:
     void run();
-    /// `meant`: the signal that the job got.
+    /// `meant`: the signal that the job received.
     void take(int came, int meant);
     [[noreturn]] void end(int signal);
 

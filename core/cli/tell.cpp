@@ -28,9 +28,9 @@ using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto stays = 2s;
-constexpr size_t most_told = 4000;  // less than a frame of fail() keeps
+constexpr size_t most_told = 4000;  // less than the max text of a fail() frame
 
-/// A signal ends the last words, not the failure that they are about.
+/// A signal ends the waiting, without changing the reported failure.
 bool hurried() { return stop_signal() != 0; }
 
 void stay(Milliseconds limit, const std::function<bool()>& done) {
@@ -40,8 +40,8 @@ void stay(Milliseconds limit, const std::function<bool()>& done) {
 
 void print(const Message& what) { std::fprintf(stderr, "orrery: %s\n", what.shown().c_str()); }
 
-/// The loss of a process that fails before it joins the rendezvous. Restarts compare sites, and texts must not decide
-/// there; a mistake, which is never restarted, has a digest of its text in its site, so that two are both printed.
+/// The loss of a process that fails before it joins the rendezvous. Restarts compare sites, not texts; a usage error,
+/// which is never restarted, has a digest of its text in its site, so that different errors are both printed.
 Loss started_badly(const Message& what, Fault fault) {
     const std::string digest =
         fault == Fault::usage ? fmt::format("-{:08x}", crc32c(bytes_of(what.shown()))) : std::string();
@@ -66,14 +66,14 @@ Loss node_0_failed(const Message& what, Fault fault) {
     return loss;
 }
 
-/// Serves a job that is over, for those who come to join it.
+/// Serves the rendezvous of a job that is over, for processes that still join it.
 void serve_end(RendezvousBackend& backend, ServeOptions options, const Loss& why) {
     options.lost = why;
     options.linger = 0ms;
     try {
         const auto server = serve(backend, options);
         stay(stays, [] { return false; });
-    } catch (const Error&) {  // its place is taken: nobody of this job will come
+    } catch (const Error&) {  // its address is taken: no process of this job will come
     }
 }
 
@@ -84,7 +84,7 @@ Loss wait_lost(const Member& rendezvous, Milliseconds limit) {
 
 enum class Told : uint8_t { now, before, not_at_all };
 
-/// `before`: another one has failed in the same way.
+/// `before`: another rank has failed in the same way.
 Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Milliseconds limit) {
     options.timeout = limit;
     options.give_up = hurried;
@@ -92,14 +92,14 @@ Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Mill
         const auto rendezvous = backend.join(options);
         if (const Loss lost = wait_lost(*rendezvous, 100ms)) return same_failure(lost, how) ? Told::before : Told::now;
         rendezvous->fail(how);
-        wait_lost(*rendezvous, 1000ms);  // it has arrived
+        wait_lost(*rendezvous, 1000ms);  // waits for the acknowledgement
         return Told::now;
     } catch (const Error&) {
         return Told::not_at_all;
     }
 }
 
-/// nullptr: there is none, and nobody can be told.
+/// nullptr: there is no rendezvous to report to.
 std::shared_ptr<RendezvousBackend> any_meeting(const std::function<Config()>& read) {
     try {
         return meeting_of(read);
@@ -108,7 +108,7 @@ std::shared_ptr<RendezvousBackend> any_meeting(const std::function<Config()>& re
     }
 }
 
-/// Without it nobody can be told either; what is wrong with it is said already.
+/// The user's token; none if it is invalid, which has been reported already.
 std::optional<std::string> any_token() {
     try {
         return user_token();
@@ -160,7 +160,7 @@ int end_rank(const Job& job, const std::string& what, Fault fault, const std::sh
     const Loss how = started_badly(what, fault);
     const Told told = backend ? tell(*backend, place_of(job), how, 2s) : Told::not_at_all;
     if (told != Told::before) print(said);
-    // After a session of theirs the others may have ended, with the place where they met.
+    // After a session, the other ranks may have ended and taken the rendezvous with them.
     if (backend && told == Told::not_at_all && job.session == 0) tell(*backend, place_of(job), how, 28s);
     return code;
 }
@@ -189,7 +189,7 @@ int end_launcher(const ScriptCommand& command, const std::string& what, Fault fa
         return report_failure(*backend, job, command.node_rank, how, limit, hurried);
     };
     const auto to_ranks = [&](Milliseconds limit) { return tell(*backend, options, how, limit) != Told::not_at_all; };
-    // Whether the others restart is one of the things that this node may have otherwise.
+    // Whether the others use --restarts may differ from this node, so both are tried.
     if (command.restarts > 0)
         to_launchers(30s) || to_ranks(1s);
     else
@@ -210,7 +210,7 @@ void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t slot, cons
         rendezvous->gone(how);
         wait_lost(*rendezvous, 500ms);
         rendezvous->leave();
-    } catch (const Error&) {  // node 0 has ended: its ranks know why
+    } catch (const Error&) {  // node 0 has ended, so its ranks know the reason
     }
 }
 

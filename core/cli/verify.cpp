@@ -15,7 +15,7 @@ namespace orrery {
 namespace {
 
 constexpr const char* threads = "threads";
-constexpr int64_t some_samples = 2;  // of a data source, cut in all ways
+constexpr int64_t some_samples = 2;  // samples of a data source that are read in all ways
 
 /// Before anything else reads it: what writes past a block would damage the memory of others. Returns the blocks read.
 int64_t check_source(const Dataset& data, const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t steps) {

@@ -9,7 +9,7 @@ namespace orrery {
 
 namespace {
 
-/// Walks the text once. Between separators (line end, = , { } [ ]) everything could be a dotted key.
+/// Scans the text once. Between separators (line end, = , { } [ ]) any text could be a dotted key.
 class KeyScan {
 public:
     KeyScan(std::string_view toml, const std::string& name) : toml_(toml), name_(name) {}
@@ -52,8 +52,8 @@ private:
                                 max_key_parts, max_key_bytes));
     }
 
-    /// Bare keys and values are ASCII. toml++ would look whether it is a space, in code that some characters take to
-    /// where none can get.
+    /// Bare keys and values must be ASCII. toml++ would test whether the character is a space, in code that has an
+    /// unreachable branch for some characters.
     [[noreturn]] void refuse_character() const {
         size_t end = at_ + 1;
         while (end < toml_.size() && (static_cast<unsigned char>(toml_[end]) & 0xc0) == 0x80) ++end;
@@ -68,7 +68,7 @@ private:
         while (at_ < toml_.size() && toml_[at_] != '\n') ++at_;
     }
 
-    /// A quoted part of a key counts as its bytes; a string value ends its run at the next separator anyway.
+    /// A quoted part of a key counts with its bytes; a string value ends at the next separator.
     void skip_string(char quote) {
         const std::string triple(3, quote);
         const bool multi = toml_.substr(at_, 3) == triple;
@@ -84,7 +84,7 @@ private:
                 break;
             }
             if (c == '\n') {
-                if (!multi) break;  // unterminated: the parser says so
+                if (!multi) break;  // unterminated: the parser reports it
                 ++line_;
                 line_start_ = at_ + 1;
             }

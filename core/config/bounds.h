@@ -9,8 +9,8 @@ constexpr int max_key_parts = 16;
 constexpr size_t max_key_bytes = 512;
 
 /// Throws before the parser sees a text that could exhaust its stack: larger than 1 MiB, or with a key of more than 16
-/// dotted parts or 512 bytes (toml++ 3.3 recurses once per part). The same for letters beyond ASCII outside of quotes
-/// and comments.
+/// dotted parts or 512 bytes (toml++ 3.3 recurses once per part). Also throws for characters beyond ASCII outside
+/// quotes and comments.
 void check_toml_bounds(std::string_view toml, const std::string& name);
 
 }  // namespace orrery

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #define TOML_HEADER_ONLY 1
-// It asserts that a key follows "[" and then says itself what does: "[!]" is the user's mistake, not ours.
+// toml++ asserts that a key follows "[" and then reports what does: "[!]" is a user error, not a bug.
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
@@ -24,20 +24,20 @@ std::string path_of(std::string_view table, std::string_view key) {
     return table.empty() ? std::string(key) : fmt::format("{}.{}", table, key);
 }
 
-/// A run's configuration, whose keys the schema knows, or a file with keys of its own.
+/// Whether keys come from the schema (a run's configuration) or are the file's own.
 enum class Keys : uint8_t { schema, own };
 
-/// Copies toml++ nodes into Configs, checking names and types against the schema on the way.
+/// Copies toml++ nodes into Configs and checks names and types against the schema.
 class Copy {
 public:
-    /// `fixed`: the place of everything (a --set text); otherwise file, line and column of each node.
+    /// `fixed`: the origin of everything (a --set text); otherwise each node has its file, line and column.
     Copy(std::string file, const Origin* fixed, Keys keys = Keys::schema)
         : file_(std::move(file)), fixed_(fixed), keys_(keys) {}
 
     void table(const toml::table& from, Config& to) const {
         std::vector<std::pair<const toml::key*, const toml::node*>> entries;
         for (auto&& [key, node] : from) entries.emplace_back(&key, &node);
-        std::ranges::stable_sort(entries, {}, [](const auto& e) {  // the order of the file; toml++ sorts by name
+        std::ranges::stable_sort(entries, {}, [](const auto& e) {  // the file's order; toml++ sorts by name
             return std::pair(e.first->source().begin.line, e.first->source().begin.column);
         });
         for (const auto& [key, node] : entries) entry(std::string(key->str()), key->source(), *node, to);
@@ -116,7 +116,7 @@ private:
         return node.is_table() ? "a table" : "a date or time";
     }
 
-    /// The remedy for a key that stands outside its table.
+    /// Hint for a key outside its table.
     static std::string owner_of(const std::string& key) {
         for (const SchemaKey& known : schema())
             if (known.key == key) return fmt::format("\n  did you mean {} below [{}]?", key, known.table);
@@ -186,13 +186,13 @@ toml::table parse(std::string_view text, const std::string& name) {
     }
 }
 
-/// True for texts that a user means as they stand: no quote or bracket opens a TOML value.
+/// Whether the text is meant literally: it does not begin with a quote or bracket that opens a TOML value.
 bool bare(std::string_view text) {
     return !text.empty() && std::string_view("\"'[{").find(text.front()) == std::string_view::npos &&
            text.find('\n') == std::string_view::npos;
 }
 
-/// "table.key=" is the empty text, where the key takes a text or belongs to a plugin or the script.
+/// Throws unless the key accepts the empty text of "table.key=": texts, and keys of plugins or the script.
 void refuse_no_value(const SchemaKey* known, const Origin& origin) {
     if (!known || known->kind == ConfigKind::text) return;
     const bool list = known->kind == ConfigKind::texts;
@@ -200,7 +200,7 @@ void refuse_no_value(const SchemaKey* known, const Origin& origin) {
                                     list ? "an empty list is written []" : "leave it out for the default"));
 }
 
-/// "table.key=value" -> a TOML document with that one key.
+/// Parses "table.key=value" into a TOML document with that key.
 toml::table parse_set(const std::string& set, const Origin& origin) {
     const size_t equals = set.find('=');
     const std::string key(trim(std::string_view(set).substr(0, equals)));
@@ -225,7 +225,8 @@ toml::table parse_set(const std::string& set, const Origin& origin) {
     }
 }
 
-/// Keys that have a default, with it: parsed once, as a hundred texts take longer than a configuration.
+/// Keys that have a default, with its value. Parsed once, since parsing a hundred texts takes longer than a
+/// configuration.
 const std::vector<std::pair<const SchemaKey*, ConfigValue>>& defaults() {
     static const auto all = [] {
         const Origin origin{"", "default", 0, 0};
@@ -244,7 +245,7 @@ const std::vector<std::pair<const SchemaKey*, ConfigValue>>& defaults() {
 
 void add_defaults(Config& root) {
     for (const auto& [known, value] : defaults()) {
-        Config& table = root.table(known->table);  // no core table with defaults is nested
+        Config& table = root.table(known->table);  // core tables with defaults are not nested
         if (!table.has(known->key)) table.set(known->key, value);
     }
 }
@@ -256,12 +257,12 @@ void unmark(Config& config) {
     }
 }
 
-/// What keys that the script gives become: what the file says that ran, or what the script's configuration was.
+/// The value of keys that the script gave: the value used, as in the file, or the script's configuration.
 enum class GivenKeys : uint8_t { as_ran, as_configured };
 
 constexpr std::string_view given_list = "run.given of ";
 
-/// Takes the list `given` of [run] out of a file that a run has written.
+/// Removes the list `given` of [run] from a file that a run wrote.
 std::vector<std::string> take_given(toml::table& file) {
     std::vector<std::string> entries;
     toml::table* const run = file["run"].as_table();
@@ -320,7 +321,7 @@ Config parse_run(std::string_view toml, const std::string& name, std::span<const
     return root;
 }
 
-/// One byte more than allowed tells that there is more.
+/// Reads one byte more than allowed, to detect larger files.
 std::string text_of(const std::filesystem::path& file) {
     const RegularFile in(file.string());
     if (!in.problem().empty())
@@ -343,7 +344,7 @@ Config load_run_config(const std::filesystem::path& file, std::span<const std::s
 }
 
 Source source_of(const Origin& origin) {
-    if (origin.line > 0) return Source::file;  // which may have any name
+    if (origin.line > 0) return Source::file;  // the file may have any name
     if (origin.file.starts_with("--set ")) return Source::set;
     if (origin.file.starts_with("default")) return Source::fallback;
     return origin.file.starts_with(given_list) ? Source::given : Source::file;

@@ -10,41 +10,41 @@
 
 namespace orrery {
 
-/// Reads the TOML file (empty path: none), lays the `--set` texts ("mesh.tp=4", a later one wins) over it and the
-/// defaults of schema.h under it. Every value knows its place: file:line:column, the --set text, or "default".
-/// Throws Error naming place, found, expected and remedy: missing or oversized file, bad TOML, unknown keys and tables,
-/// wrong types. Tables of plugins ([transport.gloo]) are only checked for being tables.
+/// Reads the TOML file (empty path: none), applies the `--set` texts ("mesh.tp=4"; later ones win) over it and the
+/// defaults of schema.h under it. Every value has an origin: file:line:column, the --set text, or "default". Throws
+/// Error naming place, found, expected and remedy: missing or oversized file, invalid TOML, unknown keys and tables,
+/// wrong types. Tables of plugins ([transport.gloo]) are only checked to be tables.
 Config load_config(const std::filesystem::path& file, std::span<const std::string> sets = {});
 
-/// The same from text; `name` stands for the file in messages.
+/// The same from text; `name` replaces the file in messages.
 Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
-/// The configuration of a run's folder as its script saw it: a key that `given` of [run] lists is what the list says
-/// the configuration had, or is left out. What runs is what load_config reads.
+/// The configuration of a run's folder as its script saw it: keys listed in [run] `given` have the listed value, or are
+/// absent. load_config reads the values that were used.
 Config load_run_config(const std::filesystem::path& file, std::span<const std::string> sets = {});
 
-/// What a value of these comes from: the default, a --set text, a file, or the list `given` of a run's folder.
+/// Where a value comes from: the default, a --set text, a file, or [run] `given` of a run's folder.
 enum class Source : uint8_t { fallback, set, file, given };
 Source source_of(const Origin& origin);
 
-/// A file that is no run's configuration, as configs/clusters/: every key is let in, without defaults, and whose it is
-/// asks for them (Config::reject_unused). The rest is as above.
+/// Reads a file that is not a run's configuration, such as configs/clusters/: all keys are accepted, without defaults,
+/// and the reader checks for unused ones (Config::reject_unused). Otherwise like load_config.
 Config load_toml(const std::filesystem::path& file, std::span<const std::string> sets = {});
 Config parse_toml(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
-/// The resolved configuration as TOML that loads back equal; each line ends in a comment with its source.
+/// The resolved configuration as TOML that loads to the same values; each line ends with a comment naming its source.
 std::string render(const Config& config);
 
-/// "train.steps 100 -> 586, script.lr left out -> 2" for the keys of `tables` and below that have another value, are
-/// new or are gone, and how many there are beyond the first `most`. 1 is 1.0; "" when all are equal.
+/// "train.steps 100 -> 586, script.lr left out -> 2" for keys of `tables` and their sub-tables that changed, are new or
+/// are gone; after the first `most` only their number. 1 equals 1.0; "" if all are equal.
 std::string changes(const Config& before, const Config& now, std::initializer_list<std::string_view> tables,
                     size_t most);
 
-/// Of plugins' names those of a kind, without it: "gloo" of "transport/gloo".
+/// The names of plugins of one kind, without the kind: "gloo" for "transport/gloo".
 std::vector<std::string> names_of(std::string_view kind, const std::vector<std::string>& names);
 
-/// Throws when a table [transport.X], [device.X], [store.X] or a backend named in [run] or [transport.axis] is not
-/// among `names` ("transport/gloo", as Registry::names gives them), or when [transport.axis] names no axis of [mesh].
+/// Throws if a table [transport.X], [device.X], [store.X] or a backend named in [run] or [transport.axis] is not among
+/// `names` ("transport/gloo", as in Registry::names), or if [transport.axis] names an axis that [mesh] lacks.
 void check_backends(const Config& config, const std::vector<std::string>& names);
 
 }  // namespace orrery

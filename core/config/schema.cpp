@@ -15,7 +15,7 @@ std::string_view name_of(ConfigKind kind) {
     return "";
 }
 
-/// The same, where each host may have another value.
+/// The same with per_host set.
 static SchemaKey of_host(SchemaKey key) {
     key.per_host = true;
     return key;

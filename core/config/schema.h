@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// Values of run.launcher that name no plugin.
+/// Values of run.launcher that are not plugins.
 constexpr std::string_view any_launcher = "auto", own_launcher = "orrery";
 
 enum class ConfigKind : uint8_t { flag, integer, number, text, texts };
@@ -20,22 +20,22 @@ struct SchemaKey {
     ConfigKind kind;
     std::string_view fallback;  ///< the default as TOML text; "": absent unless set
     std::string_view help;
-    double least = -std::numeric_limits<double>::infinity();  ///< numbers: the smallest value allowed
-    std::string_view one_of = {};                             ///< texts: "auto|never": what is allowed; "": anything
-    bool per_host = false;                                    ///< each host may have another value
+    double least = -std::numeric_limits<double>::infinity();  ///< numbers: the min value allowed
+    std::string_view one_of = {};                             ///< texts: allowed values, "auto|never"; "": any
+    bool per_host = false;                                    ///< hosts may have different values
 };
 
-/// Every key of every core table, in the order in which they are rendered.
+/// Every key of the core's tables, in the order in which they are rendered.
 const std::vector<SchemaKey>& schema();
-/// The key's entry, also through "*"; nullptr when unknown.
+/// The key's entry, also through "*"; nullptr if unknown.
 const SchemaKey* find_schema(std::string_view table, std::string_view key);
-/// Whether each host may have another value of it. [device.NAME] and [store.NAME] are of a host; of other keys that
-/// belong to a plugin it says so itself (Config::of_host).
+/// Whether hosts may have different values of the key. True for [device.NAME] and [store.NAME]; for other keys of
+/// plugins the plugin decides (Config::of_host).
 bool is_per_host(std::string_view table, std::string_view key);
-/// True for tables whose keys belong to a plugin or to the script: [transport.gloo], [script].
+/// Whether the table's keys belong to a plugin or to the script: [transport.gloo], [script].
 bool is_open_table(std::string_view table);
 bool is_known_table(std::string_view table);
-/// Names that may stand at this place: keys and sub-tables of `table` ("" for the root).
+/// Valid names at this place: keys and sub-tables of `table` ("" for the root).
 std::vector<std::string> schema_names(std::string_view table);
 
 }  // namespace orrery

@@ -6,9 +6,9 @@
 
 namespace orrery {
 
-/// `"a\"b"`: a basic string of TOML that reads back equal.
+/// A TOML basic string that reads back as the text: `"a\"b"`.
 std::string toml_string(std::string_view text);
-/// The value as it is written after a key: `300`, `"bf16"`, `["0.7 a.bin"]`.
+/// The value as written after a key: `300`, `"bf16"`, `["0.7 a.bin"]`.
 std::string toml_value(const ConfigValue& value);
 
 }  // namespace orrery

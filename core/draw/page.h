@@ -4,14 +4,14 @@
 
 namespace orrery::drawing {
 
-/// An SVG in the making: sections are drawn one below the other, and share the scale of time.
+/// An unfinished SVG: sections are drawn below each other and share the time scale.
 struct Page {
     const Picture& picture;
     Canvas canvas;
     double left = 0;    ///< x of time 0
     double scale = 1;   ///< pixels per unit of time
-    double digits = 1;  ///< in the largest number of a micro-batch
-    double y = 0;       ///< where the next section begins
+    double digits = 1;  ///< number of digits of the largest micro-batch
+    double y = 0;       ///< top of the next section
     double width = 0;
 
     double x(double time) const { return left + time * scale; }

@@ -1,4 +1,4 @@
-// The SVG: heading, key and timeline; memory and params are in files of their own.
+// Draws heading, legend and timeline of the SVG; memory and params have their own files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,21 +12,21 @@ namespace orrery {
 namespace drawing {
 namespace {
 
-/// Blue, orange and green of Okabe and Ito, which people with any colour vision tell apart; they differ in lightness
-/// too. Chunks go from pale to strong.
+/// Okabe and Ito's blue, orange and green, which people with any colour vision can distinguish; they differ in
+/// lightness, too. Later chunks are darker.
 struct Colour {
     int red, green, blue;
 };
 constexpr std::array<Colour, 3> fragment_colours{{{0, 114, 178}, {230, 145, 0}, {0, 134, 100}}};
 
-/// Colour of a chunk: mixed with white, the first chunk most.
+/// A chunk's colour: mixed with white, the first chunk most.
 Colour shade(Colour colour, int chunk, int chunks) {
     const double strength = chunks == 1 ? 0.72 : 0.42 + 0.58 * chunk / (chunks - 1);
     auto mix = [&](int part) { return static_cast<int>(std::lround(255 + (part - 255) * strength)); };
     return {mix(colour.red), mix(colour.green), mix(colour.blue)};
 }
 
-/// Black or white, whichever is easier to read on a colour.
+/// Black or white, whichever has more contrast.
 std::string_view ink_on(Colour c) { return 0.299 * c.red + 0.587 * c.green + 0.114 * c.blue > 125 ? "#111" : "#fff"; }
 
 std::string style_sheet(int chunks, double number_size) {
@@ -58,7 +58,7 @@ constexpr std::string_view patterns =
     "<pattern id=\"sum\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
     "patternTransform=\"rotate(45)\"><rect width=\"1.6\" height=\"5\" fill=\"#fff\" fill-opacity=\"0.7\"/></pattern>\n";
 
-/// Pixels per unit of time: the page is filled, a number fits in the shortest forward, and nothing gets huge.
+/// Pixels per unit of time: fills the page, fits a number into the shortest forward, and limits the width.
 double time_scale(const Picture& picture, double digits) {
     constexpr double page = 1080, widest = 8000;
     const double cell = picture.memory.empty() ? 40 : 240;
@@ -87,7 +87,7 @@ void draw_head(Page& page) {
     page.y += 18;
 }
 
-/// What the colours mean.
+/// Draws the legend of colours.
 void draw_key(Page& page) {
     double x = margin;
     const double y = page.y;
@@ -186,7 +186,7 @@ std::string draw_svg(const Picture& picture) {
     page.width =
         std::max(page.end() + page.scale * picture.lead + right, picture.params.empty() ? 760.0 : 1200.0) + margin;
     for (const std::string& fact : picture.facts) page.width = std::max(page.width, text_width(fact, 12) + 2 * margin);
-    // The shortest cell decides the size of the numbers, as in time_scale.
+    // The shortest cell limits the font size, as in time_scale.
     const double number_size = page.digits > 2 ? 7.5 : page.digits > 1 ? 8 : 10;
     draw_head(page);
     draw_key(page);

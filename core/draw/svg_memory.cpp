@@ -9,14 +9,14 @@
 namespace orrery::drawing {
 namespace {
 
-/// Bytes between two lines.
+/// Bytes between two grid lines.
 double byte_step(int64_t top) {
     double unit = 1;
     while (static_cast<double>(top) / unit >= 2048) unit *= 1024;
     return unit * tick_step(static_cast<double>(top) / unit, 5);
 }
 
-/// Only the fullest moment of each pixel is drawn.
+/// Keeps only the highest point within each pixel.
 std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale) {
     std::vector<MemoryCurve::Point> kept;
     for (const MemoryCurve::Point& p : curve.points) {
@@ -29,7 +29,7 @@ std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale) 
     return kept;
 }
 
-/// An area under steps from the floor up to `bytes(point)`.
+/// Path of an area under steps from the floor up to `bytes(point)`.
 template <class Bytes>
 std::string area(const Page& page, const std::vector<MemoryCurve::Point>& points, double from, double to, double floor,
                  double per_byte, const Bytes& bytes) {

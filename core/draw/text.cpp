@@ -1,4 +1,4 @@
-// A picture in characters. Nothing is said by colour alone: letters are kinds, lower case is an odd chunk.
+// Draws a picture in characters. Colour is never needed to read it: letters are kinds, lower case is an odd chunk.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,14 +11,14 @@ namespace orrery {
 namespace drawing {
 namespace {
 
-/// One character and what it belongs to: -1 nothing, otherwise 2 * kind + odd chunk.
+/// One character and its background: -1 none, otherwise 2 * kind + odd chunk.
 struct Cell {
     char letter = ' ';
     int look = -1;
 };
 using Row = std::vector<Cell>;
 
-/// Backgrounds of xterm's 256 colours: blue, orange and green, pale and strong.
+/// Backgrounds from xterm's 256 colours: blue, orange and green, pale and strong.
 std::string painted(const Row& row, size_t from, size_t to, bool colour) {
     constexpr int backgrounds[] = {117, 74, 222, 215, 115, 72};
     std::string out;
@@ -34,7 +34,7 @@ std::string painted(const Row& row, size_t from, size_t to, bool colour) {
     return out;
 }
 
-/// How time becomes columns.
+/// How time maps to columns.
 struct Scale {
     double columns = 1;   ///< per unit of time
     size_t band = 0;      ///< columns of one band
@@ -42,7 +42,7 @@ struct Scale {
     size_t at(int64_t time) const { return std::lround(static_cast<double>(time) * columns); }
 };
 
-/// Numbers where four bands hold them, otherwise one letter for each unit in six bands, otherwise what fits in one.
+/// Shows numbers if four bands hold them, otherwise one letter per unit in six bands, otherwise what fits into one.
 Scale scale_of(const Timeline& t, size_t room) {
     int64_t shortest = t.makespan, largest = 0;
     for (const auto& slots : t.ranks)
@@ -116,7 +116,7 @@ std::string timeline_text(const Picture& picture, const TextStyle& style) {
     return out + "time in " + picture.unit + "\n";
 }
 
-/// The fullest moment of each column.
+/// The highest point within each column.
 std::vector<MemoryCurve::Point> columns_of(const MemoryCurve& curve, double from, double to, size_t columns) {
     std::vector<MemoryCurve::Point> full(columns);
     std::vector<char> seen(columns, 0);
@@ -143,7 +143,7 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
     for (const MemoryCurve& curve : picture.memory) {
         const auto points = columns_of(curve, -picture.lead, to, columns);
         for (int line = lines; line-- > 0;) {
-            // A cell is filled when the curve reaches its middle.
+            // A cell is filled if the curve reaches its middle.
             const double level = (line + 0.5) / lines * static_cast<double>(top);
             std::string cells;
             for (const MemoryCurve::Point& p : points) {
@@ -171,7 +171,7 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
     return out;
 }
 
-/// Pieces one behind the other in lines of at most `width`, further lines indented.
+/// Breaks pieces into lines of at most `width`; further lines are indented.
 std::string wrapped(const std::vector<std::string>& pieces, size_t width, const std::string& indent) {
     std::string out, line = indent;
     for (const std::string& piece : pieces) {
@@ -189,9 +189,9 @@ std::string view_text(const LayoutView& view) {
                        bytes_text(view.bytes));
 }
 
-/// "at rest = as read = gradient: whole 1.5 KiB", "state: whole 3.0 KiB": views that are the same stand together.
+/// Groups equal views: "at rest = as read = gradient: whole 1.5 KiB", "state: whole 3.0 KiB".
 std::vector<std::string> view_texts(const ParamRow& row) {
-    std::vector<std::pair<std::string, std::string>> views;  // names, what
+    std::vector<std::pair<std::string, std::string>> views;  // names, text of the view
     for (const auto& [name, view] : {std::pair<std::string, const LayoutView*>{"at rest", &row.rest},
                                      {"as read", &row.read},
                                      {"gradient", &row.grad},

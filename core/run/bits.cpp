@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t parts_shown = 4, lines_shown = 8;
 
-/// Of a library the beginning of its digest, as people compare it.
+/// The value as printed: for a library the first digits of its digest.
 std::string shown(const BitSource& source, const std::string& value) {
     constexpr size_t digits = 12;
     if (value.empty()) return "none";
@@ -34,7 +34,7 @@ std::string listed(const std::vector<std::string>& parts) {
     return join(first, "; ");
 }
 
-/// What `other` has otherwise than rank 0, "" when nothing.
+/// What differs from rank 0; "" if nothing.
 std::string difference(const BitSources& first, const BitSources& other) {
     std::vector<std::string> parts;
     for (const BitSource& source : other) {
@@ -89,7 +89,7 @@ RankBits decode_bits(const std::string& text) {
 }
 
 std::vector<std::string> bits_between(const std::vector<RankBits>& ranks) {
-    std::vector<std::pair<std::string, std::string>> order;  // host, what differs
+    std::vector<std::pair<std::string, std::string>> order;  // host, differences
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> numbers;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         std::pair of{ranks[rank].host, difference(ranks.front().bits, ranks[rank].bits)};
@@ -122,7 +122,7 @@ std::string bits_since(const std::optional<BitSources>& saved, const RankBits& n
     std::vector<std::string> parts;
     bool will = false;
     for (const BitSource& source : now.bits) {
-        // A library or a processor that only one of them has comes from another setting, which is told as such.
+        // A library or processor that only one of them has comes from another setting, which is reported separately.
         const BitSource* const before = find(*saved, source.name);
         if (!before || before->value == source.value) continue;
         will = will || always.contains(source.name);

@@ -9,23 +9,23 @@
 
 namespace orrery {
 
-/// One thing that the last bits of a rank's numbers depend on, besides its script, settings and data.
+/// One thing that affects the last bits of a rank's numbers, besides its script, settings and data.
 struct BitSource {
     std::string name;       ///< "threads_per_rank", "instructions", "device/cpu"
-    std::string value;      ///< "2", "avx512"; of a library the digest of its code, "": it has none
-    std::string file = {};  ///< of a library
+    std::string value;      ///< "2", "avx512"; for a library the digest of its code, "" if it has none
+    std::string file = {};  ///< path of a library
 };
 using BitSources = std::vector<BitSource>;
 
-/// Of Device::arithmetic.
+/// Parses Device::arithmetic.
 BitSources bit_sources_of(std::string_view arithmetic);
 
-/// Values by name, as checkpoints and run.json keep them.
+/// Values by name, as stored in checkpoints and run.json.
 Json to_json(const BitSources& bits);
-/// The inverse, without files; nullopt where a checkpoint does not record them.
+/// The inverse, without files; nullopt if the checkpoint does not record them.
 std::optional<BitSources> saved_bits(const Json& json);
 
-/// Another rank's, or one's own, for other ranks.
+/// The bits of one rank, as sent to other ranks.
 struct RankBits {
     std::string host;
     BitSources bits;
@@ -33,11 +33,12 @@ struct RankBits {
 std::string encode(const RankBits& rank);
 RankBits decode_bits(const std::string& text);
 
-/// A line for each host, and for ranks of it that differ, of what is not as on rank 0, with files; at most eight.
+/// Lists what differs from rank 0, with files: a line for each host and each group of its ranks with the same
+/// differences; at most eight lines.
 std::vector<std::string> bits_between(const std::vector<RankBits>& ranks);
 
-/// The line of a run on `now.host` that resumes from a checkpoint of `step` with the bits `saved`, where they differ;
-/// "" where they do not. nullopt: the checkpoint does not record them, which the line says.
+/// The line that a run on `now.host` prints when it resumes from a checkpoint of `step` whose bits `saved` differ; ""
+/// if they are equal. If `saved` is nullopt, the line says that the checkpoint does not record them.
 std::string bits_since(const std::optional<BitSources>& saved, const RankBits& now, int64_t step);
 
 }  // namespace orrery

@@ -7,26 +7,27 @@
 
 namespace orrery {
 
-/// How far a copy has come, for a thread that writes what is copied. In parts, in order.
+/// Progress of a copy that is made in parts, in order, for a thread that is about to overwrite what is copied.
 class CopyProgress {
 public:
-    /// Who waits calls it first, with the parts that it waits for: it may copy what nobody has begun.
+    /// `help` is called by a waiting thread with the number of parts it waits for; it may copy parts that are not
+    /// started.
     void helped_by(std::function<void(int64_t)> help) { help_ = std::move(help); }
 
-    /// Nothing is copied. By the thread that writes, before the copy is begun.
+    /// Marks the copy as started. Called by the thread that overwrites, before the copy begins.
     void begin() { copied_.store(0, std::memory_order_relaxed); }
-    /// The first `parts` are copied. By those who copy, one at a time, and never fewer than before.
+    /// The first `parts` are copied. Called by the copying threads, one at a time, with a number that never decreases.
     void reach(int64_t parts) {
         copied_.store(parts, std::memory_order_release);
         copied_.notify_all();
     }
-    /// Returns when the first `parts` are copied; not counted as a wait.
+    /// Returns once the first `parts` are copied; not counted as a wait.
     void join(int64_t parts) const {
         for (int64_t now; (now = copied_.load(std::memory_order_acquire)) < parts;)
             copied_.wait(now, std::memory_order_acquire);
     }
 
-    /// Returns when the first `parts` are copied, or no copy has begun; whether it had to wait, or to copy itself.
+    /// Returns once the first `parts` are copied, or at once if no copy is in progress. True if it had to wait or copy.
     bool wait_for(int64_t parts) {
         if (copied_.load(std::memory_order_acquire) >= parts) return false;
         const auto began = std::chrono::steady_clock::now();
@@ -38,10 +39,10 @@ public:
             std::memory_order_relaxed);
         return true;
     }
-    /// In all copies so far.
+    /// Total wait over all copies so far.
     double waited_s() const { return 1e-6 * static_cast<double>(waited_us_.load(std::memory_order_relaxed)); }
 
-    /// Waits that have begun: whoever sees one sees all that was written before it.
+    /// Number of waits that have begun. A thread that sees one also sees everything written before it.
     int64_t waits() const { return waits_.load(std::memory_order_acquire); }
 
 private:

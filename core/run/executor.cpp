@@ -14,19 +14,19 @@
 namespace orrery {
 
 struct Executor::Launch {
-    size_t first = 0;  ///< in tensors_
+    size_t first = 0;  ///< index into tensors_
     size_t count = 0;
     Kernel* kernel = nullptr;
     void* workspace = nullptr;
     Communicator* communicator = nullptr;
     int cost = 0;
     int peer = none;                                ///< send, receive: the other member
-    bool begins_group = false, ends_group = false;  ///< a run of sends and receives of one axis
-    bool marked = false;                            ///< of the compute queue: a message waits for it
-    int send = none;                                ///< of the sends in a repeated stretch
+    bool begins_group = false, ends_group = false;  ///< first and last of consecutive sends and receives of one axis
+    bool marked = false;                            ///< in the compute queue: a message waits for it
+    int send = none;                                ///< index among the sends of a repeated stretch
 };
 
-/// What the walk drives: the device's compute queue and the communicators.
+/// Executes what the walk visits, on the device's compute queue and the communicators.
 struct Executor::Machine {
     using Clock = std::chrono::steady_clock;
 
@@ -38,10 +38,11 @@ struct Executor::Machine {
     }
 
     Executor& e;
-    const bool captures;  ///< nothing runs: all work must hang together by events, and nothing may wait here
-    Event begin;          ///< of the step, behind the inputs' copy: what each communicator's first message goes behind
+    const bool captures;  ///< nothing runs while capturing: all work is ordered by events, and nothing may wait here
+    Event begin;          ///< begin of the step, after the copy of inputs; each communicator's first message waits for
+                          ///< it
     Clock::time_point last;
-    double given = 0;  ///< to this thread up to then, where it counts
+    double given = 0;  ///< processor time of this thread at `last`, if counted
 
     const Instruction& instruction(int index) const { return e.class_.stream[index]; }
     Launch& launch(int index) const { return e.launches_[index]; }
@@ -58,7 +59,7 @@ struct Executor::Machine {
         if (e.costs_[cost].kind == Time::Kind::compute) e.processor_s_ += until - given;
         given = until;
     }
-    /// The instruction's own work.
+    /// Charges the time since the last charge to the instruction's own work.
     void charge(int index) {
         StepRecord::Span span;
         if (e.record_) span.position = position_of(e.class_, {index, e.run_});
@@ -80,7 +81,7 @@ struct Executor::Machine {
         if (instruction(index).queue == 0)
             e.device_.wait(0, event);
         else if (before.queue == 0 || event.native() != nullptr)
-            return e.joins_.push_back(event);  // the message goes behind it
+            return e.joins_.push_back(event);  // the message waits for it
         else
             event.wait();
         StepRecord::Span span{StepRecord::What::wait};
@@ -91,14 +92,14 @@ struct Executor::Machine {
         spend(0, span);
     }
 
-    /// What it writes may still be copied.
+    /// Waits until a save has copied what the instruction overwrites.
     void copied(int index) {
         if (index == e.gate_at_) e.device_.wait(0, e.gate_);
         if (!e.copy_ || !e.copy_->wait_for(e.parts_before_[index])) return;
         spend(0, {StepRecord::What::copied});
     }
 
-    /// A message that goes to another queue may wait for it.
+    /// Records an event if a message on another queue waits for the instruction.
     void mark(int index) {
         if (launch(index).marked) e.event({index, e.run_}) = e.device_.record(0);
     }
@@ -123,7 +124,7 @@ struct Executor::Machine {
 
     int64_t tag(int index) const { return instruction(index).tag + e.run_ * e.class_.repeat.micros; }
 
-    /// What the message goes behind, and nothing else. Several events are joined on a queue beside its own.
+    /// The event that the message must wait for. Several events are joined on a separate queue.
     Event after(int index) {
         at_hand(index);
         copied(index);
@@ -179,7 +180,7 @@ struct Executor::Machine {
     }
 };
 
-/// Completes each instruction before the next one and shows it.
+/// Completes each instruction before the next one and shows it to the observer.
 struct Executor::ObservedMachine {
     Machine& machine;
     Observer& observer;
@@ -282,7 +283,7 @@ Tensor Executor::at(const Operand& operand, int64_t run) const {
     return {arena + address(class_, operand, run), operand.type.dtype, operand.type.shape};
 }
 
-/// Prepared with the micro-batch where it depends on that.
+/// Kernels that depend on the micro-batch are prepared for each.
 Kernel* Executor::kernel_of(const Instruction& instruction, int64_t run) {
     const int index = instruction.kernel;
     if (!depends_[index]) return kernels_[index].get();
@@ -342,7 +343,7 @@ void Executor::resolve(const Instruction& instruction, int index) {
     if (repeats(class_) && repeated(index)) resolve_runs(index);
 }
 
-/// What a run changes of an instruction.
+/// Collects what changes between repetitions of a stretch: tensors' addresses and kernels.
 void Executor::resolve_runs(int index) {
     const Instruction& instruction = class_.stream[index];
     for (size_t o = 0; o < instruction.operands.size(); ++o) {
@@ -355,7 +356,7 @@ void Executor::resolve_runs(int index) {
     for (int64_t run = 0; run <= last_run(class_); ++run) kernels.push_back(kernel_of(instruction, run));
 }
 
-/// Which kernels messages wait for, and how many runs back anything waits.
+/// Finds the kernels that messages wait for, and how many repetitions back an instruction waits.
 void Executor::resolve_waits() {
     const Repeat& r = class_.repeat;
     for (const Instruction& instruction : class_.stream)
@@ -393,21 +394,21 @@ int Executor::position() const {
     return class_.stream[issued_at(class_, here).index].queue != 0 ? beside : here;
 }
 
-/// Where a failure was: of a captured step, not which of its kernels.
+/// Where a failure was; a captured step cannot tell which kernel.
 std::string Executor::place(Fault fault) const {
     if (!replays_) return "in " + describe(plan_, class_, issued_at(class_, position()));
     const std::string hint = fault == Fault::failed ? graph_->how() : "";
     return "in the captured step" + (hint.empty() ? "" : " (" + hint + ")");
 }
 
-/// What the walk does, with errors that say why and where it was.
+/// Runs the walk; adds rank and place to errors.
 template <class Walked>
 void Executor::guarded(Walked walked) {
     try {
         walked();
     } catch (const Error& error) {
         throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(error.fault())), error.fault());
-    } catch (const std::exception& error) {  // a plugin's own kind
+    } catch (const std::exception& error) {  // an exception type of a plugin
         throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(Fault::failed)), Fault::failed);
     }
 }
@@ -452,7 +453,7 @@ void Executor::run(const void* inputs, void* results) {
     running_.store(false, std::memory_order_relaxed);
 }
 
-/// A message whose end only the host can see cannot be captured.
+/// A message whose completion only the host can see cannot be captured.
 void Executor::require_native_events() const {
     const auto require = [&](const Event& event, const Issued& of) {
         if (event.owner && !event.native())
@@ -463,7 +464,7 @@ void Executor::require_native_events() const {
     for (const Issued& send : sends_) require(const_cast<Executor*>(this)->event(send), send);
 }
 
-/// After a step that ran as it was issued, so that every vendor's library has made what it makes at first use.
+/// Captures the step after one that ran uncaptured, so that all libraries are initialised.
 void Executor::capture() {
     tried_capture_ = true;
     graph_ = device_.capture(
@@ -478,7 +479,7 @@ void Executor::capture() {
 }
 
 void Executor::vote() {
-    running_.store(false, std::memory_order_relaxed);  // who waits here waits for no instruction
+    running_.store(false, std::memory_order_relaxed);  // the hang watch must not see this wait as an instruction's
     const std::string others = agree_on_capture(graph_ != nullptr, not_captured_, exchange_);
     running_.store(true, std::memory_order_relaxed);
     if (others.empty()) return;
@@ -528,7 +529,8 @@ void Executor::end(void* results) {
             position_.store(static_cast<int>(position_of(class_, of_last_run(last))), std::memory_order_relaxed);
             event(of_last_run(last)).wait();
         }
-    for (const Issued& send : sends_) {  // most are over by now; none may leave anything behind with each step
+    for (const Issued& send : sends_) {  // most are done by now; each must be waited for in its step, so that the
+                                         // transport frees its state
         const Event& sent = event(send);
         if (sent.native()) continue;
         position_.store(static_cast<int>(position_of(class_, send)), std::memory_order_relaxed);
@@ -538,7 +540,7 @@ void Executor::end(void* results) {
     device_.synchronize(0);
 }
 
-/// Behind all that queue 0 was given; messages are over, or in the graph.
+/// Queue 0 orders the copy after all its work; messages are complete, or in the graph.
 void Executor::copy_out(void* results) {
     if (results && results_.bytes > 0) device_.copy(0, results, arenas_[0] + results_.begin, results_.bytes);
 }

@@ -17,20 +17,20 @@
 
 namespace orrery {
 
-/// When a rank's step did what, by the clock of its own thread: gaps are none, since each span begins where the last
-/// one ended. Of work that a device queues it says when the host did so.
+/// When a rank's step did what, by its thread's clock, without gaps: each span begins where the last one ended. For
+/// work that a device queues, it is the time when the host queued it.
 struct StepRecord {
     enum class What : uint8_t {
-        inputs,    ///< the host's inputs copied in
-        work,      ///< the instruction: a launch, a copy, a call of a communicator
-        wait,      ///< before `position`, until what `awaited` does was done
-        end,       ///< for the last messages, for sends and for the device; results copied out
+        inputs,    ///< inputs copied from the host
+        work,      ///< an instruction: a launch, a copy, a call of a communicator
+        wait,      ///< a wait before `position`, until instruction `awaited` was done
+        end,       ///< waits for the last messages, for sends and for the device; results copied out
         captured,  ///< the whole step, launched at once
-        copied,    ///< until what the next instruction writes was copied for a save
+        copied,    ///< a wait until a save had copied what the next instruction overwrites
     };
     struct Span {
         What what = What::work;
-        int64_t position = none;  ///< of the instruction among all that a step issues
+        int64_t position = none;  ///< of the instruction, among all that a step issues
         int64_t awaited = none;
         Interval time;
     };
@@ -38,104 +38,103 @@ struct StepRecord {
     std::vector<Interval> beside;  ///< by position: when a CommunicationThread ran it
 };
 
-/// Looks at a rank's step while it runs, on that rank's thread.
+/// Observes a rank's step while it runs, on that rank's thread.
 class Observer {
 public:
     virtual ~Observer() = default;
-    virtual bool looks(int) const { return true; }  ///< false: the instruction runs as in a step without an observer
-    virtual void before(int index) = 0;  ///< the instruction's waits are over, nothing of it has run
-    virtual void after(int index) = 0;   ///< what it writes is complete; a send is handed over
+    virtual bool looks(int) const { return true; }  ///< false: the instruction runs as without an observer
+    virtual void before(int index) = 0;  ///< its waits are over, none of its work has run
+    virtual void after(int index) = 0;   ///< its outputs are complete; a send has been handed to the transport
 };
 
-/// Runs one rank's stream of a plan on a device and its communicators. Everything is resolved when it is made: kernels
-/// prepared with this rank's attributes, operands as tensors at their addresses. One thread drives it.
+/// Runs one rank's stream of a plan on a device and its communicators. The constructor resolves everything: it prepares
+/// kernels with this rank's attributes and binds operands to addresses. Driven by one thread.
 class Executor {
 public:
-    /// `by_axis`: communicators by AxisId, nullptr where the plan does not communicate. `persistent`: an arena of
-    /// Persistent::bytes(); `scratch`: one of RankClass::scratch_bytes. The plan, device, communicators and arenas must
-    /// outlive the executor. Throws Error naming op and script line when the device cannot run a kernel.
+    /// `by_axis`: communicators by AxisId, nullptr for axes without communication. `persistent`: an arena of
+    /// Persistent::bytes(); `scratch`: one of RankClass::scratch_bytes. Plan, device, communicators and arenas must
+    /// outlive the executor. Throws Error naming op and script line if the device cannot run a kernel.
     Executor(const Plan& plan, int64_t rank, Device& device, std::vector<Communicator*> by_axis, void* persistent,
              void* scratch);
     ~Executor();
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
 
-    /// One step; blocks until all its work is done, on the device by one synchronize. `inputs`: of inputs().bytes, host
-    /// memory that the arena takes its inputs from, `results`: of results().bytes, what they are copied to; one copy
-    /// each, none for nullptr. Allocates nothing and looks nothing up. A failure is rethrown with its fault, naming
-    /// rank, instruction, values and script line; the contents of the arenas are then undefined. Where the device can,
-    /// the second step is captured, and from then on a step is one launch between the copies.
+    /// Runs one step; blocks until all its work is done, with one synchronize of the device. `inputs`: host memory of
+    /// inputs().bytes, copied to the arena in one copy; `results`: host memory of results().bytes that receives the
+    /// results in one copy; nullptr: no copy. Allocates nothing. A failure is rethrown with its fault, naming rank,
+    /// instruction, values and script line; the arenas' contents are then undefined. If the device can capture, the
+    /// second step is captured, and later steps are one launch each between the copies.
     void run(const void* inputs = nullptr, void* results = nullptr);
-    /// This rank's inputs, and its results of at most small_result_bytes, as they lie side by side.
+    /// Layout of this rank's inputs, and of its results of at most small_result_bytes, in contiguous host memory.
     const HostPlaces& inputs() const { return inputs_; }
     const HostPlaces& results() const { return results_; }
     bool captured() const { return graph_ != nullptr; }
-    /// Why a device that captures steps could not capture this one, or which other rank's could not; "" otherwise.
+    /// Why the step was not captured, on this rank or another, although the device captures steps; "" otherwise.
     const std::string& not_captured() const { return not_captured_; }
-    /// With it ranks capture their steps all or none; all of them call it at the same step. See capture_vote.h.
+    /// Makes all ranks capture their step or none; `exchange` is called on all ranks at the same step. See
+    /// capture_vote.h.
     void capture_together(TextExchange exchange) { exchange_ = std::move(exchange); }
-    /// Whose thread runs the collectives beside this one.
+    /// Runs collectives on `thread`, alongside kernels.
     void collectives_by(CommunicationThread& thread) { thread_ = &thread; }
-    /// "attention (2): cuDNN" for each op whose kernels had a choice, by what was chosen: the text, and how many specs.
+    /// Which implementations kernels use if there was a choice, with the number of specs: "attention (2): cuDNN".
     std::vector<std::string> choices() const;
-    /// The same, showing the observer every instruction; nothing overlaps then. Costs a step without one nothing.
+    /// Runs one step and shows the observer every instruction; nothing overlaps.
     void run(Observer& observer);
-    /// One instruction with its waits, until what it writes is complete (a send: handed over). `finish` ends a step
-    /// that was issued so. For a twin that follows another executor's step.
+    /// Runs one instruction with its waits, until its outputs are complete (a send: handed over). Call `finish` after
+    /// the last instruction of the step. For an executor that follows another one's step.
     void issue(int index);
     void finish();
-    /// Operand `which` of an instruction, at its address.
-    /// Of a repeated stretch in the run at hand.
+    /// Operand `which` of an instruction with its address; in a repeated stretch, in the current repetition.
     const Tensor& operand(int index, size_t which) const;
 
-    /// Whether this rank has the value after a step: with a pipeline, others have the rest.
+    /// Whether this rank holds the value after a step; in a pipeline, other ranks hold the rest.
     bool holds(ValueId value) const;
-    /// The local part of an input, param, state or result. Throws Error for any other value.
+    /// The local part of an input, param, state or result. Throws Error for other values.
     Tensor tensor(ValueId value) const;
 
-    /// From here on waits, before it issues instruction i, until parts_before[i] parts of the copy are made. Not where
-    /// steps are captured.
+    /// From now on waits before instruction i until parts_before[i] parts of the copy are done. Not for captured steps.
     void copied_beside(CopyProgress& copy, std::vector<int64_t> parts_before);
-    /// The same of a copy that a queue of the device makes: no instruction with writes[i] begins before the gate
-    /// (Device::gate) is done, in captured steps, too. The host does not wait. To be called before the first step.
+    /// The same for a copy made by a queue of the device: no instruction with writes[i] starts before the gate
+    /// (Device::gate) is done, also in captured steps. The host does not wait. Call before the first step.
     void copied_beside(const Event& gate, std::vector<bool> writes);
 
-    /// Fills it in the next call of run(inputs, results), and only in that: room is made now, not inside the step.
+    /// Records the next call of run(inputs, results) only. Allocates memory now, so that the step does not.
     void record(StepRecord& record);
 
-    /// Where the steps' time went, in host time: by kernel, by collective ("all_reduce dp"), waiting.
+    /// Host time that steps spent, by kernel, by collective ("all_reduce dp"), waiting.
     struct Time {
         std::string name;
         enum class Kind : uint8_t { compute, communication, waiting } kind = Kind::compute;
         double seconds = 0;
         int64_t count = 0;
-        std::string axis = {};  ///< of communication
+        std::string axis = {};  ///< for communication
     };
     std::vector<Time> times() const;
-    /// The same by what its duration depends on.
+    /// The same, by everything that the duration depends on.
     struct Cost {
-        std::string name;  ///< as Time has it
+        std::string name;  ///< as in Time
         Time::Kind kind = Time::Kind::compute;
-        int kernel = none;                         ///< of RankClass::kernels
-        Opcode opcode = Opcode::kernel;            ///< communication, and copies
-        AxisId axis = none;                        ///< communication
-        int64_t bytes = 0;                         ///< copies, messages; collectives: of the larger tensor
-        CallTimes all = {}, first = {};            ///< on the rank's thread; of these in the first step
-        CallTimes beside = {}, first_beside = {};  ///< the same of collectives that a CommunicationThread ran
+        int kernel = none;                         ///< index into RankClass::kernels
+        Opcode opcode = Opcode::kernel;            ///< for communication and copies
+        AxisId axis = none;                        ///< for communication
+        int64_t bytes = 0;                         ///< copies and messages; for collectives that of the larger tensor
+        CallTimes all = {}, first = {};            ///< on the rank's thread: in all steps, in the first step
+        CallTimes beside = {}, first_beside = {};  ///< the same for collectives on a CommunicationThread
     };
     const std::vector<Cost>& costs() const { return costs_; }
-    /// Where ranks take turns on processors a kernel's time says little of it: counts what the rank's thread was given,
-    /// too. A system call an instruction.
+    /// Also counts the processor time of the rank's thread, since wall time says little if ranks share processors.
+    /// Costs a system call per instruction.
     void count_processor_time() { counts_processor_ = true; }
-    /// Of all kernels and copies but the first step's, in seconds; 0: not counted.
+    /// Processor time of all kernels and copies except in the first step, in seconds; 0: not counted.
     double processor_seconds() const { return processor_s_ - first_processor_s_; }
-    /// The instruction at hand, by its number among all that a step issues, and where that is a wait for a collective
-    /// beside the kernels the collective that runs; any thread may ask, for a report about a hang.
+    /// The current instruction's position among all that a step issues. If it waits for a collective on the
+    /// communication thread, that collective's position. Any thread may call it, to report hangs.
     int position() const;
     bool running() const { return running_.load(std::memory_order_relaxed); }
     int64_t steps_begun() const { return steps_.load(std::memory_order_relaxed); }
     const Plan& plan() const { return plan_; }
-    /// Bytes of kernel scratch that the plan does not know of: allocated beside the arenas.
+    /// Bytes of kernel scratch that the plan does not include: allocated in addition to the arenas.
     int64_t kernel_scratch_bytes() const { return kernel_scratch_.bytes; }
 
 private:
@@ -159,7 +158,7 @@ private:
     void resolve_runs(int index);
     void begin_run(int64_t run);
     Event& event(const Issued& issued);
-    /// The last time that the instruction is issued in a step.
+    /// The instruction as issued for the last time in a step.
     Issued of_last_run(int index) const { return {index, index >= class_.repeat.begin ? last_run(class_) : 0}; }
     bool repeated(int index) const { return index >= class_.repeat.begin && index < class_.repeat.end; }
     Tensor at(const Operand& operand, int64_t run) const;
@@ -176,35 +175,38 @@ private:
     const HostPlaces inputs_, results_;
     Memory kernel_scratch_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
-    std::map<std::pair<int, int64_t>, std::unique_ptr<Kernel>> by_micro_;  ///< those that depend on the micro-batch
-    std::vector<char> depends_;                                            ///< by kernel: it does
-    std::vector<Tensor> tensors_;   ///< operands of all instructions, one after the other
-    std::vector<Launch> launches_;  ///< one per instruction
-    std::vector<Event> events_;     ///< one per instruction: its completion, of messages and what they wait for
-    /// Of a repeated stretch: of the last runs that something waits for, in turn; of its sends, of all runs.
+    std::map<std::pair<int, int64_t>, std::unique_ptr<Kernel>> by_micro_;  ///< kernels that depend on the micro-batch
+    /// by kernel: whether it depends on the micro-batch
+    std::vector<char> depends_;
+    std::vector<Tensor> tensors_;   ///< operands of all instructions, concatenated
+    std::vector<Launch> launches_;  ///< by instruction
+    std::vector<Event> events_;     ///< by instruction: completion of messages and of what they wait for
+    /// Of a repeated stretch: completion of the last repetitions that are waited for, reused in turn; of its sends in
+    /// all repetitions.
     std::vector<Event> events_of_runs_, sends_of_runs_;
     int64_t runs_kept_ = 1;
     int64_t run_ = 0;
-    std::vector<std::pair<size_t, Operand>> moving_;                     ///< tensors of the stretch, by what moves them
+    /// tensors of the stretch and the operands that say how they move
+    std::vector<std::pair<size_t, Operand>> moving_;
     std::vector<std::pair<int, std::vector<Kernel*>>> kernels_of_runs_;  ///< by instruction
-    std::vector<Event> joins_;                                           ///< what the next message waits for
+    std::vector<Event> joins_;                                           ///< events that the next message waits for
     std::vector<char> begun_;         ///< by axis: the step's first message has been issued
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
-    std::vector<Issued> sends_;       ///< all of them: a transport keeps something of each until it is waited for
-    std::unique_ptr<Kernel> graph_;   ///< the whole step
+    std::vector<Issued> sends_;       ///< all sends: a transport keeps state for each until it is waited for
+    std::unique_ptr<Kernel> graph_;   ///< the captured step
     TextExchange exchange_;
     bool tried_capture_ = false;
-    bool replays_ = false;  ///< the step at hand is one launch
+    bool replays_ = false;  ///< the current step is one launch
     std::string not_captured_;
     std::vector<Cost> costs_;
     bool counts_processor_ = false;
     double processor_s_ = 0, first_processor_s_ = 0;
-    StepRecord* record_ = nullptr;  ///< of the step at hand
+    StepRecord* record_ = nullptr;  ///< record of the current step
     CopyProgress* copy_ = nullptr;
-    std::vector<int64_t> parts_before_;  ///< by instruction, of the copy
-    Event gate_;                         ///< of a copy by the device
-    std::vector<bool> gated_;            ///< by instruction: behind it
-    int gate_at_ = none;                 ///< the compute queue's first one
+    std::vector<int64_t> parts_before_;  ///< by instruction: see copied_beside
+    Event gate_;                         ///< completion of a copy made by the device
+    std::vector<bool> gated_;            ///< by instruction: it waits for the gate
+    int gate_at_ = none;                 ///< the first such instruction of the compute queue
     std::atomic<int> position_{0};
     CommunicationThread* thread_ = nullptr;
     std::atomic<bool> running_{false};

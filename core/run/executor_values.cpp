@@ -1,4 +1,4 @@
-// Executor: what it holds after a step, by value, and which kernels it runs.
+// Executor: values after a step, counters and the choice of kernels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::vector<std::string> Executor::choices() const {
     return lines;
 }
 
-/// Launches that cost alike are counted together.
+/// Launches with the same costs share a counter.
 int Executor::cost_id(Cost cost) {
     const auto same = [&](const Cost& other) {
         return other.kind == cost.kind && other.kernel == cost.kernel && other.axis == cost.axis &&
@@ -30,7 +30,7 @@ int Executor::cost_id(Cost cost) {
     return std::ssize(costs_) - 1;
 }
 
-/// It touches memory that nobody has touched, and libraries make what they make at first use.
+/// The first step is kept apart, since it touches new memory and libraries initialise.
 void Executor::keep_first() {
     for (Cost& cost : costs_) {
         cost.first = cost.all;

@@ -8,7 +8,7 @@
 
 namespace orrery {
 
-/// Host memory that a device copies from and to without a copy of its own.
+/// Host memory that a device can copy from and to directly.
 class HostMemory {
 public:
     /// Throws as Device::allocate does. `device` must outlive it.
@@ -25,26 +25,26 @@ private:
     Memory memory_;
 };
 
-/// What a program's steps leave behind as results on this rank: `data()` is for Executor::run, which fills it.
+/// Results of a program's steps on this rank. Pass `data()` to Executor::run, which fills it.
 class HostResults {
 public:
-    /// Device and executor must outlive it.
+    /// `device` and `executor` must outlive it.
     HostResults(Device& device, const Executor& executor);
 
     void* data() const { return memory_.data(); }
-    /// A result of one f32; 0 where the program has none of the name.
+    /// A result of one f32; 0 if the program has no result of that name.
     double scalar(std::string_view name) const;
-    /// The local elements of a result that this rank holds. One that is a param, state or input
-    /// itself, or larger than small_result_bytes, is fetched from the device by a copy of its own.
+    /// Copies this rank's elements of a result. A result that is itself a param, state or input, or is larger than
+    /// small_result_bytes, is copied from the device by this call.
     void read(std::string_view name, void* to) const;
-    /// Local elements of the result.
+    /// Number of this rank's elements of the result.
     int64_t count(std::string_view name) const { return find(name).at.count(); }
 
 private:
     struct Held {
         std::string name;
-        Tensor at;                      ///< on the device; without data where other ranks have it
-        std::optional<int64_t> offset;  ///< in memory_
+        Tensor at;                      ///< on the device; null data if only other ranks hold it
+        std::optional<int64_t> offset;  ///< offset in memory_
     };
     const Held& find(std::string_view name) const;
 

@@ -4,12 +4,12 @@
 
 namespace orrery {
 
-/// The type of the operands in most of a program's matrix products, by flops; f32 when it has none.
+/// The dtype with the most matrix-product flops in a program; f32 if there are none.
 DType matrix_type(const Program& program);
 
-/// Dense rate of one rank's device for operands of this type, in FLOP/s: what the device states, otherwise the median
-/// of five [1024,1024] x [1024,1024] products; that of f32 where 16-bit operands are slower, since they can be widened.
-/// 0 when the device states no rate even for f32: it is not to be timed.
+/// Dense matmul rate of one rank's device for this type, in FLOP/s: the rate that the device states, otherwise the median
+/// of five timed square products (n = 1024; 8192 on a device with its own memory). If 16-bit operands are slower than f32,
+/// the f32 rate, since they can be widened. 0 if the device states no rate for f32: it must not be timed.
 double matrix_rate(Device& device, DType dtype);
 
 }  // namespace orrery

@@ -23,7 +23,7 @@ Group group_along(const Mesh& mesh, int64_t rank, AxisId axis, std::string_view 
     return group;
 }
 
-/// The memory of the first transport that sends from arenas alone.
+/// The memory kind of the first transport that can send only from arenas of its kind.
 MemoryKind wanted_memory(const std::vector<std::shared_ptr<Transport>>& transports) {
     for (const auto& transport : transports) {
         if (!transport) continue;
@@ -63,7 +63,7 @@ RankContext::RankContext(const RankSetting& setting)
     });
 }
 
-/// Peers are told why before they see a closed connection.
+/// Reports a failure to the peers before they see a closed connection.
 template <class Connects>
 void RankContext::or_abort(Connects connects) {
     try {
@@ -79,7 +79,7 @@ RankContext::~RankContext() {
     if (thread_ && !thread_->idle()) abort("this rank ends in the middle of a step");
 }
 
-/// The transport's communicator in its wrappers: the innermost moves chunks, the outermost waits on no caller's thread.
+/// Wraps the transport's communicator: the innermost wrapper runs chunk tables, the outermost calls from a thread.
 void RankContext::connect(const Mesh& mesh, AxisId axis, const std::set<std::string>& background) {
     const std::string& name = mesh.axis(axis).name;
     Transport& transport = *transports_[static_cast<size_t>(mesh.parts(axis).front())];
@@ -97,7 +97,7 @@ void RankContext::connect(const Mesh& mesh, AxisId axis, const std::set<std::str
     communicators_[name] = std::move(made);
 }
 
-/// Of axes that share messages in this plan on any rank, so that all come.
+/// Connects axes that any rank joins for messages in this plan, on all ranks.
 void RankContext::connect_joined(const Plan& plan, const std::set<std::string>& background) {
     for (const AxisId axis : joined_axes(plan))
         if (!along(plan.mesh, axis)) connect(plan.mesh, axis, background);
@@ -108,7 +108,7 @@ Communicator* RankContext::along(const Mesh& mesh, AxisId axis) const {
     return found == communicators_.end() ? nullptr : found->second.get();
 }
 
-/// The arenas of a class hold a plan's.
+/// Checks that the arenas of a class hold the plan.
 void RankContext::require(const Plan& plan, size_t k) const {
     const RankClass& ranks = plan.classes[k];
     ArenaBytes needs{0, ranks.scratch_bytes};
@@ -130,7 +130,8 @@ void RankContext::require(const Plan& plan, size_t k) const {
 }
 
 std::unique_ptr<Executor> RankContext::executor(const Plan& plan, const std::set<std::string>& background) {
-    for (size_t k = 0; k < plan.classes.size(); ++k) require(plan, k);  // of all ranks, so that each finds the same
+    // checked for all ranks, so that each finds the same error
+    for (size_t k = 0; k < plan.classes.size(); ++k) require(plan, k);
     or_abort([&] { connect_joined(plan, background); });
     std::vector<Communicator*> by_axis;
     for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis) by_axis.push_back(along(plan.mesh, axis));

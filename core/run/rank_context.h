@@ -15,51 +15,51 @@
 
 namespace orrery {
 
-/// What a rank runs plans with. Read while the context is made; device, rendezvous and what `vote` refers to must
-/// outlive the context.
+/// What a RankContext is made of. Read by the constructor only; the device, the rendezvous and what `vote` refers to
+/// must outlive the context.
 struct RankSetting {
     int64_t rank = 0;
     Device& device;
-    std::string device_kind = "cpu";  ///< as contracts name it: a transport that does not serve it is staged
+    std::string device_kind = "cpu";  ///< device kind as contracts name it; transports that do not serve it are staged
     const Persistent& persistent;
     std::vector<const Plan*> plans;  ///< known from the start, of one mesh; at least one
-    /// Of a named axis that communicates; axes may share one. Every context that uses it keeps it.
+    /// Makes the transport of a named axis that communicates; axes may share one. Contexts keep a reference.
     std::function<std::shared_ptr<Transport>(const Axis&)> transport = {};
-    Rendezvous* rendezvous = nullptr;  ///< needed where an axis communicates
+    Rendezvous* rendezvous = nullptr;  ///< required if an axis communicates
     std::chrono::milliseconds timeout{20'000};
-    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis, proved: not the transport's own
+    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis: proved algorithms that replace the
+                                                                      ///< transport's
     std::set<std::string> background = {};  ///< axes whose collectives run on a CommunicationThread
-    std::string prefix = {};                ///< tells contexts of one rank apart that meet in one rendezvous
-    /// Called when an axis cannot be connected, before communicators are aborted: peers that see a closed connection
-    /// know why by then.
+    std::string prefix = {};                ///< distinguishes contexts of one rank in the same rendezvous
+    /// Called when an axis cannot be connected, before communicators are aborted, so that peers know the reason before
+    /// they see a closed connection.
     std::function<void(const std::string& why)> failed = {};
-    TextExchange vote = {};  ///< whether all ranks keep captured steps; see capture_vote.h
+    TextExchange vote = {};  ///< decides whether all ranks keep captured steps; see capture_vote.h
 };
 
-/// The arenas and communicators of one rank, over which any number of plans of one mesh take turns. Destroyed, it
-/// leaves nothing behind: no thread, no memory, no connection.
+/// The arenas and communicators of one rank, shared by any number of plans of one mesh. The destructor releases all
+/// memory, threads and connections.
 class RankContext {
 public:
-    /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest of the plans: what
-    /// its own class needs. Then makes a communicator for each named axis, and for those made of several that the
-    /// plans' messages go over. Collective: every rank of the mesh must come. On failure aborts the communicators that
-    /// it has made.
+    /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest plan, both of the
+    /// size that the rank's class needs. Then makes a communicator for each named axis, and for joined axes that the
+    /// plans' messages use. Collective over all ranks of the mesh. On failure aborts the communicators that it made.
     explicit RankContext(const RankSetting& setting);
-    /// Aborts collectives that are under way.
+    /// Aborts collectives in progress.
     ~RankContext();
     RankContext(const RankContext&) = delete;
     RankContext& operator=(const RankContext&) = delete;
 
-    /// Of a plan known from the start or compiled later; plan and context must outlive it. Throws Error with the bytes
-    /// when the arenas are too small for the plan, on every rank or on none. Collective where the plan is a later one
-    /// whose messages go over axes together as none did before: these are connected as in the constructor, those of
-    /// `background` for a CommunicationThread.
+    /// Makes an executor for a plan, known from the start or compiled later; plan and context must outlive it. Throws
+    /// Error with the bytes if the arenas are too small for the plan, on every rank or on none. Collective if the plan
+    /// joins axes that no plan joined before: they are connected as in the constructor, with a CommunicationThread for
+    /// `background`.
     std::unique_ptr<Executor> executor(const Plan& plan, const std::set<std::string>& background = {});
-    /// Persistent, scratch.
+    /// The persistent and the scratch arena.
     std::span<const Memory> arenas() const { return arenas_.memory; }
-    /// nullptr where an axis does not communicate.
+    /// nullptr if an axis does not communicate.
     Communicator* along(AxisId axis) const { return along(mesh_, axis); }
-    /// Of every communicator.
+    /// Aborts every communicator.
     void abort(std::string_view reason);
 
 private:
@@ -68,7 +68,7 @@ private:
         std::vector<Memory> memory;
         ~Arenas();
     };
-    /// What of the setting communicators that are made later need.
+    /// Settings for communicators that are made later.
     struct Connecting {
         std::string device_kind;
         Rendezvous* rendezvous;
@@ -86,7 +86,7 @@ private:
     void require(const Plan& plan, size_t k) const;
 
     const int64_t rank_;
-    const Mesh mesh_;  ///< of the first plan; another's may have other micro-batches
+    const Mesh mesh_;  ///< of the first plan; other plans may have other micro-batches
     const TextExchange vote_;
     const Connecting connecting_;
     const std::vector<ArenaBytes> of_class_;

@@ -14,18 +14,18 @@
 
 namespace orrery {
 
-/// What a script asks of a training run. Times and counts of 0 mean "never".
+/// What a script requests of a training run. Times and counts of 0 mean "never".
 struct TrainOptions {
     int64_t steps = 0;
-    int64_t evaluate_every = 0;  ///< steps; an evaluation also ends the run when evaluate_batches > 0
+    int64_t evaluate_every = 0;  ///< steps; the run also ends with an evaluation if evaluate_batches > 0
     int64_t evaluate_batches = 0;
-    int64_t checkpoint_every = 0;   ///< steps; a checkpoint also ends the run
-    bool checkpoint_final = true;   ///< but for one that measures
-    bool checkpoint_async = false;  ///< the periodic ones run beside the steps
-    /// Above 0, of a node: checkpoint_every follows from it and from what a save costs.
+    int64_t checkpoint_every = 0;   ///< steps; the run also ends with a checkpoint
+    bool checkpoint_final = true;   ///< false for a run that measures
+    bool checkpoint_async = false;  ///< periodic saves are asynchronous
+    /// Mean time between failures of a node; above 0, checkpoint_every is computed from it and from the cost of a save.
     double checkpoint_mtbf_s = 0;
     int64_t log_every = 1;
-    int64_t max_skips = 50;  ///< steps in a row without an update, at the least loss scale, that end the run
+    int64_t max_skips = 50;  ///< steps in a row without an update, at the min loss scale, that end the run
     Origin origin;
 };
 
@@ -37,7 +37,7 @@ struct SampleOptions {
     uint64_t seed = 0;
 };
 
-/// A collective algorithm of the configuration: [collectives] dp = "ring".
+/// A collective algorithm that the configuration chooses: [collectives] dp = "ring".
 struct CollectiveChoice {
     std::string axis;
     int64_t members = 1;
@@ -45,17 +45,17 @@ struct CollectiveChoice {
     Origin asked;
 };
 
-/// A key of the configuration whose value a call of the script gives itself, as in run:train(data, { steps = 100 }).
+/// A configuration key that a call of the script overrides, as in run:train(data, { steps = 100 }).
 struct GivenKey {
     std::string table, key;                 ///< "train", "steps"
-    Origin line;                            ///< of the call
-    std::optional<ConfigValue> value = {};  ///< what runs; none: nothing that the key could say
-    std::string shown = {};  ///< what the call does instead of giving a value: "trains on o.data.mixture"
-    bool read_too = false;   ///< the script takes the configuration's value, too, which is not lost
+    Origin line;                            ///< script line of the call
+    std::optional<ConfigValue> value = {};  ///< the value that is used; none: the key cannot express it
+    std::string shown = {};  ///< what the call does instead of setting a value: "trains on o.data.mixture"
+    bool read_too = false;   ///< the script reads the configuration's value, too
 };
 
-/// What a script can make happen. The command decides what each call does: `check` compiles and proves but starts
-/// nothing, `run` trains, `sample` draws text from the newest checkpoint.
+/// The functions that a script can call. The command decides what each does: `check` compiles and proves but starts
+/// nothing, `run` trains, `sample` samples text from the newest checkpoint.
 class Host {
 public:
     explicit Host(Config config) : config_(std::move(config)) {}
@@ -71,14 +71,14 @@ public:
 
     /// A strategy plugin by name; loads it when it is not loaded yet. Throws Error at `asked`.
     virtual std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) = 0;
-    /// A data plugin by name, not opened yet; loads it when it is not loaded yet. `options`: of the script's call.
-    /// Throws Error at `asked`.
+    /// Makes a data source by its plugin's name, loading the plugin if needed; the source is not opened. `options` are
+    /// those of the script's call. Throws Error at `asked`.
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
-    /// An op of a plugin by name; loads the plugin when it is not loaded yet. Throws Error at `asked`.
+    /// An op by its plugin's name, loading the plugin if needed. Throws Error at `asked`.
     virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
     /// Proves them for the axis. Throws Error with script lines.
     virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
-    /// The mesh of the configuration, without micro.
+    /// The configured mesh, without the axis of micro-batches.
     virtual const Mesh& mesh() = 0;
     /// Distributes, lowers and proves. Throws Error with script lines. Called by program:compile().
     virtual void compile(Experiment experiment) = 0;
@@ -90,12 +90,13 @@ public:
     /// Options that the script declared, for `--help`; values come from [script] and --set script.KEY=VALUE.
     struct Option {
         std::string key, fallback, help;
-        std::string value;  ///< what it is here; a text without quotes
+        std::string value;  ///< current value; text without quotes
     };
     virtual void declare_options(const std::vector<Option>&) {}
     /// A call gives the value of a key. Throws Error where the command line has set another one.
     virtual void gives(const GivenKey&) {}
-    /// A file that the script's `require` has read: "orrery/nn.lua", below the library or the script's folder.
+    /// Called for each file that the script's `require` reads: "orrery/nn.lua", relative to the library or the script's
+    /// folder.
     virtual void required(const std::string& /*file*/, const std::string& /*text*/) {}
     /// print() of a script: once, from rank 0.
     virtual void print(const std::string&) {}

@@ -22,10 +22,11 @@ namespace orrery {
 namespace {
 
 constexpr auto late = std::chrono::milliseconds(1500);
-constexpr auto connecting = std::chrono::milliseconds(5000);  // beyond a bound that the user gave: machines may be busy
-constexpr auto settled = std::chrono::milliseconds(300);      // by then news of a lost rank has come
+constexpr auto connecting = std::chrono::milliseconds(5000);  // added to a timeout that the user gave, since machines
+                                                              // may be busy
+constexpr auto settled = std::chrono::milliseconds(300);      // time in which news of a lost rank arrives
 
-/// More threads on this host than processors.
+/// Whether this host has more threads than processors.
 bool takes_turns(const Job& job, const Plan& plan) {
     return job.local_ranks * std::max(1, plan.threads_per_rank) > processors_of_host(job);
 }
@@ -42,7 +43,8 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
     options.memory_bytes = settings.memory_bytes;
     if (!device) return options;
     options.workspace = [device](const KernelSpec& spec) -> int64_t {
-        if (op_def(spec.op).elsewhere && !device->why_not(spec).empty()) return 0;  // a run refuses it: runs_elsewhere
+        // a run refuses such an op: runs_elsewhere
+        if (op_def(spec.op).elsewhere && !device->why_not(spec).empty()) return 0;
         return device->prepare(spec)->scratch_bytes();
     };
     options.runs = [device](const KernelSpec& spec) { return device->why_not(spec).empty(); };
@@ -60,7 +62,7 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
         ends_by_itself();
         if (fault_of(error) == Fault::peer && other_stopped()) throw Error(orrery::other_stopped, Fault::requeue);
         if (end) *end = end_by(error);
-        fail(explain(error), fault_of(error));  // the others wait for this rank: they must know why it does not come
+        fail(explain(error), fault_of(error));  // the other ranks wait for this one and must learn why it ends
         throw;
     }
 }
@@ -68,10 +70,10 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
 void Session::start(Config& config, const Registry& registry, std::unique_ptr<Device> device) {
     agree("settings", settings_of(config));
     Agreement same = compiled_.agreement();
-    same.emplace_back("the device", settings_.device);  // some capture their steps, others would wait for their vote
+    same.emplace_back("the device", settings_.device);  // capturing ranks wait for every rank's vote
     device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
     if (const std::string kind = device_->products().in_use; !kind.empty())
-        same.emplace_back("the kind of matrix products", kind);  // what all ranks compute is the same to the last bit
+        same.emplace_back("the kind of matrix products", kind);  // ranks must compute the same bits
     agree("plan", same);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
@@ -123,7 +125,7 @@ Executor& Session::train_with(const CompiledProgram& program) {
 }
 
 Executor& Session::add(std::shared_ptr<const CompiledProgram> program) {
-    assert(job_.ranks == 1);  // nobody else is asked whether its plan is the same
+    assert(job_.ranks == 1);  // no other rank needs to have the same plan
     auto executor = context_->executor(program->plan);
     return *added_.emplace_back(std::move(program), std::move(executor)).second;
 }
@@ -151,7 +153,7 @@ void Session::meet(Config& config, const Registry& registry) {
     answer_.emplace([this] { tell_stopped(); });
 }
 
-/// The store closes this connection when it has told the others.
+/// The store closes this connection once it has told the other ranks.
 void Session::tell_stopped() {
     rendezvous_->fail(loss_of(Fault::requeue, stopped_early));
     for (int i = 0; i < 100 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);
@@ -159,7 +161,7 @@ void Session::tell_stopped() {
 
 bool Session::other_stopped() const {
     if (!rendezvous_) return false;
-    // A transport may see a process end before this one's link has read why.
+    // A transport may see a process end before the rendezvous has delivered the reason.
     for (int i = 0; i < 30 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);
     const Loss lost = rendezvous_->loss();
     return lost.cause == Cause::stopped && lost.rank >= 0;
@@ -214,9 +216,9 @@ void Session::assemble(Config& config, const Registry& registry) {
         return transport;
     };
     setting.rendezvous = rendezvous_.get();
-    // All ranks have joined by now: connecting waits for the network alone, at most as long as a step may wait.
+    // All ranks have joined: connecting takes only network time, at most as long as a step may wait.
     exchange("connecting", "", WaitLimit::step);
-    // The watch, which knows who is behind, reports before a transport that only knows who did not come.
+    // The watch knows which rank is late; it must report before a transport, which knows only which rank it waits for.
     setting.timeout = settings_.timeout_given ? bound_ + connecting : std::max(settings_.join_timeout, bound_) + late;
     setting.collectives = compiled_.collectives;
     setting.background = beside.axes;
@@ -228,12 +230,12 @@ void Session::assemble(Config& config, const Registry& registry) {
     context_.emplace(setting);
 }
 
-/// Tells the others where this rank is, so that a wait beyond the bound names who is behind.
+/// Reports this rank's position with each heartbeat, so that a wait beyond the bound can name the late rank.
 void Session::watch() {
     if (!rendezvous_) return;
     std::vector<const Executor*> executors;
     for (const auto& executor : executors_) executors.push_back(executor.get());
-    const bool alike = compiled_.ramp.start == 0;  // a step says nothing about one of a larger batch
+    const bool alike = compiled_.ramp.start == 0;  // with a batch ramp, past steps do not predict larger ones
     watch_ = std::make_unique<StepWatch>(job_.rank, std::move(executors),
                                          StepBound(bound_, alike && !settings_.timeout_given));
     rendezvous_->tell_position([this] { return watch_->look().told(); });

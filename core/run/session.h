@@ -21,21 +21,19 @@
 
 namespace orrery {
 
-/// What the programs of a rank of these settings are compiled with. `device` counts scratch and says which kernels it
-/// has; it may be nullptr: nothing is counted.
+/// Compile options for the programs of a rank with these settings. `device` measures kernel scratch and says which
+/// kernels it has; nullptr: scratch is not counted.
 CompileOptions compile_options(const Settings& settings, const Job& job, Device* device, const Network& contracts,
                                const std::map<std::string, std::vector<ChunkTable>>& collectives);
 
-/// One rank of a running job. What it is follows from the job, and from what was compiled of a recipe for a mesh: a
-/// process may make one after the other, and state goes from mesh to mesh through a store. Owns everything, in order:
-/// rendezvous, device, context, executors; destroyed in reverse. Construction is collective: every rank of the job must
-/// come.
+/// One rank of a running job, for programs compiled for one mesh. A process may create sessions one after the other;
+/// state moves from mesh to mesh through a store. Owns, in order: rendezvous, device, context, executors; they are
+/// destroyed in reverse. Construction is collective over all ranks of the job.
 class Session {
 public:
-    /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
-    /// Fault::peer naming a rank that does not come, or whose plan differs.
-    /// `met`: set once this session can report to the other ranks why this rank ends. `end`: if the constructor throws,
-    /// end_by() of its exception.
+    /// `device`: a device made by make_device() for this job; nullptr: the session makes one. Throws Fault::peer naming
+    /// a rank that does not join or whose plan differs. `met`: set once this session can report to the other ranks why
+    /// this rank ends. `end`: receives end_by() of an exception of the constructor.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
             std::unique_ptr<Device> device = nullptr, bool* met = nullptr, Loss* end = nullptr);
     ~Session();
@@ -45,55 +43,58 @@ public:
     const Settings& settings() const { return settings_; }
     const Compiled& compiled() const { return compiled_; }
     Device& device() { return *device_; }
-    /// The executor of a compiled plan. Of the train steps only the one in main() has an executor.
+    /// The executor of a compiled plan. Among train steps only the one in main() has an executor.
     Executor& executor(const Plan& plan);
-    /// Of the program whose params and states a checkpoint holds: a train step, or logits where it is only sampled.
+    /// The executor of the program whose params and states a checkpoint holds: a train step, or logits if the session
+    /// only samples.
     Executor& main() { return *executors_.front(); }
-    /// From here on main() runs this train step of compiled(); the executor before it is gone, params and states stay.
+    /// Makes main() run this train step of compiled(). The previous executor is destroyed; params and states stay.
     Executor& train_with(const CompiledProgram& program);
-    /// Of a program that was compiled later, over the same params; the session keeps both. In a job of one rank.
+    /// Adds the executor of a program compiled later over the same params; the session owns both. Only in a job of one
+    /// rank.
     Executor& add(std::shared_ptr<const CompiledProgram> program);
     /// nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
-    /// What the last bits of its numbers depend on, as settle_bits() found it.
+    /// What affects the last bits of results, as found by settle_bits().
     const BitSources& bits() const { return bits_; }
-    /// `code`: the libraries whose code it runs. Of a run that resumes from a checkpoint of `step` (0: it does not)
-    /// which records `saved`. Returns, on rank 0, a line for each host that differs, and one where the checkpoint does.
-    /// Collective.
+    /// Compares what affects the last bits between ranks, and with the checkpoint of `step` that the run resumes from
+    /// (0: none), which records `saved`. `code`: libraries whose code the rank runs. Returns on rank 0 a line for each
+    /// host that differs, and one for the checkpoint. Collective.
     std::vector<std::string> settle_bits(const BitSources& code, const std::optional<BitSources>& saved, int64_t step);
-    /// What a run says of how it communicates; may be none.
+    /// Lines about how the run communicates, to print; may be empty.
     const std::vector<std::string>& notes() const { return notes_; }
 
-    /// Draws every param from (seed, its name, global element index); clears every state.
+    /// Draws every param from (seed, its name, global element index) and clears every state.
     void initialize(uint64_t seed);
-    /// Copies between host memory and a local tensor of the device; returns when done.
+    /// Copy between host memory and a local tensor of the device; return when done.
     void upload(const Tensor& to, const void* from);
     void download(void* to, const Tensor& from);
 
-    /// Every rank's text in rank order. Collective; `topic` is for messages.
+    /// Returns every rank's text in rank order. Collective; `topic` is for messages.
     std::vector<std::string> exchange(const std::string& topic, const std::string& text,
                                       WaitLimit limit = WaitLimit::step);
-    /// Throws Fault::peer naming a rank that has another value, and of which part. Collective.
+    /// Throws Fault::usage naming a rank whose values differ from rank 0's, and the values. Collective.
     void agree(const std::string& topic, const Agreement& parts);
-    /// The same on rank 0, nothing elsewhere.
+    /// Returns every rank's text on rank 0, nothing on the other ranks.
     std::vector<std::string> to_first(const std::string& topic, const std::string& text, WaitLimit limit);
-    /// Rank 0's text on every rank. Collective.
+    /// Returns rank 0's text on every rank. Collective.
     std::string from_first(const std::string& topic, const std::string& text, WaitLimit limit);
-    /// Another one, whose rounds do not mix with the session's: for one further thread. nullptr in a job of one rank.
+    /// Makes another exchange for use by a second thread; its rounds do not mix with the session's. nullptr in a job of
+    /// one rank.
     std::unique_ptr<Exchange> exchange_beside(const std::string& name);
-    /// Tells the others why this rank gives up.
+    /// Aborts the communicators and reports to the other ranks why this rank ends.
     void fail(const std::string& why, Fault fault = Fault::failed);
-    /// Where in its work this rank is, a word as Loss::site has it; what fails from here on has failed there.
+    /// Sets the current phase, a word for Loss::site: later failures are attributed to it.
     void at(const char* site) { site_ = site; }
-    /// How this rank ends by `error`: by its own, or by what it has heard of another.
+    /// The loss that this rank reports for `error`: its own, or that of another rank that caused it.
     Loss end_by(const std::exception& error) const;
-    /// Ends in agreement: from here on, a closing connection is no loss.
+    /// Ends the session in agreement: after this, closing connections are not losses.
     void leave();
-    /// A step is about to begin: from here on a signal waits for the vote after it.
+    /// Called before the first step: from then on a signal waits for the vote after the step.
     void keep() { answer_->keep(); }
-    /// What went wrong is that another rank was stopped with nothing to save. May wait for that news, for a third of a
-    /// second.
+    /// Whether the failure is due to another rank that was stopped with nothing to save. May wait up to 0.3 s for that
+    /// report.
     bool other_stopped() const;
 
 private:
@@ -106,7 +107,7 @@ private:
     Settings settings_;
     Job job_;
     Compiled compiled_;
-    std::chrono::milliseconds bound_{0};  ///< of a wait inside a step
+    std::chrono::milliseconds bound_{0};  ///< bound of a wait within a step
     std::unique_ptr<RendezvousBackend> backend_;
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<Member> rendezvous_;
@@ -115,11 +116,12 @@ private:
     BitSources bits_;
     std::vector<std::string> notes_;
     std::optional<RankContext> context_;
-    std::vector<std::unique_ptr<Executor>> executors_;  ///< as Compiled::plans(), main() first
+    std::vector<std::unique_ptr<Executor>> executors_;  ///< in the order of Compiled::plans(), main() first
     std::vector<std::pair<std::shared_ptr<const CompiledProgram>, std::unique_ptr<Executor>>> added_;
     std::unique_ptr<StepWatch> watch_;
     std::optional<StopAnswer> answer_;
-    std::atomic<const char*> site_ = "setup";  ///< read by who gives up a call that does not return
+    std::atomic<const char*> site_ = "setup";  ///< also read by the thread that ends the process when a call does not
+                                               ///< return
 };
 
 }  // namespace orrery

@@ -14,7 +14,7 @@ namespace orrery {
 namespace {
 
 Mesh read_mesh(Config& table) {
-    constexpr int64_t most = int64_t{1} << 20;  // ranks: lists of them are made
+    constexpr int64_t most = int64_t{1} << 20;  // max ranks, since lists of them are made
     std::vector<Axis> axes;
     int64_t ranks = 1;
     for (const std::string& name : table.keys()) {
@@ -49,7 +49,7 @@ std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
     return names;
 }
 
-/// How often saves are made, and beside the steps or not.
+/// Reads how often saves are made, and whether asynchronously.
 void read_saves(Config& table, Settings& settings) {
     settings.async_saves = table.flag("async", false);
     settings.suspect_factor = table.number("suspect_factor", 0);
@@ -202,7 +202,8 @@ void check_resume(const Settings& settings, Config& config, CheckpointStore& sto
 
 std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry,
                                     const Job& job) {
-    Config options = config.table("device").table(settings.device);  // what is set here is no part of the run's config
+    Config options = config.table("device").table(settings.device);  // options set here are not part of the run's
+                                                                     // configuration
     if (!options.has("threads"))
         options.set("threads",
                     {int64_t{threads_of(settings, job)}, config.table("run").where("threads_per_rank"), true});
@@ -231,7 +232,7 @@ bool serves(const TransportContract& contract, std::string_view device) {
 }
 
 void need_descriptors(const Mesh& mesh, const std::set<std::string>& joined) {
-    constexpr int64_t least = 40, each_axis = 16, each_peer = 3;  // ucx over TCP takes most
+    constexpr int64_t least = 40, each_axis = 16, each_peer = 3;  // ucx over TCP takes the most
     int64_t count = least;
     const auto add = [&](const Axis& axis) {
         if (axis.size > 1) count += each_axis + each_peer * (axis.size - 1);

@@ -15,10 +15,10 @@
 
 namespace orrery {
 
-/// What a run does with the checkpoints of its folder: continue if there are any; take none; want one.
+/// Whether a run resumes from checkpoints in its folder: if there are any; never; always.
 enum class Resume : uint8_t { automatic, never, required };
 
-/// Whether collectives have a thread of their own: where processors are spare; always; never.
+/// Whether collectives run on their own thread: if there are spare processors; always; never.
 enum class Overlap : uint8_t { automatic, on, off };
 
 /// The tables of the configuration that belong to the core, read once and checked. Defaults are those of config/schema.
@@ -60,7 +60,7 @@ struct Settings {
     Mesh mesh;                  ///< [mesh], axes of size 1 included
 
     const std::string& transport_of(const std::string& axis) const;
-    /// The name that transports give the device's memory in TransportContract::devices.
+    /// The device memory's name in TransportContract::devices.
     const std::string& memory() const { return device_memory.empty() ? device : device_memory; }
 };
 
@@ -68,46 +68,46 @@ struct Settings {
 /// file:line:column.
 Settings read_settings(Config& config);
 
-/// Of [checkpoint].
+/// Reads the retention keys of [checkpoint].
 RetentionPolicy read_retention(Config& config);
 
-/// [sample], with the run's seed.
+/// Reads [sample], with the run's seed.
 SampleOptions read_sample(Config& config);
 
-/// The line that names the transport of an axis: [transport.axis] or [run] transport.
+/// The line that selects the transport of an axis: in [transport.axis] or [run] transport.
 Origin transport_origin(const Settings& settings, Config& config, const std::string& axis);
 
-/// Rank processes of each of `hosts` hosts (0: as many as it takes). Throws Error naming run.ranks and the mesh where
-/// they do not agree, or the mesh where it is not shared evenly.
+/// Number of rank processes on each of `hosts` hosts (0: any number of hosts). Throws Error naming run.ranks and the
+/// mesh if they disagree, or the mesh if it does not divide evenly.
 int64_t ranks_per_host(const Settings& settings, Config& config, int64_t hosts);
 
-/// Throws Error, naming the newest step, when `store` holds checkpoints that run.resume does not want, or none that it
-/// does. `fresh`: the folder will be moved aside first.
+/// Throws Error, naming the newest step, if `store` has checkpoints although run.resume = "never", or none although it
+/// is "required". `fresh`: the folder will be moved aside first.
 void check_resume(const Settings& settings, Config& config, CheckpointStore& store, bool fresh);
 
-/// The device of this process, from its plugin, with the threads that a rank may use. Throws Error at an unknown key of
+/// Makes this process's device from its plugin, with the threads of a rank. Throws Error at an unknown key of
 /// [device.NAME].
 std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry, const Job& job);
 
-/// How the ranks meet, from its plugin. Throws Error at an unknown key of [rendezvous.NAME].
+/// Makes the rendezvous backend from its plugin. Throws Error at an unknown key of [rendezvous.NAME].
 std::unique_ptr<RendezvousBackend> make_rendezvous(const std::string& name, Config& config, const Registry& registry);
 
-/// Threads of each rank of this host: [run] threads_per_rank; else what its launcher says; else the processors that
-/// this process may run on (see taskset), shared by the ranks of the host.
+/// Threads of each rank of this host: [run] threads_per_rank; else the launcher's number; else the processors that this
+/// process may run on (see taskset), divided among the host's ranks.
 int threads_of(const Settings& settings, const Job& job);
 
-/// Whether the transport reads and writes the memory of this device itself.
+/// Whether the transport accesses this device's memory directly.
 bool serves(const TransportContract& contract, std::string_view device);
 
-/// Lets a rank of this mesh, and this process, open the files and sockets that its transports take; `joined`: axes made
-/// of several that its messages go over. Throws Error with both numbers where the system does not.
+/// Raises this process's limit of open files for the transports of a rank of this mesh; `joined`: joined axes that its
+/// messages use. Throws Error with both numbers if the system does not allow it.
 void need_descriptors(const Mesh& mesh, const std::set<std::string>& joined = {});
 
-/// Throws Error, naming the key of the transport, where members of an axis are on several hosts, `per_host` ranks each,
-/// and its transport needs them on one: it offers shared memory alone, or threads.
+/// Throws Error, naming the transport's key, if members of an axis are on several hosts, with `per_host` ranks each,
+/// but its transport requires one host (shared memory or threads).
 void refuse_apart(const Settings& settings, Config& config, const Network& contracts, int64_t per_host);
 
-/// The contract of each axis' transport, made from its plugin without opening anything.
+/// The contract of each axis's transport, made from its plugin without opening connections.
 Network contracts_of(Settings& settings, Config& config, const Registry& registry);
 
 }  // namespace orrery

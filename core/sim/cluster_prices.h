@@ -11,13 +11,14 @@
 
 namespace orrery {
 
-/// What software runs the kernels: "compiled" (fused norms and updates, attention of its own for the accelerator, as
-/// this project's CUDA plugin has them), "eager", "megatron", "unfused", "eight_bit". Throws Error for another name.
+/// Settings of the software that runs the kernels: "compiled" (fused norms and updates, attention written for the
+/// accelerator, like the CUDA plugin's), "eager", "megatron", "unfused", "eight_bit". Throws Error for another name.
 KernelSoftware software_of(const std::string& name, const Constants& constants);
-/// `tf32`: products of f32 are made in it.
+/// `tf32`: f32 products run in TF32.
 AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32 = false);
 
-/// Prices of a cluster whose kernels and links nobody has measured here: by its rates and the table of constants.
+/// Prices of a cluster whose kernels and links were not measured here, from its data-sheet rates and the table of
+/// constants.
 class ClusterPrices final : public Prices {
 public:
     /// Keeps references to all but the last two. `tf32`: products of f32 are made in it, as device.cuda.tf32 says.
@@ -46,7 +47,7 @@ private:
 
     const Cluster& cluster_;
     const Mapping& mapping_;
-    const std::vector<int> like_;        ///< by kind of node, the first that is as fast
+    const std::vector<int> like_;        ///< by kind of node: the first kind that is equally fast
     std::vector<KernelPrices> kernels_;  ///< by kind of node
     ClusterWires wires_;
 };

@@ -5,22 +5,23 @@
 
 namespace orrery {
 
-/// A number of the simulator that measurements settle, within what is physically possible. At most 40 in all: of an
-/// accelerator, a kind of fabric or a software stack; never of a model, a publication or one measurement.
+/// A number of the simulator that is fitted to measurements within its physical range. There are at most 40; each
+/// belongs to an accelerator, a kind of fabric or a software stack, never to a model, a publication or a single
+/// measurement.
 struct Constant {
     std::string name;  ///< "matrix.H100-80G-SXM"
     std::string meaning;
     double value = 0;
-    double least = 0, most = 0;  ///< the physical range; a fit may not leave it
-    double unfitted = 0;         ///< what one takes without any measurement of a run: a datasheet, a paper
+    double least = 0, most = 0;  ///< the physical range, which a fit may not leave
+    double unfitted = 0;         ///< value without any measurement of a run: from a data sheet or a paper
 };
 
-/// The table. `bench/published --fit` prints its values.
+/// The table of constants. `bench/published --fit` prints its values.
 class Constants {
 public:
-    Constants();  ///< as fitted
+    Constants();  ///< the fitted values
     const std::vector<Constant>& all() const { return all_; }
-    /// Throws Error where there is none of the name.
+    /// Throws Error if there is no constant of this name.
     double of(std::string_view name) const;
     bool has(std::string_view name) const;
     void set(size_t index, double value) { all_[index].value = value; }

@@ -7,10 +7,10 @@
 
 namespace orrery {
 
-/// By rank: which ranks may be played as one. Ranks of one class of the plan are, but where some are slow or sit on
-/// another kind of node: those are told apart by what `slow` and `kinds` say of them, and all others by along which
-/// axes they share a group with which of them, directly or by way of others. `kinds`: by rank; empty: all alike. Linear
-/// in ranks, times axes and rounds.
+/// Groups ranks that can be simulated as one; returns each rank's group. Ranks of one class of the plan are in one
+/// group unless some of them are slow or on another kind of node. Those are then separated by `slow` and `kinds`, and
+/// the others by the axes along which they share a group with them, directly or through others. `kinds`: by rank;
+/// empty: all the same. Linear in ranks, times axes and rounds.
 std::vector<int> classes_by_distance(const Plan& plan, const std::map<int64_t, double>& slow,
                                      const std::vector<int>& kinds = {});
 

@@ -7,7 +7,7 @@ namespace orrery {
 
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double full = 1 - 1e-12;  // a resource is used up, a demand at its full speed
+constexpr double full = 1 - 1e-12;  // fraction above which a resource is used up, a demand at full speed
 }  // namespace
 
 FairShare::Resource& FairShare::at(ResourceId resource) {
@@ -74,7 +74,7 @@ double FairShare::speed_of(int id) const {
     return 0;
 }
 
-/// Its fixed time is over.
+/// Ends the fixed time of a demand; its loads begin.
 void FairShare::draw(int slot, double now) {
     Running& r = running(slot);
     r.waits = false;
@@ -93,7 +93,7 @@ void FairShare::leave(int slot) {
     for (const Demand::Load& load : running(slot).loads) std::erase(at(load.resource).users, slot);
 }
 
-/// All that draw on these resources, on others that those draw on, and so on: slots_ and shared_.
+/// Finds all demands on these resources, on others that those use, and so on: slots_ and shared_.
 void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     slots_.clear();
     shared_.clear();
@@ -113,7 +113,7 @@ void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     for (const ResourceId resource : shared_) at(resource).seen = false;
 }
 
-/// speeds_ by slots_: all rise together; who has its full speed, or draws on a resource that is used up, stays.
+/// Computes speeds_ of slots_: all rise together; a demand stops at full speed or when one of its resources is used up.
 void FairShare::fill() {
     speeds_.assign(slots_.size(), 0);
     std::vector<char> rises(slots_.size(), 1);
@@ -145,7 +145,7 @@ void FairShare::fill() {
     }
 }
 
-/// New speeds for all that these loads touch.
+/// Computes new speeds for all demands that share resources with these loads.
 void FairShare::share(const std::vector<Demand::Load>& around, double now) {
     find_beside(around);
     fill();

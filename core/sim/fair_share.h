@@ -9,37 +9,37 @@
 
 namespace orrery {
 
-/// Demands that run at once on shared resources. Their rates are max-min fair: each demand is given as large a part of
-/// its own speed alone as can be without taking from one that has less (progressive filling; Bertsekas and Gallager,
-/// Data Networks, 6.5.2). A change looks at the demands alone that share resources with it, directly or by way of
-/// others.
+/// Concurrent demands on shared resources. Their speeds are max-min fair: a demand's fraction of its own full speed is
+/// as large as possible without taking from a demand with a smaller fraction (progressive filling; Bertsekas and
+/// Gallager, Data Networks, 6.5.2). A change recomputes only the demands that share resources with it, directly or
+/// through others.
 class FairShare {
 public:
     explicit FairShare(std::function<double(ResourceId)> capacity) : capacity_(std::move(capacity)) {}
 
-    /// Starts a demand at `now`, at or after all that was told before; loads on one resource are added up. `id`: the
-    /// caller's, told when it ends.
+    /// Starts a demand at `now`, which may not precede earlier calls. Loads on the same resource are added. `id` is
+    /// returned when it ends.
     void begin(const Demand& demand, int id, double now);
-    /// When the next one ends if no other begins; infinity: none runs.
+    /// When the next demand ends if none begins before; infinity: none runs.
     double next();
-    /// Appends the ids of all that end at `now`, which is next(), in the order of their beginning.
+    /// Appends the ids of all demands that end at `now`, which must be next(), in the order in which they began.
     void end(double now, std::vector<int>& ids);
 
-    /// Of a demand that runs: 1 when it is as fast as alone; 0 in its fixed time. Looks through all.
+    /// Fraction of full speed of a running demand; 0 during its fixed time. Linear in the number of demands.
     double speed_of(int id) const;
 
 private:
     struct Running {
         int id = 0;
         int64_t order = 0;
-        double alone = 0;  ///< seconds that its loads take without others
-        double left = 1;   ///< part of them
-        double speed = 0;  ///< of its own alone: 0 to 1
-        double since = 0;  ///< when `left` and `speed` were so
+        double alone = 0;  ///< seconds that its loads take alone
+        double left = 1;   ///< fraction of them that is left
+        double speed = 0;  ///< fraction of its full speed
+        double since = 0;  ///< time at which `left` and `speed` were valid
         bool runs = false;
-        bool waits = true;  ///< in its fixed time: it draws nothing
+        bool waits = true;  ///< in its fixed time, without load
         uint32_t version = 0;
-        std::vector<Demand::Load> loads;  ///< amounts: the part of the resource that it takes at full speed
+        std::vector<Demand::Load> loads;  ///< amounts: part of the resource used at full speed
     };
     struct Due {
         double time;
@@ -49,9 +49,9 @@ private:
         bool operator>(const Due& b) const { return time > b.time || (time == b.time && order > b.order); }
     };
     struct Resource {
-        double capacity = 0;        ///< 0: nobody has asked yet
-        std::vector<int> users;     ///< slots that draw on it
-        double left = 0, used = 0;  ///< while shares are worked out
+        double capacity = 0;        ///< 0: not yet asked for
+        std::vector<int> users;     ///< slots that use it
+        double left = 0, used = 0;  ///< used while shares are computed
         bool seen = false;
     };
 
@@ -71,7 +71,7 @@ private:
     std::vector<Resource> resources_;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
     int64_t begun_ = 0;
-    // What a change touches.
+    // Temporaries of a change.
     std::vector<char> touched_;
     std::vector<int> slots_;
     std::vector<ResourceId> shared_;

@@ -10,57 +10,60 @@
 
 namespace orrery {
 
-/// What a price of a kernel needs of an accelerator. Rates are rated ones, and `matrix_share` what products reach.
+/// Properties of an accelerator that determine the price of a kernel. Rates are nominal; `matrix_share` is the fraction
+/// that products reach.
 struct AcceleratorRates {
     std::string name;
     double matrix_flops = 0;     ///< FLOP/s of dense bf16 products
-    double f16_flops = 0;        ///< of f16; 0: not stated, those of bf16
-    double f32_flops = 0;        ///< of f32, as the device makes them (in TF32 or not); 0: not stated, half of bf16's
-    double f64_flops = 0;        ///< of f64; 0: not stated, a sixteenth of bf16's
-    double eight_bit_flops = 0;  ///< 0: no such products
+    double f16_flops = 0;        ///< of f16; 0: unknown, same as bf16
+    double f32_flops = 0;        ///< of f32, as the device computes them (TF32 or not); 0: unknown, half of bf16's
+    double f64_flops = 0;        ///< of f64; 0: unknown, a sixteenth of bf16's
+    double eight_bit_flops = 0;  ///< 0: not supported
     double memory_bytes_per_s = 0;
     int64_t multiprocessors = 108;
-    double matrix_share = 0.8;  ///< part of matrix_flops that a large product reaches
+    double matrix_share = 0.8;  ///< fraction of matrix_flops that large products reach
     double memory_share = 0.85;
-    double exponentials_per_s = 0;  ///< 0: 16 a clock and multiprocessor at 1.5 GHz
-    /// Flash attention that was not written for it reaches this part of what products do: mma.sync on Hopper is held
-    /// to 0.62 of wgmma's rate (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU").
+    double exponentials_per_s = 0;  ///< 0: 16 per clock and multiprocessor at 1.5 GHz
+    /// Fraction of the products' rate that flash attention reaches if it was written for an older accelerator: mma.sync
+    /// on Hopper reaches at most 0.62 of wgmma's rate (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper
+    /// GPU").
     double older_code_share = 1;
 };
 
 /// How a software stack runs the kernels of a plan.
 struct KernelSoftware {
     double launch_s = 2e-6;
-    double passes = 1;                ///< bytes that kernels other than products move, over their operands' bytes
-    double attention_share = 0.7;     ///< of the rate of products; in flash attention
-    double ramp = 128;                ///< a tile's start and end, as elements of the contraction
+    double passes = 1;                ///< bytes that kernels other than products move, over the bytes of their operands
+    double attention_share = 0.7;     ///< fraction of the products' rate that flash attention reaches
+    double ramp = 128;                ///< start and end of a tile, in elements of the contraction
     bool own_attention = true;        ///< attention is written for this accelerator
-    bool separate_attention = false;  ///< scores are written and read by ops of their own, and nothing is halved
-    bool eight_bit = false;           ///< products run at the 8-bit rate, with casts before them
-    double eight_bit_share = 0.9;     ///< part of the 8-bit peak that products reach, over matrix_share
+    bool separate_attention = false;  ///< scores are written and read by separate ops, without causal savings
+    bool eight_bit = false;           ///< products run at the 8-bit rate, after casts
+    double eight_bit_share = 0.9;     ///< fraction of the 8-bit peak that products reach, over matrix_share
     int64_t wide = 0;  ///< a product with a dim of this size stays in 16 bits: the head over the vocabulary; 0: none
 };
 
 /// What of a launch its price depends on.
 struct KernelWork {
-    Work work = Work::bytes;                ///< what its time goes by (orrery/op.h)
+    Work work = Work::bytes;                ///< what its time is proportional to (orrery/op.h)
     DType type = DType::f32;                ///< of the first operand
-    double bytes = 0;                       ///< of all operands, once each; of what looks rows up, of these
+    double bytes = 0;                       ///< of all operands, each once; of a row lookup only the rows read
     double first = 0;                       ///< elements of the first operand
-    double batch = 1, m = 0, n = 0, k = 0;  ///< products
-    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< attention; scores of a head and sequence
+    double batch = 1, m = 0, n = 0, k = 0;  ///< of products
+    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< of attention; `seen`: scores per head and
+                                                                  ///< sequence
 };
-/// Its time goes by FLOP: a product or attention, forward or backward.
+/// Whether the time is proportional to FLOP: a product or attention, forward or backward.
 bool multiplies(Work work);
-/// Asks the op table; of an op that nobody knows, the bytes.
+/// Derived from the op table; only bytes for an unknown op.
 KernelWork work_of(const KernelSpec& spec);
 
 /// Seconds of kernels on a device of its own, by formula:
 /// - products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of cuts of the
 ///   contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
-/// - attention: flash (causal by half, the backward pass 2.5 times the forward one) at a part of the products' rate,
-///   with an exponential a score beside it; or as separate ops
-/// - all else: the bytes of its operands, `passes` times, over the memory's bandwidth
+/// - attention: flash (causal halves it, the backward pass takes 2.5 times the forward one) at a fraction of the products'
+///   rate, with one exponential per score in parallel; or as separate ops
+/// - everything else: the bytes of its operands, `passes` times, over the memory's bandwidth
 class KernelPrices {
 public:
     KernelPrices(AcceleratorRates rates, KernelSoftware software);
@@ -68,7 +71,7 @@ public:
     double seconds(const KernelSpec& spec) const { return modelled(work_of(spec)); }
     double modelled(const KernelWork& work) const;
     double copy_seconds(int64_t bytes) const;
-    /// The parts of Prices: all of it is fixed.
+    /// The parts of Prices; all of it is fixed time.
     Demand kernel(const KernelSpec& spec) const { return {.fixed_s = seconds(spec), .loads = {}, .how = ""}; }
     Demand copy(int64_t bytes) const { return {.fixed_s = copy_seconds(bytes), .loads = {}, .how = ""}; }
 
@@ -78,7 +81,7 @@ public:
 
 private:
     double products_of(const KernelWork& work) const;
-    /// What large products of the type reach, FLOP/s. Throws Error where the accelerator has none.
+    /// FLOP/s that large products of the type reach. Throws Error if the accelerator does not support it.
     double matrix_rate(DType type) const;
     double attention(const KernelWork& work) const;
     double separate(const KernelWork& work, double rate, bool backward) const;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* step_lane = "step";
 
-/// What one actor did, for each rank that it stands for.
+/// The trace of one actor, for each rank that it represents.
 class ActorTrace {
 public:
     ActorTrace(const Plan& plan, const Simulated& run, size_t actor)
@@ -36,7 +36,7 @@ public:
 
     int64_t bars() const { return static_cast<int64_t>(items_.size()) * 2; }
 
-    /// In the order of their start. Messages are asked for in the order of issue, as PlanSlices wants it.
+    /// In the order of their start. Messages are requested in the order of issue, as PlanSlices requires.
     std::vector<TraceSlice> slices(PlanSlices& all, int64_t rank) const {
         std::vector<TraceSlice> made;
         double computed = 0;
@@ -51,7 +51,7 @@ public:
             }
             made.push_back(std::move(slice));
         }
-        // Messages of a group begin together: the longest holds the others.
+        // Messages of a group start together; the longest encloses the others.
         std::stable_sort(made.begin(), made.end(), [](const TraceSlice& a, const TraceSlice& b) {
             return a.start != b.start ? a.start < b.start : a.duration > b.duration;
         });
@@ -59,7 +59,8 @@ public:
     }
 
 private:
-    /// The compute lane is idle before the item: for what it waits, the last of all that it waits for to end.
+    /// Adds a slice for the idle time of the compute lane before an item, named after the last of the items it waits
+    /// for.
     void add_wait(std::vector<TraceSlice>& made, const PlanSlices& all, int64_t rank, const SimulatedItem& item,
                   double since) const {
         if (item.start <= since) return;
@@ -99,7 +100,7 @@ int64_t write_trace(const Plan& plan, const Simulated& run, const std::string& c
                              {"cluster", cluster},
                              {"ranks", whole ? "all" : "one of those that do alike"},
                              {"made by", "orrery simulate"}});
-    std::vector<std::pair<int64_t, size_t>> ranks;  // and who stands for it
+    std::vector<std::pair<int64_t, size_t>> ranks;  // rank and the actor that represents it
     for (size_t actor = 0; actor < actors.size(); ++actor)
         for (const int64_t rank : run.ranks_of[actor])
             if (whole || rank == run.ranks_of[actor].front()) ranks.emplace_back(rank, actor);

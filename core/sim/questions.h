@@ -9,33 +9,33 @@
 
 namespace orrery {
 
-/// What Prices are asked about a launch, copy, collective or message.
+/// A question to Prices about a launch, copy, collective or message.
 struct Question {
     enum class Kind : uint8_t { kernel, copy, collective, message };
     Kind kind = Kind::kernel;
-    const KernelSpec* spec = nullptr;  ///< kernel: the plan's
+    const KernelSpec* spec = nullptr;  ///< of a kernel, in the plan
     Opcode opcode = Opcode::kernel;
     AxisId axis = none;
-    int64_t bytes = 0;           ///< all but kernels
-    int64_t rank = 0;            ///< whose work it is; of a message its sender
-    int64_t to = 0;              ///< message
-    bool mapped = false;         ///< message: a chunk of a collective, which goes through mapped buffers
-    std::vector<int64_t> group;  ///< collective: by member
-    std::vector<int64_t> alike;  ///< collective, message: as Prices has it
+    int64_t bytes = 0;           ///< of all but kernels
+    int64_t rank = 0;            ///< the rank that does the work; of a message the sender
+    int64_t to = 0;              ///< of a message
+    bool mapped = false;         ///< of a message: it is a chunk of a collective through mapped buffers
+    std::vector<int64_t> group;  ///< of a collective: by member
+    std::vector<int64_t> alike;  ///< of a collective or message: see Prices
 
     Demand answered_by(Prices& prices) const;
 };
 
-/// What a plan's view asks, each question once and by number.
+/// The distinct questions of a plan, numbered.
 class Questions {
 public:
-    /// By class and by index in its stream: a collective goes through mapped buffers (SimulateOptions).
+    /// By class and index in its stream: whether a collective uses mapped buffers (SimulateOptions).
     using Mapped = std::vector<std::vector<char>>;
-    /// Keeps references to all but `kinds`: Prices::kind by rank; empty: all alike.
+    /// Keeps references to all arguments except `kinds`, which is Prices::kind by rank; empty: all the same.
     Questions(const Plan& plan, const PlanView& view, const Mapped& mapped, const std::vector<int>& kinds = {});
-    /// Of a kernel or copy, one of those that an item of work stands for.
+    /// Number of the question for a kernel or copy that an item of work represents.
     int of_work(int actor, const Instruction& i);
-    /// Of a collective or message. Costs a time linear in its ranks when it is new.
+    /// Number of the question for a collective or message. A new one takes time linear in its ranks.
     int of_transfer(int item);
     const Question& at(int number) const { return all_[static_cast<size_t>(number)]; }
     int size() const { return static_cast<int>(all_.size()); }
@@ -49,7 +49,7 @@ private:
     const PlanView& view_;
     const Mapped& mapped_;
     std::vector<Question> all_;
-    std::vector<size_t> rows_;                       ///< by actor: that of its class and kind of node
+    std::vector<size_t> rows_;                       ///< by actor: the row of its class and kind of node
     std::vector<std::vector<int>> kernels_;          ///< by row and kernel
     std::map<std::pair<int, int64_t>, int> copies_;  ///< by actor and bytes
     std::map<std::tuple<AxisId, Opcode, int64_t, int, bool, std::vector<int>>, int> transfers_;

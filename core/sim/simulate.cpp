@@ -20,23 +20,23 @@
 namespace orrery {
 namespace {
 
-constexpr double ticks_per_s = 1e12;  // the engine's time: picoseconds, up to 100 days
-/// Longer than any step: a rate of 0, or a flag that is out of all reason.
+constexpr double ticks_per_s = 1e12;  // the engine's time is in picoseconds, up to 100 days
+/// Longer than any step: reached only with a rate of 0 or absurd options.
 constexpr double most_s = 100 * 86400.0;
 constexpr int compute_lane = 0;
 
 double seconds(int64_t ticks) { return static_cast<double>(ticks) / ticks_per_s; }
-/// Never early: what ends at the tick is over.
+/// Rounds up, so that everything that ends at a tick has ended.
 int64_t ticks(double s) { return static_cast<int64_t>(std::ceil(s * ticks_per_s)); }
 
-/// A part of an actor's time, in ticks.
+/// An interval of an actor's time, in ticks.
 struct Span {
     int64_t begin = 0, end = 0;
     AxisId axis = none;
 };
 
-/// How much of [begin, end) the spans cover, by axis; where several do, the one that ends last has it. `spans` are
-/// sorted by their begin.
+/// How much of [begin, end) the spans cover, by axis; where several overlap, the one that ends last counts. `spans`
+/// must be sorted by their begin.
 void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& first, std::map<AxisId, int64_t>& by) {
     while (first < spans.size() && spans[first].end <= begin) ++first;
     std::set<int64_t> cuts{begin, end};
@@ -123,7 +123,8 @@ public:
     }
 
     void ended(int64_t now, std::vector<int>& items) override {
-        share_.end(std::max(seconds(now), share_.next()), items);  // a tick in seconds may be rounded to before it
+        share_.end(std::max(seconds(now), share_.next()), items);  // converting ticks to seconds may round to before
+                                                                   // the end
     }
 
     void met(int send, int receive) override {
@@ -162,8 +163,7 @@ private:
                         describe(plan_, played_.class_of_actor(actor), played_.issued(item)), takes));
     }
 
-    /// Of the launches and copies of an item: those without loads pass one after the other, and what loads there are
-    /// follow.
+    /// The demand of all launches and copies of an item: fixed times are added up, then loads follow.
     const Demand& work_of(int item) {
         const ReplayItem& what = played_.view().at(item);
         const RankClass& c = played_.class_of_actor(what.actor);
@@ -198,7 +198,7 @@ private:
         return z ^ (z >> 31);
     }
 
-    /// Asked once.
+    /// Asks each question once.
     const Demand& answer(int question) {
         if (answers_.size() <= at(question)) answers_.resize(at(questions_.size()));
         std::optional<Demand>& known = answers_[at(question)];
@@ -210,8 +210,8 @@ private:
         return *known;
     }
 
-    /// A group of messages is over when all of it is: what one waits for until the last has met its partner is that
-    /// partner, not the links.
+    /// A group of messages ends as a whole. Time until the last message has met its partner is waiting for that
+    /// partner, not for links.
     void begin_groups() {
         for (const std::vector<int>& group : played_.view().groups) {
             int64_t last = 0;
@@ -227,7 +227,7 @@ private:
         time.rank = played_.ranks_of(actor).front();
         time.ranks = static_cast<int64_t>(played_.ranks_of(actor).size());
         std::vector<Span> transfers, idle;
-        int64_t computed = 0;  // up to here
+        int64_t computed = 0;  // end of the last computation
         for (int i = view.begin(actor); i < view.end(actor); ++i) {
             if (view.at(i).lane != compute_lane) {
                 transfers.push_back({begun_[at(i)], replay_.done_at(i), played_.instruction(i).axis});
@@ -277,7 +277,7 @@ private:
                          [](const auto& a, const auto& b) { return a.start < b.start; });
     }
 
-    /// `met`: of each message when its own partner was there, whatever is in its group.
+    /// `met`: for each message the time when its own partner arrived, regardless of its group.
     void list_items(const std::vector<int64_t>& met, Simulated& result) const {
         const ReplayView& view = played_.view();
         for (int actor = 0; actor < view.actors(); ++actor) result.ranks_of.push_back(played_.ranks_of(actor));
@@ -295,7 +295,7 @@ private:
     const Plan& plan_;
     Prices& prices_;
     const SimulateOptions& options_;
-    const std::vector<int> kinds_;  ///< of node, by rank
+    const std::vector<int> kinds_;  ///< kind of node, by rank
     const PlanView played_;
     Replay replay_;
     Questions questions_;
@@ -303,7 +303,7 @@ private:
     std::vector<double> slow_;                    ///< by actor
     std::vector<std::optional<Demand>> answers_;  ///< by question
     std::map<std::pair<AxisId, std::string>, std::string> carried_;
-    std::vector<int64_t> begun_;  ///< by item: of messages and collectives, when the last partner was there
+    std::vector<int64_t> begun_;  ///< by item: when the last partner of a message or collective arrived
     std::unordered_map<int, int> partners_;
     Demand work_;
 };

@@ -14,45 +14,46 @@
 namespace orrery {
 
 struct SimulateOptions {
-    /// Ranks whose kernels take so many times as long as the others': 1.5.
+    /// By rank: factor by which its kernels are slower, 1.5 for example.
     std::map<int64_t, double> slow;
-    /// Each kernel takes between 1 and 1 + jitter times as long, by chance of (seed, actor, instruction); 0: none.
+    /// Each kernel is slower by a random factor between 1 and 1 + jitter, drawn from (seed, actor, instruction); 0:
+    /// none.
     double jitter = 0;
     uint64_t seed = 1;
-    /// Each rank is an actor of its own: where ranks share processors, none may stand for others.
+    /// Simulates each rank by itself, since ranks that share processors cannot represent each other.
     bool each_rank = false;
-    /// By class, and by index in its stream; a class may have none: a collective that members write into each other's
-    /// mapped buffers as kernels ask for it, as Transformer Engine's userbuffers do. It takes what a message to the
-    /// next member takes of as many bytes as a ring of them sends, and no more.
+    /// Marks collectives, by class and index in its stream, in which members write to each other's mapped buffers as
+    /// kernels need it (Transformer Engine's userbuffers). Such a collective takes as long as a message to the next
+    /// member with the bytes that a ring sends. A class may have no marks.
     std::vector<std::vector<char>> mapped;
-    /// Keeps every launch and message by itself, for a trace or picture. Otherwise kernels between which nothing waits
-    /// are one.
+    /// Keeps every launch and message, for a trace or picture. Otherwise kernels without a wait between them are
+    /// merged.
     bool every_launch = false;
 };
 
-/// Where the time of one rank that an actor stands for went, in seconds. computing + exposed + waiting = step.
+/// Where the time of a simulated rank went, in seconds. computing + exposed + waiting = step.
 struct ActorTime {
     int of_class = 0;
-    int64_t rank = 0;   ///< the first of them
-    int64_t ranks = 1;  ///< how many it stands for
+    int64_t rank = 0;   ///< the lowest rank that the actor represents
+    int64_t ranks = 1;  ///< number of ranks that it represents
     double computing = 0;
-    double communicating = 0;          ///< messages and collectives on their way, whatever ran beside them
-    std::map<AxisId, double> exposed;  ///< of those what kernels waited for
-    double waiting = 0;                ///< for other ranks: a pipeline's bubble, and members that come later
+    double communicating = 0;          ///< messages and collectives in flight, including time hidden by kernels
+    std::map<AxisId, double> exposed;  ///< the part that kernels waited for
+    double waiting = 0;                ///< waiting for other ranks: pipeline bubbles, and late members
 };
 
-/// One launch, collective or message as it was played.
+/// One simulated launch, collective or message.
 struct SimulatedItem {
     int actor = 0;
-    int lane = 0;  ///< of the actor: 0 computes
+    int lane = 0;  ///< lane of the actor: 0 computes
     double issued = 0, start = 0,
-           end = 0;  ///< seconds. `start`: of a meeting or message, when the last partner is there
-    Issued first;    ///< of `launches` instructions that follow each other
+           end = 0;  ///< seconds; `start` of a collective or message: when the last partner arrives
+    Issued first;    ///< the first of `launches` consecutive instructions
     int launches = 1;
-    int partner = none;  ///< send, receive: the item that it met
+    int partner = none;  ///< send, receive: the matching item
 };
 
-/// A fragment on one actor, from the start of its first kernel to the end of its last, in seconds.
+/// A fragment on one actor, from its first kernel's start to its last kernel's end, in seconds.
 struct SimulatedFragment {
     int actor = 0;
     Fragment fragment;
@@ -69,8 +70,8 @@ struct Simulated {
     int64_t events = 0;
 };
 
-/// Plays one step of a plan on a cluster: plan/replay with costs. Collectives and messages start when the last partner
-/// has come, and share links with whatever else is on them. Throws Error where the plan does not end.
+/// Simulates one step of a plan on a cluster by replaying it (plan/replay) with costs. Collectives and messages start
+/// when the last partner has arrived, and share links with concurrent traffic. Throws Error if the plan does not end.
 Simulated simulate(const Plan& plan, const Network& contracts, Prices& prices, const SimulateOptions& options = {});
 
 }  // namespace orrery

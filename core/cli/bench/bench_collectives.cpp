@@ -24,14 +24,14 @@ namespace {
 
 constexpr auto limit = std::chrono::seconds(60);
 
-/// What carries the bench. The plugins stay loaded.
+/// The transport and device of a bench. Loaded plugins stay loaded.
 struct Backends {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<Device> device;
 };
 
-/// `rank`: this process is one, and is pinned where the transport asks for it, before the device counts processors.
-/// Throws for a key of [device.cpu] or of any table [transport.NAME] that nothing reads.
+/// `rank`: if given, this process is that rank and is pinned, if the transport wants it, before the device counts
+/// processors. Throws for keys of [device.cpu] or of any table [transport.NAME] that nothing reads.
 Backends open_backends(const CollectiveBench& bench, Config& config, const Job* rank = nullptr) {
     const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
     check_backends(config, loader.names());
@@ -46,7 +46,7 @@ Backends open_backends(const CollectiveBench& bench, Config& config, const Job* 
     backends.device = registry.device("cpu", {})(processor);
     processor.reject_unused();
     mine.reject_unused();
-    // Those of other transports would be ignored, typos and all.
+    // Tables of other transports are checked, too, so that typos in them are reported.
     for (const std::string& name : transports.keys()) {
         const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(transports.find(name)->data);
         if (!is_table || name == "axis" || name == bench.transport) continue;
@@ -54,7 +54,7 @@ Backends open_backends(const CollectiveBench& bench, Config& config, const Job* 
         try {
             loader.load("transport", name, registry, options.origin());
         } catch (const Error&) {
-            continue;  // a table for another machine's transport
+            continue;  // a table for a transport of another machine
         }
         if (!loader.cannot_run("transport", name).empty()) continue;
         registry.transport(name, options.origin())(options);
@@ -85,7 +85,7 @@ void print_head(const CollectiveBench& bench, int64_t ranks) {
     std::fflush(stdout);
 }
 
-/// The table, in one rank's process.
+/// Prints the table, in one rank's process.
 int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     const std::vector<int64_t> sizes = bench_sizes(bench, bench_form(bench.collective), job.ranks);
     return measuring_rank(job, *meeting_by(config), [&](Rendezvous& rendezvous) {
@@ -112,7 +112,7 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     });
 }
 
-/// Under a launcher the ranks are those that it has started.
+/// Under a launcher, --ranks must be the number of ranks that it started.
 void refuse_other_ranks(const CollectiveBench& bench, const Job& job) {
     if (!job.ours && bench.ranks && *bench.ranks != job.ranks)
         throw Error(fmt::format("bench: --ranks {}, but {} has started {} rank{}\n  leave --ranks out", *bench.ranks,
@@ -193,7 +193,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     }
     check_nodes(hosts);
     LaunchSpec spec = over_hosts(hosts, ranks);
-    bench_sizes(bench, form, ranks);  // mistakes show before a rank starts
+    bench_sizes(bench, form, ranks);  // reports errors before a rank starts
     refuse_places(bench, *open_backends(bench, config).transport, bench.nodes > 1);
     spec.meeting = meeting_by(config);
     return launch_meeting(std::move(spec), bench.node_rank, [] {});

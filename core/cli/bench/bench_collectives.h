@@ -10,22 +10,22 @@
 
 namespace orrery {
 
-/// What `orrery bench` times, named as in nccl-tests.
+/// What `orrery bench` times; names follow nccl-tests.
 struct CollectiveBench {
-    enum class Average : uint8_t { first, mean, least, most };  ///< of the ranks' times: nccl-tests' 0, 1, 2, 3
+    enum class Average : uint8_t { first, mean, least, most };  ///< over the ranks' times: nccl-tests' 0, 1, 2, 3
     std::string collective = "all_reduce";  ///< or all_gather, reduce_scatter, all_to_all, broadcast, send_receive
     std::string transport = "shm";
-    std::optional<int64_t> ranks;  ///< of all hosts together; left out: 2, or those that a launcher has started
+    std::optional<int64_t> ranks;  ///< total over all hosts; unset: 2, or the ranks that a launcher started
     int64_t nodes = 1, node_rank = 0;
     std::string rendezvous;   ///< "host:port", for several nodes
-    int64_t begin = 1 << 10;  ///< -b: bytes of the larger tensor; 0: empty ones first
+    int64_t begin = 1 << 10;  ///< -b: bytes of the larger tensor; 0: empty tensors first
     int64_t end = 256 << 20;  ///< -e
-    int64_t factor = 4;       ///< -f: each size is this many times the last
+    int64_t factor = 4;       ///< -f: factor between sizes
     int64_t iterations = 0;   ///< -n: 0 chooses 20 ... 10,000 by size
     int64_t warmup = 5;       ///< -w
-    bool check = true;        ///< -c: compare results with the ones expected
+    bool check = true;        ///< -c: compare results with the expected ones
     DType dtype = DType::f32;
-    bool signed_bytes = false;  ///< --dtype i8: moved as u8, and added, which gives the same bits
+    bool signed_bytes = false;  ///< --dtype i8: run as u8, which gives the same bits
     ReduceOp op = ReduceOp::sum;
     Average average = Average::mean;  ///< -a
 
@@ -33,16 +33,16 @@ struct CollectiveBench {
     const char* average_name() const;
 };
 
-/// "1K", "256M", "2G" or plain bytes, "0" too. Throws Error naming the text.
+/// Parses "1K", "256M", "2G" or plain bytes, including "0". Throws Error naming the text.
 int64_t parse_size(std::string_view text);
 
-/// The collectives that can be timed.
+/// Names of the collectives that can be timed.
 const std::vector<std::string>& bench_collective_names();
 
-/// Starts the ranks of this host as processes with the same `arguments` (argv[0] and on), which come back here; where
-/// another launcher has started them (torchrun, srun, mpirun) this is one of them. Rank 0 prints nccl-tests' columns on
-/// stdout. `config` holds [transport.NAME]. Returns 0, or 1 when a result was wrong or a rank failed. Throws Error for
-/// unknown names and impossible sizes before anything starts.
+/// Starts this host's ranks as processes with the same `arguments` (argv[0] and on), which call this function again;
+/// under another launcher (torchrun, srun, mpirun) this process is one of the ranks. Rank 0 prints nccl-tests' columns
+/// on stdout. `config` holds [transport.NAME]. Returns 0, or 1 if a result was wrong or a rank failed. Throws Error for
+/// unknown names and invalid sizes before anything starts.
 int bench_collectives(const CollectiveBench& bench, Config& config, const std::vector<std::string>& arguments);
 
 /// What the command line says of a bench.

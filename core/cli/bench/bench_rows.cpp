@@ -25,7 +25,7 @@ constexpr BenchForm bench_forms[] = {
     {"send_receive", false, false, false, false, [](double) { return 1.0; }},
 };
 
-/// The bits of a small whole number.
+/// The bits of a small integer in a dtype.
 uint64_t bench_bits(DType dtype, int64_t v) {
     const auto f = static_cast<float>(v);
     switch (dtype) {
@@ -138,7 +138,7 @@ int64_t BenchRows::iterations(int64_t bytes) const {
 BenchRows::Timed BenchRows::time(int64_t count, bool in_place) {
     const int64_t block = count / ranks_, size = size_of(bench_.dtype);
     char* const first = static_cast<char*>(arena_.data);
-    // A send in place would overwrite what it sends: send_receive keeps two tensors.
+    // send_receive in place would overwrite what it sends, so it uses two tensors.
     in_place = in_place && bench_.collective != "send_receive";
     char* const second = in_place || bench_.collective == "broadcast" ? first : first + (count * size + 63) / 64 * 64;
     Tensor in{first, bench_.dtype, {form_.input_is_block ? block : count}};
@@ -158,7 +158,7 @@ BenchRows::Timed BenchRows::time(int64_t count, bool in_place) {
     return gather(timed);
 }
 
-/// Whole numbers below 8; only 32 ranks have others than 0, so that every type holds the sums exactly.
+/// Integers below 8; only the first 32 ranks have values other than 0, so that every dtype holds the sums exactly.
 int64_t BenchRows::value(int64_t rank, int64_t i) const {
     return form_.reduces && rank >= 32 ? 0 : (i * 3 + rank * 5) % 8;
 }
@@ -192,7 +192,7 @@ int64_t BenchRows::wrong_in(const Tensor& out, int64_t block) const {
     return count;
 }
 
-/// One time for all ranks, as -a says, and the total of wrong elements.
+/// Combines the ranks' times as -a requests, and adds up wrong elements.
 BenchRows::Timed BenchRows::gather(const Timed& mine) {
     const auto all = exchange(comm_.group(), rendezvous_, fmt::format("bench/{}", ++gathered_),
                               fmt::format("{} {}", mine.us, mine.wrong), limit_);

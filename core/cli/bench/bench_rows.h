@@ -8,38 +8,38 @@
 
 namespace orrery {
 
-/// Of one collective: its shapes for S bytes of the larger tensor, and what nccl-tests calls its bus bandwidth.
+/// A collective's shapes for S bytes of the larger tensor, and its bus bandwidth as defined by nccl-tests.
 struct BenchForm {
     const char* name;
     bool input_is_block;   ///< input has n/P elements: all_gather
     bool output_is_block;  ///< output has n/P elements: reduce_scatter
-    bool blocks;           ///< n is cut in P blocks, and must be a multiple of P
+    bool blocks;           ///< n is divided into P blocks and must be a multiple of P
     bool reduces;
     double (*bus)(double ranks);  ///< busbw / algbw
 };
 
-/// Throws Error with the names that there are.
+/// Throws Error listing the known names.
 const BenchForm& bench_form(const std::string& name);
 
-/// The sizes in bytes of -b, -e and -f on so many ranks: 0 if it is asked for, and then from the least that the form
-/// can be called with. Throws Error when there are none.
+/// The sizes in bytes of -b, -e and -f for this many ranks. They start with 0 if -b is 0, followed by the smallest size
+/// that the form supports. Throws Error if there are none.
 std::vector<int64_t> bench_sizes(const CollectiveBench& bench, const BenchForm& form, int64_t ranks);
 
-/// The ranks' times as -a says; one of each rank, at least one.
+/// Combines the ranks' times as -a requests. Needs at least one time.
 double bench_time(CollectiveBench::Average average, const std::vector<double>& us);
 
-/// The lines of nccl-tests' table, in one rank's process: each is timed out of place and in place.
+/// Produces the lines of nccl-tests' table in one rank's process; each size is timed out of place and in place.
 class BenchRows {
 public:
-    /// `arena` holds two tensors of the largest size, each rounded up to 64 bytes.
+    /// `arena` must hold two tensors of the largest size, each rounded up to 64 bytes.
     BenchRows(const CollectiveBench& bench, Communicator& communicator, Rendezvous& rendezvous, const Memory& arena,
               std::chrono::milliseconds limit);
 
-    /// One line, printed by rank 0. Called by all ranks.
+    /// Times one size; rank 0 prints its line. Called by all ranks.
     void row(int64_t bytes);
 
-    int64_t wrong() const { return wrong_; }  ///< elements, over all lines and ranks
-    /// Over all lines, out of place and in place, as nccl-tests has it.
+    int64_t wrong() const { return wrong_; }  ///< wrong elements over all lines and ranks
+    /// Over all lines, out of place and in place, as in nccl-tests.
     double mean_bus_bandwidth() const { return times_ == 0 ? 0 : bus_ / static_cast<double>(times_); }
 
 private:

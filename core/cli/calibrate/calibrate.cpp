@@ -30,8 +30,8 @@ struct Calibration {
     Config config;
     Settings settings;
     Registry registry;
-    std::unique_ptr<Loader> loader;    ///< of a grid
-    std::vector<std::string> plugins;  ///< "transport/shm"
+    std::unique_ptr<Loader> loader;    ///< for a grid
+    std::vector<std::string> plugins;  ///< names such as "transport/shm"
     std::unique_ptr<Device> device;
     std::vector<KernelCase> cases;
     int64_t pool_bytes = 0;
@@ -67,7 +67,7 @@ bool joins_processes(const TransportFacts& facts) {
     return !facts.same_process && std::ranges::count(facts.devices, "cpu") > 0;
 }
 
-/// nullopt where its file cannot be read.
+/// nullopt if the plugin's file cannot be read.
 std::optional<TransportFacts> facts_of(const Calibration& all, const std::string& transport) {
     Config config = all.script ? all.script->config() : all.config;
     try {
@@ -120,7 +120,7 @@ std::vector<int64_t> rank_counts(const std::string& text) {
     return counts;
 }
 
-/// As --transports names them: all are plugins that there are, if not all can run here.
+/// The transports of --transports. All must be known plugins; they need not run on this host.
 std::vector<std::string> named_transports(const Calibration& all, const std::string& text) {
     if (text == "none") return {};
     std::vector<std::string> there = names_of("transport", all.plugins);
@@ -136,7 +136,7 @@ std::vector<std::string> named_transports(const Calibration& all, const std::str
     return names;
 }
 
-/// What the command line says goes before the script's; each once, in its order.
+/// Chooses transports and ranks; the command line overrides the script. Each pair occurs once.
 void choose_wires(Calibration& all, const CalibrateCommand& command) {
     std::vector<std::string> transports;
     std::vector<int64_t> counts;
@@ -155,7 +155,7 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     all.wires.clear();
     std::set<std::pair<std::string, int64_t>> seen;
     for (const Calibration::Ranks& wire : asked) {
-        // One that cannot be loaded is left out with a note, as others that fail.
+        // A transport that cannot be loaded is left out with a note, like others that fail.
         if (const auto facts = facts_of(all, wire.transport); facts && !joins_processes(*facts))
             throw Error(fmt::format("--transports {}: it joins no processes of processors; take shm, gloo or ucx",
                                     wire.transport));
@@ -168,7 +168,7 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     }
 }
 
-/// One line that is written over, on a terminal.
+/// A line on the terminal that is overwritten.
 class ProgressLine {
 public:
     void show(const std::string& text) {
@@ -184,7 +184,7 @@ private:
 
 void measure(Calibration& all, const ScriptCommand& script, const CalibrateCommand& command, CostTable& table) {
     ProgressLine line;
-    // Kernels are many: a transport's sizes and ranks have a tenth each, half of the time at most.
+    // Kernels take most of the time: each pair of transport and number of ranks gets a tenth, together at most half.
     const double wires_s = std::min(0.5, 0.1 * static_cast<double>(all.wires.size())) * command.seconds;
     KernelBench bench;
     bench.budget_s = command.seconds - wires_s;

@@ -83,7 +83,7 @@ void TableFiles::print(const CostTable& table) const {
 }
 
 void TableFiles::write(const CostTable& table, const std::string& file) const {
-    std::fflush(stdout);  // it may be the file
+    std::fflush(stdout);  // the file may be standard output
     write_result(file, cost_table_text(table));
     tell(fmt::format("{}: {} of kernels, {} of communication", file,
                      plural(static_cast<int64_t>(table.kernels.size()), "row"),

@@ -7,26 +7,25 @@
 
 namespace orrery {
 
-/// Where the table of `orrery calibrate` goes: the file of -o, this machine's in the user's cache folder (--keep), or
-/// standard output where neither is asked for. Both are looked at before anything is measured.
+/// Destinations of `orrery calibrate`'s table: the file of -o, this machine's file in the user's cache folder (--keep),
+/// or standard output if neither is given. Both files are checked before anything is measured.
 class TableFiles {
 public:
-    /// Throws Error where the file of -o cannot be written, or where --keep has no folder to write to.
+    /// Throws Error if the file of -o cannot be written, or if there is no cache folder for --keep.
     explicit TableFiles(const CalibrateCommand& command);
 
-    /// With --keep the table of `machine` is written, too. Throws Error where it cannot be.
+    /// With --keep, also writes the table of `machine`. Throws Error if it cannot be written.
     void choose_kept(const std::string& machine);
-    /// The file of -o as it is; nullopt: there is none yet. Throws Error where it is no table.
+    /// The existing table in the file of -o; nullopt: none. Throws Error if the file is not a table.
     std::optional<CostTable> before() const;
-    /// What is kept for the machine and its device; nullopt: nothing. A table that cannot be used is told.
+    /// The cached table of the machine and device; nullopt: none. Reports a table that cannot be used.
     std::optional<CostTable> kept(const std::string& machine, const std::string& device) const;
 
-    /// The same table to all places; says what was written, where that is not standard output. Throws as
-    /// write_result.
+    /// Writes the table to all destinations and reports the files. Throws as write_result does.
     void write(const CostTable& table);
-    /// What was measured: kept rows that were not measured stay, which is told.
+    /// Writes new measurements; cached rows that were not measured stay, which is reported.
     void write_measured(const CostTable& table);
-    /// A line beside the table: on standard error where the table itself goes to standard output.
+    /// Prints a line, on standard error if the table goes to standard output.
     void tell(const std::string& line) const;
 
 private:

@@ -9,15 +9,15 @@
 
 namespace orrery {
 
-/// What the ranks of one transport measured, in a process of their own with this command's arguments.
+/// Measurements of one transport, made by a separate process with this command's arguments.
 struct WiresFound {
     std::vector<WireCost> rows;
-    std::string why_not;  ///< why there are none; "": there are
+    std::string why_not;  ///< why there are no rows; "": there are
 };
 WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks, double seconds);
 
-/// The process that find_wires starts, which starts the ranks; or one of these. Rank 0 prints the rows. Returns the
-/// exit code.
+/// The process that find_wires starts, which starts the ranks, or one of these ranks. Rank 0 prints the rows. Returns
+/// the exit code.
 int wires_process(const ScriptCommand& script, const CalibrateCommand& command, Config& config);
 
 }  // namespace orrery

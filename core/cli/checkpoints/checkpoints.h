@@ -6,21 +6,21 @@
 
 namespace orrery {
 
-/// What `orrery checkpoints` is asked.
+/// Flags of `orrery checkpoints`.
 struct CheckpointsCommand {
-    std::string place;              ///< a run's folder, or a place of a store
-    std::string store;              ///< the kind of that place; "": as the run's configuration says, else posix
-    std::vector<std::string> sets;  ///< "store.NAME.key=value", for places
+    std::string place;              ///< a run's folder, or a place in a store
+    std::string store;              ///< the kind of store; "": from the run's configuration, else posix
+    std::vector<std::string> sets;  ///< "store.NAME.key=value", for places that are not runs
     int64_t step = -1;
-    std::string text;                                               ///< pin: why
-    std::optional<int64_t> keep, every_steps, hourly, daily, best;  ///< prune: over the run's
-    std::string to, to_store, mesh;                                 ///< copy
+    std::string text;                                               ///< of pin: the reason
+    std::optional<int64_t> keep, every_steps, hourly, daily, best;  ///< of prune: overrides of the run's settings
+    std::string to, to_store, mesh;                                 ///< of copy
     bool dry_run = false, json = false;
 };
 
 struct Command;  // cli/flags.h
 
-/// The command with its subcommands, whose flags set `asked`. Their exit code: 0; 1 where verify finds damage.
+/// The command with its subcommands; their flags set `asked`. Exit codes: 0; 1 if verify finds damage.
 Command checkpoints_command(CheckpointsCommand& asked);
 
 }  // namespace orrery

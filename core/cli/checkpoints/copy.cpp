@@ -1,4 +1,4 @@
-// `orrery checkpoints copy`.
+// Implements `orrery checkpoints copy`.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-/// "dp=2,tp=2"; nullopt for "".
+/// Parses "dp=2,tp=2"; nullopt for "".
 std::optional<Mesh> mesh_of(const std::string& text) {
     if (text.empty()) return std::nullopt;
     std::vector<Axis> axes;

@@ -1,4 +1,4 @@
-// `orrery checkpoints pin`, `unpin`, `unmark` and `prune`.
+// Implements `orrery checkpoints pin`, `unpin`, `unmark` and `prune`.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// `orrery checkpoints list` and `show`: they read manifests alone.
+// Implements `orrery checkpoints list` and `show`, which read only manifests.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,12 +16,12 @@
 namespace orrery {
 namespace {
 
-/// What a manifest keeps for the run, where it is that: a number, or null.
+/// A number that a manifest stores for the run; null if it is missing.
 Json number_in(const Json& host, const char* key) {
     return host.is_object() && host.contains(key) && host[key].is_number() ? host[key] : Json();
 }
 
-/// What is to be said of a step by the time that it was saved at, "" mostly.
+/// A warning if a step was saved in the future; usually "".
 std::string ahead(const Json& time) {
     const double now = wall_time();
     if (!time.is_number() || std::abs(time.get<double>()) >= 1e11) return "";
@@ -30,13 +30,13 @@ std::string ahead(const Json& time) {
                        utc_text(now));
 }
 
-/// What a checkpoint says of itself, as an answer in JSON has it.
+/// A checkpoint's own description, for JSON answers.
 Json describe(const Manifest& manifest) {
     const Json host = parse_json(manifest.host, {"", fmt::format("step {}: host", manifest.step), 0, 0});
     int64_t bytes = 0;
     for (const ManifestObject& object : manifest.objects) bytes += object.bytes;
     const Json time = number_in(host, "time");
-    const bool dated = time.is_number() && std::abs(time.get<double>()) < 1e11;  // years of four digits
+    const bool dated = time.is_number() && std::abs(time.get<double>()) < 1e11;  // years with four digits
     return {{"time", time},
             {"saved", dated ? Json(utc_text(time.get<double>())) : Json()},
             {"bytes", bytes},
@@ -49,7 +49,7 @@ Json describe(const Manifest& manifest) {
             {"version", Manifest::version}};
 }
 
-/// One step, whatever it is like; null when it is gone by now.
+/// JSON entry of one step, valid or not; null if it was removed meanwhile.
 Json entry_of(CheckpointStore& store, int64_t step) {
     Json entry = {{"step", step}};
     try {
@@ -88,7 +88,7 @@ std::vector<std::string> row_of(const Json& entry) {
             note};
 }
 
-/// Columns as wide as they need to be, numbers at the right.
+/// Prints columns as wide as needed, with numbers right-aligned.
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& numbers) {
     std::vector<size_t> widths(numbers.size(), 0);
     for (const auto& row : rows)
@@ -124,7 +124,7 @@ Json json_of(const Manifest& manifest) {
     return {{"objects", std::move(objects)}, {"tensors", std::move(tensors)}};
 }
 
-/// "0", "0-3", "0, 2-3"
+/// "0", "0-3", "0, 2-3".
 std::string ranks_text(const Manifest& manifest, const ManifestTensor& tensor) {
     std::vector<int64_t> ranks;
     for (const ManifestShard& shard : tensor.shards)

@@ -26,7 +26,7 @@ std::string run_of(const std::string& where) {
     return fs::is_regular_file(above / "config.toml", ignored) ? above.string() : "";
 }
 
-/// The run or the step that a place lies in, "" when it lies in none.
+/// The run or step that contains the place; "": none.
 std::string lies_in(const std::string& where) {
     std::error_code ignored;
     fs::path path = fs::weakly_canonical(fs::absolute(where, ignored), ignored);
@@ -41,7 +41,8 @@ std::string lies_in(const std::string& where) {
     return "";
 }
 
-/// Of a place that is no run: `there`, a folder; else one that is written to, outside of runs and steps.
+/// Checks a place that is not a run: with `there` it must be a folder, otherwise it will be written and must not be
+/// inside a run or step.
 void check_folder(const std::string& where, bool there) {
     std::error_code ignored;
     if (there && !fs::is_directory(where, ignored))

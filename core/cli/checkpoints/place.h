@@ -13,36 +13,36 @@
 
 namespace orrery {
 
-/// Nobody else starts ranks in the folder, and none run. Given back in the opposite order.
+/// Locks the folder against launchers and ranks. Released in the opposite order.
 struct WholeFolderLock {
     explicit WholeFolderLock(const std::string& folder) : launcher(folder, FolderLock::launcher), job(folder) {}
     FolderLock launcher, job;
 };
 
-/// The checkpoints of a run's folder, in whatever store it has, or of a place of a store.
+/// The checkpoints of a run's folder, in its store, or of a place in a store.
 class StorePlace {
 public:
-    /// `where`: a folder with a config.toml, or its checkpoints/, else a place of the store `kind` ("": of a run as its
-    /// configuration says, else posix). `there`: it must be, of a store of folders; else it is written to, and lies in
-    /// no other run or step. Throws Error saying what it is instead.
+    /// `where`: a folder with a config.toml, its checkpoints/, or a place in the store `kind` ("": from the run's
+    /// configuration, else posix). `there`: the place must exist (for stores of folders); otherwise it is written to
+    /// and must not be inside another run or step. Throws Error saying what was found instead.
     StorePlace(const std::string& where, const std::string& kind, const std::vector<std::string>& sets, bool there);
 
     CheckpointStore& store() { return *store_; }
     const std::string& kind() const { return kind_; }
     bool is_run() const { return !run_.empty(); }
-    /// [checkpoint] keep, keep_* of the run; the defaults of a place.
+    /// [checkpoint] keep, keep_* of the run; the defaults for other places.
     const RetentionPolicy& policy() const { return policy_; }
-    /// Throws Error unless the step is committed.
+    /// Throws Error if the step is not committed.
     void require(int64_t step);
-    /// Keeps jobs out of the run's folder; nullptr of a place, whose jobs are not known. Throws Error when one is in
-    /// it.
+    /// Locks the run's folder against jobs; nullptr for other places, whose jobs are unknown. Throws Error if a job is
+    /// using it.
     std::unique_ptr<WholeFolderLock> lock() const;
-    /// Keeps other copies of the step out of a place of a store of folders; nullptr of a run, which is locked as a
-    /// whole, and of other stores. Throws Error where another one is under way.
+    /// Locks the step against other copies, in a store of folders; nullptr for runs, which are locked as a whole, and
+    /// for other stores. Throws Error if another copy is in progress.
     std::unique_ptr<FolderLock> lock_step(int64_t step) const;
 
 private:
-    std::string run_;  ///< its folder; "": a place
+    std::string run_;  ///< its folder; "": not a run
     std::string kind_;
     Config config_;
     Registry registry_;

@@ -8,7 +8,7 @@
 
 namespace orrery {
 
-// One function per subcommand; they print, and return the exit code.
+// One function for each subcommand; they print and return the exit code.
 int list_checkpoints(StorePlace& place, const CheckpointsCommand& command);
 int show_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command);
@@ -18,9 +18,9 @@ int unmark_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command);
 int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 
-/// {"place", "store"}, what every answer in JSON begins with.
+/// {"place", "store"}, the beginning of every JSON answer.
 Json about(StorePlace& place);
-/// Prints it, and bytes that are not UTF-8 as U+FFFD.
+/// Prints JSON; bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& json);
 
 }  // namespace orrery

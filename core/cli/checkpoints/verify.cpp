@@ -1,4 +1,4 @@
-// `orrery checkpoints verify`: reads every byte.
+// Implements `orrery checkpoints verify`, which reads every byte.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Found {
     bool gone = false;
 };
 
-/// All objects, also behind one that is damaged.
+/// Reads all objects, continuing after a damaged one.
 Found look(CheckpointStore& store, int64_t step) {
     Found found;
     try {
@@ -38,7 +38,7 @@ Found look(CheckpointStore& store, int64_t step) {
     return found;
 }
 
-/// What takes a step's place and is none: of `step`, or of any (-1).
+/// Entries that occupy a step's place without being a step: of `step`, or of any (-1).
 std::vector<Stray> lost(CheckpointStore& store, const std::vector<int64_t>& steps, int64_t step) {
     std::vector<Stray> strays = store.strays();
     std::erase_if(
@@ -64,7 +64,7 @@ int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         for (const Stray& stray : strays) std::printf("no checkpoint: %s\n", printable(stray.what, 4000).c_str());
     for (const int64_t step : steps) {
         const Found found = look(store, step);
-        if (found.gone) {  // whatever was read of it
+        if (found.gone) {  // regardless of what was read before
             if (!command.json) std::printf("step %lld: removed meanwhile\n", static_cast<long long>(step));
             continue;
         }

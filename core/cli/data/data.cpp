@@ -46,8 +46,8 @@ void refuse_changed(ScriptRunner& script, const Dataset& data) {
                     data.source().place(), script.folder(), steps.front(), other));
 }
 
-/// A run's folder with the script that it keeps, and the modules that this one read; one that the command line names
-/// stays.
+/// For a run's folder: the command with the script saved in it and that script's modules. A script named on the command
+/// line is kept.
 ScriptCommand of_kept_script(ScriptCommand command) {
     const fs::path folder = command.script, lua = folder / "lua", config = folder / "config.toml";
     std::error_code none;
@@ -66,7 +66,7 @@ ScriptCommand of_kept_script(ScriptCommand command) {
 int64_t vocabulary_or_none(const DataSource& source) {
     try {
         return source.vocabulary();
-    } catch (const Error&) {  // nothing says how many: they are no bytes
+    } catch (const Error&) {  // size unknown: the ids are not bytes
         return 0;
     }
 }

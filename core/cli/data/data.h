@@ -3,10 +3,10 @@
 
 namespace orrery {
 
-/// `orrery data`: the samples that a step of a run was, or will be, made of.
+/// `orrery data`: prints the samples of a step of a run.
 struct DataCommand {
     int64_t step = 0;
-    bool ids = false;  ///< and no text
+    bool ids = false;  ///< print only ids, no text
 };
 
 int data_command(const ScriptCommand& script, const DataCommand& command);

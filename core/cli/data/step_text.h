@@ -9,19 +9,19 @@
 
 namespace orrery {
 
-/// What ids are printed as.
+/// How ids are printed.
 struct TextOfIds {
     std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  ///< nullptr: none
-    bool bytes = false;                                     ///< an id is a byte
+    bool bytes = false;                                     ///< each id is a byte
 
-    /// Text, or ids with spaces between. Throws Error at an id that the tokenizer has not.
+    /// Text, or ids separated by spaces. Throws Error at an id that the tokenizer does not have.
     std::string of(const std::vector<int32_t>& ids) const;
     const char* unit() const { return tokenizer || bytes ? "bytes of text" : "characters of ids"; }
 };
 
-/// Samples [first, first + count) of the training, in their order, each a line that says where it lies and how long
-/// its text is, then its text; of arrays without tokens that line alone. Read as InputFeed reads them. `put` gets one
-/// sample at a time.
+/// Prints the training samples [first, first + count) in order: a line with the sample's location and the length of its
+/// text, then the text; only the line for arrays without tokens. Reads like InputFeed. `put` receives one sample at a
+/// time.
 void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text,
                    const std::function<void(const std::string&)>& put);
 

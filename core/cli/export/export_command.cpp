@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A run's folder, and its checkpoints in whatever store it has.
+/// A run's folder, with its checkpoints in any kind of store.
 class Run {
 public:
     explicit Run(const std::string& folder) : folder_(folder), config_(read_config(folder)) {
@@ -36,7 +36,7 @@ public:
 
     CheckpointStore& store() { return *store_; }
 
-    /// Those that may be exported, the first to be tried first. Throws Error where there is none.
+    /// Steps that may be exported, in the order in which to try them. Throws Error if there are none.
     std::vector<int64_t> steps(int64_t asked) const {
         const std::vector<int64_t> all = store_->steps();
         if (all.empty())
@@ -65,7 +65,7 @@ public:
         return sound;
     }
 
-    /// How its model is published: as the checkpoint says, else the folder, else the script that the folder keeps.
+    /// The model's record: from the checkpoint, else the folder, else the script saved in the folder.
     PublishedRecord record_of(const Manifest& manifest) {
         const std::string place =
             fmt::format("{}, step {}, manifest: {}", folder_, manifest.step, PublishedRecord::key);
@@ -86,7 +86,7 @@ public:
         }
     }
 
-    /// Files of the tokenizer that it was trained with.
+    /// Files of the tokenizer used in training.
     std::vector<std::string> tokenizer() const {
         std::vector<std::string> files;
         std::error_code none;
@@ -116,7 +116,7 @@ private:
     std::unique_ptr<CheckpointStore> store_;
 };
 
-/// What exists where the model is to be is said before anything is read.
+/// Reports an existing destination before anything is read.
 Exported write(Run& run, const ExportCommand& command, int64_t step, std::string& what) {
     const Manifest manifest = Manifest::of(run.store(), step);
     const PublishedRecord record = run.record_of(manifest);
@@ -133,7 +133,7 @@ Exported write(Run& run, const ExportCommand& command, int64_t step, std::string
 }  // namespace
 
 int export_command(const ExportCommand& command) {
-    const SignalTaker signals;  // before a store makes threads
+    const SignalTaker signals;  // before a store creates threads
     Run run(command.run);
     const std::vector<int64_t> steps = run.steps(command.step);
     for (size_t i = 0; i < steps.size(); ++i) try {

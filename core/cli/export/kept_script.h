@@ -5,8 +5,8 @@
 
 namespace orrery {
 
-/// How the model of a run is published, by the script and the configuration that its folder keeps: for checkpoints that
-/// do not say it themselves. Runs the script, compiles nothing. Throws what it throws.
+/// The record of a run's model from the script and configuration saved in its folder, for checkpoints that lack the
+/// record. Runs the script without compiling. Throws the script's errors.
 PublishedRecord record_of_kept_script(const std::string& run);
 
 }  // namespace orrery

@@ -4,9 +4,9 @@
 
 namespace orrery {
 
-/// What a cluster's file says that its machines do, of a rank and of one direction; of several kinds of nodes the least
-/// of each that is said, and of the kind that does not say it nothing: its nodes are those that the file's order gives
-/// it. Nothing of links that the file does not price.
+/// Expected figures from a cluster's file, per rank and direction. With several kinds of nodes, the smallest value of
+/// each figure; nodes whose kind lacks a figure are listed as unsaid, in the file's order. Links that the file does not
+/// price have no figures.
 ExpectedFigures figures_of(const Cluster& cluster);
 
 }  // namespace orrery

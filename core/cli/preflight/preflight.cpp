@@ -27,7 +27,7 @@ namespace orrery {
 namespace {
 
 constexpr auto usual_timeout = std::chrono::seconds(60);
-constexpr double shared_share = 0.3;  ///< PreflightBars::share of ranks that take processors from one another
+constexpr double shared_share = 0.3;  ///< PreflightBars::share of ranks that share processors
 constexpr int64_t most_ranks = 4096;
 
 struct Expectable {
@@ -57,7 +57,7 @@ void refuse_idle_sets(const std::vector<std::string>& sets) {
     }
 }
 
-/// The configuration with the command's own flags over it.
+/// The configuration with the command's flags applied.
 Config read_config(const PreflightCommand& command) {
     refuse_idle_sets(command.sets);
     std::vector<std::string> sets = command.sets;
@@ -69,7 +69,7 @@ Config read_config(const PreflightCommand& command) {
     return load_config(command.config, sets);
 }
 
-/// What is opened in each process. The plugins stay loaded.
+/// Backends opened in each process. Loaded plugins stay loaded.
 struct Backends {
     Config config;
     Settings settings;
@@ -84,7 +84,7 @@ void load(const Loader& loader, Backends& backends, const char* kind, const std:
         throw Error(asked, fmt::format("preflight: {} {} cannot run here: {}", kind, name, why));
 }
 
-/// `several`: hosts. Throws for what cannot be before a rank starts.
+/// `several`: more than one host. Throws for invalid configurations before a rank starts.
 std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t ranks, bool several) {
     auto made = std::make_unique<Backends>();
     made->config = read_config(command);
@@ -115,7 +115,7 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     return made;
 }
 
-/// At most: nobody knows how slow a disk or a link is.
+/// Upper estimate of the duration; the speed of disks and links is unknown.
 double usual_seconds(const PreflightOptions& options, int64_t ranks) {
     constexpr double storage_s = 2;
     const double once = 2 * options.rank.matrix_s + options.rank.copy_s + storage_s;
@@ -131,7 +131,7 @@ PreflightOptions options_of(const PreflightCommand& command, const Settings& set
     return options;
 }
 
-/// The cluster's file, and the flags over it.
+/// Expected figures from the cluster's file, overridden by flags.
 ExpectedFigures expected_by(const PreflightCommand& command) {
     if (command.cluster.empty()) return read_expected(command.expect);
     Config file = load_toml(command.cluster);
@@ -143,7 +143,7 @@ PreflightReport measure(const PreflightCommand& command, Backends& backends, con
     const auto device = make_device(backends.settings, backends.config, backends.registry, job);
     PreflightRank rank{
         *device, backends.settings.memory(), backends.transport.get(), rendezvous, job.rank, job.ranks, job.local_rank};
-    // Ranks of our launcher that have no processors of their own share those that it has left to all.
+    // Ranks of our launcher without their own processors share the processors left to all.
     const int64_t threads = threads_of(backends.settings, job);
     if (job.ours && job.processors < threads && device->limits().host_visible)
         rank.at_once = std::max<int64_t>(1, static_cast<int64_t>(allowed_processors().size()) / threads);
@@ -180,17 +180,17 @@ int print(const PreflightCommand& command, const PreflightReport& report) {
     return report.fit() ? 0 : 1;
 }
 
-/// A launcher gives ranks little time when one has ended with 1: rank 0 prints before any ends.
+/// Once one rank has exited with 1, the launcher soon kills the others: no rank exits before rank 0 has printed.
 void wait_for_print(Rendezvous& rendezvous, bool first) {
     const std::string key = "preflight/printed";
     if (first) return rendezvous.set(key, "");
     try {
         rendezvous.get(key, usual_timeout);
-    } catch (const Error&) {  // rank 0 has ended already, or will never: the report is the same here
+    } catch (const Error&) {  // rank 0 has ended; the report is the same on this rank
     }
 }
 
-/// One rank's process.
+/// Runs one rank in this process.
 int run_rank(const PreflightCommand& command, const Job& job) {
     const auto meeting = meeting_of([&] { return read_config(command); });
     return measuring_rank(job, *meeting, [&](Rendezvous& rendezvous) {

@@ -9,17 +9,17 @@
 
 namespace orrery {
 
-/// What `orrery preflight` is asked.
+/// Flags of `orrery preflight`.
 struct PreflightCommand {
-    std::string config;                                    ///< TOML file, as of a run; "" for defaults
-    std::vector<std::string> sets;                         ///< "table.key=value", over it
-    std::optional<std::string> device, transport, folder;  ///< over run.device, run.transport, run.folder
-    std::optional<int64_t> ranks;  ///< of all hosts together; left out: the mesh's, those of a launcher, or 2
+    std::string config;                                    ///< TOML file, as for a run; "": defaults
+    std::vector<std::string> sets;                         ///< "table.key=value" over it
+    std::optional<std::string> device, transport, folder;  ///< override run.device, run.transport, run.folder
+    std::optional<int64_t> ranks;  ///< total over all hosts; unset: from the mesh, a launcher, or 2
     int64_t nodes = 1, node_rank = 0;
     std::string rendezvous;           ///< "host:port", for several nodes
-    std::string cluster;              ///< TOML file of configs/clusters that says what the machines do; "": none
-    std::vector<std::string> expect;  ///< "fabric_gb_s=50": what the machines are said to do, over the cluster's
-    std::optional<double> slow;       ///< of the others' median: less is too slow
+    std::string cluster;              ///< TOML file of configs/clusters with the expected figures; "": none
+    std::vector<std::string> expect;  ///< "fabric_gb_s=50": expected figures, overriding the cluster's
+    std::optional<double> slow;       ///< fraction of the others' median below which a figure is too slow
     bool quick = false;
     bool json = false;
     std::vector<std::string> arguments;  ///< the whole command line, for the rank processes
@@ -27,18 +27,18 @@ struct PreflightCommand {
 
 /// The keys of --expect.
 std::vector<std::string> expected_names();
-/// Reads "KEY=NUMBER" texts over `figures`. Throws Error naming the text, and the keys there are.
+/// Reads "KEY=NUMBER" texts into `figures`. Throws Error naming the text and the known keys.
 ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFigures figures = {});
-/// Key and value of what is expected, "matrix_bf16_tflops" with FLOP/s; 0 where nothing is.
+/// Keys and values of expected figures, "matrix_bf16_tflops" in FLOP/s; 0 if unknown.
 std::vector<std::pair<std::string, double>> named(const ExpectedFigures& figures);
 
-/// Starts the ranks of this host, or is one that a launcher has started; rank 0 prints what was found. Returns 0 when
-/// all is fit, 1 when something is not. Throws Error for mistakes of the command, before anything starts.
+/// Starts this host's ranks, or is one that a launcher started; rank 0 prints the report. Returns 0 if everything is
+/// fit, otherwise 1. Throws Error for invalid flags before anything starts.
 int preflight_command(const PreflightCommand& command);
 
-/// The report for people: a table of ranks, of links and of collectives, and the verdict with what is named.
+/// The report as text: tables of ranks, links and collectives, and the verdict.
 std::string preflight_text(const PreflightReport& report);
-/// The same for machines: one JSON object, rates in units per second.
+/// The report as one JSON object with rates in units per second.
 std::string preflight_json(const PreflightReport& report);
 
 }  // namespace orrery

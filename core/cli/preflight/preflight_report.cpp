@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-constexpr size_t most_lines = 16;  ///< of ranks or links; of more the ends and the middle are printed
+constexpr size_t most_lines = 16;  ///< max lines of ranks or links; of more, only min, median and max are printed
 
 const char* name_of(Reach reach) {
     switch (reach) {
@@ -41,7 +41,7 @@ std::string or_dash(double value, Text text) {
     return value > 0 ? text(value) : "-";
 }
 
-/// Columns as wide as their widest cell, the first one to the left.
+/// Columns as wide as their widest cell, the first left-aligned.
 class Table {
 public:
     explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
@@ -74,7 +74,7 @@ std::vector<std::string> cells(const RankFigures& one) {
             or_dash(one.sync_s, seconds_text)};
 }
 
-/// Least, middle and most of each column.
+/// Min, median and max of each column.
 std::string many_ranks(const std::vector<RankFigures>& ranks, Table table) {
     const auto pick = [&](double part) {
         RankFigures one;
@@ -138,7 +138,7 @@ std::string collectives_text(const PreflightFigures& figures) {
     std::map<std::pair<Reach, std::string>, std::vector<const CollectiveFigures*>> alike;
     for (const CollectiveFigures& one : figures.collectives) alike[{one.reach, one.name}].push_back(&one);
     for (const auto& [key, groups] : alike) {
-        // Of several groups the slowest.
+        // Of several groups the slowest is shown.
         const CollectiveFigures& one = **std::min_element(
             groups.begin(), groups.end(), [](const auto* x, const auto* y) { return x->bus_bytes < y->bus_bytes; });
         table.add({one.name,
@@ -152,7 +152,7 @@ std::string collectives_text(const PreflightFigures& figures) {
     return table.text() + "\n";
 }
 
-/// In parts of what is expected.
+/// As fractions of the expected figures.
 std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
     return {{"matrix rate", bars.matrix},
             {"memory bandwidth", bars.memory},
@@ -163,7 +163,7 @@ std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
 
 double unit_of(const std::string& key) { return key.ends_with("_tflops") ? 1e12 : 1e9; }
 
-/// Whether a figure of this key was measured at all.
+/// Whether a figure with this key was measured.
 bool measured(const PreflightFigures& figures, const std::string& key) {
     const auto any_rank = [&](double RankFigures::*part) {
         return std::any_of(figures.ranks.begin(), figures.ranks.end(), [&](const auto& one) { return one.*part > 0; });
@@ -180,8 +180,8 @@ bool measured(const PreflightFigures& figures, const std::string& key) {
     return any_rank(key == "storage_write_gb_s" ? &RankFigures::write_bytes : &RankFigures::read_bytes);
 }
 
-/// What was measured, and has no figure to be held against: "matrix_f32_tflops of node 1". Of links between nodes one
-/// end's is enough.
+/// Measured figures without an expected one: "matrix_f32_tflops of node 1". For links between nodes, one end's is
+/// enough.
 std::vector<std::string> not_judged(const PreflightReport& report) {
     std::map<std::string, std::set<int64_t>> nodes;
     std::vector<std::string> keys;
@@ -205,7 +205,7 @@ std::vector<std::string> not_judged(const PreflightReport& report) {
     return texts;
 }
 
-/// What some rank was held against, in the units of its keys. `without`: not_judged.
+/// The expected figures that some rank was compared with, in the units of its keys. `without`: result of not_judged.
 std::vector<std::pair<std::string, double>> judged_by(const PreflightReport& report,
                                                       const std::vector<std::string>& without) {
     std::vector<std::pair<std::string, double>> all;
@@ -215,7 +215,7 @@ std::vector<std::pair<std::string, double>> judged_by(const PreflightReport& rep
     return all;
 }
 
-/// What the figures were held against.
+/// Describes what the figures were compared with.
 std::string expected_text(const PreflightReport& report) {
     const std::string& device = report.figures.ranks.front().device;
     const std::vector<std::string> without = not_judged(report);

@@ -3,17 +3,17 @@
 
 namespace orrery {
 
-/// In FLOP/s.
+/// Rates in FLOP/s.
 struct ProductRates {
     double all = 0;      ///< over three large shapes
-    double fastest = 0;  ///< of one of them
+    double fastest = 0;  ///< of the fastest of them
 };
 
-/// Multiplies small matrices of small integers, whose product is exact in every type, stored either way. Throws Error
-/// where it is wrong.
+/// Multiplies small integer matrices, whose product is exact in every type, in each storage order. Throws Error if a
+/// result is wrong.
 void check_products(Device& device, DType dtype);
 
-/// The best of up to six times for each of three large shapes, about 7 GFLOP a round.
+/// Times three large shapes, about 7 GFLOP per round; the best of up to six rounds counts for each.
 ProductRates measure_products(Device& device, DType dtype);
 
 }  // namespace orrery

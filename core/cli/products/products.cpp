@@ -14,7 +14,7 @@ namespace orrery {
 namespace {
 
 constexpr auto trial_limit = std::chrono::seconds(60);
-constexpr double worth_setting = 1.05;  ///< times the default's rate
+constexpr double worth_setting = 1.05;  ///< factor over the default's rate
 
 std::unique_ptr<Device> open_device(const ProductsCommand& command) {
     Config config = load_config("", command.sets);
@@ -38,13 +38,13 @@ DType type_of(const std::string& name) {
     return *dtype;
 }
 
-/// How one kind has done.
+/// Result of one kind.
 struct Tried {
     ProductRates rates;
-    std::string why_not;  ///< "": it is right, and has rates
+    std::string why_not;  ///< "": results are correct and rates are valid
 };
 
-/// A process of its own, as a kind may fault whatever the processor's flags say.
+/// Tries a kind in its own process, since it may crash whatever the processor's flags say.
 Tried try_kind(const ProductsCommand& command, const std::string& kind, const std::string& type) {
     std::vector<std::string> arguments = {"/proc/self/exe",
                                           "products",
@@ -70,7 +70,7 @@ Tried try_kind(const ProductsCommand& command, const std::string& kind, const st
     return tried;
 }
 
-/// Prints a row for each kind. Returns which one to set, "native for bf16 (1.42 times onednn)", "" for the default.
+/// Prints a row for each kind. Returns the kind to set, "native for bf16 (1.42 times onednn)"; "": the default.
 std::string compare_kinds(const ProductsCommand& command, const std::vector<std::string>& kinds,
                           const std::string& type) {
     const std::string& usual = kinds.front();
@@ -91,7 +91,7 @@ std::string compare_kinds(const ProductsCommand& command, const std::vector<std:
     return fmt::format("{} for {}{}", best, type, times);
 }
 
-/// "set device.cpu.products=native for bf16 (1.42 times onednn)"
+/// "set device.cpu.products=native for bf16 (1.42 times onednn)".
 std::string advice_of(const ProductsCommand& command, const std::vector<std::string>& faster,
                       const std::string& usual) {
     if (faster.empty()) return fmt::format("{}, the default, is within 5 % of the fastest", usual);

@@ -11,7 +11,7 @@
 namespace orrery {
 namespace {
 
-/// 1 is 1.0.
+/// Whether two values are equal; 1 equals 1.0.
 bool same(const ConfigValue& a, const ConfigValue& b) {
     const auto text = [](const ConfigValue& value) {
         const int64_t* const whole = std::get_if<int64_t>(&value.data);
@@ -25,20 +25,20 @@ bool is_empty(const ConfigValue& value) {
     return text == "[]" || text == "\"\"";
 }
 
-/// Somebody has asked for it, and not the script.
+/// Whether the user has set the value.
 bool is_asked(const ConfigValue* value) {
     if (!value) return false;
     const Source source = source_of(value->origin);
     return source == Source::set || source == Source::file;
 }
 
-/// "a.toml:7": without a column.
+/// Without the column: "a.toml:7".
 std::string line_of(Origin origin) {
     origin.column = 0;
     return origin.text();
 }
 
-/// A table of a configuration that is no other's.
+/// A table of `root` that it does not share with other configurations.
 Config& own_table(Config& root, const std::string& name) {
     const ConfigValue* const known = root.find(name);
     if (!known) return root.table(name);
@@ -61,7 +61,8 @@ std::string GivenKeys::add(Config& config, const GivenKey& key) {
     const bool asked = is_asked(was) && !(is_empty(*was) && !key.shown.empty());
     const bool ran = key.value && (key.shown.empty() || was) && !(equal && (asked || !key.shown.empty()));
     GivenKey kept = key;
-    if (!ran || (key.read_too && !key.shown.empty())) kept.value.reset();  // what it reads, it may use
+    // a value that the script reads may be in use
+    if (!ran || (key.read_too && !key.shown.empty())) kept.value.reset();
     keep(std::move(kept));
     if (!asked || equal || key.read_too) return "";
     const std::string name = key.table + "." + key.key, call = line_of(key.line);

@@ -6,19 +6,20 @@
 
 namespace orrery {
 
-/// Keys of the configuration whose values the calls of a script give.
+/// Configuration keys whose values are set by calls of the script.
 class GivenKeys {
 public:
-    /// Returns a line where a value of a file is not used, "" where nothing is lost. Throws Error at a --set that would
-    /// change nothing; both name the line of the script.
+    /// Adds a key. Returns a line if a value of a file is not used, "" otherwise. Throws Error at a --set that would
+    /// have no effect; both name the script line.
     std::string add(Config& config, const GivenKey& key);
 
-    /// The configuration with what runs, each value with its line; [run] lists in `given` what it said before.
+    /// The configuration with the values that are used, each with its line; [run] `given` lists the configuration's own
+    /// values.
     Config over(const Config& config) const;
 
 private:
     void keep(GivenKey key);
-    std::vector<GivenKey> keys_;  ///< the newest of each
+    std::vector<GivenKey> keys_;  ///< the newest of each key
 };
 
 }  // namespace orrery

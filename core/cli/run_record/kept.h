@@ -9,16 +9,15 @@ namespace orrery {
 class ScriptRunner;
 class Session;
 
-/// Keeps what a run's folder is to tell of it besides config.toml: script.lua, and in lua/ the script under its own
-/// name with every file that it has read by `require`, which runs again from there. Throws Fault::failed naming the
-/// path.
+/// Saves the script in a run's folder: script.lua, and lua/ with the script under its own name and every file that its
+/// `require` read, so that it can run again from there. Throws Fault::failed naming the path.
 void keep_lua(const ScriptRunner& script, const std::string& folder);
 
-/// The libraries whose code its ranks run: liborrery and the plugins that were loaded.
+/// The libraries whose code the ranks run: liborrery and the loaded plugins.
 BitSources code_of(const ScriptRunner& script);
-/// What run.json says of a start before its ranks have met.
+/// What run.json records of a start before the ranks join.
 Json start_of(const ScriptRunner& script);
-/// And then: hosts with their ranks and devices. On rank 0, null elsewhere. Collective.
+/// What run.json records after that: hosts with their ranks and devices. On rank 0; null on other ranks. Collective.
 Json hosts_of(Session& session);
 
 }  // namespace orrery

@@ -5,8 +5,8 @@ namespace orrery {
 
 class Config;
 
-/// The script that a run's folder keeps: in lua/, where the modules beside it lie too, else script.lua of folders from
-/// before there was lua/. `config`: the run's, whose run.script names it. The file need not be there.
+/// Path of the script saved in a run's folder: in lua/, with its modules; script.lua in older folders without lua/.
+/// `config` is the run's, whose run.script names it. The file may not exist.
 std::string kept_script_of(const std::string& folder, Config& config);
 
 }  // namespace orrery

@@ -5,14 +5,14 @@
 
 namespace orrery {
 
-/// What a file's repository is at.
+/// The revision of a file's repository.
 struct Revision {
-    std::string commit;              ///< of its HEAD
-    std::optional<bool> clean = {};  ///< the file and all that is tracked are as committed; none: git cannot say it
+    std::string commit;              ///< commit of HEAD
+    std::optional<bool> clean = {};  ///< whether the file and all tracked files are as committed; unset: unknown
 };
 
-/// Of the git repository that a file lies in, by the program `git`, which has 5 s for each answer; nullopt where there
-/// is no repository, no commit, or no such program.
+/// The revision of the git repository that contains a file, from the program `git`, with a timeout of 5 s for each
+/// call; nullopt without a repository, a commit or git.
 std::optional<Revision> revision_of(const std::filesystem::path& file);
 
 }  // namespace orrery

@@ -11,16 +11,16 @@
 namespace orrery {
 namespace {
 
-std::mutex mutex;  ///< of all records
+std::mutex mutex;  ///< guards all records
 RunRecord* living = nullptr;
 
-/// What is kept of a start that was before: plugins, the command and hosts by rank would add up over thousands.
+/// Shortens an earlier start: plugins, the command and hosts by rank would add up over thousands of starts.
 Json in_short(const Json& start) {
     Json kept = Json::object();
     for (const char* key : {"start", "end", "why", "exit_code", "version", "revision", "plan", "ranks", "generation"})
         if (const auto at = start.find(key); at != start.end()) kept[key] = *at;
-    if (kept.contains("ranks")) return kept;  // it was shortened already
-    kept["ranks"] = nullptr;                  // they had not met
+    if (kept.contains("ranks")) return kept;  // already shortened
+    kept["ranks"] = nullptr;                  // the ranks had not joined
     const auto hosts = start.find("hosts");
     if (hosts == start.end() || !hosts->is_array()) return kept;
     size_t ranks = 0;
@@ -30,10 +30,10 @@ Json in_short(const Json& start) {
     return kept;
 }
 
-/// The starts that the file tells of, oldest first. A file that is no such record is replaced.
+/// The starts recorded in the file, oldest first. A file that is not a run record is replaced.
 Json starts_in(const std::string& path) {
     Json starts = Json::array();
-    const RegularFile file(path);  // what is none may be a pipe, which would wait for a writer
+    const RegularFile file(path);  // opening a pipe would wait for a writer
     if (!file.there()) return starts;
     if (!file.problem().empty()) throw Error(path + " " + file.problem() + "\n  move it away", Fault::failed);
     const Json last = Json::parse(file.text(static_cast<size_t>(file.bytes())), nullptr, false);
@@ -72,7 +72,7 @@ RunRecord::~RunRecord() {
 }
 
 void RunRecord::write() const {
-    const std::string text = record_->dump(2, ' ', false, Json::error_handler_t::replace);  // paths need not be UTF-8
+    const std::string text = record_->dump(2, ' ', false, Json::error_handler_t::replace);  // paths may not be UTF-8
     system_env()->replace_file(path_, text + "\n");
 }
 
@@ -94,7 +94,7 @@ void end_run_record(const std::string& why, int exit_code) {
     record["exit_code"] = exit_code;
     try {
         living->write();
-    } catch (const std::exception&) {  // a full disk, say: what ends the run is what its caller tells
+    } catch (const std::exception&) {  // for example a full disk; the caller reports what ended the run
     }
 }
 

@@ -6,16 +6,16 @@
 
 namespace orrery {
 
-/// run.json of a run's folder: what a start was, and why it ended; the starts before it under "before". One lives at a
-/// time in a process, on rank 0.
+/// run.json of a run's folder: what was started and why it ended; earlier starts are under "before". A process has at
+/// most one at a time, on rank 0.
 class RunRecord {
 public:
-    /// `start`: what is known before the ranks meet. Written at once, with the time.
+    /// `start`: what is known before the ranks join. Written at once, with the time.
     RunRecord(const std::string& folder, const Json& start);
     ~RunRecord();
     RunRecord(const RunRecord&) = delete;
 
-    /// What is known once they have met. Written at once.
+    /// Adds what is known after the ranks have joined. Written at once.
     void add(const Json& more);
 
 private:
@@ -26,8 +26,8 @@ private:
     const std::unique_ptr<Json> record_;
 };
 
-/// Writes end and reason into the record that lives in this process, if any; from any thread. Once: what comes later is
-/// not the reason.
+/// Writes end time and reason into this process's record, if any; callable from any thread. Only the first call has an
+/// effect.
 void end_run_record(const std::string& why, int exit_code);
 
 /// "2026-11-25T14:36:41Z"

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// On which this command ends, behind what it has started.
+/// Thrown when a signal ends this command, after it has removed what it started.
 struct Stopped {
     int signal;
 };
@@ -38,7 +38,7 @@ void end_when_asked(HeldSignals& signals) {
     if (const int signal = signals.take()) throw Stopped{signal};
 }
 
-/// A folder of this command's own, which goes with it.
+/// A temporary folder, removed at the end.
 struct ScratchFolder {
     fs::path path;
 
@@ -54,15 +54,15 @@ struct ScratchFolder {
     ScratchFolder(const ScratchFolder&) = delete;
 };
 
-/// A run of one size: what changes against the script's own configuration.
+/// A run of one size: what differs from the script's configuration.
 struct Size {
     int64_t ranks, members, sequences;
-    int64_t threads;  ///< of each rank: as many at every size
+    int64_t threads;  ///< per rank, the same at every size
 };
 
 constexpr int64_t most_started = 1024, most_simulated = int64_t{1} << 20;
 
-/// Before anything starts: a size that would take this host for ever.
+/// Checks before anything starts that a size can run on this host in reasonable time.
 void require_room(const ScaleCommand& command, int64_t ranks) {
     const int64_t most = std::min(most_started, most_measured_ranks());
     if ((command.simulate && !command.measure) || ranks <= most) return;
@@ -96,14 +96,14 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
                                     plural(first, "rank"), ranks));
         sizes.push_back({ranks, ranks / others, whole / first, settings.threads_per_rank});
     }
-    // Left to itself a rank alone has all processors, and more ranks would only share them.
+    // By default a single rank would use all processors, which more ranks would only share.
     const auto processors = static_cast<int64_t>(allowed_processors().size());
     for (Size& size : sizes)
         if (size.threads == 0) size.threads = std::max<int64_t>(1, processors / sizes.back().ranks);
     return sizes;
 }
 
-/// What changes against the script's own configuration.
+/// What differs from the script's configuration.
 std::vector<std::string> sets_of(const ScriptCommand& script, const ScaleCommand& command, const Size& size) {
     std::vector<std::string> sets = script.sets;
     sets.push_back(fmt::format("mesh.{}={}", command.axis, size.members));
@@ -126,7 +126,7 @@ std::vector<std::string> arguments_of(const ScriptCommand& script, const ScaleCo
     return arguments;
 }
 
-/// Throws Error where a run was refused because the script gives what a size is made of.
+/// Throws Error if a run was refused because the script sets a key that a size must set.
 void refuse_given(const std::string& errors, const ScaleCommand& command) {
     for (const auto& [key, what] :
          {std::pair<std::string, std::string>{"train.steps", fmt::format("--steps {}", command.steps)},
@@ -141,7 +141,7 @@ void refuse_given(const std::string& errors, const ScaleCommand& command) {
     }
 }
 
-/// The median over the steps behind the first quarter.
+/// The median over the steps after the first quarter.
 double median_of(const fs::path& metrics, const char* key, int64_t steps) {
     std::ifstream file(metrics);
     std::vector<double> values;
@@ -175,7 +175,7 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     return run;
 }
 
-/// The round whose throughput is in the middle.
+/// The round with the median throughput.
 ScaledRun middle(std::vector<ScaledRun> rounds) {
     std::sort(rounds.begin(), rounds.end(),
               [](const ScaledRun& a, const ScaledRun& b) { return a.tokens_per_s < b.tokens_per_s; });
@@ -233,7 +233,7 @@ void run_all(const ScriptCommand& script, const ScaleCommand& command, const std
              ScaleReport& report) {
     report.simulated = command.simulate && !command.measure;
     std::optional<HeldSignals> signals;
-    if (!report.simulated) signals.emplace();  // before a simulation loads what makes threads
+    if (!report.simulated) signals.emplace();  // before a simulation loads libraries that create threads
     std::vector<ScaledRun> simulated;
     for (const Size& size : command.simulate ? sizes : std::vector<Size>()) {
         if (signals) end_when_asked(*signals);

@@ -9,29 +9,29 @@
 
 namespace orrery {
 
-/// What `orrery scale` is asked, beside the script.
+/// Flags of `orrery scale`, in addition to the script's.
 struct ScaleCommand {
-    std::string ranks = "1,2,4,8";  ///< sizes, ascending
-    std::string axis = "dp";        ///< that grows
-    bool strong = false;            ///< the same batch at every size; else it grows with the ranks
+    std::string ranks = "1,2,4,8";  ///< numbers of ranks, ascending
+    std::string axis = "dp";        ///< the axis that grows
+    bool strong = false;            ///< the same batch at every size; otherwise the batch grows with the ranks
     int64_t steps = 20;             ///< of each run; the first quarter is not counted
-    int64_t rounds = 1;             ///< of all sizes, one after the other; the median counts
-    double target = 0.8;            ///< the efficiency that is wanted
+    int64_t rounds = 1;             ///< repetitions of all sizes; the median counts
+    double target = 0.8;            ///< required efficiency
     std::string out;                ///< an .svg file; "": none
-    int64_t limit_s = 1800;         ///< longest time of one run
-    bool simulate = false;          ///< predict each size; nothing runs, unless `measure`
-    bool measure = false;           ///< with `simulate`: run them, too
-    SimulateCommand how;            ///< of `simulate`: the cluster ("": this machine), its nodes, tables
+    int64_t limit_s = 1800;         ///< max duration of one run
+    bool simulate = false;          ///< predict each size without running, unless `measure`
+    bool measure = false;           ///< with `simulate`: also run them
+    SimulateCommand how;            ///< for `simulate`: the cluster ("": this machine), its nodes, tables
 };
 
 /// One size of a script, measured or predicted.
 struct ScaledRun {
-    int64_t ranks = 1, sequences = 0;  ///< of a step
+    int64_t ranks = 1, sequences = 0;  ///< `sequences`: per step
     double tokens_per_s = 0;
-    double mfu = 0;  ///< 0: not known
-    /// Where rank 0's time went, as parts of it that make 1: "compute", "communication dp", "waiting", "the rest".
+    double mfu = 0;  ///< 0: unknown
+    /// Shares of rank 0's time, which add up to 1: "compute", "communication dp", "waiting", "the rest".
     std::map<std::string, double> parts;
-    std::vector<std::string> notes;  ///< of the tables that a prediction goes by
+    std::vector<std::string> notes;  ///< about the tables of a prediction
 };
 
 struct ScaleReport {
@@ -39,10 +39,10 @@ struct ScaleReport {
     bool simulated = false;  ///< `runs` are predictions
     bool strong = false;
     double target = 0.8;
-    std::vector<ScaledRun> runs;  ///< the smallest first, which the others are held against
-    /// Tokens a second that a simulation expects of each run, for the columns beside; empty: of none.
+    std::vector<ScaledRun> runs;  ///< smallest first; the others are compared with it
+    /// Predicted tokens per second of each run, for additional columns; empty: none.
     std::vector<std::optional<double>> predicted;
-    std::vector<std::string> notes;  ///< of the tables that predictions go by
+    std::vector<std::string> notes;  ///< about the tables of the predictions
 
     double speedup(size_t run) const { return runs[run].tokens_per_s / runs.front().tokens_per_s; }
     double efficiency(size_t run) const {
@@ -51,24 +51,23 @@ struct ScaleReport {
     bool reaches_target() const;
 };
 
-/// Runs the script on as many ranks of this host as each size has, in folders that are removed again; prints the
-/// table. Returns 0 when the last size reaches the target, 1 when it does not. Throws Error for mistakes before
-/// anything is run, and where a run fails. With `simulate` nothing runs unless `measure` asks for it. A stop signal
-/// while sizes run ends the run and removes the folders; it then returns 128 + signal.
+/// Runs the script with each number of ranks on this host, in temporary folders, and prints the table. Returns 0 if the
+/// last size reaches the target, otherwise 1. Throws Error for invalid flags before anything runs, and if a run fails.
+/// With `simulate` nothing runs unless `measure` is set. A stop signal ends the current run and removes the folders;
+/// the result is then 128 + signal.
 int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 
-/// Throughput, speed-up, efficiency and what grew against the first size, by points of the time.
+/// Throughput, speed-up, efficiency, and the parts that grew compared with the first size, in percentage points.
 std::string scale_text(const ScaleReport& report);
-/// The same as a picture: throughput over ranks beside the ideal and the target; below, where the time went.
+/// The same as a picture: throughput over ranks with the ideal and the target; below it the breakdown of time.
 std::string scale_svg(const ScaleReport& report);
 
-/// A size as it is simulated: `sets` are those of `script` with what the size changes.
+/// Simulates one size; `sets` of `script` include the changes for it.
 ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command);
 
-/// "1,2,4" as sizes. Throws Error unless they are whole, above 0, up to `most` and ascending.
+/// Parses "1,2,4". Throws Error unless the sizes are whole, above 0, at most `most` and ascending.
 std::vector<int64_t> read_sizes(const std::string& text, int64_t most = 1024);
-/// Where the time of a run went, by the text of its run.json, as ScaledRun::parts. Throws Error where that does not say
-/// it.
+/// ScaledRun::parts from the text of a run's run.json. Throws Error if they are missing.
 std::map<std::string, double> parts_of_run(const std::string& run_json);
 
 }  // namespace orrery

@@ -18,7 +18,7 @@ using drawing::point;
 
 constexpr double margin = 28, left = 110, wide = 560, high = 300, bar = 22;
 
-/// Okabe and Ito's colours, which people with any colour vision tell apart; texts say everything, too.
+/// Okabe and Ito's colours, which people with any colour vision can distinguish; all information is also in text.
 constexpr std::array<const char*, 7> part_colours{"#0072b2", "#e69f00", "#cc79a7", "#56b4e9",
                                                   "#009e73", "#d55e00", "#f0e442"};
 
@@ -37,7 +37,7 @@ std::string style_sheet(size_t parts) {
     return css;
 }
 
-/// Sizes lie at equal distances: they are doubled, as a rule.
+/// Sizes are drawn at equal distances, since they are usually doubled.
 class ScalePicture {
 public:
     explicit ScalePicture(const ScaleReport& report) : report_(report) {
@@ -69,7 +69,7 @@ private:
         return left + 30 + (wide - 60) * static_cast<double>(i) / gaps;
     }
 
-    /// Efficiency by size: the ideal is a level line, so that what is lost is seen at every size.
+    /// Draws efficiency by size: the ideal is a horizontal line, so that losses are visible at every size.
     void throughput() {
         canvas_.heading(margin, y_ += 34, "Tokens a second and rank");
         const double top = y_ + 24, bottom = top + high;
@@ -117,7 +117,7 @@ private:
             if (const auto tokens = value(i)) canvas_.dot(x(i), y(each(i, *tokens)), 4, dot);
     }
 
-    /// A bar for each size.
+    /// Draws a bar for each size.
     void parts() {
         canvas_.heading(margin, y_ += 30,
                         report_.simulated ? "Where the ranks' time goes" : "Where rank 0's time went");
@@ -151,7 +151,7 @@ private:
     }
 
     const ScaleReport& report_;
-    std::vector<std::string> names_;  ///< of parts, in their order
+    std::vector<std::string> names_;  ///< names of parts, in order
     Canvas canvas_;
     double y_ = 0;
 };

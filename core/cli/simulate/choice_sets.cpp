@@ -13,7 +13,7 @@ namespace {
 
 const std::set<std::string> all_options = {"mesh", "samples", "zero", "schedule", "sequence", "recompute", "mapping"};
 
-/// What does not vary is what the script makes of the configuration; what it declares no option for, nobody knows.
+/// Marks options that do not vary; options that the script does not declare are unknown.
 void keep_options(SearchSpace& space, const std::map<std::string, std::string>& options) {
     const auto text = [&](const char* key) {
         const auto found = options.find(key);
@@ -35,7 +35,7 @@ void keep_options(SearchSpace& space, const std::map<std::string, std::string>& 
     if (!space.varies_recompute) space.start.recompute = text("recompute");
 }
 
-/// Gradients: what the update reads of what was made before it.
+/// Gradients are values made before the update that the update reads.
 StateBytes state_of(const Program& program) {
     StateBytes state;
     const auto bytes = [&](ValueId id) { return static_cast<double>(program.value(id).type.bytes()); };

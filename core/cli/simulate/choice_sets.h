@@ -10,18 +10,18 @@
 
 namespace orrery {
 
-/// A choice in the configuration's words, "mesh.dp=4": what varies, and of that what the script declares.
+/// A choice as configuration texts, "mesh.dp=4": the options that vary and that the script declares.
 std::vector<std::string> sets_of(const Choice& choice, const SearchSpace& space);
-/// The same as TOML, table by table; a mapping, which is none of the configuration's, as a comment.
+/// The same as TOML, table by table; a mapping, which is not a configuration key, becomes a comment.
 std::string toml(const Choice& choice, const SearchSpace& space);
 
 /// Whether `--keep` names the option.
 bool kept(const PlanCommand& command, const std::string& option);
-/// Throws Error, Fault::usage, where `--keep` names what is no option.
+/// Throws Error, Fault::usage, if `--keep` names an unknown option.
 void require_options(const PlanCommand& command);
 
-/// What varies, and the choice that the configuration is, whose options are `options` (of [script], those that the
-/// script declares). `samples`: of a micro-batch.
+/// The search space, starting from the configured choice. `options`: the [script] options that the script declares;
+/// `samples`: samples per micro-batch.
 SearchSpace space_of(const Compiled& compiled, const std::map<std::string, std::string>& options,
                      const PlanCommand& command, int64_t samples);
 

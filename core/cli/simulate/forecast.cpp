@@ -43,7 +43,7 @@ void place_on_cluster(ScriptRunner& script) {
         if (axis.size > 1) script.contracts[axis.name] = accelerator_contract();
 }
 
-/// The number that a text is, and nothing beside it.
+/// Parses a text that is only a number.
 template <class T>
 std::optional<T> whole(std::string_view text) {
     T value{};
@@ -52,7 +52,7 @@ std::optional<T> whole(std::string_view text) {
     return value;
 }
 
-/// Of the cluster's rates the one that the job's products run at, as MFU is over it.
+/// Name of the cluster's rate at which the job's products run, the base of MFU.
 std::string rate_name(DType precision, const std::string& software, bool tf32, const Cluster& cluster) {
     if (precision == DType::f32) return tf32 ? "tf32" : "f32";
     const bool eight_bit = precision == DType::f8e4m3 || (software == "eight_bit" && multiplies_eight_bits(cluster));

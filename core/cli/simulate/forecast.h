@@ -12,26 +12,26 @@
 
 namespace orrery {
 
-/// One step of a script's plan, played on a cluster that is not here.
+/// One simulated step of a script's plan on a cluster.
 struct Forecast {
     Compiled compiled;
     Simulated run;
     Prediction prediction;
-    std::string mapping;                         ///< which rank sits where
-    int64_t cut = 0, cut_of = 0;                 ///< collectives of tp that --tp-chunks cut, and all of them
-    std::map<std::string, std::string> options;  ///< of [script] that the script declares, with what they are here
-    std::optional<GivenKey> microbatches;        ///< where the script gives them
+    std::string mapping;                         ///< placement of ranks
+    int64_t cut = 0, cut_of = 0;                 ///< tp collectives that --tp-chunks split, and all of them
+    std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
+    std::optional<GivenKey> microbatches;        ///< set if the script gives them
 };
 
-/// A cluster's file, whose name is the cluster's where it says none; `nodes`: of its one kind, 0: as many as the file
-/// says. Throws Error with its place.
+/// Reads a cluster's file; the file name is the default name. `nodes`: number of nodes of its only kind, 0: as in the
+/// file. Throws Error with the place.
 Cluster read_cluster(const std::string& file, int64_t nodes);
 
-/// "RANK:TIMES", as --slow has them. Throws Error for what is none.
+/// Parses --slow's "RANK:TIMES". Throws Error for invalid texts.
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks);
 
-/// Compiles the script for the cluster's transports and plays one train step. Throws Error as `orrery check` does, and
-/// where the mesh has more ranks than the cluster accelerators.
+/// Compiles the script for the cluster's transports and simulates one train step. Throws Error as `orrery check` does,
+/// and if the mesh has more ranks than the cluster has accelerators.
 Forecast forecast(const ScriptCommand& script, const Cluster& cluster, const SimulateCommand& command);
 
 }  // namespace orrery

@@ -33,7 +33,7 @@ std::string row(const Judged& j, const FoundReport& report) {
 
 int64_t limit_of(const SearchSpace& space) { return static_cast<int64_t>(space.memory_limit); }
 
-/// "12 choices do not run: reason (pp=2 dp=1 tp=1 samples=1)"
+/// "12 choices do not run: reason (pp=2 dp=1 tp=1 samples=1)".
 std::string told(const Refused& refused) {
     const Judged& one = refused.closest;
     const std::string count = plural(refused.count, "choice");
@@ -47,7 +47,7 @@ std::string told(const Refused& refused) {
                        one.choice.text());
 }
 
-/// The most frequent first.
+/// Sorts by count, largest first.
 std::vector<Refused> by_count(std::vector<Refused> refused) {
     std::stable_sort(refused.begin(), refused.end(),
                      [](const Refused& a, const Refused& b) { return a.count > b.count; });
@@ -63,7 +63,7 @@ std::string looked(const Found& found) {
     return fmt::format("{} compiled, {} left out", plural(found.compiled, "choice"), count_text(found.pruned()));
 }
 
-/// Of parameters, gradients and optimizer states alone, split as far as meshes of the space split them.
+/// Min memory for parameters, gradients and optimizer state over the meshes of the space.
 std::string least_state(const FoundReport& report) {
     const SearchSpace& space = report.space;
     Choice most = space.start;
@@ -81,14 +81,14 @@ std::string least_state(const FoundReport& report) {
         bytes_text(static_cast<int64_t>(least - space.memory_limit)), bytes_text(limit_of(space)));
 }
 
-/// What gives it. On one host more ranks leave each less.
+/// Suggests how to get more memory. On one host, more ranks leave less for each.
 std::string more_room(const FoundReport& report) {
     if (!report.here) return "take more ranks, a smaller model, or accelerators with more memory";
     return fmt::format("take a smaller model{} or a machine with more memory",
                        report.space.ranks > 1 ? ", fewer ranks (--ranks)," : "");
 }
 
-/// 0: there is none, or the ranks that limit them have different accelerators.
+/// The memory limit of all choices; 0: none, or they differ.
 double limit_of_all(const Found& found) {
     const double limit = found.all.empty() ? 0 : found.all.front().memory_limit;
     const auto other = [&](const Judged& judged) { return judged.memory_limit != limit; };
@@ -200,7 +200,7 @@ void refuse(const FoundReport& report) {
     std::string text = "nothing fits";
     const Found& found = report.found;
     for (const Refused& one : by_count(found.refused)) text += "\n  " + told(one);
-    // Where nothing fits, choices are left out for their size alone.
+    // If nothing fits, choices may have been left out because of their size alone.
     const bool judged_large = std::any_of(found.refused.begin(), found.refused.end(),
                                           [](const Refused& one) { return one.closest.why_not.empty(); });
     if (!judged_large && !found.left_out.empty()) text += least_state(report);

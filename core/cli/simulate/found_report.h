@@ -6,28 +6,28 @@
 
 namespace orrery {
 
-/// What a search was of, and what came out.
+/// The input and result of a search.
 struct FoundReport {
     std::string program, place;      ///< "gpt", "H100 SXM"
-    std::vector<std::string> facts;  ///< of the place
-    std::vector<std::string> notes;  ///< costs of other machines, and tables that are left out
+    std::vector<std::string> facts;  ///< about the place
+    std::vector<std::string> notes;  ///< about costs of other machines, and tables that were not used
     int64_t parameters = 0;          ///< of the program
-    double seconds = 0;              ///< that the search took
-    int64_t tp_chunks = 0;  ///< times are of collectives of tp in so many, which `run` cannot do; 0: they are whole
-    bool here = false;      ///< on one host: a rank's bytes are the mean over all of them
-    bool knows_sequence = false;  ///< the script declares whether it splits sequences
+    double seconds = 0;              ///< duration of the search
+    int64_t tp_chunks = 0;  ///< number of chunks of tp collectives, which `run` does not support; 0: not split
+    bool here = false;      ///< on one host: a rank's bytes are the mean over all ranks
+    bool knows_sequence = false;  ///< the script declares an option for splitting sequences
     SearchSpace space;
     Found found;
 };
 
-/// The best, what was left out and what does not run, and the TOML that runs the first, for people.
+/// The best choices, what was left out or does not run, and the TOML of the first, as text.
 std::string text_of(const FoundReport& report);
-/// For machines: every choice that runs, first the one that is told first, then the fastest that fit before others,
-/// each with the settings that run it.
+/// JSON of every choice that runs with its settings: the reported first, then those that fit, each fastest first.
 std::string json_of(const FoundReport& report);
-/// Time against memory of all that run.
+/// A drawing of time against memory of all choices that run.
 std::string drawing_of(const FoundReport& report);
-/// Where nothing fits: how far off the closest is, and what is wrong with the others. Throws Error.
+/// Reports, if nothing fits, how far the closest choice is from fitting and what is wrong with the others. Always
+/// throws Error.
 [[noreturn]] void refuse(const FoundReport& report);
 
 }  // namespace orrery

@@ -18,8 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of a frame of Ethernet that is as long as it may be: 1,500 bytes, of which IPv4, TCP and its time stamps take 52,
-/// behind a header of 14.
+/// Payload of a full Ethernet frame: 1,500 bytes, of which IPv4, TCP and its timestamps take 52, after a header of 14.
 constexpr double tcp_payload = 1448.0 / 1514.0;
 
 /// Compiles as a run of this host would, and starts nothing; data may be missing. `quick`: the train step alone,
@@ -45,11 +44,11 @@ CompiledHere compiled_of(const ScriptRunner& script) {
             script.device_facts().host_memory};
 }
 
-/// Collectives on a thread of their own hold up nobody.
+/// The transports' contracts, with queued calls for axes whose collectives run on their own thread.
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
     Network contracts = compiled.contracts;
     const Plan& plan = compiled.train();
-    Job job;  // as the launcher gives it to a rank
+    Job job;  // as the launcher sets it for a rank
     job.ranks = job.local_ranks = plan.mesh.ranks();
     job.threads = plan.threads_per_rank;
     const Overlapping beside =
@@ -66,7 +65,7 @@ std::string kept_name(const std::string& machine) {
     return fmt::format("what is kept for this machine ({})", kept_costs_path(machine));
 }
 
-/// Processors are shared by all ranks here, and those of two hosts are not.
+/// All ranks of the simulation share processors, which ranks of two hosts do not.
 void require_one_host(const CostTable& measured) {
     if (const double hosts = fact_of(measured, "hosts", 1); hosts > 1)
         throw Error(
@@ -77,9 +76,9 @@ void require_one_host(const CostTable& measured) {
 
 std::string file_of_run(const std::string& folder) { return folder + "/costs.json"; }
 
-/// What a forecast goes by, and what is to be said of it.
+/// The tables of a prediction, and notes about them.
 struct Tables {
-    const std::string here;  ///< this machine
+    const std::string here;  ///< description of this machine
     std::vector<CostTable> plain;
     std::vector<std::string>& names;
     std::vector<std::string>& notes;
@@ -91,7 +90,7 @@ struct Tables {
             notes.push_back(fmt::format("{}: {}", from, other));
     }
 
-    /// Nobody has asked for it: where it is damaged others may do.
+    /// Adds the cached table. It was not requested, so a damaged one is skipped if there are others.
     void add_kept() {
         try {
             if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));
@@ -210,7 +209,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
             text += "  " + other + "\n";
         text.pop_back();
         return text;
-    } catch (const std::exception& problem) {  // no reason to end a run that is done
+    } catch (const std::exception& problem) {  // a completed run must not fail because of this
         return fmt::format("nothing predicted: {}", problem.what());
     }
 }

@@ -14,61 +14,61 @@
 
 namespace orrery {
 
-/// A step of a script's plan on the machine at hand, by what was measured there.
+/// One simulated step of a script's plan on this machine, from measured costs.
 struct LocalForecast {
     Simulated run;
-    double rest_s = 0;  ///< what a step takes beside: the host between two
+    double rest_s = 0;  ///< time of a step that is not simulated: the host between two steps
     double processors = 1;
     std::map<std::string, std::string> transports;  ///< by axis
-    std::vector<std::string> sources;               ///< where the times are from, a line each
+    std::vector<std::string> sources;               ///< where the times come from, a line each
 
     double step_s() const { return run.step_s + rest_s; }
 };
 
-/// What the run of a folder has measured; nullopt: it is none, or has written nothing. Throws Error where that cannot
-/// be read, and of several hosts.
+/// The costs that the run of a folder has measured; nullopt: not a run, or nothing was written. Throws Error if they
+/// cannot be read, or are of several hosts.
 std::optional<CostTable> measured_by(const std::string& folder);
 
-/// That ranks of this machine share: as `how` supposes, else as the table has them, else those allowed.
+/// Number of processors that the ranks share: from `how`, else from the table, else the allowed ones.
 double processors_of(const CostTable& plain, const SimulateCommand& how);
 
-/// Ranks of one host, its processors shared. `plain`: of sim/local/local_costs. Of `how` counts who is slow, jitter,
-/// links and processors. Throws Error where the table has nothing to price a transport or kernel by.
+/// Simulates the ranks of one host with shared processors. `plain`: see sim/local/local_costs. Of `how` it uses slow
+/// ranks, jitter, links and processors. Throws Error if the table cannot price a transport or kernel.
 LocalForecast local_forecast(const Compiled& compiled, const Settings& settings, const CostTable& plain,
                              const SimulateCommand& how);
 
-/// A script or a run's folder as a run on this machine alone would have it.
+/// A script or a run's folder compiled for a run on this machine alone.
 struct CompiledHere {
     Compiled compiled;
     Settings settings;
-    std::map<std::string, std::string> options;  ///< of [script] that the script declares, with what they are here
-    std::optional<GivenKey> microbatches;        ///< where the script gives them
-    bool host_memory = false;                    ///< DeviceFacts of its device
+    std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
+    std::optional<GivenKey> microbatches;        ///< set if the script gives them
+    bool host_memory = false;                    ///< from its device's DeviceFacts
 };
-/// Threads of each rank where they are left to a host of so many processors.
+/// Threads per rank, if the configuration leaves them to a host with this many processors.
 int64_t threads_left(int64_t processors, int64_t ranks);
 
-/// The train step alone, without its proof. `processors`: of the host that ran it, 0: of this one. Throws Error as
+/// Compiles the train step only, without proof. `processors`: of the host that ran it, 0: this one. Throws Error as
 /// `orrery check` does.
 CompiledHere compiled_here(const ScriptCommand& script, int64_t processors);
 
-/// The same, and the table that prices it: what is kept for this machine or named in [simulate] table, over that
-/// `how.tables`, over these what the run measured (sim/local/local_costs: but what it did in turns).
+/// The same with its cost table: the cached one of this machine or that of [simulate] table, overridden by
+/// `how.tables`, overridden by the run's measurements (sim/local/local_costs: those without shared processors).
 struct LocalScript : CompiledHere {
     CostTable plain;
-    std::vector<std::string> tables;    ///< where it is from
-    std::vector<std::string> notes;     ///< tables of other machines, and what is left out
+    std::vector<std::string> tables;    ///< where it comes from
+    std::vector<std::string> notes;     ///< about tables of other machines, and what was not used
     std::optional<CostTable> measured;  ///< what the run of the folder wrote
 };
-/// Throws Error as `orrery check` does, where there is no table at all, and for a link's latency without its rate.
+/// Throws Error as `orrery check` does, if there is no table at all, and for a link's latency without a rate.
 LocalScript local_script(const ScriptCommand& script, const SimulateCommand& how);
 
-/// [simulate] table, which a run is held against; nullopt: none is named. Throws Error at the key where it cannot be
+/// The table of [simulate] table, with which a run is compared; nullopt: none. Throws Error at the key if it cannot be
 /// read.
 std::optional<CostTable> named_table(const Settings& settings, Config& config);
 
-/// The closing lines of a run that has written its costs to `file`: predicted against measured. "" where there is no
-/// table to predict by; why not, where it cannot.
+/// The closing lines of a run that wrote its costs to `file`: predicted against measured times. "" if there is no table
+/// to predict from; the reason if the prediction fails.
 std::string closing_comparison(const Compiled& compiled, const Settings& settings, Config& config,
                                const std::string& file);
 

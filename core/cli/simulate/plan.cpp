@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// Whether somebody looks.
+/// Whether progress is shown on a terminal.
 bool watched() {
     static const bool terminal = ::isatty(STDERR_FILENO) == 1;
     return terminal;
@@ -32,14 +32,15 @@ void show(int64_t judged, int64_t left, const Judged* best) {
                  static_cast<long long>(left), so_far.c_str());
 }
 
-/// Of a micro-batch on one member of dp, as the configuration has it, or the script where it gives `microbatches`.
+/// Samples of a micro-batch on one member of dp, from the configuration, or from `microbatches` if the script gives
+/// them.
 int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches) {
     Config& config = configured.config();
     if (microbatches == 0) microbatches = config.table("train").integer("microbatches", 1);
     return batch / config.table("mesh").integer("dp", 1) / microbatches;
 }
 
-/// Of all choices. A mesh that is kept says it.
+/// Number of ranks of all choices. If the mesh is not varied, it determines them.
 int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, const Site& site) {
     int64_t ranks = command.ranks > 0 ? command.ranks : site.usual_ranks();
     if (kept(command, "mesh")) {
@@ -56,7 +57,7 @@ int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, con
     return ranks;
 }
 
-/// On the way from a process; numbers come out as they went in.
+/// Serializes a result for another process; numbers are exact.
 std::string text_of(const Judged& j) {
     return message_text(Json{j.why_not, j.step_s, j.computing_s, j.mfu, j.memory_bytes, j.memory_limit, j.memory_rank,
                              j.binds, j.sources});
@@ -77,7 +78,7 @@ Judged judged_of(const std::string& text) {
     return j;
 }
 
-/// Each choice in a process; what they are given outlives the search.
+/// Judges each choice in its own process; the arguments must outlive the search.
 Search::Judge judge_of(const ScriptCommand& given, const Site& site, const SearchSpace& space, int64_t jobs) {
     return [&, jobs](const std::vector<Choice>& choices, const Search::Done& done) {
         const auto of = [&](int64_t i) -> const Choice& { return choices[static_cast<size_t>(i)]; };
@@ -94,21 +95,21 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
     };
 }
 
-/// The configuration, unless its mesh is kept on one rank, which no mesh makes wrong for the model.
+/// The configuration on one rank, where no mesh can be invalid for the model; unchanged if the mesh is not varied.
 ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     ScriptCommand probe = given;
     if (kept(command, "mesh")) return probe;
     for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.tp=1"}) probe.sets.push_back(set);
-    probe.own_sets.push_back("train.microbatches=1");  // the script may give them
+    probe.own_sets.push_back("train.microbatches=1");  // the script may override it
     return probe;
 }
 
-/// 0: the script gives none.
+/// 0: the script sets none.
 int64_t micros_of(const FirstLook& first) {
     return first.microbatches ? std::get<int64_t>(first.microbatches->value->data) : 0;
 }
 
-/// What nothing would come of.
+/// Throws if --tp-chunks can have no effect.
 void require_tp(const SearchSpace& space, int64_t tp_chunks) {
     const std::vector<Choice> meshes = space.meshes();
     const bool any = std::any_of(meshes.begin(), meshes.end(), [](const Choice& mesh) { return mesh.tp > 1; });
@@ -162,7 +163,7 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
         return simulate_command(given, none);
     }
     const std::string& drawing = command.simulate.out;
-    require_svg(drawing);  // a search takes minutes
+    require_svg(drawing);  // reported now, since a search takes minutes
     require_options(command);
     const std::unique_ptr<Site> site = site_of(given, command);
     const FoundReport report = searched(given, command, *site);

@@ -16,7 +16,8 @@
 namespace orrery {
 namespace {
 
-/// Rows of pipeline ranks: of each the first actor, in units of which the shortest fragment has a few.
+/// A timeline with a row for each pipeline rank, from its first actor, in units that are short compared with the
+/// shortest fragment.
 Timeline timeline_of(const Plan& plan, const Simulated& run, double unit_s) {
     Timeline timeline;
     timeline.ranks.resize(plan.schedule.ranks.size());
@@ -39,7 +40,7 @@ Timeline timeline_of(const Plan& plan, const Simulated& run, double unit_s) {
     return timeline;
 }
 
-/// The largest of which a step has at least a hundred.
+/// The largest unit that fits at least a hundred times into a step.
 std::pair<double, std::string> drawing_unit(double step_s) {
     for (const auto& [unit, name] : {std::pair{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}})
         if (step_s >= 100 * unit) return {unit, name};
@@ -63,7 +64,7 @@ void write_trace(const std::string& file, const Forecast& made, const Cluster& c
                  plural(bars, "bar").c_str());
 }
 
-/// "tp chunks": what of the step is a wish.
+/// A "tp chunks" line: the step is hypothetical.
 std::string tp_chunks_text(const SimulateCommand& command, const Forecast& made) {
     return fmt::format(
         "tp chunks   {} of {} collectives of tp in {} chunks beside their products: a what-if, `orrery "
@@ -93,7 +94,7 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
                  {"goodput", p.goodput},
                  {"cluster", cluster.text()},
                  {"carried", Json::object()}};
-    if (p.between_failures_s > 0 && p.checkpoint_s <= 0) json["goodput"] = nullptr;  // nobody said how fast storage is
+    if (p.between_failures_s > 0 && p.checkpoint_s <= 0) json["goodput"] = nullptr;  // storage bandwidth is unknown
     for (const auto& [axis, share] : p.exposed) json["exposed"][axis] = share;
     if (command.tp_chunks > 0)
         json["tp_chunks"] = {{"chunks", command.tp_chunks}, {"cut", made.cut}, {"of", made.cut_of}, {"runs", false}};

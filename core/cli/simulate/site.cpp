@@ -18,7 +18,7 @@
 namespace orrery {
 namespace {
 
-/// What takes most of a step beside computing.
+/// What takes the most of a step besides computing.
 std::string binds(const StepShares& shares, double memory, double limit) {
     if (limit > 0 && memory > 0.95 * limit) return "memory";
     std::string most = shares.waiting > 0.1 ? "bubble" : "";
@@ -33,7 +33,7 @@ std::string binds(const StepShares& shares, double memory, double limit) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// Of the accelerators that ranks sit on, of the kind that has most.
+/// Memory of the largest accelerator that a rank is on.
 double most_memory(const Cluster& cluster, int64_t ranks) {
     double most = 0;
     const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
@@ -94,7 +94,7 @@ private:
     std::string rate_of_;
 };
 
-/// All ranks on one host share its memory and processors: a rank's bytes are the mean over them.
+/// All ranks on one host share its memory and processors, so a rank's bytes are the mean over all ranks.
 class Here final : public Site {
 public:
     Here(const ScriptCommand& script, const SimulateCommand& how)
@@ -119,7 +119,7 @@ public:
 
     FirstLook first(const ScriptCommand& given, int64_t ranks) override {
         ScriptCommand script = given;
-        // A table is kept for a number of threads, and a mesh of one rank would have all of them.
+        // A cached table is for a number of threads, and a mesh of one rank would use all of them.
         if (configured_.threads_per_rank == 0)
             script.sets.push_back(fmt::format("run.threads_per_rank={}", threads(ranks)));
         script_ = local_script(script, how_);
@@ -135,8 +135,8 @@ public:
         space.memory_limit = host_bytes_ / ranks;
         space.rate = kernels.flops_per_s();
         space.turns = std::max(1.0, ranks / kernels.at_once());
-        space.faster = 1.5;  // with other ranks waiting, which crowd nobody
-        space.near = 1.3;    // forecasts are quick here, and micro-batches of one sample far from what machines like
+        space.faster = 1.5;  // kernels are faster while other ranks wait
+        space.near = 1.3;    // predictions are quick here, and micro-batches of one sample are far from optimal
         space.alike = 0.01;
         space.varies_mapping = false;
     }
@@ -166,7 +166,7 @@ public:
 private:
     LocalKernels kernels_of(int64_t ranks, int threads) const { return {script_->plain, threads, ranks, processors_}; }
 
-    /// Of each of so many ranks, as compiled_here has them.
+    /// Threads of each of `ranks` ranks, as in compiled_here.
     int threads(int64_t ranks) const {
         if (configured_.threads_per_rank == 0 && ran_on_ > 0) return static_cast<int>(threads_left(ran_on_, ranks));
         Job job;
@@ -186,7 +186,7 @@ private:
     const Settings configured_;
     std::optional<LocalScript> script_;
     int64_t ran_on_ = 0;                      ///< processors of a run's host; 0: of this one
-    double processors_ = 1, host_bytes_ = 0;  ///< of memory; 0: a device's own, which nobody judges here
+    double processors_ = 1, host_bytes_ = 0;  ///< host memory; 0: device memory, which is not checked
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ int be_worker(int output, int64_t number, const std::function<std::string(int64_
     return write_all(output, text) == 0 ? code : 1;
 }
 
-/// In this process, what is thrown as a child's would be told.
+/// Runs in this process; exceptions are reported as for a child.
 std::string named(int64_t number, const std::function<std::string(int64_t)>& work,
                   const std::function<std::string(int64_t)>& name) {
     try {
@@ -72,12 +72,12 @@ public:
         running_.push_back({child, std::exchange(pipe.read, -1), number, ""});
     }
 
-    /// Waits until one has ended, and takes it out.
+    /// Waits until a worker has ended, and removes it.
     Worker next() {
         for (;;) {
             std::vector<pollfd> wait;
             for (const Worker& worker : running_) wait.push_back({worker.output, POLLIN, 0});
-            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // a signal
+            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // interrupted by a signal
             for (size_t i = 0; i < wait.size(); ++i) {
                 if (wait[i].revents == 0) continue;
                 char bytes[4096];

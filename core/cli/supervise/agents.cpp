@@ -140,13 +140,13 @@ void Agents::meet_again(std::vector<NodeNews>& news) {
 
 std::vector<NodeNews> Agents::news() {
     std::vector<NodeNews> news;
-    if (!mail_) return news;  // it is over
+    if (!mail_) return news;  // finished
     const bool lost(mail_->loss());
     while (auto text = mail_->next()) {
         const int64_t node = text->value("node", int64_t{-1});
         const bool first = text->value("event", "") == "here";
         if (node <= 0 || node >= nodes_) continue;
-        if (first && lost) continue;  // it says so again where they meet next
+        if (first && lost) continue;  // it reports again at the next rendezvous
         if (first) here_.insert(node);
         if (first) awaited_.erase(node);
         news.push_back({first ? NodeNews::Kind::here : NodeNews::Kind::report, node, "", std::move(*text)});
@@ -166,7 +166,7 @@ std::vector<NodeNews> Agents::news() {
 void Agents::order(const Json& text) {
     try {
         mail_->order(text);
-    } catch (const Error&) {  // a launcher was lost: news() says so, and they meet again
+    } catch (const Error&) {  // a launcher was lost: news() reports it, and they join again
     }
 }
 
@@ -177,7 +177,8 @@ void Agents::finish(const Json& text) {
         for (int64_t given_in = meeting_; mail_;) {
             for (const NodeNews& news : news())
                 if (news.text.is_object() && news.text.value("event", "") == "finished") here_.erase(news.node);
-            if (meeting_ != std::exchange(given_in, meeting_)) order(text);  // it went with the meeting before
+            // the order was lost with the previous rendezvous
+            if (meeting_ != std::exchange(given_in, meeting_)) order(text);
             if (here_.empty() && awaited_.empty()) break;
             if (!awaited_.empty()) until = Clock::now() + takes_order(job_);
             if (Clock::now() >= until) break;
@@ -187,7 +188,7 @@ void Agents::finish(const Json& text) {
     } catch (const Error&) {
     }
     mail_.reset();
-    server_.reset();  // answers those who have not left yet
+    server_.reset();  // answers those that have not left yet
 }
 
 }  // namespace orrery

@@ -18,24 +18,26 @@
 
 namespace orrery {
 
-/// Numbered messages of the launchers of a job, in the store of a rendezvous that is theirs alone: node 0 orders, the
-/// others report. What has come wakes this process by SIGCHLD, so that who waits for its ranks sees it at once.
+/// Numbered messages between the launchers of a job, over the store of a separate rendezvous: node 0 sends orders, the
+/// others send reports. A new message raises SIGCHLD in this process, so that a launcher that waits for its ranks sees
+/// it at once.
 class LauncherMail {
 public:
-    /// Joins as `node`. `reads`: "order" or "report". Throws Fault::peer where it cannot within `limit`.
+    /// Joins as `node`. `reads`: "order" or "report". Throws Fault::peer if it cannot join within `limit`.
     LauncherMail(RendezvousBackend& backend, const Job& job, int64_t node, int64_t nodes, std::string reads,
                  std::chrono::milliseconds limit, std::function<bool()> give_up);
     ~LauncherMail();
     LauncherMail(const LauncherMail&) = delete;
 
     std::optional<Json> next();
-    /// Why there will be no more, where it is one: a launcher was lost, or its network; maybe before this one came.
+    /// Why no more messages will come, if so: a launcher or the network to it was lost, possibly before this one
+    /// joined.
     Loss loss() const;
-    /// Of this start of the job, as node 0 has it.
+    /// Id of this start of the job, as node 0 recorded it.
     std::string run() const { return link_->run(); }
     void order(const Json& text);
     void report(const Json& text);
-    /// This one goes, which is no loss.
+    /// Leaves; the others do not treat it as a loss.
     void leave();
 
 private:
@@ -50,28 +52,27 @@ private:
     std::thread reader_;
 };
 
-/// Something that became known of another node.
+/// News of another node.
 struct NodeNews {
     enum class Kind : uint8_t { here, lost, report };
     Kind kind = Kind::report;
     int64_t node = -1;
-    Message how = {};  ///< of lost
-    Json text = {};    ///< of here and report
+    Message how = {};  ///< for lost
+    Json text = {};    ///< for here and report
 };
 
-/// Node 0's side. A rendezvous ends with the loss of one member: then all launchers end their ranks, and meet in a new
-/// one. Who does not come again within 15 s is lost, too.
+/// Node 0's side. A rendezvous ends when a member is lost: then all launchers end their ranks and join a new one. A
+/// launcher that does not rejoin within 15 s is lost, too.
 class Agents {
 public:
     Agents(std::shared_ptr<RendezvousBackend> backend, const Job& job, int64_t nodes);
-    /// What has come since; nothing after finish().
+    /// News since the last call; none after finish().
     std::vector<NodeNews> news();
     void order(const Json& text);
-    /// Counts the times that they have met: an order is kept for those who come later, as long as the meeting is the
-    /// same.
+    /// Counts the rendezvous so far. While it stays the same, an order remains readable for launchers that join later.
     int64_t meeting() const { return meeting_; }
-    /// The last order; returns when the others have taken it, or after 5 s. Where one is lost before, they meet once
-    /// more and take it there.
+    /// Sends the last order; returns when the others have received it, or after 5 s. If one is lost before, they join
+    /// once more and receive it there.
     void finish(const Json& text);
 
 private:
@@ -86,17 +87,17 @@ private:
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<LauncherMail> mail_;
     std::set<int64_t> here_;
-    std::map<int64_t, Clock::time_point> awaited_;  ///< of the meeting before, until when
+    std::map<int64_t, Clock::time_point> awaited_;  ///< of the previous rendezvous, until when
 };
 
-/// Whether that is node 0's launcher, which says why it gives up: the job is over.
+/// Whether the loss is node 0's launcher giving up: the job is over.
 bool ended_by_node_0(const Loss& loss);
 
-/// A launcher of `node` that ends before it has met the others reports why: event "failed", with to_json(loss). False
-/// where it cannot within `limit`, or is refused.
+/// Called by a launcher of `node` that ends before it has joined: reports why, as event "failed" with to_json(loss).
+/// False if it cannot join within `limit`, or is refused.
 bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, const Loss& loss,
                     std::chrono::milliseconds limit, const std::function<bool()>& give_up);
-// How launchers send it to each other.
+// The format in which launchers send a loss.
 Json to_json(const Loss& loss);
 Loss loss_of(const Json& text);
 

@@ -10,27 +10,27 @@
 
 namespace orrery {
 
-/// What a rank tells its launcher without a call of the system: its place in memory that both map. Times are of the
-/// host's monotonic clock, in nanoseconds, 0: not yet.
+/// Progress of a rank, reported to its launcher without system calls: a record in memory that both map. Times are of
+/// the host's monotonic clock in nanoseconds, 0: not yet.
 struct RankTells {
-    std::atomic<int64_t> step;         ///< the last that it has finished, or goes on from
-    std::atomic<int64_t> resumed;      ///< the step that it goes on from, 0: none; told before `began_ns`
-    std::atomic<int64_t> began_ns;     ///< the state was there, and the first step began
-    std::atomic<int64_t> repeated_ns;  ///< the last step ended that an earlier generation had finished, too
-    std::atomic<int64_t> last_ns;      ///< the last step ended
-    std::atomic<int32_t> end;          ///< 0: none; 1: it came to its end; 2: it gave up, by `loss`
-    char loss[976];                    ///< as encode() has it, cut where it is longer
+    std::atomic<int64_t> step;         ///< the last step finished, or the step resumed from
+    std::atomic<int64_t> resumed;      ///< the step resumed from, 0: none; written before `began_ns`
+    std::atomic<int64_t> began_ns;     ///< when the state was loaded and the first step began
+    std::atomic<int64_t> repeated_ns;  ///< when the last step ended that an earlier generation had also finished
+    std::atomic<int64_t> last_ns;      ///< when the last step ended
+    std::atomic<int32_t> end;          ///< 0: running; 1: completed; 2: failed, see `loss`
+    char loss[976];                    ///< see Loss's encode(); truncated if longer
 };
 
-/// The memory itself, made by a launcher for one generation of its host's ranks.
+/// The shared memory, created by a launcher for one generation of its host's ranks.
 class Board {
 public:
     explicit Board(int64_t ranks);
     ~Board();
     Board(const Board&) = delete;
 
-    /// What finds it again in rank number `local` of the host; `best`: the newest step that any generation has
-    /// finished.
+    /// The environment variable by which local rank `local` finds its record; `best`: the newest step that any
+    /// generation has finished.
     std::string variable(int64_t local, int64_t best) const;
     RankTells& of(int64_t local) { return tells_[local]; }
 
@@ -40,10 +40,10 @@ private:
     RankTells* tells_ = nullptr;
 };
 
-/// A rank's place on its launcher's board.
+/// A rank's record in its launcher's memory.
 class OwnPlace {
 public:
-    /// nullptr where the launcher keeps no board. Throws Error for a variable that names none.
+    /// nullptr if the launcher has no such memory. Throws Error for an invalid variable.
     static std::unique_ptr<OwnPlace> of_environment();
     ~OwnPlace();
     OwnPlace(const OwnPlace&) = delete;
@@ -64,7 +64,7 @@ private:
     const int64_t best_;
 };
 
-/// Of the clock of RankTells.
+/// The clock of RankTells.
 int64_t monotonic_ns();
 inline double now_s() { return static_cast<double>(monotonic_ns()) * 1e-9; }
 

@@ -58,12 +58,13 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
     (t.failed ? goodput.detection : goodput.steps) += t.ended - last;
 }
 
-/// The file, and the lines that wait for it.
+/// The file and the lines that are not yet written.
 class EventLog::Writer {
 public:
     explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
 
-    /// Readers take each line for one of JSON, and the next would be glued to this.
+    /// Repairs the last line: readers expect JSON on each line, and the next line would be appended to an incomplete
+    /// one.
     void mend_last_line() {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;
@@ -82,7 +83,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Writes what is added, until the end and the last line.
+    /// Writes lines as they are added, until the end.
     void run() {
         bool said = false;
         std::unique_lock lock(mutex_);
@@ -103,7 +104,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Whether all lines are written within some seconds; says so where they are not.
+    /// Waits some seconds until all lines are written; reports if they are not.
     bool end() {
         std::unique_lock lock(mutex_);
         ends_ = true;

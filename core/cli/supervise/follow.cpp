@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    /// Tries again where node 0 is not there yet, or holds this node for one that is not gone yet.
+    /// Retries if node 0 is not there yet, or still has this node as a member that is not gone.
     void meet() {
         const double until = now_s() + options_.policy.wait_node_s;
         Message why;
@@ -52,14 +52,14 @@ private:
                 mail_ = std::make_unique<LauncherMail>(
                     *spec_.meeting, spec_.job, options_.node, options_.policy.nodes + options_.policy.spares, "order",
                     std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
-                // One that is over, but not gone yet: what is said there would count in the next one.
+                // The rendezvous may be over but not closed: reports made there would count in the next one.
                 const Loss loss = mail_->loss();
                 if (!loss) return report("here", told_end());
                 mail_.reset();
                 why = loss.text;
                 if (ended_by_node_0(loss)) return over(loss);
             } catch (const Error& error) {
-                if (error.fault() != Fault::peer) throw;  // it is no rendezvous, or refuses this launcher
+                if (error.fault() != Fault::peer) throw;  // it is not a rendezvous, or it refuses this launcher
                 mail_.reset();
                 why = error.what();
             }
@@ -71,7 +71,7 @@ private:
         code_ = queue_again;
     }
 
-    /// Whether a signal asks for the end, which comes within `limit`.
+    /// Whether a signal requests the end; waits for one up to `limit`.
     bool stopped(Milliseconds limit) {
         if (const int signal = held_.take(limit); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
         return code_.has_value();
@@ -83,7 +83,7 @@ private:
         mail_->report({{"node", options_.node}, {"self", self_}, {"event", event}, {"more", more}});
     }
 
-    /// How the last generation here ended: said again at each meeting, since one that is over may have been told.
+    /// How the last generation ended on this host. Reported at each rendezvous, since an earlier report may be lost.
     Json told_end() const {
         if (!ended_) return nullptr;
         Json text = to_json(*ended_);
@@ -105,7 +105,7 @@ private:
                 report("ended", told_end());
             }
         } catch (const Error& error) {
-            if (error.fault() != Fault::peer) throw;  // else the mail knows more
+            if (error.fault() != Fault::peer) throw;  // otherwise the channel knows the reason
         }
         if (!code_ && mail_->loss()) part();
     }
@@ -132,7 +132,7 @@ private:
             const auto slots = order.at("slots").get<std::vector<int64_t>>();
             const auto mine = std::find(slots.begin(), slots.end(), options_.node);
             if (mine == slots.end() || local_.running()) return;
-            // One for a launcher that was here before this one may still lie there.
+            // An order for an earlier launcher of this node may still be there.
             const auto selves = order.at("selves").get<std::vector<std::string>>();
             if (selves.at(static_cast<size_t>(mine - slots.begin())) != self_) return;
             spec_.first_rank = (mine - slots.begin()) * spec_.local_ranks;
@@ -144,7 +144,7 @@ private:
         }
     }
 
-    /// A launcher is lost, maybe node 0's: no rank of this generation may stay.
+    /// A launcher is lost, possibly node 0's: all ranks of this generation must end.
     void part() {
         const Loss lost = mail_->loss();
         if (ended_by_node_0(lost)) over(lost);
@@ -156,21 +156,21 @@ private:
             stopped(tick);
             ended_ = local_.look();
         }
-        // What they said of it is what was done to them.
+        // The ranks' reports are a consequence of being ended.
         if (ended_ && ended_->cause != Cause::done) ended_->hearsay = true;
         mail_.reset();
-        // Node 0 sees it, too, and ends the meeting.
+        // Node 0 sees the loss, too, and ends the rendezvous.
         if (!code_) stopped(tick);
     }
 
     const Supervision& options_;
     LaunchSpec& spec_;
-    Job job_;  ///< of the generation at hand
+    Job job_;  ///< of the current generation
     const SignalsHeld held_;
     LocalRanks local_;
     const std::string self_ = fmt::format("{}:{}:{}", host_name(), ::getpid(), monotonic_ns());
     std::unique_ptr<LauncherMail> mail_;
-    std::optional<Loss> ended_;  ///< of job_, once its ranks have ended here
+    std::optional<Loss> ended_;  ///< of job_, once its ranks have ended on this host
     std::optional<int> code_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-/// A rank that waits for a disk cannot be killed until the disk answers: the others need not be hurried.
+/// A rank in a disk wait cannot be killed until the disk answers, so the others need no time to end either.
 constexpr int no_grace = 0;
 
 constexpr int64_t look_every_ns = 500'000'000;

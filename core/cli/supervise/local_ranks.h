@@ -9,10 +9,10 @@
 
 namespace orrery {
 
-/// This host's ranks, generation after generation: at most one of them runs.
+/// This host's ranks, one generation at a time.
 class LocalRanks {
 public:
-    /// `spec` outlives it; what it says of `gone` and `joined` holds for each generation.
+    /// `spec` must outlive this object; its `gone` and `joined` apply to each generation.
     LocalRanks(const LaunchSpec& spec, const SignalsHeld& held, double disk_timeout_s)
         : spec_(spec), held_(held), disk_timeout_s_(disk_timeout_s) {}
 
@@ -20,15 +20,15 @@ public:
     void start(const Job& job, int64_t best);
     bool running() const { return ranks_ != nullptr; }
     RankProcesses* ranks() { return ranks_.get(); }
-    /// Looks who has ended; how all did, once the last one is reaped: nothing runs any more then.
+    /// Reaps ranks that ended; returns how all ended once the last one is reaped.
     std::optional<Loss> look();
-    /// The newest step that the first of them has finished, 0: none.
+    /// The newest step that the first rank has finished; 0: none.
     int64_t step();
-    /// The step that it goes on from, 0: none. Known once it has begun.
+    /// The step that it resumed from; 0: none. Known once it has begun.
     int64_t resumed() { return board_ ? board_->of(0).resumed.load() : 0; }
-    /// It has what it goes on from.
+    /// Whether its state is loaded.
     bool began() { return board_ && board_->of(0).began_ns > 0; }
-    /// Of the generation that was started last.
+    /// Times of the last generation started.
     const GenerationTimes& times() const { return times_; }
 
 private:
@@ -43,7 +43,7 @@ private:
     int64_t memory_kills_ = 0, looked_ns_ = 0, disk_step_ = 0;
 };
 
-/// Processes that the system has killed on this host as it had no memory, since it began; 0: it does not say.
+/// Number of processes that the system has killed on this host for lack of memory since boot; 0: unknown.
 int64_t memory_kills();
 
 }  // namespace orrery

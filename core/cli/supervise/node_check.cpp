@@ -28,7 +28,7 @@ std::string last_words(const std::string& text) {
     return last;
 }
 
-/// What of the run's settings its preflight reads, too.
+/// Whether a setting of the run also applies to preflight.
 bool for_preflight(const std::string& set) {
     for (const char* begins : {"device.", "plugins.", "run.device=", "run.threads_per_rank="})
         if (set.starts_with(begins)) return true;

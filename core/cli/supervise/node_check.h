@@ -10,11 +10,11 @@ struct ScriptCommand;  // cli/commands.h
 
 struct NodeCheck {
     Fitness fitness = Fitness::fit;
-    std::string why;  ///< it is not fit
+    std::string why;  ///< why it is not fit
 };
 
-/// What `orrery preflight` finds of this host by the checks that need no other rank, in 5 s at most. `folder`: where
-/// the run's files go.
+/// Runs the checks of `orrery preflight` that need no other rank on this host, in at most 5 s. `folder`: where the
+/// run's files are written.
 NodeCheck check_node(const ScriptCommand& command, const std::string& folder);
 
 /// Runs this program with other arguments: fit where it ends with 0 within `seconds`, else what it prints last is why

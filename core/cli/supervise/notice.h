@@ -6,12 +6,11 @@
 
 namespace orrery {
 
-/// What is wrong with a file that is to appear as a notice, "" when nothing is: it is there already, or what it would
-/// lie in is no folder.
+/// Why a notice file cannot be watched: it already exists, or its parent is not a folder. "" if it can.
 std::string notice_problem(const std::string& path);
 
-/// Looks for a file four times a second, and asks this process to stop by SIGTERM once it is there, whatever it holds.
-/// Says on stderr that it was, and once that it cannot be looked for any more.
+/// Checks for a file four times a second, and asks this process to stop with SIGTERM once it exists. Reports on stderr
+/// that it appeared, and once if it can no longer be checked.
 class NoticeWatch {
 public:
     explicit NoticeWatch(std::string path);

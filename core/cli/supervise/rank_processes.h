@@ -15,47 +15,47 @@ namespace orrery {
 
 class Board;
 
-/// Stop signals and SIGCHLD, which wait to be taken by sigtimedwait, in this thread and in those that it makes.
+/// Blocks stop signals and SIGCHLD for sigtimedwait, in this thread and in threads that it creates.
 struct SignalsHeld {
     SignalsHeld();
     ~SignalsHeld();
     SignalsHeld(const SignalsHeld&) = delete;
-    /// The next one, 0: none came within `limit`.
+    /// The next signal; 0: none within `limit`.
     int take(std::chrono::milliseconds limit) const;
 
     sigset_t mask, before;
 };
 
-/// The rank processes of one host in one generation, from their start to the last one's end.
+/// The rank processes of one host in one generation, from their start to the end of the last.
 class RankProcesses {
 public:
-    /// Starts them. `held.before` is what they block. `board`: where they tell what they do, or nullptr; `best`: the
-    /// newest step that any generation has finished.
+    /// Starts the processes. `held.before` is the signal mask that they get. `board`: where they report progress, or
+    /// nullptr; `best`: the newest step that any generation has finished.
     RankProcesses(const LaunchSpec& spec, const Job& shared, const SignalsHeld& held, Board* board = nullptr,
                   int64_t best = 0);
-    /// Kills and reaps those that still run.
+    /// Kills and reaps processes that still run.
     ~RankProcesses();
     RankProcesses(const RankProcesses&) = delete;
 
     bool any() const;
-    /// A signal that this process got.
+    /// Handles a signal that this process received.
     void asked(int signal);
-    /// Looks who has ended, and kills who should have.
+    /// Reaps ranks that ended, and kills those that are late.
     void look();
-    /// They are to end, as if one had failed. `grace_ms`: before they are killed.
+    /// Ends the ranks as if one had failed. `grace_ms`: time before they are killed.
     void end(int grace_ms);
-    /// A rank was killed so long ago that it will not go: the system holds it, as one that waits for a disk.
+    /// Whether a rank was killed but does not end, since the system holds it, for example in a disk wait.
     bool stuck() const;
-    /// What the command ends with, once all have ended.
+    /// The command's exit code, once all have ended.
     int code() const;
     /// In the order of their ends.
     const std::vector<RankEnd>& ends() const { return ends_; }
-    /// A rank that was seen to wait for a disk at each call for at least `seconds`, none of which said that steps have
-    /// `moved` on; none.
+    /// A rank that has waited for a disk at every call for at least `seconds`, without a call that reported `moved`
+    /// steps; none.
     std::optional<int64_t> waits_for_disk(double seconds, bool moved);
-    /// Ends the ranks where every one that runs was stopped (SIGSTOP) at each call for `silence`. One that is stopped
-    /// is reported by the others; when all are, none is left to do so. Calls far from each other say nothing of the
-    /// time between: this process was stopped.
+    /// Ends the ranks if every running one was stopped (SIGSTOP) at each call for `silence`. A single stopped rank is
+    /// reported by the others; if all are stopped, none can. Calls that are far apart do not count: this process itself
+    /// was stopped.
     void end_stopped(std::chrono::milliseconds silence);
 
 private:

@@ -25,11 +25,12 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto beat = Milliseconds(100);  // of who looks at the board; a rank's end wakes at once
+constexpr auto beat = Milliseconds(100);  // interval for reading ranks' progress; the end of a rank wakes the loop at
+                                          // once
 
 double rounded(double seconds) { return static_cast<double>(static_cast<int64_t>(seconds * 1000 + 0.5)) / 1000; }
 
-/// Carries out what the supervisor of a job orders: on this host, which is node 0, and by its agents on others.
+/// Carries out the orders of a job's supervisor: on this host, node 0, and through its agents on others.
 class Conductor {
 public:
     Conductor(LaunchSpec& spec, const Supervision& options)
@@ -83,18 +84,18 @@ private:
         if (event == "here") {
             if (running_.count(node) > 0 && selves_[node] != self) lose(node, "its launcher was started again");
             selves_[node] = self;
-            // One that ran may have ended its ranks, or be another process by now; or be about to find its order.
+            // A node whose ranks ran may have ended them, may have a new launcher, or may be about to find its order.
             const int64_t of = more.is_object() ? more.value("generation", int64_t{0}) : 0;
             if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, loss_of(more));
             if (running_.count(node) > 0 && started_in_ == agents_->meeting()) return;
             if (running_.count(node) > 0) lose(node, "its order to start was lost");
             log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "here"}});
-            if (checking_.count(node) > 0) return check(node);  // the order went with the meeting before
+            if (checking_.count(node) > 0) return check(node);  // the order was lost with the previous rendezvous
             take(supervisor_.came(node, now_s()));
         } else if (event == "failed" && more.is_object()) {
             fail_start(node, loss_of(more));
         } else if (selves_[node] != self) {
-            return;  // of one that was there before
+            return;  // from an earlier launcher of the node
         } else if (event == "ended" && more.is_object()) {
             if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, loss_of(more));
         } else if (event == "checked" && more.is_object()) {
@@ -109,7 +110,7 @@ private:
         }
     }
 
-    /// A launcher that ended before it had met the others.
+    /// Handles a launcher that ended before it had joined.
     void fail_start(int64_t node, const Loss& loss) {
         log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "failed"}, {"how", loss.text.shown()}});
         take(supervisor_.failed_start(node, loss, now_s()));
@@ -139,7 +140,7 @@ private:
         take(supervisor_.stop(stopped_code(signal), fmt::format("stopped by signal {}", signal), now_s()));
     }
 
-    /// What the first rank has told.
+    /// Handles the progress reported by the first rank.
     void follow() {
         if (!local_.running()) return;
         if (!told_began_ && local_.began()) {
@@ -150,7 +151,7 @@ private:
         if (local_.began()) supervisor_.step_done(local_.step());
     }
 
-    /// Of this host's ranks, which go as the others do.
+    /// Adds the times of this host's ranks, which are those of all.
     void add_times() {
         add(goodput_, local_.times(), supervisor_.restarts() == 0);
         idle_since_ = local_.times().ended;
@@ -159,7 +160,7 @@ private:
     void ended(int64_t node, const Loss& how) {
         if (running_.erase(node) == 0) return;
         stopped_ = stopped_ || how.cause == Cause::stopped;
-        supervisor_.step_done(how.step);  // it may have ended between two looks
+        supervisor_.step_done(how.step);  // the generation may have ended between two looks
         const GenerationTimes& times = local_.times();
         Json line = {{"cause", text_of(how.cause)}, {"exit_code", how.code}, {"step", how.step}};
         if (agents_) line["node"] = node;
@@ -172,7 +173,7 @@ private:
         told_end();
     }
 
-    /// A generation that has ended is told of once, with what was decided.
+    /// Reports the end of a generation and the decision, once.
     void told_end() {
         if (supervisor_.restarts() > told_restarts_ && !supervisor_.over())
             tell_restart(supervisor_.next_tick().value_or(now_s()) - now_s());
@@ -191,7 +192,7 @@ private:
             }
     }
 
-    /// What was decided is told before it is carried out: the pause may be long.
+    /// Reports a decision before it is carried out, since the pause may be long.
     void tell_restart(double pause) {
         told_restarts_ = supervisor_.restarts();
         const Message why = sentence_of(supervisor_.last_failure().value_or(Loss{}));
@@ -203,7 +204,7 @@ private:
                      when.shown().c_str(), static_cast<long long>(told_restarts_));
     }
 
-    /// A job that begins is not checked: `orrery preflight` is there for that.
+    /// Nodes of a job's first start are not checked; `orrery preflight` does that.
     void check(int64_t node) {
         if (!restarted_ || node == 0) return take(supervisor_.checked(node, Fitness::fit, "", now_s()));
         checking_.insert(node);
@@ -215,7 +216,7 @@ private:
         server_.reset();
         goodput_.waiting += now_s() - idle_since_;
         Job job = spec_.job;
-        if (agents_) job.port = 0;  // that of the job is where launchers meet
+        if (agents_) job.port = 0;  // the job's port is the launchers' rendezvous
         job.generation = options_.mint ? options_.mint(order.generation - 1) : order.generation;
         if (restarted_ && job.generation != order.generation)
             throw Error(fmt::format("generation {} of the job's folder is taken: another job goes on with it",
@@ -223,7 +224,7 @@ private:
                         Fault::failed);
         supervisor_.minted(job.generation);
         if (spec_.meeting)
-            server_ = serve(*spec_.meeting, options_of(job, spec_.local_ranks));  // one rank meets nobody
+            server_ = serve(*spec_.meeting, options_of(job, spec_.local_ranks));  // a single rank needs no rendezvous
         if (server_) job.port = server_->port();
         running_.insert(order.nodes.begin(), order.nodes.end());
         const auto mine = std::find(order.nodes.begin(), order.nodes.end(), 0);
@@ -245,10 +246,10 @@ private:
         log_.tell(job.generation, "start", {{"ranks", job.ranks}, {"restarts", supervisor_.restarts()}});
     }
 
-    /// This launcher cannot go on: the others are told, who would wait for it.
+    /// Ends the job because this launcher cannot continue; the others would wait for it.
     void give_up(const std::string& why, int code) {
         if (finished_) return;
-        stopped_ = true;  // who called says it
+        stopped_ = true;  // the caller reports it
         try {
             finish({Order::Kind::finish, -1, supervisor_.generation(), {}, code, why});
         } catch (const std::exception& second) {
@@ -272,9 +273,9 @@ private:
     LaunchSpec& spec_;
     const SignalsHeld held_;
     std::unique_ptr<RendezvousService> server_;
-    std::unique_ptr<Agents> agents_;  ///< nullptr: all ranks are of this host
-    std::set<int64_t> running_;       ///< nodes whose ranks are not known to have ended
-    EventLog log_;                    ///< outlives the ranks: it may wait for a disk
+    std::unique_ptr<Agents> agents_;  ///< nullptr: all ranks are on this host
+    std::set<int64_t> running_;       ///< nodes whose ranks may still run
+    EventLog log_;                    ///< outlives the ranks, since it may wait for a disk
     LocalRanks local_;
     const double began_;
     double idle_since_ = began_;
@@ -282,7 +283,7 @@ private:
     Goodput goodput_;
     int64_t told_restarts_ = 0, started_in_ = 0;
     std::set<int64_t> checking_;
-    std::map<int64_t, std::string> selves_;  ///< which process is a node's launcher
+    std::map<int64_t, std::string> selves_;  ///< id of the process that is a node's launcher
     bool told_began_ = false, restarted_ = false, stopped_ = false, finished_ = false;
     int code_ = 0;
 };

@@ -9,24 +9,24 @@
 
 namespace orrery {
 
-/// What a launcher that restarts its job needs besides what one that does not needs.
+/// What a launcher needs to restart its job, in addition to LaunchSpec.
 struct Supervision {
     Supervisor::Options policy;
-    int64_t node = 0;           ///< which this is
-    double disk_timeout_s = 0;  ///< a rank that waits so long for a disk has failed
-    /// Called where the job's folder is decided on, before anything is started; throws Error for what cannot be.
+    int64_t node = 0;           ///< number of this node
+    double disk_timeout_s = 0;  ///< a rank that waits longer for a disk has failed
+    /// Called where the job's folder is decided, before anything starts; throws Error if it cannot be used.
     std::function<void()> claim = {};
-    /// The folder of events.jsonl; asked after `claim`. "": none is written.
+    /// The folder of events.jsonl; called after `claim`. "": nothing is written.
     std::function<std::string()> folder = {};
-    /// Takes a generation beyond `after` for good, and returns it.
+    /// Permanently takes a generation greater than `after` and returns it.
     std::function<int64_t(int64_t after)> mint = {};
-    /// The checks of a node that comes (back) in.
+    /// Checks a node that joins or rejoins.
     std::function<NodeCheck()> check = {};
 };
 
-/// As launch_meeting(), of a job that is restarted when it fails: its ranks are ended and reaped, and started again as
-/// a new generation. Says what it does on stderr and in events.jsonl, and at the end on stdout where the time went.
-/// Of several nodes, node 0's decides, and the others do what it orders.
+/// Like launch_meeting(), for a job that is restarted when it fails: its ranks are ended, reaped and started again as a
+/// new generation. Reports on stderr and in events.jsonl, and at the end prints where the time went on stdout. With
+/// several nodes, node 0 decides and the others follow its orders.
 int supervise(LaunchSpec spec, const Supervision& supervision);
 
 }  // namespace orrery

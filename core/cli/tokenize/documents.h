@@ -9,19 +9,19 @@
 
 namespace orrery {
 
-/// A text, or a line of JSON, and where it stands.
+/// A text, or a line of JSON, with its origin.
 struct Document {
     std::string text;
     Origin where;
 };
 
-/// The documents of files and of standard input ("-"), in order: a file each, or a line each.
+/// The documents of files and of standard input ("-"), in order: one per file, or one per line.
 class Documents {
 public:
     Documents(std::vector<std::string> files, bool lines) : files_(std::move(files)), lines_(lines) {}
 
-    /// The next ones, about 16 MiB or a single larger one; false when there are no more. Lines of white space are none.
-    /// Throws Error for files that cannot be read, or are empty.
+    /// Reads the next documents, about 16 MiB or a single larger one; false if there are no more. Blank lines are
+    /// skipped. Throws Error for files that cannot be read or are empty.
     bool next(std::vector<Document>& batch);
 
 private:
@@ -37,8 +37,8 @@ private:
     bool open_ = false, ended_ = false;
     int64_t offset_ = 0;
     int line_ = 0;
-    std::string waiting_;  ///< read, but not given
-    size_t given_ = 0;     ///< of waiting_
+    std::string waiting_;  ///< read but not returned yet
+    size_t given_ = 0;     ///< part of waiting_ already returned
 };
 
 }  // namespace orrery

@@ -27,7 +27,7 @@ struct Ids {
     int64_t ignored = 0;
 };
 
-/// What stands behind each document: the token asked for, or the end of text that the folder's files name.
+/// The token after each document: the requested one, or the tokenizer's end of text.
 int32_t end_of_document(const TokenizeCommand& command, const Tokenizer& tokenizer) {
     std::string token = command.end, from = "--end";
     if (token.empty()) {
@@ -56,19 +56,19 @@ public:
         if (!command.tokenizer.empty()) {
             tokenizer_ = Tokenizer::load(command.tokenizer);
             end_ = end_of_document(command, *tokenizer_);
-            // The template ends each document with it already.
+            // The template already appends it to each document.
             if (const auto& behind = tokenizer_->behind(); !behind.empty() && behind.back() == *end_) end_.reset();
             encoders_.emplace(tokenizer_, threads);
         }
     }
 
-    /// Two bytes where all ids fit, as Megatron chooses.
+    /// Two bytes if all ids fit, by Megatron's rule.
     int token_bytes() const {
         constexpr int64_t most_short = 65500;
         return !tokenizer_ || tokenizer_->vocabulary() < most_short ? 2 : 4;
     }
     int64_t vocabulary() const { return tokenizer_ ? tokenizer_->vocabulary() : 256; }
-    /// What is to be said of the tokenizer.
+    /// Notes to print about the tokenizer.
     std::vector<std::string> notes() const {
         return tokenizer_ ? tokenizer::template_notes(command_.tokenizer, *tokenizer_) : std::vector<std::string>();
     }

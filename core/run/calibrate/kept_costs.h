@@ -7,15 +7,15 @@
 
 namespace orrery {
 
-/// Where the table of a machine (`machine_of`, its lines in any order) is kept in the user's cache folder; "": there is
-/// no such folder.
+/// Path of a machine's cost table in the user's cache folder; "": there is no cache folder. `machine`: see
+/// `machine_of`; the order of its lines does not matter.
 std::string kept_costs_path(const std::string& machine);
-/// Whether any machine's table is kept: costs a look at a folder.
+/// Whether a table of any machine is cached; lists one folder.
 bool any_kept_costs();
 
-/// A file's table. Throws Error where it cannot be read or is none, saying which file.
+/// Reads a table. Throws Error naming the file if it cannot be read or is not a table.
 CostTable read_costs(const std::string& file);
-/// The machine's kept table; nullopt: none is kept. Throws as read_costs.
+/// The machine's cached table; nullopt: none. Throws as read_costs does.
 std::optional<CostTable> kept_costs(const std::string& machine);
 
 }  // namespace orrery

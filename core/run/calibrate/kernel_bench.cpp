@@ -23,8 +23,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int rounds = 3;
 constexpr size_t least_samples = 3;
 constexpr int64_t most_places = 1024;
-constexpr int64_t most_launches = 1000;  // of a sample
-constexpr int64_t most_visits = 8;       // to a place that is overwritten: 0.5 times 0.1 each time gets denormal
+constexpr int64_t most_launches = 1000;  // per sample
+constexpr int64_t most_visits = 8;       // launches per place before it is refilled: updates in place, 0.5 times 0.1
+                                         // each time, become denormal
 constexpr size_t chunk_bytes = size_t{4} << 20;
 
 uint32_t mixed(uint64_t i) {
@@ -32,8 +33,8 @@ uint32_t mixed(uint64_t i) {
     return static_cast<uint32_t>((i ^ (i >> 29)) >> 16);
 }
 
-/// Bits that are numbers of ordinary size in every float type, and in none zero or denormal: 0.5 to 1 as f32 and bf16,
-/// 1.75 to 1.9 as f16, 3e-5 to 5e-4 as f64.
+/// Bytes that are normal numbers of ordinary size in every float type: 0.5 to 1 as f32 and bf16, 1.75 to 1.9 as f16,
+/// 3e-5 to 5e-4 as f64.
 std::vector<char> pattern() {
     std::vector<char> bytes(chunk_bytes);
     for (size_t i = 0; i < chunk_bytes / 2; ++i) {
@@ -43,7 +44,7 @@ std::vector<char> pattern() {
     return bytes;
 }
 
-/// Below which ids of an operand are legal: rows that there are; 2 of whole numbers that are no ids.
+/// Upper bound of an integer operand: the number of rows for ids, 2 for other integers.
 int64_t bound_of(const KernelSpec& spec, int operand) {
     if (op_def(spec.op).looks_up && op_def(spec.op).looks_up->ids == operand) {
         const Lookup& lookup = *op_def(spec.op).looks_up;
@@ -56,7 +57,7 @@ int64_t bound_of(const KernelSpec& spec, int operand) {
     return 2;
 }
 
-/// A number that is alone is a switch or a seed: 1.
+/// Random integers below the bound. A scalar that is a switch or a seed is 1.
 std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     std::vector<char> bytes(static_cast<size_t>(type.bytes()), 0);
     const auto size = static_cast<size_t>(size_of(type.dtype));
@@ -68,8 +69,8 @@ std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     return bytes;
 }
 
-/// Memory of which launches take places in turn, two regions: one that is only read, filled once for all cases, and one
-/// for whatever is written or holds whole numbers.
+/// Memory whose places launches use in turn, in two regions: one that is only read and filled once for all cases, and
+/// one that is written or holds integers.
 class Bench {
 public:
     Bench(Device& device, const KernelBench& how) : device_(device), how_(how), pattern_(pattern()) {}
@@ -84,17 +85,17 @@ public:
         const KernelCase* asked = nullptr;
         std::unique_ptr<Kernel> kernel;
         struct At {
-            bool read = false;  ///< in the region that is only read
+            bool read = false;  ///< in the read-only region
             int64_t offset = 0;
         };
-        std::vector<At> operands;       ///< in a place
-        int64_t read = 0, written = 0;  ///< bytes of a place
+        std::vector<At> operands;       ///< in one place
+        int64_t read = 0, written = 0;  ///< bytes of one place in each region
         std::vector<int> refilled;      ///< inputs in the written region
         std::vector<double> samples = {};
-        int64_t launches = 0;  ///< of a sample; 0: not known yet
+        int64_t launches = 0;  ///< launches per sample; 0: unknown
     };
 
-    /// Throws Error where it cannot run.
+    /// Throws Error if the case cannot run.
     Case prepare(const KernelCase& asked) {
         Case made{&asked, device_.prepare(asked.run), {}, 0, 0, {}};
         const KernelSpec& spec = asked.run;
@@ -128,7 +129,7 @@ public:
     void sample(Case& c, double seconds) {
         lay_out(c);
         next_ = 0;
-        run(c, 1);  // its code and scratch have been seen
+        run(c, 1);  // warms up code and scratch
         if (c.launches == 0) c.launches = launches_of(run(c, 1));
         const auto begin = Clock::now();
         for (size_t i = 0; i < least_samples || seconds_since(begin) < seconds; ++i) {
@@ -139,7 +140,7 @@ public:
     }
 
 private:
-    /// What was in it is gone. `numbers`: it is filled with numbers of ordinary size.
+    /// Grows a region; its old contents are lost. `numbers`: fills it with normal numbers.
     void reserve(Memory& memory, int64_t bytes, bool numbers) {
         if (memory.bytes >= bytes) return;
         if (memory.data) device_.release(memory);
@@ -173,7 +174,7 @@ private:
         fill(c);
     }
 
-    /// What launches overwrite, and what is no float.
+    /// Refills operands that launches overwrite, and integers.
     void fill(const Case& c) {
         for (const int i : c.refilled) {
             const TensorType& type = c.asked->run.inputs[static_cast<size_t>(i)];
@@ -191,7 +192,7 @@ private:
         used_ = 0;
     }
 
-    /// Seconds of one launch.
+    /// Returns the seconds of one launch.
     double run(const Case& c, int64_t launches) {
         const auto begin = Clock::now();
         for (int64_t i = 0; i < launches; ++i) {
@@ -204,7 +205,7 @@ private:
     }
 
     int64_t launches_of(double seconds) const {
-        const double sample = device_.native(0) ? 5e-3 : 20e-6;  // far more than the clock, or a wait, takes
+        const double sample = device_.native(0) ? 5e-3 : 20e-6;  // much longer than reading the clock or waiting takes
         return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(sample / std::max(seconds, 1e-9))), 1, most_launches);
     }
 
@@ -217,7 +218,7 @@ private:
     int64_t used_ = 0;  ///< launches since the places were filled
 };
 
-/// All numbers below n, neighbours far apart: where the time ends early, what is missing is of all kinds.
+/// All indices below n with neighbours far apart, so that an early end leaves out cases of all kinds.
 std::vector<size_t> scattered(size_t n) {
     std::vector<size_t> order(n);
     size_t step = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(n) * 0.618));
@@ -242,7 +243,7 @@ Measured measured_of(std::vector<double> seconds) {
 }
 
 int64_t pool_bytes_here() {
-    const int64_t cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1 where it is not known
+    const int64_t cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1 if unknown
     return std::clamp<int64_t>(3 * std::max<int64_t>(cache, 0), int64_t{64} << 20, int64_t{256} << 20);
 }
 

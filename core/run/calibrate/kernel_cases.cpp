@@ -9,7 +9,7 @@
 namespace orrery {
 namespace {
 
-/// Outputs that begin where an input does.
+/// Outputs that start at the address of an input.
 std::vector<std::pair<int, int>> common_places(const RankClass& c, const Instruction& i) {
     const size_t inputs = c.kernels[static_cast<size_t>(i.kernel)].inputs.size();
     std::vector<std::pair<int, int>> common;

@@ -9,8 +9,8 @@
 
 namespace orrery {
 
-/// The distinct kernels of a plan, each once, in the order of classes and of their lists: with the places that their
-/// first launch has in common, and the attributes of the first rank that runs it.
+/// The distinct kernels of a plan in the order of classes and their lists, each with the operands that share memory in
+/// its first launch and the attributes of the first rank that runs it.
 std::vector<KernelCase> kernel_cases(const Plan& plan);
 
 /// A list of kernels to be timed, as scripts make them: attributes and results are complete, and outputs lie in place

@@ -17,10 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int blocks = 7;
-constexpr int64_t most_calls = 2000;  // of a block
+constexpr int64_t most_calls = 2000;  // per block
 constexpr const char* operations[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "message"};
 
-/// Of this process, all its threads: a transport may have some.
+/// Processor time of this process with all its threads, since a transport may have threads.
 double processor_seconds() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -30,7 +30,7 @@ double processor_seconds() {
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// A size that every member has an equal share of.
+/// A number of elements that divides evenly among the members.
 int64_t counted(int64_t bytes, int64_t ranks) {
     return std::max<int64_t>(ranks, bytes / size_of(DType::f32) / ranks * ranks);
 }
@@ -66,7 +66,7 @@ private:
         double seconds = 0, processor_s = 0;  ///< of one call
     };
 
-    /// Members begin together: they have just met in a collective.
+    /// Times calls that all members begin together, right after a collective.
     Timed timed(const std::string& op, int64_t count, int64_t calls) {
         meet();
         const double processor = processor_seconds();
@@ -99,7 +99,7 @@ private:
         sent.wait();
     }
 
-    /// The slowest member's, on all.
+    /// Max over all members, on every member.
     double agreed(double mine) {
         double most = 0;
         for (const std::string& text : exchange(fmt::format("{}", mine))) most = std::max(most, std::stod(text));

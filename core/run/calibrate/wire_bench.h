@@ -11,22 +11,22 @@ namespace orrery {
 
 struct WireBench {
     std::string transport;
-    double budget_s = 10;  ///< of wall time, for all rows
+    double budget_s = 10;  ///< wall time for all rows
     std::vector<int64_t> bytes;
-    std::chrono::milliseconds limit{60'000};  ///< of a wait for another member
+    std::chrono::milliseconds limit{60'000};  ///< max wait for another member
 };
 
-/// What each collective and a message take, by size, in this order: on member 0; nothing elsewhere. Calls follow each
-/// other, so that members are together; the median over blocks of calls, of the mean of the members. A message is half
-/// of its way there and back between members 0 and 1. `arena`: memory that the communicator was made with, of at least
-/// wire_bytes(). Collective.
+/// Times each collective and a message by size; returns rows on member 0, nothing on the others. Calls follow each
+/// other directly, so that members stay in step. The time is the median over blocks of calls of the members' mean. A
+/// message takes half of a round trip between members 0 and 1. `arena`: memory of at least wire_bytes() that the
+/// communicator was made with. Collective.
 std::vector<WireCost> measure_wires(Communicator& communicator, Rendezvous& rendezvous, const Memory& arena,
                                     const WireBench& bench);
 
-/// Of the arena.
+/// Bytes that the arena needs.
 int64_t wire_bytes(const WireBench& bench, int64_t ranks);
 
-/// 1 KiB to 64 MiB, each four times the last.
+/// 1 KiB to 64 MiB, growing by a factor of four.
 std::vector<int64_t> usual_wire_bytes();
 
 }  // namespace orrery

@@ -8,17 +8,17 @@
 
 namespace orrery {
 
-/// What all ranks must have alike, each part with a name: "train.steps" and "300".
+/// Names and values that must be the same on all ranks: {"train.steps", "300"}.
 using Agreement = std::vector<std::pair<std::string, std::string>>;
 
-/// Every key of the configuration but those that may differ from host to host: places of files, network interfaces,
-/// processors and devices.
+/// Every key of the configuration except those that may differ between hosts: paths, network interfaces, processors and
+/// devices.
 Agreement settings_of(const Config& config);
 
 std::string encode(const Agreement& parts);
 
-/// Every rank's parts, by digest; what they are is only told where they differ. Throws Fault::usage naming the first
-/// rank that differs from rank 0, both hosts, and in what; of several parts the first few. Collective.
+/// Compares the parts of all ranks by digest; the values are sent only if they differ. Throws Fault::usage naming the
+/// first rank that differs from rank 0, both hosts, and the first few keys that differ. Collective.
 void require_agreement(Exchange& exchange, const std::string& topic, const Agreement& parts, const std::string& host);
 
 }  // namespace orrery

@@ -12,9 +12,9 @@
 namespace orrery {
 namespace {
 
-constexpr size_t piece_bytes = size_t{512} << 10;  // below the rendezvous' largest frame
+constexpr size_t piece_bytes = size_t{512} << 10;  // below the rendezvous' max frame size
 constexpr size_t most_bytes = size_t{64} << 20;
-constexpr int64_t few = 8;  // ranks that read each other's texts without a tree
+constexpr int64_t few = 8;  // up to this many ranks read each other's texts without a tree
 constexpr auto files_limit = std::chrono::hours(1);
 constexpr auto slice = std::chrono::milliseconds(1000);
 
@@ -22,10 +22,10 @@ std::string piece_of(const std::string& key, size_t piece) {
     return piece == 0 ? key : fmt::format("{}/{}", key, piece);
 }
 
-/// "SIZE:" and what is behind it.
+/// "SIZE:TEXT".
 std::string with_size(const std::string& text) { return fmt::format("{}:{}", text.size(), text); }
 
-/// Takes the number in front of a colon, at most `most`; nullopt when there is none.
+/// Removes the number and colon at the start; nullopt if there is none or it is above `most`.
 std::optional<size_t> number_of(std::string_view& text, size_t most) {
     size_t number = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -67,7 +67,7 @@ std::vector<std::string> Exchange::all(const std::string& topic, const std::stri
         }
         if (static_cast<int64_t>(texts.size()) != ranks_) throw unreadable(0, topic);
     }
-    // Whoever came to this round has read all of the earlier ones.
+    // A rank in this round has read all texts of earlier rounds.
     forget(std::move(earlier));
     return texts;
 }
@@ -83,7 +83,7 @@ std::string Exchange::from_first(const std::string& topic, const std::string& mi
     return mine;
 }
 
-/// Up the tree goes one's own digest, and the first rank below that has another: "DIGEST RANK", -1 for none.
+/// Each rank sends up the tree its digest and the lowest rank below it that differs: "DIGEST RANK", -1 for none.
 std::optional<Exchange::Difference> Exchange::compare(const std::string& topic, const std::string& text,
                                                       const std::string& told, WaitLimit limit) {
     constexpr size_t most = 128;
@@ -99,7 +99,7 @@ std::optional<Exchange::Difference> Exchange::compare(const std::string& topic, 
         if (space == std::string::npos ||
             std::from_chars(said.data() + space + 1, said.data() + said.size(), first).ec != std::errc())
             throw unreadable(below, topic);
-        if (said.substr(0, space) != digest) first = below;  // the lowest rank of its part of the tree
+        if (said.substr(0, space) != digest) first = below;  // the lowest rank of its subtree
         if (first >= 0 && (other < 0 || first < other)) other = first;
     }
     if (rank_ > 0) give(round, fmt::format("{}", rank_), fmt::format("{} {}", digest, other), most);
@@ -119,14 +119,15 @@ Exchange::Round Exchange::begin(const std::string& topic, WaitLimit limit) {
     return {fmt::format("exchange/{}/{}/{}", name_, rounds_++, topic), topic, limit};
 }
 
-/// Who has others below it says that it is here before it waits for them: who waits for it sees whom both wait for.
+/// A rank with children reports its arrival before it waits for them, so that a missing child is named and not its
+/// parent.
 void Exchange::come(const Round& round) {
     if (first_below(rank_) == ranks_) return;
     given_.push_back(fmt::format("{}/here/{}", round.key, rank_));
     rendezvous_.set(given_.back(), "");
 }
 
-/// All texts on rank 0. A rank sends its own and those from below as one: "RANK:SIZE:TEXT" for each.
+/// Collects all texts on rank 0. A rank sends its own and those of its subtree as one text: "RANK:SIZE:TEXT" for each.
 std::vector<std::string> Exchange::gather(const Round& round, const std::string& mine) {
     if (mine.size() > most_bytes)
         throw Error(fmt::format("the text of rank {} for '{}' has {} bytes, at most {} are possible", rank_,
@@ -154,7 +155,7 @@ std::vector<std::string> Exchange::gather(const Round& round, const std::string&
     return texts;
 }
 
-/// The first piece begins with the text's size and comes last: who has it need not wait for the others.
+/// The first piece starts with the text's size and is set last: a reader that has it need not wait for the others.
 void Exchange::give(const Round& round, const std::string& part, const std::string& text, size_t most) {
     if (text.size() > most)
         throw Error(fmt::format("the text of rank {} for '{}' has {} bytes, at most {} are possible", rank_,
@@ -188,7 +189,7 @@ std::string Exchange::wait(const Round& round, const std::string& key, int64_t r
         throw Absent(absent, fmt::format("rank {}: rank {} has not come to '{}' within {} ms ({}): {}", rank_, absent,
                                          round.topic, timeout_.count(), setting_, rendezvous_.absent()));
     }
-    // In slices, each of one look; a lost rank ends any of them.
+    // Looks in slices; a lost rank ends any of them.
     const auto until = std::chrono::steady_clock::now() + files_limit;
     while (std::chrono::steady_clock::now() < until)
         if (auto text = rendezvous_.look(key, slice)) return *std::move(text);
@@ -198,7 +199,7 @@ std::string Exchange::wait(const Round& round, const std::string& key, int64_t r
                                      rank_, absent, round.topic, std::chrono::seconds(files_limit).count()));
 }
 
-/// Of a rank that did not answer and those below it, the first that has not come.
+/// The first missing rank among `rank`, which did not answer, and its subtree.
 int64_t Exchange::missing(const Round& round, int64_t rank) {
     const auto there = [&](const std::string& key) {
         return rendezvous_.look(key, std::chrono::milliseconds(0)).has_value();

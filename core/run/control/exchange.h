@@ -13,46 +13,54 @@ namespace orrery {
 
 /// How long to wait for a rank that is alive.
 enum class WaitLimit : uint8_t {
-    step,   ///< the job's timeout, and a step's bound once that is known: everyone computes the same
-    files,  ///< an hour: it writes or reads files, which may take any time; a lost rank ends the wait at once
+    step,   ///< the job's timeout, and a step's bound once that is known: for work that takes equally long on all ranks
+    files,  ///< an hour: the rank reads or writes files, which may take any time; a lost rank ends the wait at once
 };
 
-/// An error of Fault::peer that knows which rank did not come.
+/// An error of Fault::peer that names the rank that did not arrive.
 class Absent : public Error {
 public:
     Absent(int64_t rank, const std::string& text) : Error(text, Fault::peer), rank(rank) {}
     const int64_t rank;
 };
 
-/// Rounds in which all ranks tell each other texts of up to 64 MiB, through the store. Every rank takes part in the
-/// same rounds in the same order. Texts go up a tree in which each rank has four others below it, and come down as one
-/// text of rank 0's: so many of the store's messages a rank as it has below it, and a few, whatever the ranks; up to
-/// eight ranks read each other. A round's texts are erased after the next `all`, so the store does not grow.
+/// Rounds in which ranks exchange texts of up to 64 MiB through the rendezvous store. Every rank takes part in the same
+/// rounds in the same order. Rank r's children in the tree are ranks 4 r + 1 to 4 r + 4: texts go up the tree, and rank
+/// 0's result comes down as one text. A rank sends the store a few messages and one for each child, whatever the number
+/// of ranks; up to eight ranks read each other directly. The texts of a round are erased after the next `all`, so the
+/// store does not grow.
+///
+///       up: texts or digests        down: rank 0's text
+///              0                          0 -> all
+///         / / \ \
+///        1  2  3  4
+///       / \ ...
+///      5 .. 8
 class Exchange {
 public:
-    /// `name` is this exchange's own within the job.
+    /// `name` must be unique within the job.
     Exchange(Rendezvous& rendezvous, std::string name, int64_t rank, int64_t ranks, std::chrono::milliseconds timeout);
 
-    /// Another timeout from now on, and the key of the configuration that sets it, for messages.
+    /// Sets the timeout from now on, and the configuration key that sets it, for messages.
     void wait_for(std::chrono::milliseconds timeout, std::string setting) {
         timeout_ = timeout;
         setting_ = std::move(setting);
     }
-    /// Every rank's text in rank order. Throws Absent of a rank that does not come, Fault::peer naming one that is
-    /// lost.
+    /// Returns every rank's text in rank order. Throws Absent for a rank that does not arrive, Fault::peer naming a
+    /// rank that is lost.
     std::vector<std::string> all(const std::string& topic, const std::string& mine, WaitLimit limit);
-    /// The same on rank 0; the others give their text, wait for those below them at most, and get nothing.
+    /// The same on rank 0. The other ranks send their text, wait at most for their children, and return nothing.
     std::vector<std::string> to_first(const std::string& topic, const std::string& mine, WaitLimit limit);
-    /// Rank 0's text on every rank; the others give none. Rank 0 does not wait.
+    /// Returns rank 0's text on every rank; other ranks' texts are ignored. Rank 0 does not wait.
     std::string from_first(const std::string& topic, const std::string& mine, WaitLimit limit);
 
-    /// The first rank whose text is another one than rank 0's, with both as they tell them.
+    /// The first rank whose text differs from rank 0's, with what both reported.
     struct Difference {
         int64_t rank = 0;
         std::string first, other;
     };
-    /// Whether all have the same `text`; only digests of it are sent. Where one differs, rank 0 and that one tell
-    /// `told`, to all.
+    /// Whether all ranks have the same `text`; only digests are sent. If a rank differs, it and rank 0 send their
+    /// `told` to all ranks.
     std::optional<Difference> compare(const std::string& topic, const std::string& text, const std::string& told,
                                       WaitLimit limit);
 
@@ -70,7 +78,7 @@ private:
     std::vector<std::string> gather(const Round& round, const std::string& mine);
     int64_t missing(const Round& round, int64_t rank);
     void forget(std::vector<std::string> keys);
-    /// Ranks below one: from 4 r + 1 on.
+    /// The children of a rank are [first_below, behind_below).
     int64_t first_below(int64_t rank) const { return std::min(4 * rank + 1, ranks_); }
     int64_t behind_below(int64_t rank) const { return std::min(4 * rank + 5, ranks_); }
 
@@ -80,7 +88,7 @@ private:
     std::chrono::milliseconds timeout_;
     std::string setting_ = "run.join_timeout_s";
     int64_t rounds_ = 0;
-    std::vector<std::string> given_;  ///< keys of this rank that are not erased yet
+    std::vector<std::string> given_;  ///< keys of this rank that are not yet erased
 };
 
 }  // namespace orrery

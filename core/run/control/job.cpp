@@ -39,7 +39,7 @@ void require_long(const std::string& token, const std::string& where) {
                         where, token.size(), token.size() == 1 ? "" : "s", least_token));
 }
 
-/// What stands in a file that nobody else may read, without the end of its line.
+/// The content of a file that only this user can read, without the final newline.
 std::string token_of_file(const std::string& path) {
     const std::string where = "ORRERY_TOKEN_FILE: " + path;
     const RegularFile file(path);
@@ -68,10 +68,10 @@ std::string token_of_file(const std::string& path) {
     return token;
 }
 
-/// Ranks of one job agree on a port without talking: some port of the dynamic range, from the job's id.
+/// Ranks of one job derive the same port from the job's id without communicating: one of 29500 to 37499.
 int port_from(const std::string& id) { return 29500 + static_cast<int>(std::hash<std::string>{}(id) % 8000); }
 
-/// Whether all ranks are on this host; not known where the launcher does not count a host's ranks.
+/// Whether all ranks are on this host; unknown if the launcher does not count ranks per host.
 enum class Hosts : uint8_t { one, several, unknown };
 
 Hosts hosts_of(const LaunchedRank& rank) {
@@ -89,7 +89,7 @@ void refuse_unnamed(const Job& job, const LaunchedRank& rank) {
 
 void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
     const Hosts hosts = hosts_of(rank);
-    // Ranks of one host meet on its loopback interface, whatever address its name has.
+    // Ranks of one host meet on its loopback interface, whatever its name resolves to.
     job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(rank.first_host);
     job.port = port;
     job.serves = job.rank == 0;
@@ -106,7 +106,7 @@ void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
                         "  set ORRERY_TOKEN to one secret of 16 or more characters for all of them, or "
                         "ORRERY_TOKEN_FILE to a file of mode 0600 that holds it",
                         job.launcher, job.ranks, job.host, job.port));
-    // On a loopback interface without a secret of the user's, the job's id keeps two jobs apart.
+    // On a loopback interface without a user's secret, the job's id keeps jobs apart.
     job.token = secret.value_or(job.launcher + ":" + job.id);
 }
 
@@ -143,7 +143,7 @@ Job job_of(const KnownLauncher& by, const LaunchedRank& rank) {
     return job;
 }
 
-/// The launchers that may have something to say here, opened.
+/// The launchers that are asked, opened.
 struct Asked {
     const KnownLauncher* known;
     std::unique_ptr<Launcher> launcher;
@@ -160,7 +160,7 @@ std::vector<Asked> opened(const Launchers& launchers) {
     return all;
 }
 
-/// Those that have started this process, without those that have only started another of them.
+/// The launchers that started this process, without those that only started another of them.
 std::vector<Asked> detected(const Launchers& launchers) {
     std::vector<Asked> all = opened(launchers);
     std::erase_if(all, [](const Asked& one) { return !one.launcher->detect(of_process()); });
@@ -239,7 +239,7 @@ Job job_from_environment(const std::function<Launchers()>& find) {
     if (!found.empty()) job = job_of(*found.front().known, found.front().launcher->read(of_process()));
     if (job.rank >= job.ranks)
         throw Error(fmt::format("environment: {} says rank {} of {}", job.launcher, job.rank, job.ranks));
-    job.nonce = make_nonce();  // the same in all its sessions
+    job.nonce = make_nonce();  // the same in all sessions of the process
     return job;
 }
 

@@ -6,18 +6,18 @@
 
 namespace orrery {
 
-/// Agrees on what follows a step: each rank says with every step how it stood when that began, asked to stop, its save
-/// under way or failed, and all find the same sum in its results. Asks nobody else.
+/// Agrees on what follows a step without extra messages: each rank puts a status word into the step's inputs (stop
+/// requested, save in progress, save failed), and the sum of all words is a result of the step on every rank.
 class StopVote {
 public:
     explicit StopVote(int64_t ranks) : ranks_(ranks) {}
 
-    /// What this rank says in the step that begins; `save`: how its save stands, one of go_on, saving and save_failed;
-    /// `time`: whether there is time for a checkpoint, where it was asked to stop.
+    /// This rank's status for the step that begins. `save`: state of its save, one of go_on, saving and save_failed;
+    /// `time`: whether a rank that was asked to stop has time for a checkpoint.
     Status mine(Status save, bool time) const;
-    /// What all say, after the step that has left these results; a rank that is alone looks for itself.
+    /// Status of all ranks, after the step with these results. A single rank takes its own current status.
     Status all(const HostResults& results, Status save, bool time) const;
-    /// "stopped by signal 15", for the message.
+    /// "stopped by signal 15", for messages.
     std::string reason() const;
 
 private:

@@ -12,24 +12,26 @@ namespace orrery {
 
 /// 32 random bytes in hex.
 std::string make_secret();
-/// 16 of them: what a process or a start of a job is called.
+/// 16 random bytes in hex, the id of a process or of a start of a job.
 std::string make_nonce();
 
-/// Where `job`'s service is, and whose; `home` is left to the caller.
+/// Address and identity of `job`'s service; the caller sets `home`.
 ServeOptions options_of(const Job& job, int64_t per_host);
-/// A service that explains waits with what ranks tell (standing.h), and may open as many files as its members take.
+/// Starts a service that explains waits from ranks' positions (standing.h), and raises the limit of open files to fit
+/// its members.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOptions options);
-/// That of a job whose rank 0 serves it.
+/// Starts the service of a job that rank 0 serves.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& job);
-/// How `job`'s rank reaches its service; what else is to be agreed on is left to the caller.
+/// How `job`'s rank reaches its service. The caller fills in what the ranks must agree on.
 JoinOptions place_of(const Job& job);
 
-/// Why a process ends with an error of `fault`, as the value that the others are told. `site`: as Loss has it.
+/// Why a process ends with an error of `fault`, as it is sent to the other ranks. `site`: see Loss.
 Loss loss_of(Fault fault, const Message& why, std::string_view site = "");
-/// How `job`'s rank ends by `error`, as it tells its launcher: by its own, or by what it has `heard` of another.
+/// The loss that `job`'s rank reports to its launcher for `error`: its own, or the loss of another rank that it has
+/// `heard` of.
 Loss end_by(const Job& job, const std::exception& error, std::string_view site, const Loss& heard = {});
 
-/// The store for ranks that are threads of one process: all share one object.
+/// The store for ranks that are threads of one process; they share one object.
 class LocalRendezvous : public Rendezvous {
 public:
     LocalRendezvous();

@@ -12,12 +12,12 @@ namespace orrery {
 struct LocalRendezvous::Store {
     mutable std::mutex mutex;
     std::map<std::string, std::string, std::less<>> values;
-    /// Who waits for a key, so that a thousand ranks do not wake each other for nothing.
+    /// Waiters by key, so that setting one key does not wake all ranks.
     std::map<std::string, std::shared_ptr<std::condition_variable>, std::less<>> waited;
     std::atomic<bool> is_lost{false};
     Message lost;
 
-    /// Under the mutex.
+    /// Call with the mutex held.
     void wake(std::string_view key) {
         const auto it = waited.find(key);
         if (it == waited.end()) return;

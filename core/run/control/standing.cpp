@@ -15,7 +15,7 @@ namespace orrery {
 namespace {
 
 constexpr double silent_s = 1;     // four heartbeats
-constexpr size_t shown_ranks = 8;  // of a cycle, or of those on the way to who is behind
+constexpr size_t shown_ranks = 8;  // max ranks listed of a cycle or of a path to the late rank
 
 using Part = Position::Part;
 
@@ -38,13 +38,14 @@ Loss hang(int64_t rank, const char* site, const std::string& text) {
     return {.cause = Cause::hang, .rank = rank, .site = site, .text = text};
 }
 
-/// What ranks have told as a view: of each what it is in, and behind that its part in what others wait for it in.
+/// The reported positions as a replay: each rank's current operation, followed by its parts in operations that other
+/// ranks wait in.
 class Told final : public ReplayPolicy {
 public:
     Told(int64_t late, const std::vector<Standing>& all) : late_(late) {
         for (const Standing& s : all) add(s);
         add({late, {}, 0});
-        for (const Standing& s : all)  // who has told nothing at all is waited for, too
+        for (const Standing& s : all)  // ranks that reported nothing are waited for, too
             for (const int64_t rank : s.position.waits_for) add({rank, {}, 0});
         build();
     }
@@ -52,7 +53,7 @@ public:
     const ReplayView& view() const { return view_; }
     const Standing& standing(int actor) const { return ranks_[static_cast<size_t>(actor)]; }
     int actor(int64_t rank) const { return at_.at(rank); }
-    /// What the rank is in.
+    /// The item of the rank's current operation.
     int here(int actor) const { return view_.begin(actor); }
 
 private:
@@ -60,7 +61,7 @@ private:
         if (at_.try_emplace(s.rank, static_cast<int>(ranks_.size())).second) ranks_.push_back(s);
     }
 
-    /// It computes, or nobody knows.
+    /// Whether the rank stays in place: it computes, or it is silent.
     bool stays(const Standing& s) const {
         return s.rank != late_ && (s.position.waits_for.empty() || s.silent_s > silent_s);
     }
@@ -79,7 +80,7 @@ private:
         return part == Part::sends ? Part::receives : part == Part::receives ? Part::sends : part;
     }
 
-    /// What a rank has still to do for others: its part in a meeting, or just to leave where it is (unknown).
+    /// What a rank still has to do for others: its part in an operation, or just to move on (unknown).
     void find_later() {
         later_.resize(ranks_.size());
         for (const Standing& s : ranks_) {
@@ -107,7 +108,7 @@ private:
         find_later();
         std::vector<int> first{0};
         for (const auto& later : later_) first.push_back(first.back() + 1 + static_cast<int>(later.size()));
-        for (const Standing& s : ranks_)  // before any other part in it is added: these know how many meet
+        for (const Standing& s : ranks_)  // current parts first: they say how many ranks take part
             if (!stays(s) && named(s)) channel(s, s.position.part, s.position.meeting);
         for (size_t i = 0; i < ranks_.size(); ++i) {
             const Standing& s = ranks_[i];
@@ -140,7 +141,7 @@ private:
     ReplayView view_;
 };
 
-/// Why an item of a replay that has come to its end is not done.
+/// Why an item is not done at the end of a replay.
 class Explanation {
 public:
     Explanation(const Told& told, const Replay& replay, int late) : told_(told), replay_(replay), late_(late) {
@@ -158,7 +159,7 @@ public:
                         "it (orrery preflight, and a restart, check the connection of each pair); " +
                             waits + list("; ", taking_part()));
         if (behind_.empty()) return hang(-1, "circle", "ranks wait for each other; " + waits + list("; ", cycle()));
-        // The silent ones first, then who has been where it is for longest.
+        // Silent ranks come first, then the rank that has been in place longest.
         const auto key = [&](int item) {
             const Standing& s = told_.standing(actor(item));
             return std::pair(s.silent_s > silent_s, s.position.here_s);
@@ -171,7 +172,8 @@ public:
     }
 
 private:
-    /// Everything that the late one waits for, breadth first; what waits for nothing more is behind.
+    /// Follows everything that the late rank waits for, breadth first; items that wait for nothing are what it waits
+    /// for.
     void follow() {
         const int start = told_.here(late_);
         std::vector<int> open{start};
@@ -186,7 +188,7 @@ private:
 
     int actor(int item) const { return told_.view().at(item).actor; }
 
-    /// Actors between the late one and that of an item.
+    /// Actors on the path from the late rank to an item.
     std::vector<int> way_to(int item) const {
         std::vector<int> way;
         for (int at = from_.at(item); at != none; at = from_.at(at))
@@ -196,7 +198,7 @@ private:
         return way;
     }
 
-    /// Actors of a cycle that the late one waits for, without itself.
+    /// Actors of the cycle that the late rank waits for, without itself.
     std::vector<int> cycle() const {
         std::vector<int> seen;
         int item = told_.here(late_);
@@ -229,8 +231,8 @@ private:
     const Told& told_;
     const Replay& replay_;
     const int late_;
-    std::vector<int> behind_;  ///< items
-    std::map<int, int> from_;  ///< by item: what waits for it
+    std::vector<int> behind_;  ///< items that wait for nothing
+    std::map<int, int> from_;  ///< by item: the item that waits for it
 };
 
 }  // namespace

@@ -8,44 +8,45 @@
 
 namespace orrery {
 
-/// Where a rank is, as it tells the rendezvous with each heartbeat.
+/// A rank's position in its plan, sent to the rendezvous with each heartbeat.
 struct Position {
     int64_t steps = 0;  ///< steps begun, of all programs
-    int index = 0;      ///< instruction of its stream
-    int of = 0;         ///< instructions of its stream; 0: between two steps
-    double here_s = 0;  ///< for so long
+    int index = 0;      ///< index of the current instruction
+    int of = 0;         ///< number of instructions in the stream; 0: between two steps
+    double here_s = 0;  ///< seconds at this position
     double bound_s = 0;
     std::vector<int64_t> waits_for;  ///< ranks without which this instruction cannot end
-    std::string text;                ///< op, values, script line
+    std::string text;                ///< op, values and script line
 
-    /// What its part is in what others take part in, and a name for that which is the same on all of them; unknown: it
-    /// ends when those that it waits for have left where they are.
+    /// The rank's role in the operation that it waits in, and a name of that operation that is the same on all ranks in
+    /// it. unknown: the operation ends once the ranks in `waits_for` move on.
     enum class Part : uint8_t { unknown, sends, receives, meets };
     Part part = Part::unknown;
     std::string meeting = {};
 
-    /// Longer than a sound plan takes to bring the others here.
+    /// Whether the wait exceeds what a valid plan needs to bring the others here.
     bool late() const { return !waits_for.empty() && here_s > bound_s; }
     std::string encode() const;
-    /// For Member::tell_position, which sees whether it is late.
+    /// Text for Member::tell_position, which looks for the prefix "late ".
     std::string told() const { return (late() ? "late " : "") + encode(); }
-    /// An empty text is a rank that has told nothing yet.
+    /// Reads encode()'s text; an empty text gives a rank that has reported nothing yet.
     static Position decode(std::string_view text);
 };
 
-/// One rank as the rendezvous knows it.
+/// A rank's state as the rendezvous knows it.
 struct Standing {
     int64_t rank = 0;
     Position position;
     double silent_s = 0;
-    std::string process = {};  ///< "its process is stopped (SIGSTOP)", "" when it cannot be known
+    std::string process = {};  ///< "its process is stopped (SIGSTOP)"; "" if unknown
 };
 
-/// Why `late` waits: what ranks have told is played to its end (plan/replay), where those that compute or are silent
-/// stay where they are. Then it is these that keep `late`: "rank 1 is behind, and silent for 3.2 s: its process is
-/// stopped (SIGSTOP); last seen in ..."; or a cycle of ranks that wait for each other; or nobody: all are there, and
-/// the transport does not end what they are in. The loss is of the rank that is behind, its site "behind",
-/// "circle" or "transport". Linear in ranks and what they wait for, times those that a collective holds up.
+/// Explains why rank `late` waits. Replays the reported positions to their end (plan/replay), where ranks that compute
+/// or are silent stay in place. What keeps `late` is then one of three: such a rank ("rank 1 is behind, and silent for
+/// 3.2 s: its process is stopped (SIGSTOP); last seen in ..."); a cycle of ranks that wait for each other; or no rank
+/// at all, because every rank has arrived and the transport does not complete. The loss is that of the late rank, its
+/// site "behind", "circle" or "transport". Time is linear in the ranks and their waits, times the number of ranks that
+/// a collective blocks.
 Loss explain_wait(int64_t late, const std::vector<Standing>& all);
 
 }  // namespace orrery

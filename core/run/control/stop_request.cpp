@@ -11,15 +11,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto soon = std::chrono::seconds(2);  // a process that ends has said so again by then
+constexpr auto soon = std::chrono::seconds(2);  // a process that really ends calls again within this time
 
 std::atomic<int> asked{0};
 std::atomic<int64_t> asked_ns{0};
-std::mutex order;  // guards what follows; held for good once the process ends without saving
+std::mutex order;  // guards what follows; never released once the process ends without saving
 std::vector<StopAnswer*> answers;
 int keeping = 0;
 bool ending = false;
-Clock::time_point until = Clock::time_point::max();  // then it does not end: a script has caught why, and goes on
+Clock::time_point until = Clock::time_point::max();  // time after which a script must have caught the error and
+                                                     // continued
 
 int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 

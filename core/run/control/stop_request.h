@@ -3,36 +3,39 @@
 
 namespace orrery {
 
-/// The first signal that this process was asked to end by, 0: none.
+/// The first signal that asked this process to stop; 0: none.
 int stop_signal();
-/// Seconds since then, 0: it was not asked.
+/// Seconds since that signal; 0: there was none.
 double seconds_since_asked();
 
-/// Called by the thread that takes the process' signals. True: a run has something to save, and ends by itself as its
-/// StopVote says. False: nothing is to be saved, and the caller ends the process; from here on none of its sessions
-/// begins, ends, or comes to have something to save.
+/// Called by the thread that takes the process's signals. True: a run has state to save and will end by itself after
+/// its StopVote. False: there is nothing to save and the caller ends the process; from then on no session can begin,
+/// end, or start keeping state.
 bool ask_to_stop(int signal);
-/// After ask_to_stop() said false: every session tells its other ranks. Returns when they are told, or cannot be.
+/// Called after ask_to_stop() returned false: every session reports to its other ranks. Returns once that is done or
+/// has failed.
 void tell_stopped();
 
-/// This process is about to end and says why: from here on ask_to_stop() is true. Said in a session, until
-/// 2 s after the last one's end, as a script may catch the reason and go on; said without one, for good.
+/// Called by a process that is about to end and reports why: from then on ask_to_stop() is true. Within a session this
+/// holds until 2 s after the end of the last session, since a script may catch the error and continue; without a
+/// session it holds for good.
 void ends_by_itself();
 
-/// A rank that ends on a signal with nothing to save tells the others this, with Cause::stopped: they end as it did.
+/// A rank that ends on a signal with nothing to save sends this to the others with Cause::stopped; they end the same
+/// way.
 constexpr const char* stopped_early = "stopped by a signal with nothing to save";
 
-/// What they say then.
+/// The other ranks' message in that case.
 constexpr const char* other_stopped = "stopped because another rank was, with nothing to save: start again to go on";
 
-/// A session's answer to a signal: until `keep` nothing is lost when the process ends at once.
+/// A session's answer to a signal: until `keep` is called, nothing is lost if the process ends at once.
 class StopAnswer {
 public:
-    /// `tell` tells the other ranks; called at most once, by another thread.
+    /// `tell` notifies the other ranks; it is called at most once, by another thread.
     explicit StopAnswer(std::function<void()> tell);
     ~StopAnswer();
     StopAnswer(const StopAnswer&) = delete;
-    /// A step is about to begin: from here on a signal waits for the vote after it.
+    /// Called before the first step: from then on a signal waits for the vote after the step.
     void keep();
 
 private:

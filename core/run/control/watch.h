@@ -12,19 +12,19 @@
 
 namespace orrery {
 
-/// Longest time that a rank of the plan may have to wait for another in one step, while no step has shown what it
-/// takes: four times its bytes at 50 MB/s and its flops at 1/25 of the device's rate of matrix products (at 1 GFLOP/s
-/// where that is not known, or less); 30 s at least.
+/// Longest time that a rank of the plan may wait for another within one step, before any step is timed: four times its
+/// bytes at 50 MB/s and its flops at 1/25 of the device's matrix rate (at 1 GFLOP/s if that is unknown or lower); at
+/// least 30 s.
 std::chrono::milliseconds generous_bound(const Compiled& compiled, double matrix_flops);
 
-/// The bound of a wait inside a step: what is given first, and from the third step on, where it `learns`, five times
-/// the longest step so far, with what lay between it and the next; 30 s at least, and never more than the first.
+/// The bound of a wait within a step: `first` at the start. If `learns`, from the third step on five times the longest
+/// step so far, including the time between steps; at least 30 s and at most `first`.
 class StepBound {
 public:
     StepBound(std::chrono::milliseconds first, bool learns)
         : first_s_(std::chrono::duration<double>(first).count()), learns_(learns) {}
 
-    /// At `now_s`, `steps` steps have begun.
+    /// Records that at `now_s` `steps` steps have begun.
     void see(int64_t steps, double now_s);
     double seconds() const;
 
@@ -35,11 +35,11 @@ private:
     double begun_s_ = 0, longest_s_ = 0;
 };
 
-/// Looks at a rank's executors from another thread, by their relaxed stores alone.
+/// Observes a rank's executors from another thread, through their relaxed atomic stores only.
 class StepWatch {
 public:
     StepWatch(int64_t rank, std::vector<const Executor*> executors, const StepBound& bound);
-    /// One executor takes another's place, whose steps stay counted; neither is in a step.
+    /// Replaces an executor that is not in a step by another; its steps stay counted.
     void replace(const Executor& old, const Executor& by);
     /// Called by one thread, with each heartbeat.
     Position look();
@@ -47,9 +47,9 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
     const int64_t rank_;
-    std::mutex mutex_;  ///< of the two below
+    std::mutex mutex_;  ///< guards the next two
     std::vector<const Executor*> executors_;
-    int64_t steps_before_ = 0;  ///< of executors that are gone
+    int64_t steps_before_ = 0;  ///< steps of executors that were replaced
     StepBound bound_;
     const Clock::time_point made_ = Clock::now();
     Clock::time_point since_ = Clock::now();

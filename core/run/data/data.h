@@ -13,7 +13,7 @@
 
 namespace orrery {
 
-/// A data source, and how a training draws from it.
+/// A data source and how a training draws samples from it.
 struct DataSpec {
     struct Part {
         std::string plugin;
@@ -21,18 +21,20 @@ struct DataSpec {
     };
 
     std::shared_ptr<DataSource> source;
-    std::string plugin, held_out_plugin;   ///< that `source` and `held_out` are of: "data/text"
-    std::shared_ptr<DataSource> held_out;  ///< what is evaluated, with the same arrays; null: a share of `source`
+    std::string plugin, held_out_plugin;   ///< plugins of `source` and `held_out`: "data/text"
+    std::shared_ptr<DataSource> held_out;  ///< source for evaluation, with the same arrays; null: a share of `source`
+                                           ///< is held out
     int64_t sequences_per_step = 0;        ///< samples of a full step: the size of the dim "batch"
-    int64_t ids = 0;                       ///< that the model has rows and logits for; 0: it has neither
+    int64_t ids = 0;                       ///< number of ids that the model has rows and logits for; 0: the model has
+                                           ///< neither
     double validation = 0.05;              ///< share of samples held out, in evenly spaced blocks
     uint64_t seed = 0;
-    std::vector<Part> parts;  ///< what `source` and `held_out` draw from, also through others
-    Origin origin;            ///< the script line, for messages
+    std::vector<Part> parts;  ///< sources that `source` and `held_out` are composed of, at any depth
+    Origin origin;            ///< script line, for messages
 };
 
-/// The opened samples of a source in the order in which they are drawn. Every tenth block of samples (for
-/// validation = 0.1) is held out, or those of another source are read for evaluation.
+/// The samples of an opened source in the order in which they are drawn. Every tenth block of samples (for validation =
+/// 0.1) is held out, or evaluation reads another source.
 class Dataset {
 public:
     /// Throws Error as DataSource::open and order do.
@@ -40,23 +42,23 @@ public:
 
     const DataSpec& spec() const { return spec_; }
     DataSource& source(Split split = Split::train) const;
-    /// Its plugin: "data/text".
+    /// Name of the source's plugin: "data/text".
     const std::string& plugin(Split split = Split::train) const;
-    /// The plugin that has made what this thread read last: of a mixture that of the part.
+    /// Plugin of the source that this thread read last; in a mixture, that of the part.
     std::string plugin_of_last_read(Split split) const;
     int64_t samples(Split split) const;
     const std::string& digest() const { return source().digest(); }
-    /// What all ranks must have alike.
+    /// Names and values that must be the same on all ranks.
     std::vector<std::pair<std::string, std::string>> agreement() const;
 
-    /// Number in the source of the index-th sample drawn: DataOrder::position. Held-out samples lie in their source's
+    /// Position in the source of the index-th sample drawn (DataOrder::position). Held-out samples keep their source's
     /// order.
     int64_t position(Split split, int64_t index) const;
-    /// Writes a block of an array of a drawn sample, see DataSource::read.
+    /// Writes a block of one array of a drawn sample; see DataSource::read.
     void read(Split split, int64_t index, size_t array, const Shape& offset, const Tensor& block) const;
-    /// As DataSource::require_unchanged, of both.
+    /// Calls DataSource::require_unchanged on both sources.
     std::string require_unchanged();
-    /// As DataOrder::told.
+    /// See DataOrder::told.
     std::string told(int64_t drawn) const { return order_->told(drawn); }
 
 private:
@@ -64,16 +66,16 @@ private:
     std::shared_ptr<const DataOrder> order_;
 };
 
-/// Runs a fill function for step s + 1 on a thread of its own while step s computes.
+/// Fills the batch of step s + 1 on its own thread while step s computes.
 class Prefetch {
 public:
     using Fill = std::function<void(int64_t step, std::byte* batch)>;
-    /// `one`, `other`: memory for a batch each, which take turns. They must outlive it.
+    /// `one`, `other`: memory for one batch each, used alternately. They must outlive this object.
     Prefetch(Fill fill, int64_t first_step, std::byte* one, std::byte* other);
     ~Prefetch();
-    /// The batch of the next step, in order; the caller's until the next call. Rethrows what the fill threw.
+    /// The batch of the next step, valid until the next call. Rethrows an exception of the fill function.
     std::byte* next();
-    /// Seconds that all calls of next() have waited.
+    /// Total time that calls of next() have waited.
     double waited_s() const { return waited_s_; }
 
 private:
@@ -90,7 +92,7 @@ private:
     std::thread thread_;
 };
 
-/// Writes a token file from text, one token a byte. Returns the number of tokens.
+/// Writes a token file from text, one token per byte. Returns the number of tokens.
 int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path, int token_bytes);
 
 }  // namespace orrery

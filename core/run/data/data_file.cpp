@@ -1,4 +1,4 @@
-// The body of orrery/data.h's DataFile: what it says to whoever trains on a file that changes.
+// Implements DataFile of orrery/data.h: what happens when a training's data file changes.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -17,8 +17,8 @@ struct DataFile::Opened {
     std::string path;
     Origin asked;
     RegularFile file;
-    struct stat known;  ///< of the file, when it was last looked at
-    struct stat named;  ///< what had its name then
+    struct stat known;  ///< stat of the file when it was last checked
+    struct stat named;  ///< stat of the path at that time
     std::string digest;
 
     std::string digest_of(const RegularFile& other) const {

@@ -82,7 +82,7 @@ void check_inputs(const Program& program, const DataSource& source) {
 
 namespace {
 
-/// `sample`: one, whose data is set here.
+/// `sample`: a scratch tensor whose data is set here.
 void read_samples(const Dataset& data, Split split, int64_t first, int64_t count, const Value& input, size_t array,
                   const IdRange& allowed, const Shape& offset, Tensor& sample, std::byte* to) {
     const int64_t bytes = sample.bytes();
@@ -111,7 +111,7 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
         if (!is_data_input(value)) continue;
         const Shape& whole = value.type.shape;
         batch_ = whole[0];
-        const auto at = places_.offset(id);  // of a pipeline, one stage reads the tokens and another the targets
+        const auto at = places_.offset(id);  // in a pipeline, one stage reads the tokens and another the targets
         if (!at) continue;
         const auto known = ids.find(value.name);
         const TensorType local{value.type.dtype, value.layout.local_shape(whole, plan.mesh)};

@@ -3,8 +3,8 @@
 
 namespace orrery {
 
-/// What the header of a file says: NumPy where its path ends in .npy, else safetensors. Throws Error that begins with
-/// what is wrong and names neither the file nor the remedy.
+/// Reads the header of an array file: NumPy if its path ends in .npy, else safetensors. Throws Error that starts with
+/// the problem and names neither the file nor a remedy; callers add both.
 std::vector<StoredArray> stored_arrays(const DataFile& file);
 
 }  // namespace orrery

@@ -50,7 +50,8 @@ void TokenPair::write_mask(int64_t tokens, bool ignored) {
     }
 }
 
-/// "MMIDIDX\0\0", version, type of the ids, how many sequences and document ends; lengths, offsets, document ends.
+/// Writes "MMIDIDX\0\0", version, type code, number of sequences and of document ends; then lengths, offsets and
+/// document ends.
 void TokenPair::write_index() {
     const auto put = [&](const auto& value) { idx_.write({reinterpret_cast<const char*>(&value), sizeof value}); };
     const char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};

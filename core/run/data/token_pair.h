@@ -16,10 +16,10 @@ void begin_tokens(AtomicFile& file);
 /// token from the lowest on, where some tokens are no targets. All three, or none, have their names in the end.
 class TokenPair {
 public:
-    /// `token_bytes`: 2 for u16, 4 for i32. Throws Error where the files cannot be made.
+    /// `token_bytes`: 2 for u16, 4 for i32. Throws Error if the files cannot be created.
     TokenPair(const std::string& name, int token_bytes, bool mask);
 
-    /// A document whose first `ignored` tokens are no targets. Throws Fault::failed where the disk is full.
+    /// Adds a document whose first `ignored` tokens are not targets. Throws Fault::failed if the disk is full.
     void add(std::span<const int32_t> ids, int64_t ignored = 0);
     void finish();
 
@@ -36,7 +36,7 @@ private:
     std::vector<int32_t> lengths_;
     std::vector<char> bytes_;
     int64_t tokens_ = 0;
-    uint8_t last_bits_ = 0;  ///< of the byte of the mask that is not full yet
+    uint8_t last_bits_ = 0;  ///< the last byte of the mask, not yet full
 };
 
 }  // namespace orrery

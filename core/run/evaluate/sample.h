@@ -10,23 +10,23 @@
 
 namespace orrery {
 
-/// A logits program of fewer positions than the session's own, compiled when it is first needed.
+/// A logits program with fewer positions than the session's, compiled when first needed.
 struct ShorterWindow {
     int64_t positions = 0;
     std::function<std::shared_ptr<const CompiledProgram>()> compile;
 };
 
 struct SampledText {
-    std::string text;    ///< with the prompt, where one was given
-    bool ended = false;  ///< at an end of text, which is not shown
-    std::string end;     ///< what TokenText says of it
+    std::string text;    ///< includes the prompt, if any
+    bool ended = false;  ///< at an end-of-text token, which is not part of the text
+    std::string end;     ///< how TokenText prints that token
 };
 
-/// Draws token by token from the `logits` program of a one-rank session: the last tokens go in, the row of the last one
-/// comes out. While the text is shorter than one of `shorter` (ascending), that one runs instead of the whole window:
-/// the same but for rounding. Rows that stand for no token are never drawn; a token that ends a text ends this one.
-/// Same seed, same text. `say`: gets the text in whole characters as it grows. Throws Error when the prompt is none of
-/// such tokens.
+/// Samples token by token from the `logits` program of a one-rank session: the last tokens go in, the last token's row
+/// of logits comes out. While the text fits a window of `shorter` (ascending), that program runs instead of the full
+/// one; results differ only by rounding. Rows without a token are never drawn; an end-of-text token ends the text. The
+/// same seed gives the same text. `say` receives the text in whole characters as it grows. Throws Error if the prompt
+/// has ids without a token.
 SampledText sample_text(Session& session, const SampleOptions& options, const TokenText& tokens,
                         std::vector<ShorterWindow> shorter = {}, const std::function<void(std::string_view)>& say = {});
 

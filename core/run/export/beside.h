@@ -8,8 +8,7 @@
 
 namespace orrery {
 
-/// Work that a thread of its own does in order, beside the one that asks for it. What it throws ends the work, and is
-/// thrown by the next call.
+/// Runs functions in order on its own thread. The first exception ends the work; the next call rethrows it.
 class Beside {
 public:
     Beside() : thread_([this] { run(); }) {}
@@ -17,7 +16,7 @@ public:
     Beside(const Beside&) = delete;
 
     void add(std::function<void()> work);
-    /// Returns when all is done. The last call.
+    /// Returns once all functions have run. No call may follow.
     void finish();
 
 private:
@@ -26,10 +25,10 @@ private:
     std::mutex mutex_;
     std::condition_variable news_;
     std::deque<std::function<void()>> queue_;
-    bool ends_ = false;     ///< nothing more comes
-    bool dropped_ = false;  ///< what is left is not done
+    bool ends_ = false;     ///< no more functions will be added
+    bool dropped_ = false;  ///< the destructor drops functions that have not run
     std::exception_ptr problem_;
-    std::thread thread_;  ///< the last: it uses the others
+    std::thread thread_;  ///< last, since it uses the members above
 };
 
 }  // namespace orrery

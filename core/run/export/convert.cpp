@@ -12,12 +12,12 @@ namespace orrery {
 
 namespace {
 
-constexpr int64_t tile = 32;  // a tile of each side lies in the first cache
+constexpr int64_t tile = 32;  // a tile of source and of target fit into the L1 cache
 
 template <class From, class To>
 To one(const From& x) {
     if constexpr (std::is_same_v<From, To>)
-        return x;  // bits as they are, NaN too
+        return x;  // keeps all bits, also of NaN
     else
         return To(static_cast<float>(x));
 }

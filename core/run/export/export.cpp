@@ -21,7 +21,7 @@ namespace orrery {
 
 namespace {
 
-/// Of a buffer that only grows: what is grown is cleared.
+/// The first bytes of a buffer that grows as needed and never shrinks.
 std::span<std::byte> first_of(std::vector<std::byte>& buffer, int64_t bytes) {
     const auto size = static_cast<size_t>(bytes);
     if (buffer.size() < size) buffer.resize(size);
@@ -38,7 +38,7 @@ void end_when_asked() {
                     Fault::requeue);
 }
 
-/// One file of tensors: written block by block, and read back in the same blocks beside that.
+/// A file of tensors: written block by block, and read back in the same blocks on a second thread.
 class TensorFile {
 public:
     TensorFile(const OutputFolder& folder, std::string name, const std::vector<OutTensor>& all,
@@ -58,12 +58,12 @@ public:
 
     int64_t bytes() const { return bytes_; }
 
-    /// Throws unless the file has what was written, and its header what was meant.
+    /// Throws unless the file reads back as written, including its header.
     void write(BlockReader& params, int64_t block_bytes) {
         file_->write(0, start_);
         Beside beside;
         for (size_t i = 0; i < tensors_.size(); ++i) {
-            // A block of columns lies all over its tensor, which is read back when it is whole.
+            // A block of columns is scattered over its tensor, so a tensor is read back once it is complete.
             for (const TensorPiece& piece : tensors_[i]->pieces) write(params, i, piece, block_bytes);
             if (pending_ >= batch_bytes || i + 1 == tensors_.size()) hand_over(beside);
         }
@@ -75,7 +75,7 @@ public:
 private:
     struct Written {
         size_t tensor = 0;
-        Block part;  ///< of the tensor
+        Block part;  ///< position in the tensor
         uint32_t crc = 0;
     };
 
@@ -117,8 +117,8 @@ private:
         }
     }
 
-    /// Calls `visit` for what lies together of that part of the tensor: byte in the file, byte in the part, how many.
-    /// As much at a time as stays in a processor's cache, in which it is then found again.
+    /// Calls `visit` for each contiguous run of the part: byte in the file, byte in the part, number of bytes. Runs are
+    /// short enough to stay in the processor's cache between write and checksum.
     template <class Visit>
     void runs(size_t tensor, const Block& part, Visit&& visit) const {
         constexpr int64_t most = int64_t{512} << 10;
@@ -130,14 +130,15 @@ private:
         });
     }
 
-    /// Some rows of the param at a time, all their columns.
+    /// Writes a block of rows of the param at a time, with all columns.
     void write(BlockReader& params, size_t tensor, const TensorPiece& piece, int64_t block_bytes) {
         Shape shape = piece.place.shape;
         if (piece.transpose) std::swap(shape[0], shape[1]);
         if (count_of(shape) == 0) return;
         const int64_t rows = shape.empty() ? 1 : shape[0], columns = count_of(shape) / rows;
         const int64_t widest = std::max(size_of(piece.param->type.dtype), size_of(tensors_[tensor]->type.dtype));
-        const int64_t most = piece.transpose ? 3 * block_bytes : block_bytes;  // longer runs, where they are short
+        // transposed blocks have short runs; larger blocks make them longer
+        const int64_t most = piece.transpose ? 3 * block_bytes : block_bytes;
         const int64_t step = std::max<int64_t>(1, most / (columns * widest));
         for (int64_t row = 0; row < rows; row += step) {
             const int64_t count = std::min(step, rows - row);
@@ -182,11 +183,11 @@ private:
     std::vector<const OutTensor*> tensors_;
     std::vector<int64_t> begins_;  ///< bytes from the start of the file
     std::vector<std::byte> start_, raw_, turned_;
-    std::vector<std::byte> back_;  ///< of the thread that reads
+    std::vector<std::byte> back_;  ///< buffer of the thread that reads back
     int64_t bytes_ = 0;
     std::optional<OutputFile> file_;
-    std::vector<Written> blocks_;  ///< not handed over yet
-    int64_t pending_ = 0;          ///< their bytes
+    std::vector<Written> blocks_;  ///< written, not yet handed to the reader
+    int64_t pending_ = 0;          ///< bytes in blocks_
 };
 
 std::string json_text(const Json& json) {
@@ -197,7 +198,7 @@ std::string json_text(const Json& json) {
     }
 }
 
-/// Both names of the key, for transformers 4 and 5; keys in alphabetical order, as save_pretrained has them.
+/// Writes the dtype under both names, for transformers 4 and 5; keys in alphabetical order, as save_pretrained does.
 std::string config_text(const PublishedRecord& record, DType dtype) {
     const std::string name = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
     std::map<std::string, Json> keys;
@@ -229,7 +230,7 @@ std::string index_text(const std::vector<OutTensor>& tensors, const std::vector<
 
 std::string name_of_file(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
-/// Files of the tokenizer. What the model's record says of generation goes before a copy.
+/// Copies files of the tokenizer. A generation_config.json among them is skipped if the model's record has its own.
 void copy_beside(const OutputFolder& folder, const std::vector<std::string>& files, bool with_generation) {
     for (const std::string& path : files) {
         if (name_of_file(path) == generation_file && !with_generation) continue;
@@ -256,7 +257,7 @@ Exported export_checkpoint(CheckpointStore& store, const Manifest& manifest, con
     exported.files = static_cast<int64_t>(files.size());
 
     StopAnswer answer(nullptr);
-    answer.keep();  // from here on there is a folder to remove
+    answer.keep();  // a stop signal must not end the process before the folder is removed
     OutputFolder out(folder);
     out.require_room(exported.bytes);
     BlockReader params(store, manifest);

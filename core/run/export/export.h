@@ -10,11 +10,12 @@
 namespace orrery {
 
 struct ExportOptions {
-    std::optional<DType> dtype;               ///< none: as config.json says, f32 of raw ones
-    int64_t file_bytes = 5'000'000'000;       ///< of data; a larger tensor has a file to itself
+    std::optional<DType> dtype;               ///< none: the type in config.json; f32 for raw exports
+    int64_t file_bytes = 5'000'000'000;       ///< max bytes of data per file; a larger tensor gets its own file
     bool raw = false;                         ///< params under their own names, without config.json
-    std::vector<std::string> beside = {};     ///< further files that are copied into the folder
-    int64_t block_bytes = int64_t{48} << 20;  ///< what is held at a time, twice; of transposed params thrice that
+    std::vector<std::string> beside = {};     ///< additional files to copy into the folder
+    int64_t block_bytes = int64_t{48} << 20;  ///< block size; two blocks are in memory at a time, three times as large
+                                              ///< for transposed params
 };
 
 struct Exported {
@@ -22,11 +23,12 @@ struct Exported {
     DType dtype = DType::f32;
 };
 
-/// Writes the params of a committed step as transformers' save_pretrained lays a model: config.json,
-/// generation_config.json, model.safetensors or its index and files. Streamed in blocks: memory does not grow with the
-/// model. Each block is read back and compared; `folder` is there whole or not at all. Throws Error:
-/// usage for a folder that is in the way, a model that nobody publishes and values beyond the dtype; Damaged, and
-/// failed for what the disk refuses; requeue, between blocks, where a stop was asked for (run/control/stop_request.h).
+/// Writes the params of a committed step in the layout of transformers' save_pretrained: config.json,
+/// generation_config.json, and model.safetensors or an index with several files. Streams in blocks, so memory does not
+/// grow with the model. Each block is read back and compared; `folder` appears complete or not at all. Throws Error:
+/// usage if the folder exists, if no published architecture fits, or if a value exceeds the dtype; Damaged for a
+/// corrupt checkpoint; failed for disk errors; requeue, between blocks, if a stop was requested
+/// (run/control/stop_request.h).
 Exported export_checkpoint(CheckpointStore& store, const Manifest& manifest, const PublishedRecord& record,
                            const std::string& folder, const ExportOptions& options);
 

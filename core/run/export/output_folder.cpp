@@ -67,7 +67,8 @@ OutputFolder::~OutputFolder() {
     if (lock_ >= 0) ::close(lock_);
 }
 
-/// False: it went meanwhile, as another export has finished or removed it, or as this one has, to `renew` it.
+/// False: the folder is gone, because another export finished or removed it or because this one removed it to create it
+/// again (`renew`).
 bool OutputFolder::take(bool& renew) {
     made_ = ::mkdir(part_.c_str(), 0777) == 0;
     if (!made_ && errno != EEXIST) refuse_to_make(errno);
@@ -84,7 +85,7 @@ bool OutputFolder::take(bool& renew) {
         throw Error(fmt::format("export: cannot create {}: {}", lock_path_, reason(code)), Fault::failed);
     }
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || !made_)) {
-        // Not known to be nobody's where the file system has no locks.
+        // On a file system without locks another export may be writing it.
         const int code = errno;
         ::close(lock_);
         throw Error(code == EWOULDBLOCK
@@ -108,7 +109,7 @@ bool OutputFolder::take(bool& renew) {
     return false;
 }
 
-/// What an export has left that was killed.
+/// Removes what a killed export left.
 void OutputFolder::clear() const {
     std::error_code problem;
     std::vector<fs::path> old;
@@ -146,10 +147,11 @@ void OutputFolder::write(const std::string& name, std::string_view contents) con
 
 void OutputFolder::finish() {
     sync_folder(part_);
-    if (::rename(part_.c_str(), folder_.c_str()) != 0)  // takes the place of an empty folder, of no other
+    if (::rename(part_.c_str(), folder_.c_str()) != 0)  // replaces only an empty folder
         throw Error(fmt::format("export: cannot rename {} to {}: {}", part_, folder_, reason(errno)), Fault::failed);
     made_ = false;
-    ::unlink((folder_ + "/" + lock_name).c_str());  // not before: a kill between would leave a folder of nobody's
+    ::unlink((folder_ + "/" + lock_name).c_str());  // removed after the rename: a process killed in between would leave
+                                                    // an unmarked folder
     sync_folder(folder_);
     sync_folder(parent_of(folder_));
 }
@@ -177,7 +179,7 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) const {
 }
 
 void OutputFile::send(int64_t offset, int64_t bytes) const {
-    ::sync_file_range(file_, offset, bytes, SYNC_FILE_RANGE_WRITE);  // a hint: settle() does all of it
+    ::sync_file_range(file_, offset, bytes, SYNC_FILE_RANGE_WRITE);  // a hint; settle() flushes everything
 }
 
 void OutputFile::settle() const {

@@ -6,24 +6,24 @@
 
 namespace orrery {
 
-/// A folder that is there whole or not at all: made as FOLDER.part, which goes when this does, unless it was finished.
-/// One that a killed process has left, which is not locked any more, is removed and made again: in a lower layer of an
-/// overlay it could not be renamed.
+/// Creates a folder that appears complete or not at all. It is written as FOLDER.part, which the destructor removes
+/// unless finish() was called. A FOLDER.part that a killed process left, recognised by its free lock, is removed and
+/// created again, since on an overlay file system a folder from a lower layer cannot be renamed.
 class OutputFolder {
 public:
-    /// Throws Error where FOLDER is there and not empty, FOLDER.part is another export's that runs, or
-    /// no export's, or it cannot be made.
+    /// Throws Error if FOLDER exists and is not empty, if FOLDER.part belongs to a running export or was not made by an
+    /// export, or if it cannot be created.
     explicit OutputFolder(std::string folder);
     ~OutputFolder();
     OutputFolder(const OutputFolder&) = delete;
 
-    /// Where a file of it lies for now.
+    /// Path of a file while the folder is being written.
     std::string path(const std::string& name) const { return part_ + "/" + name; }
-    /// Throws Error, Fault::failed, where the disk has less room than this.
+    /// Throws Error, Fault::failed, if the disk has less free space than this.
     void require_room(int64_t bytes) const;
-    /// A whole file. Throws Error, Fault::failed.
+    /// Writes a whole file. Throws Error, Fault::failed.
     void write(const std::string& name, std::string_view contents) const;
-    /// Gives it its name, over power cuts. Throws Error, Fault::failed.
+    /// Flushes the folder and renames it to FOLDER; survives power cuts. Throws Error, Fault::failed.
     void finish();
 
 private:
@@ -36,19 +36,19 @@ private:
     bool made_ = false;
 };
 
-/// A new file that is written at any place and read again. Throws Error, Fault::failed, naming the file, its size and
+/// A new file that is written at any offset and read back. Throws Error, Fault::failed, naming the file, its size and
 /// the system's reason.
 class OutputFile {
 public:
-    /// `bytes`: how many it will have, for messages.
+    /// `bytes`: its final size, for messages.
     OutputFile(std::string path, int64_t bytes);
     ~OutputFile();
     OutputFile(const OutputFile&) = delete;
 
     void write(int64_t offset, std::span<const std::byte> bytes) const;
-    /// Begins to send a range to the disk.
+    /// Starts writing a range back to disk.
     void send(int64_t offset, int64_t bytes) const;
-    /// All of it, over power cuts.
+    /// Flushes the file to disk.
     void settle() const;
     void read(int64_t offset, std::span<std::byte> bytes) const;
 

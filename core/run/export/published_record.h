@@ -9,30 +9,30 @@
 
 namespace orrery {
 
-/// How a model is published, and where its params lie there: all that an export needs beside a checkpoint. Kept as JSON
-/// in the run's folder and in each checkpoint's manifest, where readers find it under `key`.
+/// Describes how a model is published and where its params are stored there: all that an export needs besides a
+/// checkpoint. Stored as JSON in the run's folder and, under `key`, in each checkpoint's manifest.
 struct PublishedRecord {
     static constexpr const char* key = "published";
     static constexpr int64_t version = 1;
 
-    std::string architecture;               ///< model_type of transformers; "": of none that is published
-    std::string problem;                    ///< why it is of none
-    std::vector<std::string> unnamed;       ///< params that have no name there, where some have
+    std::string architecture;               ///< model_type in transformers; "": not a published architecture
+    std::string problem;                    ///< why it is not a published architecture
+    std::vector<std::string> unnamed;       ///< params without a published name, although others have one
     Json config = Json::object();           ///< config.json
-    Json generation = nullptr;              ///< generation_config.json; null: what config says
-    std::vector<WeightSource> params = {};  /// all of them; tensor "": no table names them
+    Json generation = nullptr;              ///< generation_config.json; null: taken from config
+    std::vector<WeightSource> params = {};  /// all params; an empty tensor name: no table names it
 
     std::string text() const;
-    /// Throws Error that begins with `place` when it is of a newer version, or says what cannot be.
+    /// Throws Error that begins with `place` if the record is of a newer version or invalid.
     static PublishedRecord parse(std::string_view text, const std::string& place);
-    /// Of a training program, by what its script says of published files.
+    /// The record of a training program, from what its script declares about published files.
     static PublishedRecord of(const Program& program, const PublishedWeights& weights);
 
-    /// Of the published weights, as config.json says; f32 where it does not.
+    /// dtype of the published weights by config.json; f32 if it names none.
     DType dtype() const;
-    /// Where config.json does not say it: that of the files (a safetensors file or folder) which the run begins with.
+    /// If config.json names no dtype, takes that of the files that the run starts from (a safetensors file or folder).
     void take_dtype(const std::string& weights);
-    /// Throws Error naming params that have no name in a published model.
+    /// Throws Error naming params that have no name in the published model.
     void require_published(const std::string& run) const;
 };
 

@@ -8,32 +8,32 @@
 
 namespace orrery {
 
-/// The part of a tensor to be written that is one param of a checkpoint, or its first rows.
+/// The part of an output tensor that comes from one param of a checkpoint, or from its first rows.
 struct TensorPiece {
     const ManifestTensor* param = nullptr;
     bool transpose = false;  ///< the param is [in, out], the tensor [out, in]
-    Block place;             ///< in the tensor
+    Block place;             ///< position in the tensor
 };
 
-/// A tensor to be written.
+/// A tensor of the exported model.
 struct OutTensor {
     std::string name;
     TensorType type;
-    std::vector<TensorPiece> pieces;  ///< every element lies in one of them
+    std::vector<TensorPiece> pieces;  ///< together they cover every element
 };
 
-/// What published files hold of the model, in the order of the record. Throws Error naming a param that the checkpoint
-/// lacks, or a tensor that its params do not fill.
+/// The tensors of the published model, in the order of the record. Throws Error naming a param that the checkpoint
+/// lacks, or a tensor that its params do not cover.
 std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype);
 
-/// Every param as a tensor of its own name, whole. The same errors.
+/// Each param as a whole tensor under its own name. Throws the same errors.
 std::vector<OutTensor> own_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype);
 
-/// Cuts tensors in files of at most `most` bytes of data, one that is larger has a file to itself: for each file the
-/// indices of its tensors.
+/// Distributes tensors over files of at most `most` bytes of data; a larger tensor gets its own file. Returns the
+/// indices of each file's tensors.
 std::vector<std::vector<size_t>> files_of(const std::vector<OutTensor>& tensors, int64_t most);
 
-/// "model-00002-of-00004.safetensors", of one file "model.safetensors"
+/// "model-00002-of-00004.safetensors"; "model.safetensors" for a single file.
 std::string file_name_of(size_t file, size_t files);
 
 }  // namespace orrery

@@ -4,7 +4,7 @@
 
 namespace orrery {
 
-/// A file that grows by one write a record, so that a process that is killed leaves at most its last one cut.
+/// A file that grows by one write(2) per record: a killed process leaves at most its last record incomplete.
 class AppendedFile {
 public:
     /// Makes it where there is none. `flags`: further ones of open(2). Throws Fault::failed naming path and reason, as

@@ -6,24 +6,24 @@
 
 namespace orrery {
 
-/// Seconds of a run by what they were spent on, for the closing table.
+/// Seconds of a run spent on one thing, a row of the closing table.
 struct TimeShare {
     std::string what;  ///< "compute: matmul", "communication", "waiting"
     double seconds = 0;
-    std::string part = "the rest";  ///< what it is counted as: "compute", "communication dp", "waiting"
+    std::string part = "the rest";  ///< the group that it counts under: "compute", "communication dp", "waiting"
 };
-/// A table, largest first, shares of the total.
+/// The table as text, largest row first, each with its share of the total.
 std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds);
-/// Seconds by part; what no share names is of "the rest".
+/// Seconds by part; time that no share covers counts as "the rest".
 std::map<std::string, double> parts_of(const std::vector<TimeShare>& shares, double total_seconds);
 
-/// Resident set of this process, read from one open file: a few microseconds, no allocation.
+/// Resident memory of this process, read from one open file: a few microseconds, no allocation.
 class ResidentSet {
 public:
     ResidentSet();
     ~ResidentSet();
     ResidentSet(const ResidentSet&) = delete;
-    int64_t bytes() const;  ///< 0 where the system does not say
+    int64_t bytes() const;  ///< 0 if the system does not report it
 
 private:
     int file_;

@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::string_view prefix = "events.out.tfevents.";
 
-/// Little-endian, as all of the format.
+/// Little-endian, like everything in the format.
 template <class Number>
 void put(std::string& to, Number number) {
     for (size_t i = 0; i < sizeof number; ++i) to.push_back(static_cast<char>(number >> (8 * i) & 0xff));
 }
 
-// Fields of a protocol buffer: number and wire type in one byte, which is enough for numbers below 16.
+// A protobuf field is its number and wire type in one byte; one byte is enough for numbers below 16.
 constexpr char wire_varint = 0, wire_8 = 1, wire_bytes = 2, wire_4 = 5;
 constexpr char field(int number, char wire) { return static_cast<char>(number << 3 | wire); }
 
@@ -38,10 +38,10 @@ void put_bytes(std::string& to, int number, std::string_view bytes) {
     to.append(bytes);
 }
 
-/// A checksum beside its data is hidden, so that files within files are no trouble.
+/// Stored checksums are masked, so that checksums of data that contains checksums stay useful.
 uint32_t masked(std::string_view bytes) { return std::rotr(crc32c(bytes_of(bytes)), 15) + 0xa282ead8u; }
 
-/// Readers take the files by name: a later start must come behind, also where a clock was set back.
+/// Readers sort files by name: a later start must sort last even if the clock was set back.
 std::string name_behind(const std::string& folder, double time) {
     auto second = static_cast<int64_t>(time);
     for (const std::string& name : system_env()->list(folder)) {
@@ -67,7 +67,7 @@ EventFile::EventFile(const std::string& folder, double time) {
 void EventFile::start(double time, int64_t first_step) {
     time_ = time;
     step_ = first_step;
-    write("\x3a\x02\x08\x01");  // session_log = 7 { status = 1: START }: what was told of this step and later goes
+    write("\x3a\x02\x08\x01");  // session_log = 7 { status = 1: START }: readers discard this step and later ones
 }
 
 void EventFile::begin(double time, int64_t step) {
@@ -92,7 +92,7 @@ void EventFile::end() {
     write(values_);
 }
 
-/// `field`: what the event is, behind wall_time = 1 and step = 2.
+/// `field_bytes`: the event's payload, after wall_time = 1 and step = 2.
 void EventFile::write(std::string_view field_bytes) {
     event_.clear();
     event_.push_back(field(1, wire_8));

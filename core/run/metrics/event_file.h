@@ -8,18 +8,19 @@
 
 namespace orrery {
 
-/// Writes scalars for TensorBoard: an event file, which is records of tensorflow/core/util/event.proto. Each has its
-/// length, the length's checksum, the bytes and theirs (tensorflow/core/lib/io/record_writer.h); ours hold one step.
+/// Writes scalars for TensorBoard into an event file: records of tensorflow/core/util/event.proto. A record is its
+/// length, the length's checksum, the bytes and their checksum (tensorflow/core/lib/io/record_writer.h). Each holds one
+/// step.
 class EventFile {
 public:
-    /// A new file in `folder`, behind those that are there. `time`: seconds since 1970. Throws Fault::failed naming
-    /// path and reason, as writing does.
+    /// Creates a new file in `folder` whose name sorts after the existing ones. `time`: seconds since 1970. Throws
+    /// Fault::failed naming path and reason; writing does, too.
     EventFile(const std::string& folder, double time);
 
     const std::string& path() const { return file_->path(); }
-    /// What was told so far of `first_step` and later, in this file and those before, is taken back.
+    /// Makes readers discard `first_step` and later steps of this file and of earlier ones.
     void start(double time, int64_t first_step);
-    /// begin, add ..., end: one record of one write. Allocates nothing once records have had their largest size.
+    /// begin, add ..., end: one record, one write. Allocates nothing once records have had their largest size.
     void begin(double time, int64_t step);
     void add(std::string_view tag, double value);
     void end();

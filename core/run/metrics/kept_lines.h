@@ -7,22 +7,22 @@
 
 namespace orrery {
 
-/// What metrics.jsonl says of the step that a run goes on from.
+/// The lines of metrics.jsonl about the step that a run resumes from.
 struct KeptLines {
-    std::string step;        ///< its line, JSON; "": none
-    std::string evaluation;  ///< the newest one after it; "": none
+    std::string step;        ///< the step's line, JSON; "": none
+    std::string evaluation;  ///< the last evaluation after the step; "": none
 
-    /// The same for event files, instead of all that they have of this step and later.
+    /// Writes both to an event file, replacing what its folder has for this step and later ones.
     void tell_again(EventFile& events, int64_t step_number, double now) const;
 };
 
-/// Keeps the lines up to a step, of each step's evaluations the newest; later ones belong to work that was lost.
+/// Drops the lines of steps after `last_step`, which will run again, and all but the last evaluation of each step.
 KeptLines trim_lines(const std::string& path, int64_t last_step);
 
-/// Puts this line at the end, and takes what there is of this step's evaluations out.
+/// Appends the line and removes earlier evaluations of the step.
 void replace_evaluation(const std::string& path, int64_t step, const std::string& line);
 
-/// A line of an evaluation as scalars of one event.
+/// Writes an evaluation's line as scalars of one event.
 void tell_evaluation(EventFile& events, const Json& line);
 
 }  // namespace orrery

@@ -15,10 +15,10 @@ using namespace std::string_view_literals;
 namespace orrery {
 namespace {
 
-/// JSON has neither NaN nor infinity: a skipped step and a diverged run write null there.
+/// JSON has neither NaN nor infinity: a skipped step and a diverged run write null.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// The shortest text that is read back as the same number; a number that may have a fraction shows one.
+/// Appends the shortest text that reads back as the same number; a fractional type shows a fraction.
 void append_number(fmt::memory_buffer& to, double value, bool whole) {
     if (!std::isfinite(value)) return to.append("null"sv);
     if (whole) {
@@ -31,7 +31,7 @@ void append_number(fmt::memory_buffer& to, double value, bool whole) {
         to.append(".0"sv);
 }
 
-/// Gradients that overflowed have no norm: the step was skipped.
+/// Gradients that overflowed have no norm; the step was skipped.
 std::string norm_text(const StepMetrics& m) {
     if (m.skips) return "skipped";
     return std::isnan(m.grad_norm) ? "nan" : fmt::format("{:.4f}", m.grad_norm);
@@ -49,13 +49,13 @@ void MetricsWriter::resume(int64_t resumed_step) {
     if (!places_.lines.empty()) {
         lines_ = std::make_unique<AppendedFile>(places_.lines);
         kept_ = trim_lines(places_.lines, resumed_step);
-        lines_ = std::make_unique<AppendedFile>(places_.lines);  // it may be another file now
+        lines_ = std::make_unique<AppendedFile>(places_.lines);  // trim_lines may have replaced the file
     }
     const bool told = !kept_.step.empty() || !kept_.evaluation.empty();
     if (!places_.events.empty()) {
         const double now = wall_time();
         events_ = std::make_unique<EventFile>(places_.events, now);
-        // What a kill left in one of the two files alone ends here.
+        // A killed run may have written a step to only one of the two files: this makes them agree.
         if (told)
             kept_.tell_again(*events_, resumed_step, now);
         else
@@ -101,7 +101,7 @@ void MetricsWriter::write_events(const StepMetrics& m) {
 }
 
 void MetricsWriter::step(const StepMetrics& m, bool print_line) {
-    if (events_) write_events(m);  // the first: a resume repairs these by the lines
+    if (events_) write_events(m);  // first, since a resume repairs the event files from the lines
     if (lines_) write_line(m);
     if (prometheus_) prometheus_->step(m);
     if (print_line) {

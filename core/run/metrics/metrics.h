@@ -12,36 +12,36 @@
 
 namespace orrery {
 
-/// Where a run's numbers go. "": nowhere.
+/// Paths that a run's metrics are written to; "": not written.
 struct MetricsPlaces {
     std::string lines;            ///< metrics.jsonl
-    std::string events = {};      ///< folder of TensorBoard's event files
-    std::string prometheus = {};  ///< file
-    std::string run = {};         ///< what it is called there
+    std::string events = {};      ///< folder of TensorBoard event files
+    std::string prometheus = {};  ///< file in Prometheus' text format
+    std::string run = {};         ///< the run's label in that file
 };
 
-/// Writes step lines, a progress bar on a terminal, metrics.jsonl, TensorBoard's files and Prometheus'. Only rank 0 has
-/// one. Throws Fault::failed, naming path and reason, when something cannot be written.
+/// Writes step lines, a progress bar on a terminal, metrics.jsonl, TensorBoard event files and a Prometheus file. Only
+/// rank 0 has one. Throws Fault::failed, naming path and reason, if a write fails.
 class MetricsWriter {
 public:
     MetricsWriter(MetricsPlaces places, std::FILE* terminal);
     ~MetricsWriter();
     MetricsWriter(const MetricsWriter&) = delete;
 
-    /// Opens the files. Lines of steps after `resumed_step` go: those steps will be run again. Until then, and after a
-    /// power cut here, metrics.jsonl is as it was.
+    /// Opens the files and drops lines of steps after `resumed_step`, which will run again. A crash or power cut before
+    /// or during the call leaves metrics.jsonl unchanged.
     void resume(int64_t resumed_step);
-    /// `scaled`: with the columns loss_scale and skipped.
+    /// Prints the column heads. `scaled`: with the columns loss_scale and skipped.
     void header(bool scaled);
-    /// Below 50 us but for the terminal and, once a second, Prometheus' file; allocates nothing once lines have had
-    /// their largest size, but for the printed one.
+    /// Takes less than 50 us, not counting the terminal and the Prometheus file, which is written at most once a
+    /// second. Allocates nothing, except for a printed line, once lines have had their largest size.
     void step(const StepMetrics& metrics, bool print_line);
-    /// The loss comes first, then further means. Of the step resumed from, as in a run that is started again at its
-    /// end: one that is there already is only told, another one takes its place.
+    /// The loss comes first, then further means. A run that is restarted at its end may evaluate the resumed step
+    /// again: the same means are only printed, different ones replace the old line.
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means);
-    /// A line of its own, not torn by the progress bar.
+    /// Prints a line without tearing the progress bar.
     void note(const std::string& line);
-    /// All that was kept for later is written.
+    /// Writes everything that is still buffered.
     void finish();
 
 private:
@@ -55,7 +55,7 @@ private:
     std::unique_ptr<AppendedFile> lines_;
     std::unique_ptr<EventFile> events_;
     std::unique_ptr<PrometheusFile> prometheus_;
-    KeptLines kept_;  ///< of the step resumed from
+    KeptLines kept_;  ///< lines of the step resumed from
     int64_t resumed_ = 0;
     fmt::memory_buffer line_;
     std::FILE* terminal_;

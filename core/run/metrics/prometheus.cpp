@@ -29,7 +29,7 @@ std::string label_text(std::string_view value) {
     return text;
 }
 
-// The other file's name does not end in .prom, so that the collector leaves it alone.
+// The temporary file's name does not end in .prom, so the collector ignores it.
 PrometheusFile::PrometheusFile(std::string path, const std::string& run, const std::string& host)
     : file_(std::move(path), ".new"),
       labels_(fmt::format(R"(run="{}",host="{}",rank="0")", label_text(run), label_text(host))) {
@@ -54,7 +54,8 @@ bool PrometheusFile::due() const { return written_ == Clock::time_point::min() |
 
 void PrometheusFile::step(const StepMetrics& metrics) {
     last_ = metrics;
-    results_.assign(metrics.results.begin(), metrics.results.end());  // theirs may change, and go
+    results_.assign(metrics.results.begin(), metrics.results.end());  // copied: the caller may change or free its
+                                                                      // results
     last_.results = results_;
     kept_ = true;
     if (due()) replace();

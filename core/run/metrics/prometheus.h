@@ -10,20 +10,20 @@
 
 namespace orrery {
 
-/// The newest numbers of a run in Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats), in a
-/// file that node_exporter's textfile collector reads. Each time it takes the place of the one before as a whole, at
-/// most once a second; what comes between is kept for the next.
+/// Keeps a file in Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats) with a run's newest
+/// numbers, for node_exporter's textfile collector. The file is replaced as a whole, at most once a second; numbers
+/// that come sooner are written the next time.
 class PrometheusFile {
 public:
-    /// `run`, `host`: labels beside rank="0", who writes it. Throws Fault::failed naming path and reason, as all
-    /// writing does.
+    /// `run`, `host`: labels, in addition to rank="0", the rank that writes. Throws Fault::failed naming path and
+    /// reason; all writing does.
     PrometheusFile(std::string path, const std::string& run, const std::string& host);
 
     /// Allocates nothing once file and results have had their largest size.
     void step(const StepMetrics& metrics);
-    /// The loss comes first.
+    /// The loss is the first of `means`.
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means);
-    /// Writes what is kept, once a second has gone by.
+    /// Writes what is still buffered, at least one second after the last write.
     void finish();
 
 private:
@@ -39,12 +39,12 @@ private:
     const std::string labels_;
     StepMetrics last_;  ///< the newest step, with `results_`
     std::vector<StepResult> results_;
-    fmt::memory_buffer step_, evaluated_;  ///< lines of the newest of each
+    fmt::memory_buffer step_, evaluated_;  ///< rendered lines of the newest step and evaluation
     Clock::time_point written_ = Clock::time_point::min();
-    bool kept_ = false;  ///< the file lacks something
+    bool kept_ = false;  ///< the file is not up to date
 };
 
-/// A value of a label, between its quotes.
+/// Escapes a label's value, without quotes.
 std::string label_text(std::string_view value);
 
 }  // namespace orrery

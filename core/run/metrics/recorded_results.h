@@ -7,17 +7,19 @@
 
 namespace orrery {
 
-/// A result that a script declares beside what every step shows.
+/// A result that a script declares in addition to the standard columns.
 struct RecordedResult {
     std::string name;
-    std::string why_not;                 ///< a line that says why metrics.jsonl does not have it; "": it does
-    std::optional<Quotient> parts = {};  ///< of one that o.result declares
+    std::string why_not;                 ///< why metrics.jsonl does not record it, as a line to print; "": it is
+                                         ///< recorded
+    std::optional<Quotient> parts = {};  ///< sum and count of a result that o.result declares
 };
-/// Of a compiled train step. Throws Error at a result that is called as a key of metrics.jsonl is, or as another.
+/// Results of a compiled train step. Throws Error if a result has the name of a standard key of metrics.jsonl or of
+/// another result.
 std::vector<RecordedResult> recorded_results(const Program& program);
-/// Throws Error where a step of a ramp has other results than the full one.
+/// Throws Error if a step of a batch ramp has other results than the full step.
 void require_same_results(const Program& full, const Program& smaller);
-/// Whether its gradients are scaled: "loss_scale" and "skipped" are columns then, not a script's own results.
+/// Whether the gradients are scaled: "loss_scale" and "skipped" are standard columns then.
 bool has_loss_scale(const Program& program);
 
 }  // namespace orrery

@@ -9,41 +9,42 @@ namespace orrery {
 /// Seconds since 1970, UTC, whole microseconds.
 double wall_time();
 
-/// A further result of the script's in a step: made once, its numbers are written over in each step.
+/// A further result that the script declares. Made once; its values are overwritten in each step.
 struct StepResult {
-    /// `count`: its elements.
+    /// `count`: number of elements.
     StepResult(const std::string& name, size_t count);
 
     std::string name;
-    std::string key;                  ///< its name as a JSON text
-    std::vector<std::string> tags;    ///< of TensorBoard, one an element
-    std::vector<std::string> labels;  ///< of Prometheus, one an element: name="rows",index="3"
+    std::string key;                  ///< its name as JSON text
+    std::vector<std::string> tags;    ///< TensorBoard tags, one per element
+    std::vector<std::string> labels;  ///< Prometheus labels, one per element: name="rows",index="3"
     std::vector<double> values;
 };
 
-/// What one training step showed. `flops`: model flops of the step on all ranks.
+/// What one training step measured. `flops`: model flops of the step on all ranks.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
     double loss = 0;  ///< nats per token
     double grad_norm = 0;
     double lr = 0;
-    double time = 0;     ///< of its end: seconds since 1970, UTC
-    double seconds = 0;  ///< that it took
-    int64_t tokens = 0;  ///< in this step, all ranks
+    double time = 0;     ///< end of the step: seconds since 1970, UTC
+    double seconds = 0;  ///< duration of the step
+    int64_t tokens = 0;  ///< tokens of this step on all ranks
     double flops = 0;
     double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
     int64_t memory_bytes = 0;                 ///< resident set of this rank
-    bool scaled = false;                      ///< there is a loss scale; then:
-    double loss_scale = 0;                    ///< that the gradients of this step were multiplied by
-    int64_t skipped = 0;                      ///< steps without an update so far, with those before a restart
-    bool skips = false;                       ///< this is one: its gradients overflowed and have no norm
-    int64_t all_tokens = 0, all_samples = 0;  ///< up to its end, with those before a restart
-    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< of `seconds`, of this rank, as the breakdown has them
-    double checkpoint_s = 0;                                ///< of checkpoints since the step before
+    bool scaled = false;                      ///< the gradients are scaled; the next three are set only then
+    double loss_scale = 0;                    ///< the factor on this step's gradients
+    int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart
+    bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
+    int64_t all_tokens = 0, all_samples = 0;  ///< up to the end of the step, including steps before a restart
+    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds` on this rank, as in the closing
+                                                            ///< breakdown
+    double checkpoint_s = 0;                                ///< seconds spent on checkpoints since the previous step
     std::span<const StepResult> results = {};
 };
 
-/// A mean over held-out data: of the loss, as "eval", of a result of the model's as "eval_NAME", or of a metric.
+/// A mean over held-out data: "eval" is the loss, "eval_NAME" a result of the model, any other name a metric.
 struct EvaluatedMean {
     std::string name;
     double sum = 0, count = 0;
@@ -51,18 +52,18 @@ struct EvaluatedMean {
     double value() const { return sum / count; }
 };
 
-/// A number of a step, whoever is told it.
+/// A number of a step and its name in each output.
 struct StepColumn {
-    const char* key;   ///< of a line of metrics.jsonl
-    const char* tag;   ///< of TensorBoard: torchtitan's where it means the same
-    const char* name;  ///< of Prometheus
-    const char* help;  ///< there
+    const char* key;   ///< key in metrics.jsonl
+    const char* tag;   ///< TensorBoard tag; torchtitan's if it means the same
+    const char* name;  ///< Prometheus name
+    const char* help;  ///< Prometheus help text
     double (*value)(const StepMetrics& metrics);
-    bool whole = false;    ///< an integer
-    bool scaling = false;  ///< only where there is a loss scale
-    bool grows = false;    ///< a counter
+    bool whole = false;    ///< is an integer
+    bool scaling = false;  ///< exists only with a loss scale
+    bool grows = false;    ///< is a counter
 };
-/// In the order of a line.
+/// The columns in the order of a line.
 std::span<const StepColumn> step_columns();
 
 }  // namespace orrery

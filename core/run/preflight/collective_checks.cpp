@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 enum class Call : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
 
-/// `bus`: bus bandwidth over that of the algorithm, as nccl-tests has it.
+/// `bus`: factor from algorithm bandwidth to bus bandwidth, as in nccl-tests.
 struct Form {
     Call call;
     const char* name;
@@ -28,13 +28,13 @@ constexpr Form forms[] = {
     {Call::broadcast, "broadcast", false, false, [](double) { return 1.0; }},
 };
 
-/// Small whole numbers, whose sums f32 holds exactly.
+/// Small integers whose sums are exact in f32.
 int64_t value(int64_t rank, int64_t i) { return (i * 3 + rank * 5) % 8; }
 
-/// One collective of one size.
+/// One collective at one size.
 class CollectiveCheck {
 public:
-    /// [block * P] elements of the larger tensor.
+    /// The larger tensor has [block * P] elements.
     CollectiveCheck(TrialLine& line, const Form& form, int64_t block) : line_(line), form_(form), block_(block) {
         const int64_t whole = block * line.ranks();
         in_ = {line.out(), DType::f32, {form.input_is_block ? block : whole}};
@@ -49,7 +49,7 @@ public:
         return seconds_since(begin);
     }
 
-    /// Of the result of one call, how many of up to 4,096 elements are wrong.
+    /// Runs one call and returns how many of up to 4,096 elements of its result are wrong.
     int64_t wrong() {
         fill();
         call();
@@ -100,7 +100,7 @@ private:
     Tensor in_, out_;
 };
 
-/// Of the slowest rank in each of the repeats, the median.
+/// Median over the repeats of the slowest rank's time.
 double seconds_of(TrialLine& line, CollectiveCheck& check, int repeats) {
     check.timed();
     std::vector<double> slowest;

@@ -5,16 +5,16 @@
 namespace orrery {
 namespace {
 
-/// Vendors' data sheets: dense tensor-core rate of bf16 in TFLOP/s, memory in GB/s, NVLink in GB/s one way. The rates
-/// of f32 are left out: which arithmetic a product of f32 may use is the device's choice.
+/// Figures of vendors' data sheets: dense bf16 tensor-core rate in TFLOP/s, memory in GB/s, NVLink in GB/s one way. f32
+/// rates are left out, since the device chooses the arithmetic of f32 products.
 struct Known {
-    std::string_view words[2];  ///< both are in the name
+    std::string_view words[2];  ///< both must occur in the name
     double bf16_tflops, memory_gb, link_gb;
 };
 
-// The first that fits: the PCIe and NVL boards are in front of the SXM ones, whose names say less.
+// The first match counts; PCIe and NVL boards come first, since the words of SXM boards also match their names.
 constexpr Known known[] = {
-    {{"A100", "80GB PCI"}, 312, 1935, 0},  // NVLink bridges join some boards in pairs
+    {{"A100", "80GB PCI"}, 312, 1935, 0},  // NVLink bridges connect only some boards
     {{"A100", "PCI"}, 312, 1555, 0},      {{"A100", "80GB"}, 312, 2039, 300}, {{"A100", ""}, 312, 1555, 300},
     {{"H100", "PCI"}, 756, 2000, 0},      {{"H100", "NVL"}, 835, 3900, 0},    {{"GH200", ""}, 989, 4000, 450},
     {{"H200", "NVL"}, 835, 4800, 0},      {{"H100", ""}, 989, 3350, 450},     {{"H200", ""}, 989, 4800, 450},

@@ -5,61 +5,61 @@
 
 namespace orrery {
 
-// What preflight measures. Rates are per second; 0: not measured.
+// Figures that preflight measures. Rates are per second; 0: not measured.
 
-/// Of one rank, by itself.
+/// Figures of one rank by itself.
 struct RankFigures {
     std::string host, device;
-    int64_t node = 0;             ///< ranks of one number share a host
+    int64_t node = 0;             ///< ranks with the same number share a host
     double matrix_f32 = 0;        ///< FLOP/s of a dense product
-    double matrix_bf16 = 0;       ///< FLOP/s; 0 too where the device has none
-    double copy_bytes = 0;        ///< of the device's memory, read and written
-    double write_bytes = 0;       ///< to a file in the folder, fsync included
-    double read_bytes = 0;        ///< from it, the page cache emptied as far as the system lets
-    double sync_s = 0;            ///< of 4 KiB written and fsynced
+    double matrix_bf16 = 0;       ///< FLOP/s; 0 also if the device has no bf16
+    double copy_bytes = 0;        ///< bandwidth of the device's memory, bytes read and written
+    double write_bytes = 0;       ///< to a file in the folder, including fsync
+    double read_bytes = 0;        ///< from that file, with the page cache dropped as far as the system allows
+    double sync_s = 0;            ///< of writing 4 KiB and fsync
     std::string storage_problem;  ///< why the folder cannot be used: "cannot write ...: No space left on device"
 };
 
-/// Between two ranks, `a` the lower one.
+/// Figures of a link between two ranks; `a` is the lower one.
 struct PairFigures {
     int64_t a = 0, b = 0;
     bool one_node = true;
     double latency_s = 0;       ///< half a round trip of 8 bytes
     double there_bytes = 0;     ///< a to b, alone
     double back_bytes = 0;      ///< b to a, alone
-    double both_bytes = 0;      ///< both ways at once, added
-    int64_t message_bytes = 0;  ///< what was sent to measure that
-    int64_t wrong_bytes = 0;    ///< received otherwise than sent
+    double both_bytes = 0;      ///< both directions at once, added
+    int64_t message_bytes = 0;  ///< size of the message used
+    int64_t wrong_bytes = 0;    ///< received bytes that differ from those sent
 };
 
-/// Who takes part in a collective.
+/// Which ranks take part in a collective.
 enum class Reach : uint8_t {
-    node,  ///< the ranks of one host, all hosts at once
-    rail,  ///< one rank of each host, all such groups at once
+    node,  ///< the ranks of one host; all hosts at once
+    rail,  ///< one rank of each host; all such groups at once
     all,
 };
 
-/// Of one collective of one group.
+/// Figures of one collective in one group.
 struct CollectiveFigures {
     std::string name;  ///< all_reduce, all_gather, reduce_scatter, all_to_all, broadcast
     Reach reach = Reach::all;
-    int64_t group = 0;  ///< which node or rail
+    int64_t group = 0;  ///< number of the node or rail
     std::vector<int64_t> ranks;
     int64_t bytes = 0;     ///< of the larger tensor
     double seconds = 0;    ///< of the slowest member
-    double bus_bytes = 0;  ///< bandwidth, as nccl-tests counts it
+    double bus_bytes = 0;  ///< bus bandwidth as defined by nccl-tests
     double latency_s = 0;  ///< of the smallest call
-    int64_t wrong = 0;     ///< elements
+    int64_t wrong = 0;     ///< wrong elements
 };
 
-/// Of all ranks: the same on each.
+/// Figures of all ranks; the same on each rank.
 struct PreflightFigures {
     std::vector<RankFigures> ranks;
-    std::vector<PairFigures> pairs;  ///< those that were measured, by a and b
-    int64_t pairs_left_out = 0;      ///< that there was no time for
+    std::vector<PairFigures> pairs;  ///< pairs that were measured, by a and b
+    int64_t pairs_left_out = 0;      ///< pairs that were not measured for lack of time
     std::vector<CollectiveFigures> collectives;
     int64_t nodes = 1;
-    bool host_memory = true;  ///< the device's memory is the host's
+    bool host_memory = true;  ///< the device's memory is host memory
 };
 
 }  // namespace orrery

@@ -7,9 +7,9 @@
 namespace orrery {
 namespace {
 
-constexpr size_t few = 64;  ///< among more, one value moves no median
+constexpr size_t few = 64;  ///< with more values, leaving one out does not change the median
 
-/// Rates and times scatter by factors: distances from the median are those of logarithms.
+/// Rates and times scatter by factors, so distances from the median are differences of logarithms.
 struct Like {
     double middle, scatter;
 };

@@ -5,23 +5,23 @@
 
 namespace orrery {
 
-/// Of at least one value; the mean of the middle two where there is an even number.
+/// Median of at least one value; the mean of the middle two if the count is even.
 double median(std::vector<double> values);
 
-/// When a value is too far from its like to be chance.
+/// When a value is too far from the others to be chance: all three conditions must hold.
 struct OutlierRule {
     bool higher_is_better = true;
-    /// Below this share of the others' median (above its inverse, where less is better).
+    /// It is below this share of the others' median (above its inverse if lower is better).
     double share = 0.7;
-    /// And by so many times the others' scatter, 1.4826 times their median distance from it (which is the standard
-    /// deviation of normal noise), distances being those of logarithms.
+    /// Its distance from the median exceeds this many times the others' scatter: 1.4826 times their median distance,
+    /// which is the standard deviation of normal noise. Distances are differences of logarithms.
     double scatters = 3;
-    /// And by at least so much, in the values' unit.
+    /// It is off by at least this much, in the values' unit.
     double least = 0;
 };
 
-/// The places of values that are too bad by the rule, in order; of a single value nothing is said, of two the worse is
-/// held against the better. Each value is held against all others, without itself, so that one bad among three counts.
+/// Indices of the outliers among `values`, in order. Each value is compared with all others, excluding itself, so that
+/// one bad value among three counts. A single value is never an outlier; of two, only the worse can be.
 std::vector<size_t> outliers(std::span<const double> values, const OutlierRule& rule);
 
 }  // namespace orrery

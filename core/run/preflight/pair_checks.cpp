@@ -14,12 +14,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t least_bytes = 64 << 10;
-constexpr size_t numbers = 6;  ///< of a pair, that its lower rank tells all
+constexpr size_t numbers = 6;  ///< figures of a pair, broadcast by its lower rank
 
-/// What the lower rank of a pair asks of the other.
+/// Requests that the lower rank of a pair sends to the other.
 enum class Ask : int64_t { ping, there, back, both, look, end };
 
-/// One rank's side of a pair. The lower rank asks, the other does.
+/// One rank's side of a pair. The lower rank sends requests, the other serves them.
 class PairCheck {
 public:
     PairCheck(TrialLine& line, int peer, const PairCheckOptions& options)
@@ -97,7 +97,7 @@ private:
         sent.wait();
     }
 
-    /// Half a round trip: a quarter of all but the first are faster. Of waits that go to sleep the median tells less.
+    /// Half a round trip: the first quartile, without the first ping. The median would include waits that go to sleep.
     double pings() {
         ask(Ask::ping, options_.pings + 1);
         std::vector<double> seconds;
@@ -112,7 +112,7 @@ private:
         return *quarter;
     }
 
-    /// Seconds of one message, or of two that pass each other, without the way of what says that it is over.
+    /// Seconds of one message, or of two in opposite directions, without the time of the acknowledgement.
     double message(Ask what, int64_t bytes, double latency) {
         ask(what, bytes);
         if (what != Ask::back) hear_ready();
@@ -122,10 +122,10 @@ private:
         if (what == Ask::both) exchange(bytes);
         if (what != Ask::back) hear_ready();
         const double seconds = seconds_since(begin);
-        return std::max(seconds - latency, seconds / 2);  // that way may have been a short one
+        return std::max(seconds - latency, seconds / 2);  // the acknowledgement may have been faster than `latency`
     }
 
-    /// The size of a message that takes about as long as it should.
+    /// Doubles the message size until it takes about as long as requested.
     int64_t grown(double latency) {
         for (int64_t bytes = std::min(least_bytes, line_.most_bytes());;) {
             const double seconds = message(Ask::there, bytes, latency);
@@ -171,7 +171,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std
     size_t done = 0;
     double last_s = 0;
     for (; done < rounds.size(); ++done) {
-        // Rank 0's clock decides for all; whoever comes has ended its part of the round before.
+        // Rank 0's clock decides for all; a rank that arrives has ended its part of the round before.
         if (line.greatest(line.me() == 0 && seconds_since(begin) > options.limit_s ? 1 : 0) > 0) break;
         const auto round_begin = Clock::now();
         PairFigures pair;
@@ -184,7 +184,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std
         for (const double number : {pair.latency_s, pair.there_bytes, pair.back_bytes, pair.both_bytes,
                                     static_cast<double>(pair.message_bytes), static_cast<double>(pair.wrong_bytes)})
             mine.push_back(number);
-        // A wait that spins would take a processor from those that measure.
+        // A spinning wait would take a processor from the ranks that measure.
         if (!takes_part) std::this_thread::sleep_for(std::chrono::duration<double>(std::min(last_s / 2, 0.2)));
         line.meet();
         last_s = seconds_since(round_begin);

@@ -8,24 +8,24 @@
 
 namespace orrery {
 
-/// Pairs that are measured at the same time: of each node, at most one rank pair inside it, or one to another node.
+/// Pairs measured at the same time: for each node at most one pair inside it or one pair with another node.
 struct PairRound {
     std::vector<std::pair<int64_t, int64_t>> pairs;  ///< lower rank first
 };
 
-/// Every pair of ranks once; `node_of`: each rank's node. First all inside the nodes; then, for each pair of nodes, the
-/// ranks of the same place in both; then those of other places. So that where there is no time for all, each link of a
-/// rail has its turn first. Rounds: L (L-1)/2 + L^2 (N-1) for N nodes of L ranks, with N even.
+/// Schedules every pair of ranks once; `node_of`: each rank's node. First come the pairs inside nodes, then for each
+/// pair of nodes the ranks with the same local index, then the others; if time runs out, each link of a rail has been
+/// measured. The number of rounds is L (L-1)/2 + L^2 (N-1) for N nodes of L ranks, N even.
 std::vector<PairRound> pair_rounds(const std::vector<int64_t>& node_of);
-/// Only these pairs of it.
+/// Only the given pairs.
 std::vector<PairRound> only(const std::vector<PairRound>& rounds,
                             const std::vector<std::pair<int64_t, int64_t>>& pairs);
 
 struct PairCheckOptions {
     int pings = 30;
-    int repeats = 5;          ///< of each direction
-    double message_s = 0.01;  ///< messages grow until one takes so long
-    double limit_s = 60;      ///< when it is over no further round is begun
+    int repeats = 5;          ///< repeats in each direction
+    double message_s = 0.01;  ///< messages grow until one takes this long
+    double limit_s = 60;      ///< no new round starts after this time
 };
 
 /// Measures the pairs of the rounds while there is time. Collective over the line; the same on all ranks, in the order

@@ -23,16 +23,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Of two ranks alone, once a rank has made its first connection, for which a transport may set up devices: one that
-/// takes so long is of no use.
+/// Timeout of a pair of ranks, after a rank's first connection, for which a transport may set up devices. A slower
+/// connection is unusable.
 constexpr auto pair_timeout = std::chrono::milliseconds(5000);
 
-/// The numbers of RankFigures, as they travel.
+/// The numeric fields of RankFigures, for exchanging them.
 constexpr double RankFigures::*rank_numbers[] = {&RankFigures::matrix_f32, &RankFigures::matrix_bf16,
                                                  &RankFigures::copy_bytes, &RankFigures::write_bytes,
                                                  &RankFigures::read_bytes, &RankFigures::sync_s};
 
-/// A communicator among some of the ranks, and the line over it.
+/// A communicator among some of the ranks, and its line.
 struct Joined {
     std::unique_ptr<Communicator> communicator;
     std::optional<TrialLine> line;
@@ -65,7 +65,7 @@ public:
         PreflightReport report;
         figures_.host_memory = limits_.host_visible;
         if (rank_.ranks > 1) report.findings = join_pairs();
-        if (!report.findings.empty()) {  // nothing that all ranks do together would come to its end
+        if (!report.findings.empty()) {  // collectives over all ranks would hang
             report.figures = std::move(figures_);
             report.seconds = seconds_since(begin);
             return report;
@@ -100,7 +100,8 @@ private:
     void remove_folders() {
         meet();
         std::error_code ignored;
-        for (const auto& folder : made_) std::filesystem::remove(folder, ignored);  // while they are empty
+        // fails for folders that are not empty
+        for (const auto& folder : made_) std::filesystem::remove(folder, ignored);
     }
 
     void allocate() {
@@ -117,8 +118,8 @@ private:
                                      staged_ ? std::span<const Memory>() : std::span(&arena_, 1), timeout);
     }
 
-    /// Joins each two ranks of different nodes by themselves, while there is time: a pair that cannot connect, or
-    /// passes small messages alone, is named, and holds up no other. Of two nodes one such pair is enough.
+    /// Connects pairs of ranks on different nodes, each pair by itself, while there is time. A pair that cannot connect
+    /// or cannot pass small messages is reported and blocks no other pair. One failed pair is enough for two nodes.
     std::vector<PreflightFinding> join_pairs() {
         if (rank_.transport->contract().same_host) return {};
         Exchange texts(*rank_.rendezvous, "preflight", rank_.rank, rank_.ranks, rank_.timeout + 2 * pair_timeout);
@@ -136,7 +137,7 @@ private:
         allocate();
         const auto begin = Clock::now();
         std::vector<PreflightFinding> findings;
-        std::set<std::pair<int64_t, int64_t>> apart;  // nodes
+        std::set<std::pair<int64_t, int64_t>> apart;  // pairs of nodes with a failure
         const auto between = [&](const std::pair<int64_t, int64_t>& pair) {
             return std::minmax(nodes[static_cast<size_t>(pair.first)], nodes[static_cast<size_t>(pair.second)]);
         };
@@ -156,7 +157,7 @@ private:
             };
             for (const auto& pair : pairs) {
                 std::string why = outcome(pair.first), other = outcome(pair.second);
-                // One end may have got all that it waited for, and knows no more than that the other is not ready.
+                // The other end may know more: one end may only know that its peer is not ready.
                 if (!why.starts_with("transport ") && !other.empty()) why = std::move(other);
                 if (why.empty()) continue;
                 const auto [a, b] = between(pair);
@@ -180,7 +181,7 @@ private:
         return findings;
     }
 
-    /// Why this rank's pair of a round does not connect; "" where it does, and where this rank is in none.
+    /// Why this rank's pair in a round does not connect; "" if it does or if the rank has no pair.
     std::string join_one(const std::vector<std::pair<int64_t, int64_t>>& pairs) {
         for (const auto& [a, b] : pairs) {
             if (a != rank_.rank && b != rank_.rank) continue;
@@ -221,8 +222,8 @@ private:
         joined.ranks = std::move(ranks);
     }
 
-    /// What this rank has by itself, each part on all ranks at once, as in training; where ranks would take processors
-    /// from one another, by chance, in turns.
+    /// Measures this rank by itself, each part on all ranks at once as in training; in turns if ranks would share
+    /// processors.
     RankFigures own_figures() {
         if (joined_.empty()) return check_rank(rank_.device, options_.rank);
         const int64_t turn = rank_.at_once > 0 ? rank_.local_rank / rank_.at_once : 0;
@@ -305,7 +306,8 @@ private:
             }
     }
 
-    /// Of several nodes: the ranks of each, and one of each, as far as all have as many.
+    /// With several nodes: joins the ranks of each node, and the ranks with the same local index, as far as all nodes
+    /// have them.
     void join_groups() {
         if (figures_.nodes == 1) {
             joined_.front().reach = Reach::node;
@@ -366,7 +368,8 @@ private:
         return figures;
     }
 
-    /// Every group's, told by its first rank: as lines of text, since not every rank is in one.
+    /// Exchanges the figures of all groups; each group's first rank sends them, as lines of text, since not every rank
+    /// is in a group.
     std::vector<CollectiveFigures> shared(std::vector<CollectiveFigures> mine, Reach reach) {
         std::string told;
         for (const CollectiveFigures& one : mine) {
@@ -392,7 +395,8 @@ private:
         return all;
     }
 
-    /// False where nothing is left that another look may clear. The same on all ranks, which have the same figures.
+    /// False if another measurement cannot clear any finding. All ranks decide the same, since they have the same
+    /// figures.
     bool measure_again(const std::vector<PreflightFinding>& findings) {
         bool ranks = false, groups = false;
         std::set<std::pair<int64_t, int64_t>> suspects;

@@ -19,46 +19,48 @@ struct PreflightOptions {
     RankCheckOptions rank;
     PairCheckOptions pair;
     CollectiveCheckOptions collective;
-    int64_t message_bytes = 0;  ///< most of a message or tensor; 0: 16 MiB of host memory, 256 MiB of a device's own
-    int again = 3;              ///< how often what is not fit is measured again before it is named
+    int64_t message_bytes = 0;  ///< max bytes of a message or tensor; 0: 16 MiB of host memory, 256 MiB of device
+                                ///< memory
+    int again = 3;              ///< how often unfit parts are measured again before they are reported
 };
 
-/// Shorter pieces of everything: for a first look, or before each start.
+/// Shorter measurements, for a first check or before each start.
 PreflightOptions quick_preflight();
 
-/// One rank of those that are looked at.
+/// One of the ranks that preflight checks.
 struct PreflightRank {
     Device& device;
-    std::string memory;              ///< the name that transports give the device's memory: "cpu", "cuda"
+    std::string memory;              ///< the device memory's name for transports: "cpu", "cuda"
     Transport* transport = nullptr;  ///< nullptr in a job of one rank
     Rendezvous* rendezvous = nullptr;
     int64_t rank = 0, ranks = 1;
-    int64_t local_rank = 0;  ///< among the ranks of its host
-    int64_t at_once = 0;     ///< ranks of a host that have what they compute with for themselves; 0: all
-    std::chrono::milliseconds timeout{60'000};           ///< of a wait for another rank
-    std::function<void(const std::string&)> stage = {};  ///< told what begins; may be empty
+    int64_t local_rank = 0;  ///< index among the ranks of its host
+    int64_t at_once = 0;     ///< ranks of a host that can compute at the same time without sharing processors; 0: all
+    std::chrono::milliseconds timeout{60'000};           ///< max wait for another rank
+    std::function<void(const std::string&)> stage = {};  ///< called with the name of each stage as it begins; may be
+                                                         ///< empty
 };
 
 struct PreflightReport {
     PreflightFigures figures;
-    std::vector<PreflightFinding> findings;  ///< what is not fit; none: all is
-    int measured = 1;                        ///< 1, and how often something was measured again
+    std::vector<PreflightFinding> findings;  ///< what is not fit; empty: everything is fit
+    int measured = 1;                        ///< number of measurements, including repeated ones
     double seconds = 0;
-    ExpectedFigures expected;  ///< what was said, before what is known of devices
+    ExpectedFigures expected;  ///< as given by the user, without what is known of devices
     PreflightBars bars;
-    std::string expected_from;  ///< who said it: "h100.toml, --expect"; "": nobody
+    std::string expected_from;  ///< source of `expected`: "h100.toml, --expect"; "": none
 
     bool fit() const { return findings.empty(); }
 };
 
-/// Measures what a rank has by itself, all ranks at the same time, or where they are more than processors in turns;
-/// then pairs and collectives; judges; and measures what is not fit again, up to `again` times, keeping the
-/// better figure: what was disturbed once is not named. Collective; the same report on all ranks. Throws Fault::peer
-/// naming a rank that does not come or is lost.
+/// Measures each rank by itself, on all ranks at once or, if there are more ranks than processors, in turns; then pairs
+/// and collectives. Judges the figures and measures unfit parts again, up to `again` times, keeping the better figure,
+/// so that a single disturbance is not reported. Collective; all ranks get the same report. Throws Fault::peer naming a
+/// rank that does not arrive or is lost.
 PreflightReport preflight(const PreflightRank& rank, const PreflightOptions& options, const ExpectedFigures& expected,
                           const PreflightBars& bars);
 
-/// By rank, which host it is on: those of one name share it, unless two of them have the same place there.
+/// The node of each rank: ranks with the same host name share a node, unless two of them have the same local rank.
 std::vector<int64_t> nodes_of(const std::vector<std::string>& hosts, const std::vector<int64_t>& local_ranks);
 
 }  // namespace orrery

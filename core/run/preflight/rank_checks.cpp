@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double piece_s = 0.01;  ///< that is waited for: long beside what a device's queue costs
+constexpr double piece_s = 0.01;  ///< duration of a timed piece: long compared with queueing overhead
 constexpr int64_t least_pieces = 5;
 
 struct DeviceMemory {
@@ -26,8 +26,8 @@ struct DeviceMemory {
     DeviceMemory(const DeviceMemory&) = delete;
 };
 
-/// How often `work` is done per second, after a piece that warms up: all that was done over all the time, so that a
-/// device that stands still now and then is slow.
+/// How often `work` runs per second after a warm-up: total work over total time, so that a device that sometimes stalls
+/// counts as slow.
 template <class Work>
 double rate_of(Device& device, double seconds, Work work) {
     const auto timed = [&](int64_t calls) {
@@ -44,7 +44,7 @@ double rate_of(Device& device, double seconds, Work work) {
     return static_cast<double>(calls * pieces) / spent;
 }
 
-/// Small numbers of both signs: zeros would let a GPU run cooler and faster than training does.
+/// Small numbers of both signs; with zeros a GPU would run cooler and faster than in training.
 std::vector<char> operand_bytes(DType dtype, int64_t count) {
     std::vector<char> bytes(static_cast<size_t>(count * size_of(dtype)));
     uint32_t state = 1;
@@ -83,7 +83,8 @@ double measured_copy_rate(Device& device, int64_t bytes, double seconds) {
     const DeviceMemory memory(device, 2 * bytes);
     char* const data = static_cast<char*>(memory.memory.data);
     bool back = false;
-    const double copies = rate_of(device, seconds, [&] {  // both are written: pages that nobody has touched are one
+    const double copies = rate_of(device, seconds, [&] {  // both halves get written, since all untouched pages map to
+                                                          // one
         device.copy(0, back ? data : data + bytes, back ? data + bytes : data, bytes);
         back = !back;
     });

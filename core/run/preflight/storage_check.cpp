@@ -29,10 +29,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view trial_prefix = ".preflight-";
 constexpr int64_t block = 1 << 20;
-constexpr double long_enough_s = 0.15;  ///< of one piece: a slow disk is not asked for a large one
+constexpr double long_enough_s = 0.15;  ///< of one piece: limits what is written to a slow disk
 constexpr int pieces = 3, syncs = 5;
 
-/// What the system refused, in one line.
+/// An error of the system, in one line.
 struct Refusal {
     std::string text;
 };
@@ -41,11 +41,11 @@ struct Refusal {
     throw Refusal{fmt::format("cannot {} {}: {}", what, path, std::strerror(code))};
 }
 
-/// A file without a name: nothing stays where the check is cut off, and no other check can meet it.
+/// Opens a file without a name, so that an interrupted check leaves nothing and checks cannot collide.
 int open_nameless(const std::string& folder) {
     const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)) return file;
-    // NFS and others have none: the name is random, since processes of two containers may have the same number.
+    // NFS and others do not support it. The name is random, since processes in two containers may have the same pid.
     std::random_device random;
     const std::string path = fmt::format("{}/{}{:08x}{:08x}", folder, trial_prefix, random(), random());
     const int named = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -53,7 +53,7 @@ int open_nameless(const std::string& folder) {
     return named;
 }
 
-/// A file of our own in the folder, which is made where it is not there.
+/// A file in the folder, which is created if needed.
 class TrialFile {
 public:
     explicit TrialFile(const std::string& folder) : path_("a file in " + folder) {
@@ -63,7 +63,7 @@ public:
             std::filesystem::create_directories(folder, problem);
             if (problem) refuse("make", folder, problem.value());
             file_ = open_nameless(folder);
-            // Another check that made the folder removes it while it is empty.
+            // Another check that created the folder may have removed it while it was empty.
             if (file_ < 0 && errno != ENOENT) break;
         }
         if (file_ < 0) refuse("make", path_, errno);
@@ -71,13 +71,13 @@ public:
     ~TrialFile() { ::close(file_); }
     TrialFile(const TrialFile&) = delete;
 
-    /// By the file system's own clock, which those of hosts differ from.
+    /// Uses the file system's clock, which may differ from the host's.
     time_t last_written() const {
         struct stat info {};
         return ::fstat(file_, &info) == 0 ? info.st_mtime : 0;
     }
 
-    /// Seconds of writing so many bytes behind the last ones, fsync included.
+    /// Appends this many bytes; returns the seconds, including fsync.
     double write(int64_t bytes) {
         const auto begin = Clock::now();
         for (int64_t left = bytes; left > 0;) {
@@ -92,9 +92,9 @@ public:
         return seconds_since(begin);
     }
 
-    /// Seconds of reading all of it.
+    /// Reads all of it; returns the seconds.
     double read() {
-        ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);  // where the system will not, what is read is its memory
+        ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);  // if the system ignores this, reading measures memory
         if (::lseek(file_, 0, SEEK_SET) != 0) refuse("read", path_, errno);
         std::vector<char> found(block);
         double seconds = 0;
@@ -115,11 +115,11 @@ public:
     int64_t size() const { return size_; }
 
 private:
-    /// Of each page others, so that no file system stores one for many.
+    /// Different bytes for each page, so that no file system deduplicates them.
     const std::vector<char>& contents(int64_t number) {
         if (data_.empty()) {
             data_.resize(block);
-            uint64_t state = 0x9e3779b97f4a7c15u;  // nothing that compresses
+            uint64_t state = 0x9e3779b97f4a7c15u;  // not compressible
             for (size_t i = 0; i < data_.size(); i += 8) {
                 state ^= state << 13, state ^= state >> 7, state ^= state << 17;
                 std::memcpy(data_.data() + i, &state, 8);
@@ -138,8 +138,8 @@ private:
     std::vector<char> data_;
 };
 
-/// Removes what checks that were cut off have left, of versions that gave their files names: up to 32 MiB each. A live
-/// check, of whatever host, has written to its file within the hour.
+/// Removes files that interrupted checks of versions with named files left, up to 32 MiB each. A running check, on any
+/// host, has written to its file within the last hour.
 void remove_left(const std::string& folder, time_t now) {
     constexpr time_t old_s = 3600;
     std::error_code problem;

@@ -9,12 +9,13 @@
 
 namespace orrery {
 
-/// A communicator with memory to send from and to receive in, and what ranks that measure it tell each other by it.
+/// A communicator with memory to send from and receive into, and operations by which ranks that measure it exchange
+/// numbers and texts over it.
 class TrialLine {
 public:
-    static constexpr int64_t tag = 1;  ///< of all messages: those of a pair come in order
+    static constexpr int64_t tag = 1;  ///< of all messages; those of a pair arrive in order
 
-    /// `arena`: one of those that the communicator was made with, of arena_bytes() at least.
+    /// `arena`: one that the communicator was made with, of at least arena_bytes().
     TrialLine(Device& device, Communicator& communicator, const Memory& arena);
 
     /// For messages of up to `most` bytes.
@@ -26,18 +27,18 @@ public:
     int me() const { return communicator_.group().me; }
     int64_t most_bytes() const { return half_; }
 
-    /// The memory to send from, filled with pattern() of this rank, and to receive in.
+    /// Memory to send from, filled with this rank's pattern(), and memory to receive into.
     void* out() const { return static_cast<char*>(arena_.data) + control_bytes; }
     void* in() const { return static_cast<char*>(out()) + half_; }
     void fill_pattern();
-    /// Of the first bytes received, up to 4 MiB: how many differ from what that rank's pattern has.
+    /// Number of the first `bytes` received (at most 4 MiB are compared) that differ from rank `from`'s pattern.
     int64_t wrong_bytes(int64_t bytes, int from);
     void forget_received(int64_t bytes);
 
     /// Between the host and the device's memory; done when it returns.
     void copy(void* to, const void* from, int64_t bytes);
 
-    /// A few numbers to and from one rank.
+    /// Send a few numbers to one rank, receive from it.
     void tell(int peer, std::span<const int64_t> words);
     std::vector<int64_t> hear(int peer, size_t count);
     /// The greatest of all ranks' numbers; returns when all have come.

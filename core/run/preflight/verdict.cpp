@@ -30,7 +30,7 @@ std::string below_bar(double found, double expected, double bar, Text text) {
                        text(expected), 100 * bar);
 }
 
-/// The others' median, for messages.
+/// Median of the other values, for messages.
 double middle_without(const std::vector<double>& values, size_t place) {
     std::vector<double> rest = values;
     rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(place));
@@ -68,7 +68,7 @@ private:
         Text text;
     };
 
-    /// Held against what is expected, else against other ranks with the same device.
+    /// Compares a figure with the expected one, otherwise with ranks that have the same device.
     void rank_part(const RankPart& rule) {
         std::map<std::string, std::vector<int64_t>> alike;
         for (size_t rank = 0; rank < figures_.ranks.size(); ++rank)
@@ -110,7 +110,7 @@ private:
         rank_part({Checked::copy, "memory bandwidth", &F::copy_bytes, &E::memory_bytes, bars_.memory, bandwidth_text});
     }
 
-    /// Ranks of a node share a disk, or the way to one: their sum is held against other nodes'.
+    /// Ranks of a node share its disk or the network to it, so their sum is compared with other nodes'.
     void node_storage(const char* what, double RankFigures::*part) {
         std::vector<double> sums(static_cast<size_t>(figures_.nodes), 0);
         std::vector<std::vector<int64_t>> ranks(sums.size());
@@ -118,7 +118,7 @@ private:
             const RankFigures& one = figures_.ranks[rank];
             ranks[static_cast<size_t>(one.node)].push_back(static_cast<int64_t>(rank));
             sums[static_cast<size_t>(one.node)] += one.*part;
-            if (!one.storage_problem.empty()) return;  // the others had it for themselves
+            if (!one.storage_problem.empty()) return;  // the other ranks had the disk for themselves
         }
         for (const size_t node : outliers(sums, {true, bars_.storage_share, 3, 0})) {
             const double others = middle_without(sums, node);
@@ -168,7 +168,8 @@ private:
         Text text;
     };
 
-    /// Names ranks whose best link is too bad, then links of other ranks; returns the places of all those pairs.
+    /// Finds ranks whose best link is an outlier, then outliers among the links of other ranks; returns the indices of
+    /// all those pairs.
     std::set<size_t> link_part(const LinkPart& rule, bool one_node) {
         std::set<size_t> named;
         const OutlierRule far{rule.higher, rule.share, 3, rule.least};
@@ -223,7 +224,7 @@ private:
 
     void name_link(const PairFigures& pair, const std::string& what, double found, double wanted,
                    const std::string& reason, Checked checked = Checked::link, bool again = true) {
-        // Where one direction is much slower, it alone is named.
+        // If one direction is much slower, only that one is named.
         const char* between = pair.there_bytes < 0.7 * pair.back_bytes   ? "->"
                               : pair.back_bytes < 0.7 * pair.there_bytes ? "<-"
                                                                          : "--";
@@ -252,11 +253,12 @@ private:
         if (one_node) below("bandwidth both ways at once", one_node, slow, both_ways, 2);
     }
 
-    /// Links below the bar that are not named yet: each, or where it is most of them one line with the slowest.
+    /// Reports links below the bar that are not reported yet: each by itself, or one line with the slowest if most are
+    /// below.
     void below(const char* what, bool one_node, const std::set<size_t>& named, double (*part)(const PairFigures&),
                double ways) {
         const double bar = one_node ? bars_.node_link : bars_.fabric;
-        // A link is as good as the worse of its ends, of which something is known.
+        // A link is expected to be as fast as its slower end, as far as known.
         const auto expected = [&](size_t i) {
             const auto of = [&](int64_t rank) {
                 const ExpectedFigures figures = expected_by(rank);
@@ -287,7 +289,7 @@ private:
     }
 
     void latencies(bool one_node) {
-        // A scheduler's slice or a wake-up is no property of a link.
+        // Time slices and wake-ups of a scheduler are not properties of a link.
         const double least = !figures_.host_memory ? 10e-6 : one_node ? 3e-3 : 300e-6;
         link_part({"latency", [](const PairFigures& pair) { return pair.latency_s; }, false, bars_.latency_share, least,
                    seconds_text},

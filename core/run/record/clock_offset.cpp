@@ -20,7 +20,7 @@ int64_t number(const std::string& text) {
     return value;
 }
 
-/// The ranks that speak for a clock that is not rank 0's, in rank order. Who does not know its clock speaks for itself.
+/// The ranks that measure a clock other than rank 0's, in rank order. A rank with an unknown clock measures its own.
 std::vector<int64_t> askers(const std::vector<std::string>& clocks, std::vector<int64_t>& asker_of) {
     std::vector<int64_t> all;
     std::map<std::string, int64_t> first;

@@ -34,7 +34,7 @@ double mean_of(const CallTimes& times) { return times.seconds / static_cast<doub
 
 Measured measured(const CallTimes& times) { return {mean_of(times), times.least, {}, times.count}; }
 
-/// Distinct kernels of all classes, in the order in which ranks have them.
+/// Distinct kernels of all classes, in the order of their first use.
 class Kernels {
 public:
     void add(const KernelSpec& spec, const CallTimes& times) {
@@ -49,10 +49,10 @@ private:
     std::vector<std::pair<KernelSpec, CallTimes>> rows_;
 };
 
-/// One (axis, op, bytes) of all members.
+/// Times of one (axis, op, bytes) over all members.
 struct Wire {
     CallTimes all;
-    double least_mean = std::numeric_limits<double>::infinity();  ///< of a member
+    double least_mean = std::numeric_limits<double>::infinity();  ///< smallest mean of a member
 };
 
 std::map<std::string, std::string> transports_of(Session& session) {

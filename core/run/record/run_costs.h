@@ -10,11 +10,11 @@
 
 namespace orrery {
 
-/// What one rank has counted of the train step, but for the first step of its process.
+/// Costs that one rank measured for the train step, without the first step of its process.
 struct RankCosts {
     std::string host;
-    int64_t steps = 0;       ///< that were counted
-    double step_s = 0;       ///< of one, with what the host does between two
+    int64_t steps = 0;       ///< number of steps measured
+    double step_s = 0;       ///< mean step time, including host work between steps
     double processor_s = 0;  ///< Executor::processor_seconds
     struct Row {
         Executor::Time::Kind kind = Executor::Time::Kind::compute;
@@ -22,7 +22,7 @@ struct RankCosts {
         Opcode opcode = Opcode::kernel;
         AxisId axis = none;
         int64_t bytes = 0;
-        CallTimes times;  ///< of a collective that ran beside the kernels: while it ran
+        CallTimes times;  ///< of a collective that ran alongside kernels: while it ran
     };
     std::vector<Row> rows = {};
 };
@@ -30,18 +30,20 @@ RankCosts costs_of(const Executor& executor);
 std::string encode(const RankCosts& costs);
 RankCosts decode_rank_costs(std::string_view text);
 
-/// What of it says nothing of the work itself.
+/// Parts of the step that could not be timed.
 struct Untimed {
-    std::string kernels;                      ///< why: "they are queued on the device"; "": they are timed
-    std::map<std::string, std::string> axes;  ///< by axis, why
+    std::string kernels;                      ///< why kernels are not timed: "they are queued on the device"; "": they
+                                              ///< are timed
+    std::map<std::string, std::string> axes;  ///< why an axis is not timed, by axis
 };
 
-/// All ranks' as one table: `kernels`, `wires`, `totals`. `transports`: by axis.
+/// Merges all ranks' costs into one table: `kernels`, `wires`, `totals`. `transports`: the transport of each axis.
 CostTable merge_costs(const Plan& plan, const std::vector<RankCosts>& ranks,
                       const std::map<std::string, std::string>& transports, const Untimed& untimed);
 
-/// Brings them to rank 0, which writes the table of the session's train step to `file`. `step_s`: of a step, on this
-/// rank, over `steps` of them. Collective. Returns, on rank 0, why the file could not be written; "": it was.
+/// Collects all ranks' costs on rank 0, which writes the table of the session's train step to `file`. `step_s`: mean
+/// step time on this rank over `steps` steps. Collective. Returns on rank 0 why the file could not be written; "" on
+/// success.
 std::string write_run_costs(Session& session, int64_t steps, double step_s, const std::string& file);
 
 }  // namespace orrery

@@ -37,7 +37,7 @@ bool was(const Interval& when) { return when.begin != when.end; }
 
 constexpr const char* step_lane = "step";
 
-/// What is not of one instruction.
+/// Name of an interval that belongs to no single instruction.
 std::string name_of(StepRecord::What what) {
     switch (what) {
         case StepRecord::What::inputs: return "copy inputs";
@@ -54,7 +54,7 @@ std::string category_of(StepRecord::What what) {
     return what == StepRecord::What::end || what == StepRecord::What::copied ? "waiting" : "compute";
 }
 
-/// What of the times is the host's alone. Nothing here is left unsaid.
+/// Which of the times are the host's only, as text.
 std::string host_side(Session& session, const Executor& executor) {
     std::string text;
     if (executor.captured())
@@ -66,7 +66,7 @@ std::string host_side(Session& session, const Executor& executor) {
     return text.empty() ? "" : text.substr(0, text.size() - 2);
 }
 
-/// All ranks' traces into the file.
+/// Writes all ranks' traces to the file.
 void write_file(Session& session, const Executor& executor, const std::vector<RankTrace>& ranks,
                 const std::string& file, int64_t& slices) {
     const Plan& plan = executor.plan();
@@ -163,7 +163,7 @@ std::vector<TraceSlice> slices_of(PlanSlices& slices, const Plan& plan, int64_t 
         } else {
             TraceSlice slice = slices.of(rank, issued_at(c, span.position));
             const Interval& beside = t.record.beside.at(static_cast<size_t>(span.position));
-            if (was(beside)) {  // what the rank's own thread did was to hand it over
+            if (was(beside)) {  // the rank's own thread only handed it over
                 add(slice, beside);
                 slice.lane = PlanSlices::compute_lane;
                 slice.name = "hand over " + slice.name;

@@ -9,35 +9,34 @@
 
 namespace orrery {
 
-/// One step of one rank, as it was.
+/// The recorded times of one step of one rank.
 struct TracedStep {
     int64_t step = 0;
-    Interval whole = {};  ///< from the end of the step before it, with what the host did in between
-    Interval data = {};   ///< of that: waiting for the batch
+    Interval whole = {};  ///< from the end of the previous step, including host work in between
+    Interval data = {};   ///< the part of it that waited for the batch
     StepRecord record = {};
 };
 
-/// The same as a rank sends it, with its times in ns on rank 0's clock.
+/// A traced step as it is sent to rank 0, with its times on rank 0's clock in ns.
 struct RankTrace {
     std::string host;
-    int64_t clock_error_ns = 0;  ///< how far the clock of its host may be from rank 0's
-    TracedStep traced;           ///< its steady_clock's time points hold rank 0's time
+    int64_t clock_error_ns = 0;  ///< max difference between its host's clock and rank 0's
+    TracedStep traced;           ///< its steady_clock time points hold rank 0's time
 };
 std::string encode(const RankTrace& trace);
 RankTrace decode_rank_trace(std::string_view text);
 
-/// The slices of one rank, in the order in which a TraceWriter takes them. `origin_ns`: of rank 0's clock, when the
-/// trace begins.
+/// The slices of one rank, in the order that a TraceWriter expects. `origin_ns`: start of the trace on rank 0's clock.
 std::vector<TraceSlice> slices_of(PlanSlices& slices, const Plan& plan, int64_t rank, const RankTrace& trace,
                                   int64_t origin_ns);
 
-/// Throws Error where a run of `steps` has no step of that number (0: it chooses one), or, `writes`, where the file
+/// Throws Error if a run of `steps` steps has no step `trace_step` (0: chosen automatically), or, if `writes`, the file
 /// cannot be written.
 void check_trace(const std::string& file, int64_t trace_step, int64_t steps, bool writes);
 
-/// Brings what all ranks have recorded of a step of `executor` to rank 0, which writes it to `file` for Perfetto. Of
-/// hosts with other clocks it estimates how far these are apart. Collective. Returns lines to say, on rank 0: also why
-/// the file could not be written, which is no reason to end a run.
+/// Collects the records of one step of `executor` on rank 0, which writes them to `file` for Perfetto. The offset of
+/// each host's clock is estimated. Collective. Returns lines to print on rank 0; a failure to write the file is one of
+/// them, since it does not end the run.
 std::vector<std::string> write_step_trace(Session& session, const Executor& executor, const TracedStep& traced,
                                           const std::string& file);
 

@@ -14,13 +14,13 @@
 namespace orrery {
 namespace {
 
-/// What a rank has found: elements of the gradient of the first param that has such.
+/// What a rank found in the gradient of its first bad param.
 struct Found {
     ValueId param = none;
     int64_t bad = 0, elements = 0;
 };
 
-/// Reads what the update reads, before it may be overwritten in place.
+/// Reads the gradients that the update reads, before an update may overwrite them in place.
 class GradientReader final : public Observer {
 public:
     GradientReader(Device& device, Executor& executor, const RankClass& rank_class)
@@ -47,7 +47,7 @@ private:
         return i.opcode == Opcode::kernel && i.op != none && program_.op(i.op).phase == Phase::update;
     }
 
-    /// The param that the value is the gradient of, once its terms are summed and unpacked; none.
+    /// The param whose gradient the value is, possibly summed, cast or packed; none: it is not a gradient.
     ValueId param_of(ValueId value) const {
         const auto& grads = program_.grads();
         const auto gradient = [&](ValueId id) {

@@ -11,39 +11,40 @@
 
 namespace orrery {
 
-/// Means over held-out data: of the loss, of what the model declares (o.result) and the script adds (program:metric).
-/// Every sample counts once: what is left of a full batch runs in programs of its own (`evaluation_calls`).
+/// Means over held-out data: of the loss, of results that the model declares (o.result) and of metrics that the script
+/// adds (program:metric). Each sample counts once: samples that do not fill a batch run in smaller programs
+/// (`evaluation_calls`).
 class Evaluation {
 public:
-    /// `batches`: at most so many full batches; 0: never. `data` must outlive it.
+    /// `batches`: the max number of full batches; 0: nothing is evaluated. `data` must outlive this object.
     Evaluation(Session& session, const Dataset& data, int64_t batches);
 
     bool empty() const { return calls_.empty(); }
-    /// What runs, each executor with the snapshots of its plan.
+    /// Calls `use` with each executor that `run` uses and the snapshots of its plan.
     template <class Use>
     void for_each(Use use) const {
         for (const Call& call : calls_) use(call.executor, call.snapshots);
     }
-    /// Runs all; the loss comes first, behind each mean what its functions declare beside it.
+    /// Runs all programs. The loss comes first; each mean is followed by the results declared with it.
     std::vector<EvaluatedMean> run(uint64_t run_seed, int64_t step);
 
 private:
     struct Call {
-        std::string of;  ///< the mean that it adds to
+        std::string of;  ///< name of the mean that the results are added to
         bool mean;       ///< ProgramEntry::mean
         Executor& executor;
         const std::vector<SnapshotPlan>& snapshots;
         InputFeed feed;
         std::unique_ptr<HostResults> results;
         int64_t times;
-        int64_t first;                  ///< sample of the first call
-        std::vector<Quotient> further;  ///< what else the model declares
+        int64_t first;                  ///< index of the first call's first sample
+        std::vector<Quotient> further;  ///< further results that the model declares
     };
     std::vector<Call> calls_;
-    std::optional<HostMemory> batch_;  ///< of the largest
+    std::optional<HostMemory> batch_;  ///< inputs of one batch, sized for the largest program
 };
 
-/// Held-out samples that an evaluation takes: all of them, or those of `batches` full batches.
+/// Number of held-out samples that an evaluation uses: all, or those of `batches` full batches.
 int64_t evaluated_samples(const Dataset& data, int64_t batches, int64_t batch);
 
 }  // namespace orrery

@@ -42,7 +42,7 @@ void Saving::hold(double seconds) {
 
 void Saving::prepare(int64_t first, const Evaluation& evaluation) {
     const bool automatic = schedule_.automatic();
-    if (automatic) schedule_.set_next(first + 9);  // by then memory has been touched
+    if (automatic) schedule_.set_next(first + 9);  // by then memory has been touched and timings are typical
     if (!run_.options.checkpoint_async || (run_.options.checkpoint_every == 0 && !automatic)) return;
     beside_ = true;
     state_.save_beside();
@@ -65,10 +65,12 @@ void Saving::look(int64_t step, Status all) {
                                 step),
                     Fault::failed);
     }
-    if (state_.status() == Status::go_on) tell(state_.finished());  // one that failed is told with the next word
+    if (state_.status() == Status::go_on)
+        tell(state_.finished());  // a failed save is reported with the next status
+                                  // word
 }
 
-/// What any rank's save failed with, on all of them. Collective.
+/// Throws on every rank if the save failed on any. Collective.
 void Saving::require_saved(int64_t step) {
     const auto said = session_.exchange("failed save", state_.failure(), WaitLimit::files);
     const auto failed = std::find_if(said.begin(), said.end(), [](const auto& why) { return !why.empty(); });
@@ -92,7 +94,7 @@ double Saving::between_failures_s() const {
     return run_.options.checkpoint_mtbf_s / static_cast<double>((job.ranks + here - 1) / here);
 }
 
-/// The same on every rank: of "auto", the next step is set where all have said that their save is over.
+/// All ranks decide the same. In "auto" mode the next step is set once the saves of all ranks have ended.
 void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
     if (all == Status::go_on && schedule_.asks_next()) set_next(newest_, interval_);
     if (!schedule_.due(step, all == Status::saving, step_s > 0)) return;
@@ -108,7 +110,7 @@ void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
     set_next(step, state_.interval({cost, cost, step_s}, between_failures_s()));
 }
 
-/// By what all ranks know. Where a rule goes by the clock, that of rank 0 decides, as it is in the manifests.
+/// Decided from what all ranks know. If a rule depends on the clock, rank 0's clock decides, as in the manifests.
 bool Saving::waits(int64_t step) {
     DueStep due{step, eval_loss_of(step).has_value(), begun_at_, begun_at_};
     if (schedule_.waits(due)) return true;
@@ -148,7 +150,7 @@ void Saving::tell_left_out(const char* when) {
 }
 
 void Saving::begin(int64_t step, double loss, double step_s) {
-    finish();  // of the last step alone there may be another one
+    finish();  // only at the last step can another save be in progress
     const auto began = begun_ = Clock::now();
     require_same_data();
     schedule_.began(step_s > 0);
@@ -168,7 +170,8 @@ void Saving::tell(const std::optional<SavedState::Saved>& saved) {
     ++saved_;
     held_s_ += saved->held_s;
     beside_s_ += saved->whole_s;
-    time_left_.save_took(saved->whole_s - state_.paused_s());  // one at a stop lets no step go first
+    time_left_.save_took(saved->whole_s - state_.paused_s());  // a save at a stop does not pause, so pauses are left
+                                                               // out
     for (const std::string& said : saved->said) note(said);
     note(
         fmt::format("checkpoint of step {} committed and read back in {:.2f} s beside the steps, held for {:.4f} s: {}",
@@ -207,14 +210,14 @@ void Saving::save(int64_t step, double loss) {
                      run_.store.place()));
 }
 
-/// Of which a save at a stop, that lets no step go first, would do as much.
+/// Pauses are subtracted: a save at a stop does not pause.
 double Saving::saving_s() const {
     return state_.status() == Status::saving ? seconds_since(begun_) - state_.paused_s() : -1;
 }
 
 bool Saving::time_left() const { return time_left_.fits(seconds_since_asked(), saving_s()); }
 
-/// A save that is under way is the newest state in memory: it is ended in either case.
+/// A save in progress holds the newest state, so it is finished in either case.
 void Saving::end(int64_t step, Status all, const StopVote& vote, double loss) {
     const double needed_s = time_left_.needed_s(saving_s());
     finish();
@@ -243,7 +246,7 @@ void Saving::let_go(const std::exception& error) {
     try {
         close();
         record();
-    } catch (const std::exception& second) {  // the first one is why the run ends
+    } catch (const std::exception& second) {  // the first error is why the run ends
         note(second.what());
     }
 }

@@ -16,55 +16,56 @@
 
 namespace orrery {
 
-/// When a training run saves, beside its steps or between them, and what it says of that. Collective.
+/// Decides when a training run saves, asynchronously or between steps, and reports each save. Collective.
 class Saving {
 public:
-    /// `run` and `data` must outlive it.
+    /// `run` and `data` must outlive this object.
     Saving(const TrainingRun& run, Dataset& data);
 
     SavedState& state() { return state_; }
-    /// Step that is saved, or is being, or that this start went on from; 0: none.
+    /// The step that was last saved, is being saved, or was resumed from; 0: none.
     int64_t newest() const { return newest_; }
     void resumed(int64_t step) { newest_ = committed_ = step; }
 
-    /// Before the first step.
+    /// Called once before the first step.
     void prepare(int64_t first, const Evaluation& evaluation);
-    /// Before each step, with its program.
+    /// Called before each step with that step's program.
     void guard(const StepPrograms::Step& step);
-    /// What this rank says of its save in the step that begins.
+    /// State of this rank's save, for the status word of the step that begins.
     Status status() const { return state_.status(); }
-    /// After a step, with what all ranks have said in it. Throws Error where a save failed: on every rank after the
-    /// same step.
+    /// Called after each step; `all` is the status of all ranks together. Throws Error if a save failed: on every rank
+    /// after the same step.
     void look(int64_t step, Status all);
-    /// The loss on held-out data behind a step, which its checkpoint keeps for retention.
+    /// Records the held-out loss after a step; its checkpoint stores it for retention.
     void evaluated(int64_t step, double loss) { evaluated_ = {step, loss}; }
-    /// Of a step, with what lies between it and the next but its save.
+    /// Duration of a step and all work until the next one, except the save.
     void step_took(double seconds) { time_left_.step_took(seconds); }
-    /// Whether a rank that was asked to stop has time for a step and a save.
+    /// Whether a rank that was asked to stop has time for one more step and a save.
     bool time_left() const;
-    /// Saves the step if one is due. `step_s`: of a step, on average.
+    /// Saves the step if it is due. `step_s`: mean duration of a step.
     void save_if_due(int64_t step, Status all, double loss, double step_s);
-    /// Returns when the step is committed and read back.
+    /// Returns once the step is committed and read back.
     void save(int64_t step, double loss);
-    /// Waits for the save that is under way, if there is one; throws what it failed with.
+    /// Waits for the save in progress, if any; throws its error.
     void finish();
-    /// The same for who ends because of another error: what it failed with, to be added to that; "": it did not.
+    /// Like finish(), for a run that ends with another error: returns the text to append to that error; "" if the save
+    /// succeeded.
     std::string finish_too();
-    /// As `all` ranks have said: with a checkpoint of the step, or without.
+    /// Ends the run because ranks were asked to stop: saves the step first if `all` says that there is time.
     [[noreturn]] void end(int64_t step, Status all, const StopVote& vote, double loss);
-    /// What is to be said of it at the end, whatever that is; once.
+    /// Prints the final count of skipped and delayed saves, once.
     void close();
-    /// This rank ends with an error: its save is not left to wait for ranks that do not come any more. Closes and
-    /// records, too.
+    /// Called when this rank ends with an error. While a save is in progress it reports the error to the other ranks, so
+    /// that none waits for this one. Also closes and records.
     void let_go(const std::exception& error);
 
-    /// Seconds that steps have been held since it was asked last.
+    /// Seconds that saves have blocked steps since the last call.
     double take_held_s() { return std::exchange(held_since_s_, 0); }
-    /// What the run's record keeps of it.
+    /// Writes the counts and times of saves to the run record.
     void record() const;
 
 private:
-    /// Since the save under way began; -1: none is.
+    /// Seconds since the save in progress began, without its pause; -1: no save is in progress.
     double saving_s() const;
     std::optional<double> eval_loss_of(int64_t step) const {
         return evaluated_.first == step ? std::optional(evaluated_.second) : std::nullopt;
@@ -82,7 +83,8 @@ private:
     void note(const std::string& line) const;
     void require_same_data();
 
-    static constexpr int64_t told_skips = 3;  ///< then only their number, when it has doubled and at the end
+    static constexpr int64_t told_skips = 3;  ///< how many skips are logged one by one; later only their count, each
+                                              ///< time it doubles and at the end
 
     const TrainingRun& run_;
     Session& session_;
@@ -90,22 +92,22 @@ private:
     SavedState state_;
     SaveSchedule schedule_;
     TimeLeft time_left_;
-    bool beside_ = false;                          ///< saves run beside the steps
-    const Executor* guarded_ = nullptr;            ///< it waits for copies
-    int64_t newest_ = 0, committed_ = 0;           ///< of newest(); of those, known to be committed
-    std::chrono::steady_clock::time_point begun_;  ///< the save beside the steps that was last
+    bool beside_ = false;                          ///< saves are asynchronous
+    const Executor* guarded_ = nullptr;            ///< the executor that waits for the current copies
+    int64_t newest_ = 0, committed_ = 0;           ///< see newest(); the last step known to be committed
+    std::chrono::steady_clock::time_point begun_;  ///< begin of the last asynchronous save
     std::pair<int64_t, double> evaluated_{-1, 0};  ///< step and loss of the last evaluation
-    int64_t begun_at_ = 0;                         ///< by the wall clock, seconds since 1970
-    int64_t interval_ = 0;                         ///< of "auto": as the last save had it
+    int64_t begun_at_ = 0;                         ///< wall-clock time of that begin, seconds since 1970
+    int64_t interval_ = 0;                         ///< steps between saves in "auto" mode, computed by the last save
     int64_t told_interval_ = 0;
     int64_t saved_ = 0, skipped_ = 0;
-    int64_t begins_ = 0;  ///< asynchronous ones
+    int64_t begins_ = 0;  ///< number of asynchronous saves
     int64_t told_skipped_ = told_skips;
-    int64_t waited_ = 0;  ///< those that waited for the one before
+    int64_t waited_ = 0;  ///< number of saves that waited for the one before
     double waited_s_ = 0;
     bool closed_ = false;
-    double held_s_ = 0, held_since_s_ = 0;  ///< that steps stood still: in all; since take_held_s
-    double beside_s_ = 0;                   ///< that saves ran beside steps
+    double held_s_ = 0, held_since_s_ = 0;  ///< seconds that saves have blocked steps: in total; since take_held_s
+    double beside_s_ = 0;                   ///< seconds that asynchronous saves took
 };
 
 }  // namespace orrery

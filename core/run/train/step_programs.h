@@ -25,13 +25,13 @@ public:
     };
     /// The program of a step. Replaces the executor where the batch size differs from the last step's.
     Step at(int64_t step);
-    /// Of the step that `at` was called for last.
+    /// Results of the step that `at` was last called for.
     const HostResults& results() const { return *results_; }
     /// Fills `batch` with the inputs of a step; may run on another thread than the other calls.
     void fill(int64_t step, std::byte* batch) const;
-    /// Of the memory that `fill` writes: no step needs more.
+    /// Bytes that `fill` needs for the largest step.
     int64_t batch_bytes() const;
-    /// What the executors that are gone have spent.
+    /// Times of executors that have been replaced.
     const std::vector<Executor::Time>& spent() const { return spent_; }
 
 private:
@@ -43,8 +43,8 @@ private:
 
     Session& session_;
     const BatchSizes& sizes_;
-    std::map<int64_t, Sized> sized_;      ///< by batch
-    std::optional<HostResults> results_;  ///< of the step at hand
+    std::map<int64_t, Sized> sized_;      ///< by batch size
+    std::optional<HostResults> results_;  ///< of the step that `at` was last called for
     std::vector<Executor::Time> spent_;
 };
 

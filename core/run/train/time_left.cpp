@@ -5,7 +5,7 @@
 namespace orrery {
 namespace {
 
-constexpr double fades = 0.9;  // a long step is forgotten in some ten
+constexpr double fades = 0.9;  // a long step is forgotten after about ten steps
 
 }  // namespace
 

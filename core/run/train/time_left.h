@@ -2,18 +2,19 @@
 
 namespace orrery {
 
-/// Whether what a run that is asked to stop has to do fits into the time that its machine has left (run.grace_s).
+/// Whether a run that is asked to stop can finish a step and a save before its machine goes away (run.grace_s).
 class TimeLeft {
 public:
-    /// `grace_s`: from the request on; 0: nobody has said, and there is time for all.
+    /// `grace_s`: seconds from the request until the machine goes away; 0: unknown, everything fits.
     explicit TimeLeft(double grace_s) : grace_s_(grace_s) {}
 
-    /// Of one step, with what lies between it and the next but its save; the longest of the last ones counts.
+    /// Duration of a step and all work until the next one, except the save. The longest of the recent steps counts.
     void step_took(double seconds);
     void save_took(double seconds) { save_s_ = seconds; }
-    /// `since_s`: seconds since the request. A step, which is on its way to all ranks as their word to stop, and a save
-    /// take as long as the last ones did, and a quarter more; a save that nobody has seen yet is tried. `saving_s`: of
-    /// one that is under way, seconds since it began: what is left of it comes first; -1: none is.
+    /// Whether one more step, which carries the request to all ranks, and a save fit into the grace period. They are
+    /// expected to take as long as the last ones and a quarter more; a save that was never timed counts as 0 s.
+    /// `since_s`: seconds since the request. `saving_s`: seconds since the save in progress began, whose rest comes
+    /// first; -1: none is in progress.
     bool fits(double since_s, double saving_s = -1) const;
     double needed_s(double saving_s = -1) const;
     double grace_s() const { return grace_s_; }

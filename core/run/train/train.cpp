@@ -28,8 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The result that says whether all gradients are finite; "": none does, or a loss scale takes care of those that are
-/// not.
+/// The result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
 std::string_view judged_norm(const Compiled& compiled) {
     if (compiled.loss_scale) return "";
     const Program& program = compiled.train().program;
@@ -62,7 +61,7 @@ public:
 
 private:
     void train() {
-        require_same_data();  // it was opened before all compiled and met
+        require_same_data();  // the data was opened before compiling and joining
         agree();
         session_.at("resume");
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step);
@@ -92,14 +91,14 @@ private:
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = seconds_since(begin);
-        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // the state at hand
+        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // evaluates the current state
         session_.at("save");
         saving_.finish();
         const bool saves = run_.options.checkpoint_final && saving_.newest() != run_.options.steps;
         if (saves && first <= run_.options.steps) saving_.save(run_.options.steps, loss_);
         const bool counted = first <= run_.options.steps && write_costs();
         if (run_.metrics && first <= run_.options.steps) tell_shares(seconds);
-        if (run_.close && counted)  // else a costs.json that is there is another run's
+        if (run_.close && counted)  // without new counts, costs.json is another run's
             if (const std::string said = run_.close(); !said.empty()) note(said);
         if (scaled_ && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
@@ -108,7 +107,7 @@ private:
         if (run_.metrics) run_.metrics->finish();
     }
 
-    /// Two ranks with other settings would part at a step in which only one of them does something.
+    /// Ranks with different settings would diverge at a step in which only one of them acts.
     void agree() const {
         const TrainOptions& o = run_.options;
         Agreement parts = {{"train.steps", std::to_string(o.steps)},
@@ -132,7 +131,7 @@ private:
         session_.agree("run settings", parts);
     }
 
-    /// By then memory has been touched, and libraries have made what they make at first use.
+    /// By the tenth step memory has been touched and libraries are initialised.
     void choose_traced(int64_t first) {
         if (run_.trace.empty()) return;
         const int64_t last = run_.options.steps;
@@ -147,7 +146,7 @@ private:
         traced_.reset();
     }
 
-    /// Whether this rank has nothing to say against it: all but the first write nothing.
+    /// Whether costs.json was written. Only rank 0 reports why it was not.
     bool write_costs() {
         if (run_.costs.empty()) return false;
         const std::string why_not =
@@ -163,7 +162,7 @@ private:
         Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
                           other.data());
         const StopVote vote(session_.job().ranks);
-        if (run_.metrics) peak_flops();  // measures: no part of a step
+        if (run_.metrics) peak_flops();  // measured here, so that it is not part of a step
         if (run_.metrics) prepare_results();
         saving_.prepare(first, evaluation_);
         session_.keep();
@@ -185,24 +184,24 @@ private:
             session_.at("save");
             saving_.look(step, all);
             const int64_t every = run_.options.evaluate_every;
-            // The last step is evaluated in any case: before its save, where that may be one of the best.
+            // The last step may be one of the best, so it is evaluated before its save.
             const bool may_be_best = run_.keep.best > 0 && step == run_.options.steps && all < Status::stop;
             if ((every > 0 && step % every == 0) || may_be_best) evaluate(step);
             session_.at("save");
             if (all >= Status::stop) saving_.end(step, all, vote, loss_);
-            saving_.step_took(seconds_since(asked));  // a save is counted apart
+            saving_.step_took(seconds_since(asked));  // saves are timed separately
             saving_.save_if_due(step, all, loss_, mean_step_s());
-            step_began_ += Clock::now() - ended;  // no part of the next step
+            step_began_ += Clock::now() - ended;  // the save is not part of the next step
         }
     }
 
-    /// Of those that the executor at hand has run, but for its first; 0: none is known.
+    /// Mean over the steps of the current executor without its first; 0: unknown.
     double mean_step_s() const {
         const int64_t counted = session_.main().steps_begun() - 1;
         return counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
     }
 
-    /// A loss of 0 / 0, which has made the weights nan: no sign that anything before has diverged.
+    /// The loss is 0 / 0 and has made the weights NaN; earlier steps have not diverged.
     [[noreturn]] void throw_nothing_counts(int64_t step) {
         const std::string save = saving_.finish_too();
         session_.at("loss");
@@ -216,7 +215,7 @@ private:
             Fault::failed);
     }
 
-    /// A step lasts from the end of the one before it to its own: what the host does between two is a part of one.
+    /// A step lasts from the end of the previous one to its own end, so host work between steps counts as part of it.
     void one_step(int64_t step, const StepPrograms::Step& now, std::byte* batch, Status status, double data_s) {
         session_.at("step");
         now.feed.set_step(run_.seed, step, batch);
@@ -234,7 +233,8 @@ private:
         const auto ended = Clock::now();
         m.seconds = std::chrono::duration<double>(ended - step_began_).count();
         if (traced_) traced_->whole = {step_began_, ended};
-        counted_s_ = now.executor.steps_begun() > 1 ? counted_s_ + m.seconds : 0;  // an executor's first is not counted
+        // an executor's first step is not counted
+        counted_s_ = now.executor.steps_begun() > 1 ? counted_s_ + m.seconds : 0;
         step_began_ = ended;
         loss_ = m.loss;
         if (run_.finished) run_.finished(step);
@@ -251,12 +251,12 @@ private:
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
     }
 
-    /// Without a loss scale no later step is better: a gradient that is not finite ends the run, before anything
+    /// Without a loss scale later steps cannot recover: a gradient that is not finite ends the run before anything
     /// durable is made of the state.
     void require_finite(int64_t step, const StepPrograms::Step& now, double count) {
         double norm = now.results.scalar(norm_of_);
         if (norm_of_ == guard_name) norm = std::sqrt(norm) / count;
-        norm = std::abs(norm);  // NaN without a sign
+        norm = std::abs(norm);  // prints NaN without a sign
         if (std::isfinite(norm)) return;
         const bool guarded = norm_of_ == guard_name;
         const std::string first = guarded ? first_bad_gradient(session_, now.executor) : "";
@@ -275,11 +275,12 @@ private:
                     Fault::failed);
     }
 
-    /// Steps without an update in a row, of this start: at the least scale no later step is better by itself.
+    /// Ends the run after max_skips steps in a row without an update at the min loss scale, from which it cannot
+    /// recover.
     void count_skips(int64_t step, const StepPrograms::Step& now) {
         const auto skipped = static_cast<int64_t>(now.results.scalar("skipped"));
         const double scale = now.results.scalar("loss_scale");
-        if (all_skips_ < 0) all_skips_ = step == 1 ? 0 : skipped;  // of a resumed run's first step nothing is known
+        if (all_skips_ < 0) all_skips_ = step == 1 ? 0 : skipped;  // a resumed run's first step has no earlier count
         const bool more = skipped > std::exchange(all_skips_, skipped);
         const double least = session_.compiled().loss_scale ? session_.compiled().loss_scale->least : 0;
         skips_at_least_ = more && scale <= least * (1 + 1e-6) ? skips_at_least_ + 1 : 0;
@@ -298,7 +299,7 @@ private:
             Fault::failed);
     }
 
-    /// What else rank 0 knows of the step that has ended.
+    /// Adds what only rank 0 knows of the step that ended.
     void tell(StepMetrics& m, const StepPrograms::Step& now) {
         m.time = wall_time();
         m.grad_norm = now.results.scalar("grad_norm");
@@ -321,7 +322,7 @@ private:
         m.waiting_s = spent_.waiting_s - before.waiting_s;
     }
 
-    /// Room for what the script declares, made before the first step.
+    /// Allocates the results that the script declares, before the first step.
     void prepare_results() {
         const HostResults& results = steps_.results();
         for (const RecordedResult& result : recorded_)
@@ -346,7 +347,7 @@ private:
         }
     }
 
-    /// Of an executor's steps so far, in seconds, as the closing breakdown has them.
+    /// Seconds of an executor's steps so far, as in the closing breakdown.
     struct Spent {
         double communication_s = 0, waiting_s = 0;
     };
@@ -364,15 +365,15 @@ private:
         m.scaled = true;
         m.loss_scale = now.results.scalar("loss_scale");
         m.skipped = static_cast<int64_t>(now.results.scalar("skipped"));
-        // The first step of a resumed run has no count before it.
+        // A resumed run's first step has no earlier count.
         m.skips = skipped_ < 0 ? m.skipped > 0 && !std::isfinite(m.grad_norm) : m.skipped > skipped_;
         skipped_ = m.skipped;
     }
 
-    /// Of the process, or of the device where that is another memory.
+    /// Memory in use by the process, or by the device if it has memory of its own.
     int64_t memory_bytes() { return host_visible_ ? resident_.bytes() : session_.device().limits().used_bytes; }
 
-    /// Once, when it is decided; with whose kernels run where the device had a choice.
+    /// Reports once whether the step is captured, and which kernels run where the device had a choice.
     void tell_capture(const Executor& executor) {
         if (capture_told_ || (!executor.captured() && executor.not_captured().empty())) return;
         capture_told_ = true;
@@ -408,7 +409,7 @@ private:
         return list;
     }
 
-    /// To people, and to the run's record.
+    /// Prints the breakdown and adds it to the run record.
     void tell_shares(double seconds) {
         const std::vector<TimeShare> list = shares();
         note(breakdown_text(list, seconds));
@@ -457,25 +458,25 @@ private:
     const std::vector<RecordedResult> recorded_;
     const bool scaled_ = has_loss_scale(session_.compiled().train().program);
     const std::string_view norm_of_ = judged_norm(session_.compiled());
-    int64_t all_skips_ = -1;        ///< up to the current step, since the run's first
-    int64_t skips_at_least_ = 0;    ///< in a row, at the least loss scale, of this start
-    std::vector<StepResult> told_;  ///< of `recorded_`, what metrics take; the numbers of the last step
-    std::vector<float> elements_;   ///< of the largest
-    Spent spent_;                   ///< by the executor of the last step
+    int64_t all_skips_ = -1;        ///< skipped steps since the run's first; -1: unknown
+    int64_t skips_at_least_ = 0;    ///< skipped steps in a row at the min loss scale
+    std::vector<StepResult> told_;  ///< results for the metrics, with the last step's values
+    std::vector<float> elements_;   ///< buffer for the largest result
+    Spent spent_;                   ///< of the last step's executor
     const ResidentSet resident_;
     Saving saving_;
     SavedState& state_;
     Evaluation evaluation_;
-    int64_t traced_step_ = 0;           ///< 0: none
-    std::optional<TracedStep> traced_;  ///< the step at hand, where it is that one
-    double counted_s_ = 0;              ///< of steps that main() has counted
+    int64_t traced_step_ = 0;           ///< 0: no step is traced
+    std::optional<TracedStep> traced_;  ///< trace of the current step, if it is the traced one
+    double counted_s_ = 0;              ///< seconds of the steps counted by mean_step_s()
     bool evaluated_ = false;
     double loss_ = 0;  ///< of the last step
     const bool host_visible_ = session_.device().limits().host_visible;
     bool capture_told_ = false;
     double peak_ = -1;
     double data_wait_s_ = 0;
-    int64_t skipped_ = -1;  ///< steps without an update, known to who writes metrics
+    int64_t skipped_ = -1;  ///< skipped steps so far, on the rank that writes metrics; -1: unknown
     Clock::time_point step_began_;
 };
 

@@ -20,30 +20,32 @@ struct TrainingRun {
     Dataset data;
     TrainOptions options;
     uint64_t seed = 1;
-    RetentionPolicy keep = {};      ///< which checkpoints stay
-    std::string weights;            ///< safetensors file or folder of a fresh start, "": random weights
-    PublishedWeights sources = {};  ///< where each param lies in it
-    std::string published = {};     ///< on rank 0: what each manifest keeps for exports; "": nothing
-    int64_t from_step = -1;         ///< to go on from; -1: the newest good one
-    /// On rank 0, once the state to go on from is accepted, and before anything in the folder changes.
+    RetentionPolicy keep = {};      ///< which checkpoints are retained
+    std::string weights;            ///< safetensors file or folder to start from; "": random weights
+    PublishedWeights sources = {};  ///< where that file holds each param
+    std::string published = {};     ///< JSON for exports that each manifest stores (rank 0); "": none
+    int64_t from_step = -1;         ///< step to resume from; -1: the newest valid one
+    /// Called on rank 0 when the state to resume from is accepted, before anything in the folder changes.
     std::function<void()> accepted = {};
-    std::string trace = {};  ///< file of a traced step, written by rank 0; "": none is
-    int64_t trace_step = 0;  ///< 0: the tenth of this start, or its last
-    double grace_s = 0;      ///< from a request to stop to the end of the machine; 0: nobody has said
-    std::string costs = {};  ///< file of what the steps took, written by rank 0 at the end; "": none
-    /// On every rank: the step that it goes on from, once its state is there; each that it has finished.
+    std::string trace = {};  ///< file of a traced step, written by rank 0; "": no trace
+    int64_t trace_step = 0;  ///< 0: the tenth step of this start, or its last
+    double grace_s = 0;      ///< seconds from a request to stop until the machine goes away; 0: unknown
+    std::string costs = {};  ///< file of the measured costs of steps, written by rank 0 at the end; "": none
+    /// Called on every rank: `resumed` with the step resumed from, once its state is loaded; `finished` after each
+    /// step.
     std::function<void(int64_t step)> resumed = {}, finished = {};
-    /// On rank 0, once `costs` is written: what else there is to say of it at the end.
+    /// Called on rank 0 after `costs` is written: returns text to print at the end.
     std::function<std::string()> close = {};
-    std::function<void(const Json&)> record = {};  ///< on rank 0, what is kept of the run
-    /// A saved step is marked where the next one's loss is above so many times the median; 0: where it is not finite.
+    std::function<void(const Json&)> record = {};  ///< on rank 0: adds to the run record
+    /// A saved step is marked as suspect if the next step's loss exceeds the median by this factor; 0: only if that
+    /// loss is not finite.
     double suspect_factor = LossJudge::usual_factor;
     BitSources code = {};  ///< the libraries whose code the ranks run
 };
 
-/// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads
-/// back the last checkpoint. SIGTERM and SIGUSR1 commit a checkpoint at a step that all ranks agree on and throw
-/// Fault::requeue. Collective.
+/// Resumes from the newest verified checkpoint or starts from scratch, trains to options.steps, evaluates, then commits
+/// and reads back the last checkpoint. On SIGTERM and SIGUSR1 it commits a checkpoint at a step that all ranks agree on
+/// and throws Fault::requeue. Collective.
 void train(const TrainingRun& run);
 
 }  // namespace orrery

@@ -22,7 +22,7 @@ void store(void* data, int64_t i, T value) {
     std::memcpy(static_cast<char*>(data) + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
-/// splitmix64: one draw a call.
+/// Random numbers by splitmix64.
 struct Draws {
     uint64_t state;
     uint64_t next() {

@@ -30,13 +30,13 @@ bool named(const Program& program, ValueId value, const std::string& name) {
     return value != none && program.value(original_of(program, value)).name == name;
 }
 
-/// Whether a rank that keeps what it put in makes the mistake here.
+/// Whether an instruction is a place for an error in which the rank keeps its own input.
 bool keeps(Injection::What what, const Instruction& instruction) {
     if (what == Injection::What::unexchanged) return instruction.opcode == Opcode::all_to_all;
     return instruction.opcode == Opcode::all_reduce || instruction.opcode == Opcode::reduce_scatter;
 }
 
-/// Where the mistake is made in a rank's stream; index none when nowhere.
+/// Where the error is injected in a rank's stream; index none: nowhere.
 std::pair<int, size_t> place_of(const Injection& injection, const Program& program, const RankClass& c) {
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const Instruction& instruction = c.stream[i];
@@ -154,7 +154,7 @@ void Injector::after(Executor& executor, int index) {
             scale(executor.operand(index, planned.operand), planned.injection->by);
             continue;
         }
-        // Of a scattered sum the rank keeps the first block of what it put in.
+        // In a reduce-scatter the rank keeps the first block of its own input.
         const Tensor& out = executor.operand(index, 1);
         std::memcpy(out.data, kept_.data(), std::min<size_t>(kept_.size(), out.bytes()));
     }

@@ -7,14 +7,14 @@
 
 namespace orrery {
 
-/// "scale,rank=1,tensor=up.w.grad,by=1.01,micro=0" or "unreduced,rank=1,tensor=up.w.grad". Throws Error naming the part
-/// that is none.
+/// Parses "scale,rank=1,tensor=up.w.grad,by=1.01,micro=0" or "unreduced,rank=1,tensor=up.w.grad". Throws Error naming
+/// the invalid part.
 Injection parse_injection(const std::string& text);
 
-/// Throws Error when the plan has no such rank or nothing that the mistake could be made in.
+/// Throws Error if the plan has no such rank or no instruction where the error can be injected.
 void require_injectable(const Injection& injection, const Plan& plan);
 
-/// Makes one rank's mistakes in a step.
+/// Injects errors into one rank's step.
 class Injector {
 public:
     Injector(const Plan& plan, const RankClass& rank_class, int64_t rank, const std::vector<Injection>& injections);
@@ -24,8 +24,8 @@ public:
 private:
     struct Planned {
         const Injection* injection;
-        int index;       ///< instruction
-        size_t operand;  ///< scale: which one
+        int index;       ///< index of the instruction
+        size_t operand;  ///< index of the operand to scale
     };
     std::vector<Planned> planned_;
     const RankClass& class_;

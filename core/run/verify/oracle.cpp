@@ -12,9 +12,9 @@
 namespace orrery {
 
 namespace {
-/// What an op's result may differ by in f32: a few roundings. Sums of many terms are moved by their terms.
+/// Relative error of an op's result in f32: a few roundings. Sums of many terms move with their terms.
 constexpr double rounding = 0x1p-22;
-/// How many times its noise a gradient must be for the step made of it to be known: at 10 the sign is certain.
+/// A gradient must exceed its noise by this factor for its optimizer step to be certain: at 10 the sign is.
 constexpr double noise_margin = 10;
 }  // namespace
 
@@ -31,10 +31,11 @@ struct Oracle::Array {
     int64_t bytes;
 };
 
-/// One op on whole arrays. Without a kernel it renames its input; a collective with several inputs adds them.
+/// One op on whole arrays. Without a kernel it passes its first input on; with the kernel of a sum over pipeline stages
+/// it adds its inputs.
 struct Oracle::Work {
     const Op* op = nullptr;
-    std::vector<size_t> slots;  ///< of inputs, then outputs
+    std::vector<size_t> slots;  ///< slots of inputs, then of outputs
     std::vector<TensorType> types;
     std::unique_ptr<Kernel> kernel;
 };
@@ -58,7 +59,7 @@ Oracle::~Oracle() {
     if (scratch_.data) device_.release(scratch_);
 }
 
-/// Whether propagation made another op of it: of another kind, or of other terms.
+/// Whether propagation changed the op's kind or its inputs.
 bool Oracle::rewritten(const Op& op) const {
     const ValueId known = annotated_.values.size();
     if (op.outputs.empty() || op.outputs[0] >= known) return true;
@@ -69,7 +70,8 @@ bool Oracle::rewritten(const Op& op) const {
     return false;
 }
 
-/// Terms of a rewritten sum that only such sums read. What others read must be what the traced program made of it.
+/// Gives extra slots to the terms of rewritten sums that only such sums read. Values with other readers must equal the
+/// traced program's.
 void Oracle::find_regrouped() {
     slots_ = propagated_.values.size();
     slot_.resize(slots_);
@@ -94,7 +96,7 @@ void Oracle::find_regrouped() {
         if (other[i] && !stands[i]) slot_[i] = slots_++;
 }
 
-/// Values that came back from the narrower type of a message, and what moves them.
+/// Marks values that came back from the narrower type of a message, and values moved from them.
 void Oracle::find_narrowed() {
     const ValueId known = annotated_.values.size();
     narrowed_.assign(propagated_.values.size(), 0);
@@ -108,8 +110,8 @@ void Oracle::find_narrowed() {
     }
 }
 
-/// Where a traced op finds its operand: a gradient that was sent in a narrower type is another number than the traced
-/// one, and its readers have that.
+/// The slot that a traced op reads as its operand. A gradient sent in a narrower type differs from the traced one, and
+/// its readers get the narrowed value.
 size_t Oracle::slot_read(const Op& op, size_t input) {
     const ValueId traced = op.inputs[input];
     const OpId maker = propagated_.value(op.outputs[0]).op;
@@ -122,7 +124,7 @@ size_t Oracle::slot_read(const Op& op, size_t input) {
     return slot_[read];
 }
 
-/// Makers first.
+/// Sorts the works so that a value's maker comes before its readers.
 void Oracle::order_works() {
     std::vector<int> maker(slots_, none);
     for (size_t i = 0; i < works_.size(); ++i)
@@ -186,8 +188,8 @@ void Oracle::add_work(const Program& program, const Op& op) {
     works_.push_back(std::move(work));
 }
 
-/// 16-bit partial values are rounded on each rank before they are summed. One that propagation added moves what its sum
-/// goes into.
+/// 16-bit partial values are rounded on each rank before they are summed. If propagation added such a term, the results
+/// of its readers are marked, too.
 void Oracle::find_rounded_sums() {
     const auto rounded = [&](ValueId id) {
         const Value& value = propagated_.value(id);
@@ -211,7 +213,7 @@ double Oracle::noise_of(ValueId id) const {
     return rounded_[id] && size_of(dtype) == 2 ? epsilon_of(dtype) : rounding;
 }
 
-/// What crosses pipeline stages: a contribution of each.
+/// Adds the contributions of all pipeline stages.
 void Oracle::add_up(const Work& work, Arrays& values) {
     const Op& op = *work.op;
     const TensorType& type = work.types.back();
@@ -260,7 +262,7 @@ Oracle::Arrays Oracle::evaluate(const Arrays& sources, uint64_t seed) {
 void Oracle::take_sources(int64_t step) {
     const size_t known = annotated_.values.size();
     for (size_t i = 0; i < propagated_.values.size(); ++i) {
-        const bool added = i >= known;  // of these only what is an input: the ranks' status word
+        const bool added = i >= known;  // of added values only inputs have contents: the ranks' status word
         const Program& program = added ? propagated_ : annotated_;
         const Value& value = program.values[i];
         if (value.role == Role::temporary || (added && value.role != Role::input)) continue;
@@ -324,7 +326,7 @@ void Oracle::measure(const Arrays& values) {
     }
 }
 
-/// An element's own noise is a sample of few; that of the whole gradient, a floor for it, is not.
+/// An element's own noise is estimated from a few draws; the mean noise of the whole gradient is its floor.
 std::vector<float> Oracle::below_noise(size_t gradient) const {
     const TensorType& type = propagated_.values[gradient].type;
     const size_t count = type.count();
@@ -362,7 +364,7 @@ void Oracle::leave_out() {
     }
 }
 
-/// What is known of a param's elements moves with them where it is packed, sent and unpacked.
+/// Moves the marks of a param's elements along where the param is packed, sent and unpacked.
 void Oracle::carry(const Work& work) {
     const Op& op = *work.op;
     const auto inputs = work.slots.begin() + op.inputs.size();
@@ -377,7 +379,7 @@ void Oracle::carry(const Work& work) {
         for (auto slot = inputs; slot != work.slots.end(); ++slot) uncertain_[*slot] = 1;
         return;
     }
-    for (size_t i = 0; !alike && i < op.inputs.size(); ++i) {  // what is no param, but packed with one: its mean noise
+    for (size_t i = 0; !alike && i < op.inputs.size(); ++i) {  // values packed with a param get their mean noise
         const int64_t count = std::max<int64_t>(work.types[i].count(), 1);
         const double typical = squares_[work.slots[i]] / static_cast<double>(count);
         each_.try_emplace(work.slots[i], count, static_cast<float>(typical));
@@ -387,7 +389,7 @@ void Oracle::carry(const Work& work) {
     weak_[work.slots.back()] = std::move(marks);
 }
 
-/// The op on numbers that belong to the elements of its inputs.
+/// Runs the op on arrays of marks that belong to the elements of its inputs.
 std::vector<float> Oracle::carried(const Work& work, const std::map<size_t, std::vector<float>>& from) {
     Arrays blocks(slots_);
     for (size_t i = 0; i < work.op->inputs.size(); ++i) {

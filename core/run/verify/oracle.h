@@ -11,37 +11,38 @@
 
 namespace orrery {
 
-/// The whole contents of an input, param or state before a step.
+/// Returns the whole contents of an input, param or state before a step.
 using WholeContents = std::function<std::vector<std::byte>(const Value&, int64_t step)>;
 
-/// One device that runs the annotated program op by op on whole arrays, without plan, layouts or reuse of memory, and
-/// keeps every value. It also says how far rounding may move each value: it runs the step again with every float that
-/// an op makes moved by a few units in its last place, at random, and measures where that leads. Sums taken in another
-/// order are such a movement; mistakes are larger.
+/// Runs the annotated program on one device op by op, on whole arrays, and keeps every value: no plan, no layouts, no
+/// reuse of memory. It also measures how far rounding may move each value: it runs the step again with every float that
+/// an op produces moved at random by a few units in its last place. Sums in another order cause movements of this size;
+/// bugs cause larger ones.
 ///
-/// AdamW, Lion and their like turn a gradient that is nothing but noise into a full step of either sign. Elements of a
-/// param whose gradient is below what rounding moves it by are left out.
+/// AdamW, Lion and similar optimizers turn a gradient that is only noise into a full step of either sign. Elements of a
+/// param whose gradient is below its rounding noise are therefore left out.
 class Oracle {
 public:
-    /// `propagated` tells the values that propagation added (they are copies of others, or ops of their own) and which
-    /// values are summed over ranks in 16 bits. All must outlive the oracle; the device's memory must be the host's.
+    /// `propagated` has the values that propagation added (copies of others, or ops of their own) and tells which
+    /// values are summed over ranks in 16 bits. All arguments must outlive the oracle; the device's memory must be host
+    /// memory.
     Oracle(const Program& annotated, const Program& propagated, const Mesh& mesh, Device& device,
            WholeContents contents, int draws);
     ~Oracle();
     Oracle(const Oracle&) = delete;
 
-    /// Runs a step from its contents. What `whole` gave before is gone.
+    /// Runs a step from its contents. Invalidates pointers that `whole` returned.
     void step(int64_t step);
-    /// Draws rounding anew for the last step, until there are so many draws of it.
+    /// Adds random roundings of the last step until there are `draws` of them.
     void draw(int draws);
     int draws() const { return drawn_; }
-    /// The value of the last step, row-major; nullptr when the program does not make it.
+    /// The value of the last step, row-major; nullptr if the program does not compute it.
     const std::byte* whole(ValueId value) const;
-    /// Root mean square over the draws of the distance by which rounding moved the whole value.
+    /// How far rounding moved the whole value: root mean square of the distance over the draws.
     double moved(ValueId value) const;
-    /// Per element of the whole value whether it is left out; nullptr when none is.
+    /// For each element whether it is left out; nullptr: none is.
     const char* left_out(ValueId value) const;
-    /// Whether such elements went into the value so that it is not known which of its own they are.
+    /// Whether left-out elements went into the value without a known position, so that it cannot be compared.
     bool uncertain(ValueId value) const;
 
 private:
@@ -76,20 +77,21 @@ private:
     WholeContents contents_;
     std::vector<Work> works_;
     Memory scratch_;
-    const int draws_;  ///< of every step
-    int drawn_ = 0;    ///< of this one
+    const int draws_;  ///< random roundings per step
+    int drawn_ = 0;    ///< random roundings of the current step
     int64_t step_ = 0;
     Arrays sources_, values_;
-    /// Where a value of the propagated program is among values_: its own place, or one behind all others for a term of
-    /// a sum that propagation grouped anew, which is another number there than in the traced program.
+    /// Index of a propagated value in values_. Normally its own; terms of a sum that propagation regrouped differ from
+    /// the traced program's and have extra slots at the end.
     std::vector<size_t> slot_;
     size_t slots_ = 0;
-    std::vector<char> narrowed_;            ///< per value: behind a message in a narrower type
-    std::map<size_t, size_t> sent_;         ///< by slot of a gradient: that of what such a message made of it
+    std::vector<char> narrowed_;            ///< per value: it has passed a message in a narrower type
+    std::map<size_t, size_t> sent_;         ///< from a gradient's slot to the slot of the gradient as a narrower
+                                            ///< message delivered it
     std::vector<char> rounded_;             ///< per value: summed over ranks in 16 bits
-    std::vector<double> squares_;           ///< per slot: of the distances of all draws
-    std::map<size_t, size_t> gradient_of_;  ///< by slot of a param's next value: that of its gradient
-    /// By slot, of gradients and the params' next values: the same for each element.
+    std::vector<double> squares_;           ///< per slot: sum of squared distances over all draws
+    std::map<size_t, size_t> gradient_of_;  ///< from the slot of a param's next value to that of its gradient
+    /// The same for each element, for gradients and the params' next values; by slot.
     std::map<size_t, std::vector<float>> each_;
     std::map<size_t, std::vector<float>> weak_;  ///< 1 for an element that is left out
     std::map<size_t, std::vector<char>> left_out_;

@@ -8,12 +8,12 @@
 
 namespace orrery {
 
-/// What a run's sources hold, as whole arrays: params and states as `Session` draws them, the step's samples of
-/// its data, the step and its seed. Callable from several threads.
+/// The contents of a run's inputs as whole arrays: params and states as `Session` draws them, the samples of the step,
+/// the step number and its seed. Callable from several threads.
 class WholeSources {
 public:
-    /// `data`: nullptr for a script that trains on none. `program`: as recorded. The device and data must
-    /// outlive this.
+    /// `data`: nullptr if the script does not train on data. `program`: as recorded. The device and data must outlive
+    /// this object.
     WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data)
         : device_(device), seed_(seed), ids_(ids_of(program)), data_(data) {}
 
@@ -30,7 +30,7 @@ private:
     const Dataset* data_;
     std::mutex mutex_;
     int64_t step_ = 0;
-    std::map<std::string, std::vector<std::byte>> known_;  ///< of this step
+    std::map<std::string, std::vector<std::byte>> known_;  ///< contents of the current step
 };
 
 }  // namespace orrery

@@ -13,7 +13,7 @@
 
 namespace orrery {
 
-/// A block of a drawn sample of an array.
+/// A block of one array of a drawn sample.
 struct SourceCheck::Block {
     Split split;
     int64_t index;
@@ -30,10 +30,10 @@ constexpr std::byte patterns[2] = {std::byte{0xa5}, std::byte{0x5a}};
 constexpr const char* rule =
     "a block is a function of the sample and of its place, and all of it is written (orrery/data.h)";
 
-/// One read: the block between two guards, all of one pattern before.
+/// Memory for one read: the block between two guards, all filled with a pattern.
 class Guarded {
 public:
-    /// The guards take a whole sample that is written where a block was asked for.
+    /// A guard is larger than a whole sample, which a wrong source may write instead of a block.
     Guarded(std::byte pattern, int64_t bytes, int64_t sample_bytes)
         : pattern_(pattern),
           guard_((65'536 + sample_bytes) / 64 * 64),
@@ -42,7 +42,7 @@ public:
 
     std::byte* block() { return all_.data() + guard_; }
     Bytes take() const { return {all_.begin() + offset(guard_), all_.begin() + offset(guard_ + bytes_)}; }
-    /// Bytes from the block's end to the last one that was written; 0 where none was.
+    /// Bytes from the block's end to the last one written; 0: none.
     size_t past_end() const {
         for (size_t i = guard_; i > 0; --i)
             if (all_[guard_ + bytes_ + i - 1] != pattern_) return i;
@@ -68,7 +68,7 @@ Shape place_of(const Shape& shape, int64_t element) {
     return at;
 }
 
-/// Element of the whole sample that lies at a place of a block.
+/// Index in the whole sample of the element at `at` in a block.
 int64_t element_of(const Shape& whole, const Shape& offset, const Shape& at) {
     int64_t element = 0;
     for (size_t d = 0; d < whole.size(); ++d) element = element * whole[d] + offset[d] + at[d];
@@ -84,7 +84,7 @@ Bytes cut(const Bytes& whole, const Shape& sample, const Shape& offset, const Sh
     return block;
 }
 
-/// First element in which they differ, -1 where they do not.
+/// Index of the first element that differs; -1: none.
 int64_t first_difference(const Bytes& one, const Bytes& other, size_t item) {
     if (one == other) return -1;
     for (size_t i = 0; i + item <= one.size(); i += item)

@@ -10,24 +10,25 @@
 
 namespace orrery {
 
-/// The conformance suite of data sources: what `orrery/data.h` says of DataSource::read. Each block is read twice, into
-/// memory filled with two patterns and guarded on both sides, and compared with the sample that was read as a whole.
+/// The conformance suite of data sources: checks the contract of DataSource::read in `orrery/data.h`. Each block is
+/// read twice, into memory filled with two patterns and with guards on both sides, and compared with the sample read as
+/// a whole.
 ///
-/// All throw Error of Fault::failed at the first block that is wrong, naming the plugin, the input, the sample, the
-/// element and the fault: not filled, random, ignores the offset, cuts samples another way, wrote past the end, id out
-/// of range. What the source throws passes.
+/// All functions throw Error of Fault::failed at the first wrong block, naming the plugin, the input, the sample, the
+/// element and the fault: not filled, random, ignores the offset, cuts samples another way, wrote past the end, id out of
+/// range. Exceptions of the source pass through.
 class SourceCheck {
 public:
-    /// `data` must outlive it.
+    /// `data` must outlive this object.
     explicit SourceCheck(const Dataset& data) : data_(data) {}
 
-    /// The first samples drawn, at most `samples` of them, of every array: whole, halved along each dim, and a block
-    /// inside of all.
+    /// Checks every array of the first samples drawn, at most `samples` of them: whole, halved along each dim, and a
+    /// block from the middle.
     void cuts(Split split, int64_t samples);
-    /// What each rank of the plan reads for a step, by `ids`, the ranges of the inputs that hold ids.
+    /// Checks what each rank of the plan reads for a step. `ids`: the ranges of the inputs that hold ids.
     void ranks(const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t step);
 
-    int64_t blocks() const { return blocks_; }  ///< that were read twice
+    int64_t blocks() const { return blocks_; }  ///< number of blocks that were read twice
 
 private:
     struct Block;

@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// One rank: a device, and a context and an executor thrice: its own, its twin's, its echo's.
+/// One rank: a device, and three contexts with an executor each: the rank's own, its twin's and its echo's.
 class Rank {
 public:
     Rank(const VerifyCase& verified, int64_t rank, Rendezvous& rendezvous) : device_(verified.device()) {
@@ -52,7 +52,7 @@ bool all_f32(const Program& program) {
                         [](const Value& value) { return size_of(value.type.dtype) == 2; });
 }
 
-/// The steps of all ranks, in lockstep with the oracle.
+/// Runs the steps of all ranks in lockstep with the oracle.
 class Verification {
 public:
     Verification(const VerifyCase& verified, const VerifyOptions& options)
@@ -101,7 +101,7 @@ private:
         }
     }
 
-    /// Between two steps, on one thread while the others wait.
+    /// Called between two steps on one thread while the others wait.
     void next() noexcept {
         try {
             if (!std::all_of(twins_.begin(), twins_.end(), [](const auto& twin) { return twin != nullptr; }) ||
@@ -126,7 +126,7 @@ private:
         if (!error_) error_ = error;
     }
 
-    /// The oracle goes on from where the ranks are, so that each step's noise is its own.
+    /// The oracle starts each step from the ranks' params and states, so that noise does not add up over steps.
     std::vector<std::byte> contents(const Value& value, int64_t step) {
         if (value.role == Role::input || step == 1) return verified_.contents(value, step);
         std::vector<std::byte> whole(value.type.bytes());
@@ -144,7 +144,7 @@ private:
         return held ? whole : verified_.contents(value, 1);
     }
 
-    /// What looks wrong is judged again by more draws; few may all have missed where rounding leads.
+    /// Judges suspicious findings again with more draws, since a few draws may all miss the direction of rounding.
     void settle_findings() {
         const auto doubtful = [](const Finding& f) { return !f.own && !f.exact; };
         bool any = false;
@@ -168,7 +168,7 @@ private:
         }
     }
 
-    /// ||g - ref|| over whole gradients, or multiples of them, from the blocks of their first holders.
+    /// Computes ||g - ref|| over whole gradients, or multiples of them, from the blocks of their first holders.
     void judge_gradients() {
         std::map<ValueId, double> squares;
         for (const auto& twin : twins_)
@@ -202,7 +202,7 @@ private:
         }
         for (const Norm& norm : norms) {
             if (squares[norm.value] == 0) continue;
-            // What the optimizer has multiplied the gradient by.
+            // The factor that the optimizer has applied to the gradient.
             const double by = norm.gradients > 0 ? norm.own / norm.gradients : all > 0 ? std::sqrt(all_own / all) : 0;
             const double part = std::sqrt(squares[norm.value]) / (1e-5 * norm.own + 1e-6 * by * std::sqrt(all));
             if (part <= report_.gradients) continue;
@@ -218,7 +218,7 @@ private:
         return difference(type.dtype, whole, whole, type.count()).norm;
     }
 
-    /// Whether some rank's was compared with the oracle's.
+    /// Whether any rank's value was compared with the oracle's.
     bool compared(ValueId value) const {
         return std::any_of(twins_.begin(), twins_.end(),
                            [&](const auto& twin) { return twin->report().seen[value] == 2; });
@@ -237,8 +237,7 @@ private:
         for (size_t i = 0; i < seen.size(); ++i) {
             if (seen[i] == 0) {
                 const Value& value = plan_.program.values[i];
-                // Made by no op any more: fused away, or dropped between messages that became one, which are not
-                // counted.
+                // No op makes it any more: it was fused away, or dropped when messages were joined. It is not counted.
                 const bool dropped = value.op == none && i >= verified_.annotated.values.size();
                 report_.unseen += value.role == Role::temporary && !dropped;
                 continue;
@@ -270,8 +269,8 @@ private:
         report_.further += rank.further;
     }
 
-    /// A finding is a root when a replay makes another value. Without one, what is too far from the oracle is: when
-    /// nothing that went into it was, on this rank or, of a message, on any other.
+    /// A finding is a root if a replay gives another value. If no replay does, the roots are the values that are too
+    /// far from the oracle although no input was, on this rank or, for a message, on any rank.
     void find_roots() {
         bool replayed = false;
         for (const auto& twin : twins_)
@@ -288,7 +287,7 @@ private:
                 else
                     ++report_.further;
             }
-        // Streams of one class agree on the place; those of different stages on the op.
+        // Ranks of one class compare by instruction, ranks of different stages by op.
         std::stable_sort(report_.roots.begin(), report_.roots.end(), [&](const Finding& a, const Finding& b) {
             if (a.step != b.step) return a.step < b.step;
             const bool same = &plan_.class_of(a.rank) == &plan_.class_of(b.rank);
@@ -344,7 +343,7 @@ VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
 
 namespace {
 
-/// Values that are summed where they stand, in the order in which their terms are made.
+/// Which values are sums that kernels accumulate in place.
 std::vector<char> summed_in_place(const Plan& plan) {
     std::vector<char> summed(plan.program.values.size(), 0);
     for (const RankClass& c : plan.classes)

@@ -9,7 +9,7 @@ namespace {
 
 Moves moves(const Op& op) { return op_def(op.kind).moves; }
 
-/// Whether the op multiplies each element of its operand `input` by the same number, or only moves it.
+/// Whether the op multiplies all elements of its operand `input` by one number, or only moves them.
 bool keeps_multiple(const Program& program, const Op& op, size_t input) {
     const std::vector<int>& multiplies = op_def(op.kind).multiplies;
     if (std::find(multiplies.begin(), multiplies.end(), input) == multiplies.end()) return false;
@@ -68,7 +68,7 @@ bool Gradients::added_move(const Op& op) const {
     return moved && static_cast<size_t>(op.outputs[0]) >= known_;
 }
 
-/// Only an op that is linear in a term gets it before it is summed.
+/// Before a term is summed only ops that are linear in it may read it.
 void Gradients::carry() {
     const Program& program = plan_.program;
     for (const auto& [param, gradient] : program.grads()) carried_[gradient] = {{gradient, true}};
@@ -80,7 +80,8 @@ void Gradients::carry() {
             const Carried from = found->second;
             for (ValueId output : op.outputs)
                 for (const auto& [gradient, multiple] : from) {
-                    if (carried_.count(output) != 0 && carried_[output].count(output) != 0) continue;  // its own
+                    // its own gradient
+                    if (carried_.count(output) != 0 && carried_[output].count(output) != 0) continue;
                     const bool alone = carried_[output].empty();
                     carried_[output][gradient] = multiple && alone && keeps_multiple(program, op, i);
                     if (alone) continue;
@@ -98,7 +99,7 @@ ValueId Gradients::term_of(ValueId value) const {
 
 ValueId before_messages(const Program& program, ValueId value, const std::function<bool(ValueId)>& found,
                         const std::function<bool(const Op&)>& packs) {
-    int64_t start = 0;  // in the joined rows
+    int64_t start = 0;  // first row within joined rows
     for (OpId maker; !found(value) && (maker = program.value(value).op) != none;) {
         const Op& op = program.op(maker);
         if (!packs(op) && !(op_def(op.kind).collective && op.inputs.size() == 1)) break;

@@ -8,25 +8,25 @@
 
 namespace orrery {
 
-/// What collectives, and the packing around joined ones, made the value of: the first value on the way back that
-/// `found` accepts, or that neither a collective nor an op that `packs` made.
+/// Follows a value back through collectives and through ops that pack their operands (`packs`). Returns the first value
+/// that `found` accepts, or that another kind of op made.
 ValueId before_messages(const Program& program, ValueId value, const std::function<bool(ValueId)>& found,
                         const std::function<bool(const Op&)>& packs);
 
-/// Where the gradients of a plan can be compared: which values, whole on the ranks that hold them, are a gradient or
-/// what linear ops made of the terms of one. An optimizer that scales a gradient before the terms are summed over ranks
-/// never has the gradient itself; what it scales, sums and slices is summed instead, and stands for it.
+/// Where the gradients of a plan can be compared: values that are whole on the ranks that hold them, and are a gradient
+/// or the result of linear ops on a gradient's terms. An optimizer that scales a gradient before its terms are summed
+/// over ranks never holds the gradient itself; what it scales, sums and slices is compared instead.
 class Gradients {
 public:
     struct Standing {
         ValueId value = none;
-        bool multiple = false;  ///< the gradient times one number, element by element
+        bool multiple = false;  ///< the gradient times one number
     };
 
-    /// `known`: how many values the program had before propagation. What lies behind is added.
+    /// `known`: number of values before propagation; later values were added by it.
     Gradients(const Plan& plan, size_t known);
 
-    /// All values that stand for the gradient, at the end of each way on which its terms are read.
+    /// All values to compare for the gradient, one at the end of each path on which its terms are read.
     const std::vector<Standing>& of(ValueId gradient) const;
     /// The gradient that the value is a multiple of; none.
     ValueId multiple_of(ValueId value) const { return multiple_of_[value]; }
@@ -34,7 +34,7 @@ public:
     bool matters(ValueId gradient) const { return live_[gradient] != 0; }
 
 private:
-    using Carried = std::map<ValueId, bool>;  ///< by gradient: whether it is a multiple
+    using Carried = std::map<ValueId, bool>;  ///< by gradient: whether the value is a multiple of it
 
     void find_live();
     void carry();
@@ -45,7 +45,7 @@ private:
     const Plan& plan_;
     const size_t known_;
     std::vector<char> live_;
-    /// By value: gradients and partial values that linear ops made of their terms.
+    /// Gradients, and partial values that linear ops made of their terms.
     std::map<ValueId, Carried> carried_;
     std::vector<ValueId> multiple_of_;
     std::map<ValueId, std::vector<Standing>> standing_;

@@ -100,14 +100,14 @@ void TwinRank::set_note(const Operand& operand, Note note) {
     notes(operand).replace(begin, begin + operand.type.bytes(), note);
 }
 
-/// The kernel that does the op's own work, not one that packs, unpacks or adds for it.
+/// Whether the kernel does the op's own work; others pack, unpack or add for it.
 bool TwinRank::own_kernel(const Instruction& i) const {
     const KernelSpec& spec = class_.kernels[i.kernel];
     if (spec.op != kernel_of(op_def(s_.plan.program.op(i.op).kind))) return false;
     return spec.inputs.empty() || i.operands[0].value != i.operands[spec.inputs.size()].value;
 }
 
-/// Whether the operand is a whole value of the program when this instruction has written it.
+/// Whether the operand holds a whole value of the program after this instruction.
 bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
     if (i.op == none || operand.value == none) return false;
     const Program& program = s_.plan.program;
@@ -118,7 +118,7 @@ bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
         case Opcode::kernel: {
             const KernelSpec& spec = class_.kernels[i.kernel];
             if (spec.attributes.flag("accumulate")) return false;
-            // A collective's pieces are unpacked by a transpose into the value's place.
+            // A transpose unpacks a collective's pieces into the value's place.
             return own && (own_kernel(i) || (op_def(op.kind).collective && op_def(spec.op).moves == Moves::permutes));
         }
         case Opcode::copy: return own;
@@ -126,12 +126,12 @@ bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
     }
 }
 
-/// Whether the operand lies as the value does. What is packed in pieces for a message has a dim more.
+/// Whether the operand has the value's own dims. Values packed in pieces for a message have one more.
 bool TwinRank::unpacked(const Operand& operand) const {
     return operand.type.shape.size() == value(operand.value).type.shape.size();
 }
 
-/// Puts the oracle's block into `want_`; false when the value is a partial sum here.
+/// Copies the oracle's block to `want_`; false if the value is a partial sum here.
 bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
     const Value& v = value(id);
     Layout layout = v.layout;
@@ -172,7 +172,7 @@ void TwinRank::count(ValueId id, const Judged& judged, bool complete) {
     line.left_out += judged.far.left_out;
     char& seen = report_.seen[id];
     seen = std::max<char>(seen, complete ? 2 : 1);
-    if (judged.wrong) return;  // a finding, which more draws may explain
+    if (judged.wrong) return;  // a finding, which more draws may clear
     const double part = judged.far.distance == 0 ? 0 : judged.far.distance / judged.tolerance;
     if (part > line.worst) line.worst = part, line.value = id, line.rank = s_.rank;
 }
@@ -202,7 +202,7 @@ Finding& TwinRank::find(int index, ValueId id, const Judged& judged) {
     return finding;
 }
 
-/// A name that all members give to the communication at hand.
+/// A name of the current communication that is the same on all members.
 std::string TwinRank::edge(int index) {
     const Instruction& i = at(index);
     if (!communicates(i)) return "";
@@ -218,7 +218,7 @@ std::string TwinRank::edge(int index) {
     return fmt::format("{} #{}", name, sequence_[name]++);
 }
 
-/// A value that was written bit by bit (a sum, a copy) is compared when it is read as what it has become.
+/// Compares a value that was written in parts (a sum, copies) when it is read as a whole.
 void TwinRank::settle(int index, size_t which) {
     const Operand& operand = at(index).operands[which];
     const Note note = note_of(operand);
@@ -238,8 +238,8 @@ void TwinRank::settle(int index, size_t which) {
     infected_ |= judged.wrong;
 }
 
-/// Where the optimizer first reads a whole gradient or multiple of one, or where it stands complete without one, the
-/// block of its first holder counts in its distance.
+/// Adds the distance of a whole gradient, or a multiple of one, for its first holder: where the optimizer first reads
+/// it, or where it is complete if no optimizer reads it.
 void TwinRank::add_gradient(int index, size_t which) {
     const ValueId id = at(index).operands[which].value;
     if (id == none || s_.gradients.multiple_of(id) == none || report_.gradient.count(id) != 0) return;
@@ -273,8 +273,8 @@ void TwinRank::before(int index) {
     injector_.before(s_.actual, index);
 }
 
-/// Each rank rounds its 16-bit term of a sum over ranks: by 1/sqrt(12) of a unit in the last place, of a term that may
-/// be larger than the sum. The others' are taken to be like this rank's.
+/// Rounding of the 16-bit terms of a sum over ranks: each rank's term is off by 1/sqrt(12) of a unit in the last place,
+/// and may be larger than the sum. The other ranks' terms are assumed to be as large as this rank's.
 void TwinRank::weigh_terms(int index) {
     const Instruction& i = at(index);
     rounded_.assign(i.operands.size(), 0);
@@ -293,7 +293,7 @@ void TwinRank::after(int index) {
     s_.twin.issue(index);
     s_.echo.issue(index);
     const Instruction& i = at(index);
-    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // joined: each member's place
+    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // joined: one output for each member
         for (size_t which = 3; which < i.operands.size(); which += 2) look(index, which);
     } else {
         for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
@@ -304,7 +304,7 @@ void TwinRank::after(int index) {
     follow(index);
 }
 
-/// The echo goes on from what the rank has.
+/// Copies the rank's outputs to the echo.
 void TwinRank::follow(int index) {
     const Instruction& i = at(index);
     for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
@@ -317,7 +317,7 @@ void TwinRank::follow(int index) {
     });
 }
 
-/// Whether the rank has what the instruction gives on its own inputs.
+/// Whether the echo, on the rank's own inputs, gives the rank's bits.
 bool TwinRank::repeat(int index, size_t which) {
     const Tensor& have = s_.actual.operand(index, which);
     const Tensor& echo = s_.echo.operand(index, which);
@@ -329,7 +329,7 @@ bool TwinRank::repeat(int index, size_t which) {
     return false;
 }
 
-/// Compares what the instruction has written.
+/// Compares an operand that the instruction has written.
 void TwinRank::look(int index, size_t which) {
     const Instruction& i = at(index);
     const Operand& operand = i.operands[which];
@@ -344,7 +344,7 @@ void TwinRank::look(int index, size_t which) {
         std::memcpy(twin.data, want_.data(), want_.size());
     }
     const bool own = !repeat(index, which);
-    // The copy that ends a step brings a param its next value.
+    // The copy that ends a step writes a param's next value.
     const bool update = i.opcode == Opcode::copy && i.op == none && i.operands[0].value != none;
     const ValueId id = update ? i.operands[0].value : operand.value;
     const bool known = complete || (update && cut(id, -1, twin));

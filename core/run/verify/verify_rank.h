@@ -17,28 +17,31 @@ namespace orrery {
 /// `reordered_values` of the first step and of later ones.
 using ReorderedValues = std::array<std::vector<ValueId>, 2>;
 
-/// What one rank's steps said.
+/// Results of one rank's steps.
 struct RankReport {
-    std::vector<Finding> findings;  ///< the first ones, in order
-    int64_t further = 0;            ///< findings beyond those
+    std::vector<Finding> findings;  ///< the first findings, in order
+    int64_t further = 0;            ///< number of further findings
     std::array<Compared, kinds_of_values> compared;
     std::vector<char> seen;             ///< per value: 1 compared with a replay, 2 with the oracle
-    std::set<std::string> dirty_edges;  ///< communication that this rank fed with values that were wrong already
-    /// By gradient or multiple of one: this step's squared distance of the blocks that this rank holds first.
+    std::set<std::string> dirty_edges;  ///< communication into which this rank sent values that were already wrong
+    /// By gradient or multiple of one: squared distance in this step, over the blocks whose first holder is this rank.
     std::map<ValueId, double> gradient;
 };
 
-/// The line of the table that a value is in.
+/// Index of a value's line in the table.
 size_t kind_of(const Program& program, ValueId id, bool gradient);
-/// What a value may be off by; `rounded`: by the rounding of 16-bit terms of a sum over ranks.
+/// Max distance of a valid value; `rounded`: part due to the rounding of 16-bit terms of a sum over ranks.
 double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double largest, double rounded);
 
-/// Follows one rank's step with a twin: the same stream on arenas of its own, whose values are the oracle's. Right
-/// after each instruction the twin repeats it, so that what it gets is the rank's op replayed on the oracle's values
-/// cut by their layouts: partial sums, sums over micro-batches, buckets and values in place included. Where a whole
-/// value stands complete, the twin's is compared with the oracle's block and replaced by it; the rank's is compared
-/// with the twin's. A third executor, the echo, repeats the instruction on what the rank itself has: its bits must be
-/// the rank's, and become them. Ranks' twins and echoes talk over communicators of their own.
+/// Follows one rank's step with two more executors, on their own arenas and communicators. After each instruction of
+/// the rank, both repeat it:
+///
+///                 its inputs          compared with                then takes over
+///     twin        oracle's blocks     oracle's block, if whole     oracle's block
+///     echo        rank's values       rank's output, bit by bit    rank's output
+///
+/// The twin thus replays the rank's op on correct values; that also covers partial sums, sums over micro-batches, buckets
+/// and values in place, which the oracle does not have. The rank's own value is compared with the twin's.
 class TwinRank : public Observer {
 public:
     struct Setting {
@@ -54,7 +57,8 @@ public:
     };
     explicit TwinRank(const Setting& setting);
 
-    /// One step. The first starts from the contents that sources are to hold, others from what the rank's hold.
+    /// Runs one step. The first step starts from `contents`; later ones continue from the rank's own params and states,
+    /// and take only inputs from `contents`.
     void step(int64_t step, const WholeContents& contents);
     const Executor& actual() const { return s_.actual; }
     RankReport& report() { return report_; }
@@ -63,7 +67,8 @@ public:
     void after(int index) override;
 
 private:
-    /// What is known of bytes: whether they are wrong, and who wrote them last while they stand uncompared.
+    /// State of a byte range: whether its contents are wrong, and the instruction that wrote it last if it is not
+    /// compared yet.
     struct Note {
         bool dirty = false;
         int pending = none;
@@ -101,12 +106,12 @@ private:
     AxisId micro_axis_ = none;
     int64_t step_ = 0;
     bool infected_ = false;
-    std::vector<double> rounded_;  ///< of the instruction at hand, by operand
+    std::vector<double> rounded_;  ///< by operand of the current instruction
     std::string edge_;
     std::map<std::string, int64_t> sequence_;
     std::array<Ranges<Note>, 2> notes_;
     std::vector<std::byte> want_;
-    std::vector<char> left_out_;  ///< of want_; empty when nothing is
+    std::vector<char> left_out_;  ///< which elements of want_ are left out; empty: none
     std::vector<char> updates_;   ///< per value: the optimizer reads it
     RankReport report_;
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kind_names[kinds_of_values] = {"forward", "backward", "gradients", "update"};
 
-/// "layers.0.mlp.up.weight.grad", "%12 (gelu) of layers.0.mlp"; "..., all_reduce over dp" for what collectives made.
+/// "layers.0.mlp.up.weight.grad", "%12 (gelu) of layers.0.mlp"; with "..., all_reduce over dp" after a collective.
 std::string title(const Program& program, ValueId id) {
     if (id == none) return "";
     const ValueId original = original_of(program, id);

@@ -14,7 +14,7 @@ namespace orrery {
 
 namespace {
 
-constexpr int64_t most_nodes = 1'000'000;  // of a kind; so many accelerators of each can still be counted
+constexpr int64_t most_nodes = 1'000'000;  // of one kind; the number of accelerators still fits into an integer
 
 std::string path_of(const Config& table, std::string_view key) {
     return table.path().empty() ? std::string(key) : table.path() + "." + std::string(key);
@@ -29,7 +29,7 @@ void need(Config& table, std::string_view key, std::string_view expected) {
     throw Error(table.where(key), fmt::format("{} is {}, expected {}", path_of(table, key), found, expected));
 }
 
-/// Before anything is read, so that a misspelt key is named, and not the one that is missing for it.
+/// Checked before anything is read, so that a misspelt key is reported instead of the missing one.
 void only(const Config& table, const std::vector<std::string>& known) {
     const std::string place = table.path().empty() ? "" : " in [" + table.path() + "]";
     for (const std::string& key : table.keys())
@@ -38,13 +38,13 @@ void only(const Config& table, const std::vector<std::string>& known) {
                         fmt::format("unknown key {}{}{}", quote(key), place, choices("known here", key, known)));
 }
 
-/// What no machine has: a number in another unit, as a rule.
+/// Rejects values that no machine has, usually numbers in another unit.
 void plausible(Config& table, std::string_view key, double value, double most) {
     if (!(value <= most))
         out_of_range(table, key, value, fmt::format("at most {:.6g}; is it in the unit that the key names?", most));
 }
 
-/// A number above 0, which must be there.
+/// Reads a required number above 0.
 double rate(Config& table, std::string_view key, double most) {
     need(table, key, "a number above 0");
     const double value = table.number(key, 0);
@@ -53,7 +53,7 @@ double rate(Config& table, std::string_view key, double most) {
     return value;
 }
 
-/// A number that is not negative, 0 where it is left out.
+/// Reads a number that is not negative; 0 if absent.
 double amount(Config& table, std::string_view key, double most) {
     const double value = table.number(key, 0);
     if (!(value >= 0)) out_of_range(table, key, value, "at least 0");
@@ -92,7 +92,7 @@ Config& needed_table(Config& parent, std::string_view key, std::string_view expe
     return parent.table(key);
 }
 
-/// Whose constants it has; "": nobody's.
+/// The accelerator whose constants apply; "": none.
 std::string measured_as(Config& table) {
     std::string found = table.text("measured_as", "");
     std::vector<std::string> names;
@@ -118,7 +118,8 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
                                            {"hopper", Generation::hopper},
                                            {"blackwell", Generation::blackwell}});
     Config& flops = needed_table(table, "dense_tflops", "a table of rates by dtype, as bf16 = 989");
-    static const std::vector<std::string> dtypes = {"f64", "f32", "tf32", "bf16", "f16", "fp8"};  // some plan has each
+    // every one is used by some plan
+    static const std::vector<std::string> dtypes = {"f64", "f32", "tf32", "bf16", "f16", "fp8"};
     for (const std::string& dtype : flops.keys()) {
         if (std::ranges::find(dtypes, dtype) == dtypes.end())
             throw Error(flops.where(dtype), fmt::format("unknown dtype \"{}\" in [{}]{}", dtype, flops.path(),
@@ -173,7 +174,7 @@ Nics read_nics(Config& table) {
     return out;
 }
 
-/// Failures of one node a day, of either way to say it.
+/// Failures per day of one node, from either of the two keys.
 double read_failures(Config& table) {
     if (!table.has("mtbf_days")) return amount(table, "failures_per_1000_node_days", 1e6) / 1000;
     if (table.has("failures_per_1000_node_days"))

@@ -11,8 +11,8 @@
 
 namespace orrery {
 
-/// Everything on a cluster that bytes pass through, each direction by itself: accelerators' ports to their scale-up
-/// links, NICs, and the bundles by which blocks of nodes reach the switches above. Named when they are first asked for.
+/// All links of a cluster, each direction separately: accelerators' ports to their scale-up links, NICs, and the
+/// bundles from blocks of nodes to the switches above. Ids are assigned on first use.
 class Links {
 public:
     enum class Kind : uint8_t { port_out, port_in, nic_out, nic_in, up, down };
@@ -25,21 +25,22 @@ public:
     std::string text(ResourceId id) const;
 
     ResourceId port(int64_t slot, bool out);
-    /// An accelerator's own NICs; several accelerators may share one.
+    /// Number of NICs of an accelerator; several accelerators may share one.
     int64_t nics_of(int64_t slot) const;
     ResourceId nic(int64_t slot, int64_t which, bool out);
-    /// The bundle of the fabric's level above a NIC.
+    /// The bundle above a NIC at a level of the fabric.
     ResourceId bundle(size_t level, int64_t slot, int64_t which, bool up);
-    /// Index of the block of a level in which a NIC lies, and whether its bundle can be narrower than the NICs below.
+    /// `block`: index of the block of a level that contains a NIC; `narrow`: whether the level's bundles can be
+    /// narrower than the NICs below.
     int64_t block(size_t level, int64_t slot, int64_t which) const;
     bool narrow(size_t level) const;
     size_t levels() const { return cluster_.fabric.levels.size(); }
 
-    /// Part of a NIC's rate that is reached.
+    /// Fraction of a NIC's rate that is reached.
     double net_reached(int64_t slot) const {
         return net_reached_[static_cast<size_t>(cluster_.kind_of(slot).nics.kind)];
     }
-    /// Beyond the latency of a NIC: the switches between two nodes.
+    /// Latency of the switches between two nodes, in addition to a NIC's.
     double switches_s(int64_t from, int64_t to) const;
 
 private:
@@ -54,23 +55,23 @@ private:
     std::vector<double> capacity_;
 };
 
-/// Bytes on links, as many as their rates would let pass in the time that they really take: 100 bytes over a link of
-/// which 80 % is reached are 125.
+/// Bytes on links, scaled by the fraction of the rate that is reached: 100 bytes over a link of which 80 % is reached
+/// count as 125.
 class LinkLoads {
 public:
     explicit LinkLoads(Links& links) : links_(links) {}
 
     void port(int64_t slot, double out, double in);
-    /// From an accelerator's NICs to another's, over the switches between them.
+    /// From an accelerator's NICs to another's, through the switches between them.
     void net(int64_t from, int64_t to, double bytes);
-    /// Each of `slots` sends `bytes` to each other that is in another domain.
+    /// Each of `slots` sends `bytes` to each other slot in another domain.
     void net_all(const std::vector<int64_t>& slots, const std::vector<int64_t>& domains, double bytes);
 
     double amount(ResourceId id) const {
         return static_cast<size_t>(id) < amounts_.size() ? amounts_[static_cast<size_t>(id)] : 0;
     }
     double seconds(ResourceId id) const { return amount(id) / links_.capacity(id); }
-    /// Of the link that takes longest.
+    /// Seconds of the slowest link.
     double seconds() const;
     const std::vector<ResourceId>& touched() const { return touched_; }
 

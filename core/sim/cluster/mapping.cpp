@@ -11,7 +11,7 @@ namespace orrery {
 
 namespace {
 
-/// The axes of ranks from the one that lies closest together.
+/// The axes of ranks, innermost first.
 std::vector<AxisId> ordered(const Mesh& mesh, const std::vector<std::string>& order) {
     std::vector<std::string> names;
     std::vector<AxisId> out;
@@ -35,7 +35,7 @@ std::vector<AxisId> ordered(const Mesh& mesh, const std::vector<std::string>& or
     return out;
 }
 
-/// "; 16 ranks on a100 (old), 16 on h100 (new)": of several kinds of node.
+/// For several kinds of node: "; 16 ranks on a100 (old), 16 on h100 (new)".
 std::string kinds_text(const Cluster& cluster, int64_t ranks) {
     std::string out;
     if (cluster.kinds.size() == 1) return out;

@@ -8,19 +8,18 @@
 
 namespace orrery {
 
-/// Which rank sits on which accelerator.
+/// Assigns ranks to accelerators.
 class Mapping {
 public:
-    /// `order`: axes of the mesh from the one whose ranks lie side by side in a node to the one that spreads furthest;
-    /// empty: the mesh's own, innermost first. An axis that is left out follows in the mesh's order. Throws Error when
-    /// the mesh has more ranks than the cluster accelerators, saying how many are missing, and for names that are no
-    /// axis or come twice.
+    /// `order`: axes of the mesh from the innermost, whose ranks are adjacent in a node, to the outermost; empty: the
+    /// mesh's own order. Axes that are left out follow in the mesh's order. Throws Error if the mesh has more ranks
+    /// than the cluster has accelerators, saying how many are missing, and for unknown or repeated axes.
     Mapping(const Cluster& cluster, const Mesh& mesh, const std::vector<std::string>& order = {});
 
     int64_t ranks() const { return static_cast<int64_t>(slots_.size()); }
-    /// Index into all accelerators, node by node.
+    /// Index among all accelerators, node by node.
     int64_t slot(int64_t rank) const { return slots_[static_cast<size_t>(rank)]; }
-    /// "tp (8) in a node, then dp (4), pp (2)": where each axis' neighbours lie.
+    /// Where each axis's neighbours are: "tp (8) in a node, then dp (4), pp (2)".
     std::string text() const { return text_; }
 
 private:

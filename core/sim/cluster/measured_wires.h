@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// Collectives and messages as they were timed on some host, by transport and op ("all_reduce", "send").
+/// Times of collectives and messages measured on a host, by transport and op ("all_reduce", "send").
 class MeasuredTable {
 public:
     struct Row {
@@ -26,15 +26,15 @@ public:
     };
 
     MeasuredTable() = default;
-    /// Throws Error for rows that cannot be: below 2 ranks, times that are not above 0.
+    /// Throws Error for invalid rows: fewer than 2 ranks, or times that are not positive.
     explicit MeasuredTable(std::vector<Row> rows);
-    /// From JSON, a list of objects with the keys of Row. Throws Error at `name`, saying which row has what.
+    /// Parses a JSON list of objects with the keys of Row. Throws Error at `name`, naming the row and the problem.
     static MeasuredTable parse(std::string_view json, const std::string& name);
 
-    /// Interpolated between sizes, both on logarithmic scales. Smaller than what was measured takes as long as the
-    /// smallest, larger goes on at the rate of the two largest. Of another number of ranks: the nearest that was
-    /// measured, its latency by the algorithm's steps and the rest by its bytes. Throws Error where the transport and
-    /// op were not measured at all, naming what was.
+    /// Interpolates between sizes on logarithmic scales. A size below the smallest measured takes as long as that;
+    /// above the largest it extrapolates the rate of the two largest. For another number of ranks it takes the nearest
+    /// one measured and scales latency by the algorithm's steps and the rest by its bytes. Throws Error if the
+    /// transport and op were not measured, naming those that were.
     Times times(std::string_view transport, Opcode opcode, int64_t ranks, int64_t bytes) const;
 
 private:
@@ -44,22 +44,22 @@ private:
     std::map<std::pair<std::string, std::string>, std::map<int64_t, Curve>> curves_;  ///< then by ranks
 };
 
-/// What processes of one host, or of hosts joined by slow links, have between them.
+/// Resources of processes on one host, or on hosts joined by slow links.
 struct SharedHost {
     double processors = 1;
-    double link_bytes_s = 0;    ///< of each rank, one direction; 0: no link but memory
-    double link_latency_s = 0;  ///< of a message
+    double link_bytes_s = 0;    ///< of each rank, one direction; 0: no link, only memory
+    double link_latency_s = 0;  ///< per message
 };
 
-/// Prices of this project's own transports: Prices' communication where the processors that copy and add are shared by
-/// all, in processor seconds.
+/// Prices of the communication of Orrery's own transports, whose copies and sums share the host's processors; in
+/// processor seconds.
 class MeasuredWires {
 public:
-    /// `transports`: by axis; an axis without one has that of `none`.
+    /// `transports`: by axis; an axis that is not listed has that of `none`.
     MeasuredWires(MeasuredTable table, const SharedHost& host, std::map<AxisId, std::string> transports);
 
-    /// As Prices::collective and ::message. Over links: steps of a ring, each with the link's latency, beside the
-    /// processors' work; what the table has is without links.
+    /// See Prices::collective and ::message. With links, the steps of a ring with the link's latency run alongside the
+    /// processors' work; the table's times are without links.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
@@ -73,7 +73,7 @@ private:
     std::map<AxisId, std::string> transports_;
 };
 
-/// Of a ring; of a message 1.
+/// Steps of a ring; 1 for a message.
 int64_t ring_steps(Opcode opcode, int64_t ranks);
 
 }  // namespace orrery

@@ -11,7 +11,7 @@ namespace {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-/// Parent of each of n nodes of NCCL's binary tree, in which every second one is a leaf; -1: the root, 0.
+/// Parent of a node in NCCL's binary tree of n nodes, in which every second node is a leaf; none: it is the root, 0.
 int64_t tree_parent(int64_t node, int64_t n) {
     if (node == 0) return none;
     const int64_t bit = node & -node;
@@ -23,7 +23,7 @@ double nvls_reached(const NcclGroup& facts, const Constants& constants) {
     return constants.of(facts.generation == Generation::blackwell ? "nvlink.nvls.blackwell" : "nvlink.nvls.hopper");
 }
 
-/// Sends `bytes` from one domain to another, each member its part over its own NICs.
+/// Loads `bytes` from one domain to another; each member sends its share over its own NICs.
 void load_boundary(const std::vector<int64_t>& from, const std::vector<int64_t>& to, double bytes, LinkLoads& loads) {
     const size_t flows = std::max(from.size(), to.size());
     for (size_t flow = 0; flow < flows; ++flow)
@@ -34,7 +34,7 @@ void load_ring(double bytes, const GroupPlace& group, double reached, LinkLoads&
     const size_t n = group.domains.size();
     for (size_t i = 0; i < n; ++i) {
         const std::vector<int64_t>& domain = group.domains[i];
-        // Of the channels' rings each leaves the domain at another member.
+        // Each channel's ring leaves the domain at another member.
         const double inside =
             n == 1 ? bytes : bytes * static_cast<double>(domain.size() - 1) / static_cast<double>(domain.size());
         for (const int64_t slot : domain) loads.port(slot, inside / reached, inside / reached);
@@ -42,7 +42,7 @@ void load_ring(double bytes, const GroupPlace& group, double reached, LinkLoads&
     }
 }
 
-/// Both trees between domains; half of the bytes go up and down each.
+/// Both trees between domains; each carries half of the bytes up and down.
 void load_tree(double bytes, const GroupPlace& group, LinkLoads& loads) {
     for (const auto& [parent, child] : group.tree_edges()) {
         const std::vector<int64_t>& up = group.domains[static_cast<size_t>(parent)];
@@ -52,7 +52,7 @@ void load_tree(double bytes, const GroupPlace& group, LinkLoads& loads) {
     }
 }
 
-/// All members but one pass everything on, up and down a chain that begins elsewhere for each channel.
+/// In each channel all members but one forward everything, up and down a chain with its own start.
 void load_chains(double bytes, const GroupPlace& group, double reached, LinkLoads& loads) {
     for (const std::vector<int64_t>& domain : group.domains) {
         const double each = 2 * bytes * static_cast<double>(domain.size() - 1) / static_cast<double>(domain.size());
@@ -60,8 +60,7 @@ void load_chains(double bytes, const GroupPlace& group, double reached, LinkLoad
     }
 }
 
-/// The switch reads all of a member's bytes and hands each member its part of the sum; the other way round for the
-/// copy.
+/// For a sum the switch reads all bytes of a member and returns each member its part; for a copy the other way round.
 void load_switch(Opcode opcode, double bytes, const GroupPlace& group, double reached, LinkLoads& loads) {
     for (const std::vector<int64_t>& domain : group.domains) {
         const double part = bytes / static_cast<double>(domain.size());
@@ -90,12 +89,12 @@ Times times(const GroupPlace& group, const NcclChoice& choice, const Constants& 
               step_latency(choice.algorithm, choice.protocol, facts, true)};
     if (choice.algorithm == NcclAlgorithm::ring && simple && facts.nvlink)
         out.inside = std::max(out.inside, constants.of("ring.step_s"));
-    // A Simple step ends with a flush of the receiver's NIC.
+    // A step of protocol Simple ends with a flush of the receiver's NIC.
     out.between += (facts.nic_latency_s + switches_s) * (simple ? 2 : 1);
     return out;
 }
 
-/// Until the first chunk is through: along the chains in a domain, and up and down the trees between them.
+/// Time until the first chunk has passed: along the chains in a domain, up and down the trees between domains.
 double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& choice, const Constants& constants,
                     double wire_s) {
     const NcclGroup& facts = group.facts;
@@ -105,7 +104,7 @@ double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& ch
     const double chunk = as_double(chunk_bytes(choice.algorithm, choice.protocol, bytes, facts));
     const double round = std::min(chunk * lanes * (in_switch ? as_double(facts.heads) : 1), as_double(bytes));
     const double round_s = wire_s * round / as_double(bytes);
-    // A node of a tree waits for the chunks of two children, half of what its NIC takes in a round.
+    // A tree node waits for chunks of two children, half of what its NIC receives in a round.
     const double hops = facts.domains > 1 ? 2 * levels(facts.domains) * round_s / 2 : 0;
     if (in_switch) {
         const double alone =
@@ -116,7 +115,7 @@ double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& ch
     return 2 * as_double(facts.heads - 1) * round / lanes / copied + hops;
 }
 
-/// Of several kinds NCCL takes for all what the least of them can do, part by part.
+/// With several kinds of node NCCL assumes the weakest in each property.
 void add_kind(const NodeKind& kind, bool first, NcclGroup& facts) {
     const auto least = [&](auto& fact, const auto& of_kind) { fact = first ? of_kind : std::min(fact, of_kind); };
     const auto share = as_double(kind.nics.count) / as_double(kind.accelerators);

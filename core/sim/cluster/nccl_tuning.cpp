@@ -1,6 +1,6 @@
-// What NCCL chooses, and with which chunks. Numbers and formulas are facts of NCCL 2.28 (BSD): src/graph/tuning.cc
-// (latencies, limits, predicted time), src/graph/search.cc and topo.h (channels and their speeds), src/enqueue.cc
-// (chunks), src/transport/nvls.cc (channels of NVLS).
+// NCCL's choice of algorithm, protocol and chunks. Numbers and formulas are facts of NCCL 2.28 (BSD):
+// src/graph/tuning.cc (latencies, limits, predicted time), src/graph/search.cc and topo.h (channels and their speeds),
+// src/enqueue.cc (chunks), src/transport/nvls.cc (channels of NVLS).
 #include "sim/cluster/nccl_tuning.h"
 
 #include <fmt/format.h>
@@ -30,16 +30,16 @@ constexpr PerProtocol nvlink_us[] = {{0.6, 1.9, 3.4}, {0.6, 1.25, 4}, {0, 0, 25}
 constexpr PerProtocol pcie_us[] = {{1, 2.5, 5.7}, {1, 1.9, 4}, {0, 0, 0}, {0, 0, 0}};
 constexpr PerProtocol net_us[] = {{2.7, 4, 14}, {5, 8.5, 14}, {0, 0, 18}, {0, 0, 20.9}};
 
-/// By generation (Volta, Ampere, Hopper, Blackwell) and domains (1, 2, more): GB/s.
+/// By generation (Volta, Ampere, Hopper, Blackwell) and number of domains (1, 2, more): GB/s.
 using PerGeneration = std::array<std::array<double, 3>, 4>;
 constexpr PerGeneration ll_limit = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
-/// Of each channel.
+/// Per channel.
 constexpr PerGeneration ring_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
 constexpr PerGeneration tree_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
 constexpr PerGeneration tree_limit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
 constexpr PerGeneration nvls_tree_limit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 80}}};
 
-/// What the predicted rate of a tree is multiplied with, for 64 bytes, 128, ...
+/// Factors on the predicted rate of a tree, for 64 bytes, 128, ...
 constexpr std::array<std::array<double, 24>, 3> tree_correction = {{
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
@@ -52,7 +52,7 @@ double limit(const PerGeneration& table, const NcclGroup& group) {
     return table[row(group)][static_cast<size_t>(std::min<int64_t>(group.domains, 3) - 1)] * 1e9;
 }
 
-/// Speeds of a channel that the search tries, GB/s.
+/// Speeds of a channel that NCCL's search tries, GB/s.
 std::span<const double> speeds(const NcclGroup& group, bool between) {
     static constexpr double old_in[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
     static constexpr double old_out[] = {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12};
@@ -74,7 +74,8 @@ double fastest(std::span<const double> tried, double most) {
     return most;
 }
 
-/// What NCCL takes an accelerator's links to carry: 20 of 25 GB/s of an NVLink 3, 20.6 of 25 of a 4, 40.1 of 50 of a 5.
+/// Bandwidth that NCCL assumes for an accelerator's links: 20 of 25 GB/s of an NVLink 3, 20.6 of 25 of a 4, 40.1 of 50
+/// of a 5.
 double counted_link(const NcclGroup& group) {
     if (!group.nvlink) return group.link_bytes_s;
     if (group.generation == Generation::hopper) return group.link_bytes_s * 20.6 / 25;
@@ -83,10 +84,10 @@ double counted_link(const NcclGroup& group) {
 
 struct Channels {
     int64_t count = 0;
-    double bytes_s = 0;  ///< of each
+    double bytes_s = 0;  ///< of each channel
 };
 
-/// Twice as many at half the speed, where they are few and fast.
+/// Doubles the number of channels at half the speed if they are few and fast.
 Channels doubled(Channels found, const NcclGroup& group) {
     const bool recent = group.generation > Generation::ampere;
     if (found.bytes_s < 25e9 || (recent && found.bytes_s < 50e9 && found.count > 4)) return found;
@@ -133,7 +134,7 @@ bool possible(Opcode opcode, NcclAlgorithm algorithm, NcclProtocol protocol, con
     return false;
 }
 
-/// Bytes of the tensor a second, by NCCL's formula.
+/// Bytes of the tensor per second, by NCCL's formula.
 double predicted_rate(Opcode opcode, NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group) {
     const bool reduce = opcode == Opcode::all_reduce;
     const double ranks = static_cast<double>(group.ranks), heads = static_cast<double>(group.heads);
@@ -267,7 +268,8 @@ int64_t chunk_bytes(NcclAlgorithm algorithm, NcclProtocol protocol, int64_t byte
         if (bytes < at_once * chunk) chunk = std::min(chunk, 32 * kib);
         return chunk;
     }
-    // A buffer of eight steps a channel: 4 MiB for Simple, 512 KiB for LL with a flag to each word, 640 KiB for LL128.
+    // A channel's buffer has eight steps: 4 MiB for Simple, 512 KiB for LL with a flag for each word, 640 KiB for
+    // LL128.
     if (protocol == NcclProtocol::ll) return 32 * kib;
     if (protocol == NcclProtocol::ll128) return 75 * kib;
     return algorithm == NcclAlgorithm::ring ? 2048 * kib : 512 * kib;

@@ -9,7 +9,7 @@ namespace orrery {
 
 namespace {
 
-/// Links of a demand that are told apart; of a group with more, these and the busiest of them all.
+/// Max links of a demand that are simulated separately; a group with more keeps this many and its busiest link.
 constexpr size_t most_links = 64;
 
 uint64_t hash_of(std::span<const int64_t> first, std::span<const int64_t> second) {
@@ -139,7 +139,8 @@ Demand ClusterWires::ask_message(AxisId axis, int64_t bytes, int64_t from, int64
 void ClusterWires::answer(const LinkLoads& own, const LinkLoads& all, Demand& demand) const {
     std::vector<ResourceId> ids = own.touched();
     if (ids.size() > most_links) {
-        // The first members' own, beside which a simulator looks at other work, and what binds the whole.
+        // Keeps the first members' links, where other traffic is simulated, and the busiest link, which determines the
+        // time.
         const auto busier = [&](ResourceId a, ResourceId b) { return all.seconds(a) < all.seconds(b); };
         const ResourceId busiest = *std::ranges::max_element(ids, busier);
         ids.resize(most_links);

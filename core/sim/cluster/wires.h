@@ -11,24 +11,25 @@
 
 namespace orrery {
 
-/// What NCCL's collectives and messages ask of a cluster's links: the part of Prices that is communication. Latency and
-/// rate of each step (alpha-beta), of the algorithm and protocol that NCCL takes for the size and the group's place.
+/// The communication part of Prices: what NCCL's collectives and messages demand of a cluster's links. Each step has a
+/// latency and a rate (alpha-beta), for the algorithm and protocol that NCCL chooses for the size and the group's
+/// place.
 class ClusterWires {
 public:
-    /// Keeps references to all but the settings. Throws Error for a node of kind `host` (measured_wires).
+    /// Keeps references to all arguments except the settings. Throws Error for a node of kind `host` (measured_wires).
     ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
                  const NcclSettings& settings = {});
 
-    /// As Prices::collective; costs a time linear in `alike` for each question that is new.
+    /// See Prices::collective; a new question takes time linear in `alike`.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
-    /// As Prices::message. Partners lie as far apart as `from` and `to` do, along the axis in turn.
+    /// See Prices::message. The other senders' partners are assumed as far away as `to` is from `from`, along the axis.
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
     double capacity(ResourceId resource) const { return links_.capacity(resource); }
 
-    /// What a resource is, for reports.
+    /// Name of a resource, for reports.
     std::string text(ResourceId resource) const { return links_.text(resource); }
-    /// Members whose place was looked at so far, over all questions.
+    /// Number of members examined so far, over all questions.
     int64_t work() const { return work_; }
 
 private:

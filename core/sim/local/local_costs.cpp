@@ -22,7 +22,7 @@ using WireKey = std::tuple<std::string, std::string, int64_t, int64_t>;
 KernelKey key_of(const KernelCost& row) { return {spec_text(row.spec), row.threads, row.beside}; }
 WireKey key_of(const WireCost& row) { return {row.transport, row.op, row.ranks, row.bytes}; }
 
-/// Both by their samples; a table without counts has one each.
+/// Mean of both, weighted by samples; a table without counts has one sample each.
 Measured mean_of(const Measured& a, const Measured& b) {
     const auto of_a = static_cast<double>(std::max<int64_t>(1, a.samples));
     const auto of_b = static_cast<double>(std::max<int64_t>(1, b.samples));
@@ -48,15 +48,15 @@ void add_rows(std::vector<Row>& to, const std::vector<Row>& more, Join join) {
     }
 }
 
-/// In place of what has the name.
+/// Replaces the entry of this name.
 template <class Value>
 void set(std::vector<std::pair<std::string, Value>>& all, const std::string& name, const Value& value) {
     std::erase_if(all, [&](const auto& one) { return one.first == name; });
     all.emplace_back(name, value);
 }
 
-/// How long a run's kernels took over what their ranks' threads were given of processors; where nobody counted that,
-/// how many ranks there were for each.
+/// Slowdown of a run's kernels by shared processors: kernel time over processor time; if that was not measured, threads
+/// over processors.
 double turns_of(const CostTable& table, double ranks, double processors) {
     if (const double given = total_of(table, "processing"); given > 0) return total_of(table, "compute") / given;
     return ranks * std::max(1.0, fact_of(table, "threads", 1)) / processors;
@@ -84,7 +84,7 @@ WireCost plain_wire(const WireCost& row, bool in_turns) {
 
 using Lines = std::vector<std::pair<std::string, std::string>>;
 
-/// Of a machine's "name=value" lines those whose names are not in `but`.
+/// A machine's "name=value" lines without the names in `but`.
 Lines lines_of(const std::string& machine, const std::set<std::string>& but) {
     Lines lines;
     const std::vector<std::string> all = split(machine, '\n');
@@ -109,7 +109,7 @@ std::string difference_of(const Lines& lines, const Lines& other, const std::str
     int64_t more = -1;
     const auto differ = [&](const std::string& name, const std::string* a, const std::string* b) {
         if (more++ >= 0) return;
-        first = name == "flags" ? "the processor has other flags"  // of which a hash is there
+        first = name == "flags" ? "the processor has other flags"  // the description has a hash of them
                                 : fmt::format("{} {}, {} {}", name == "model name" ? "processor" : name,
                                               a ? *a : "not known", where, b ? *b : "not known");
     };
@@ -130,15 +130,15 @@ void take_mean(WireCost& to, const WireCost& more) {
         to.time = mean_of(to.time, more.time);
 }
 
-/// A run of more threads than processors.
+/// Whether a run had more threads than processors.
 bool took_turns(const CostTable& table) {
     const double ranks = fact_of(table, "ranks", 1) / fact_of(table, "hosts", 1);
     const double threads = ranks * fact_of(table, "threads", 1);
     return threads > fact_of(table, "processors", threads);
 }
 
-/// Ranks that have to wait for a processor make long what is not: their rows go where any table has the transport or
-/// the kernel from ranks that had not. How many went.
+/// Removes rows measured with shared processors if another table has the transport or kernel without sharing. Returns
+/// the number of rows removed.
 int64_t without_turns(std::vector<CostTable>& tables) {
     const auto kernel = [](const KernelCost& row) { return std::pair(spec_text(row.spec), row.threads); };
     std::set<std::string> timed;
@@ -183,7 +183,7 @@ std::string differences(const std::string& machine, const std::string& other, co
 }
 
 std::string other_machine(const std::string& machine, const std::string& here) {
-    const std::set<std::string> but{"build", "threads"};  // they are of a program and its run
+    const std::set<std::string> but{"build", "threads"};  // these belong to a program and its run
     const std::string found = difference_of(lines_of(machine, but), lines_of(here, but), "here");
     return found.empty() ? "" : "costs are of another machine: " + found;
 }
@@ -274,7 +274,7 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
         add_rows(measured.wires, plain.wires, mean);
     }
     set(measured.totals, "rest", rest);
-    std::erase_if(measured.facts, [](const auto& fact) {  // of one run
+    std::erase_if(measured.facts, [](const auto& fact) {  // facts of a single run
         return fact.first != "processors" && fact.first != "products" && fact.first != "host";
     });
     measured.notes.clear();

@@ -6,35 +6,37 @@
 
 namespace orrery {
 
-/// The same table as if what was measured had not taken turns on processors: of a run with more ranks than processors,
-/// kernels by the part of their time in which a rank had its processor, and communication by its fastest; messages of
-/// any run by their fastest, since their mean holds the wait for whoever sends; `totals` with "rest" alone, what a step
-/// took beside kernels, communication and waiting. Of `orrery calibrate` as it is. `made_by` is then "calibrate".
+/// Converts a table to the costs without shared processors ("plain"). In a run with more ranks than processors, kernels
+/// count by the time in which their rank had its processor, and communication by its fastest call. Messages of any run
+/// count by their fastest, since their mean includes the wait for the sender. `totals` has only "rest", the step's time
+/// besides kernels, communication and waiting. A table of `orrery calibrate` stays as it is. `made_by` becomes
+/// "calibrate".
 CostTable plain_costs(const CostTable& table);
 
-/// Plain tables as one; of equal rows (kernel with threads and ranks beside it; transport, op, ranks and bytes) the
-/// later table's counts. Communication of a run whose ranks took turns counts only where no other table has the
-/// transport. Throws Error where they are of different devices, or none is given.
+/// Joins plain tables. Of equal rows (kernel with threads and active ranks; transport, op, ranks and bytes) the later
+/// table's wins. Communication of a run whose ranks shared processors is used only if no other table has the transport.
+/// Throws Error if the tables are of different devices, or if there are none.
 CostTable joined_costs(const std::vector<CostTable>& plain);
 
-/// `kept`, a plain table, with what was measured anew on its machine: rows that were not measured stay. Facts and notes
-/// are those of `fresh`.
+/// Updates the plain table `kept` with new measurements of the same machine; rows that were not measured again stay.
+/// Facts and notes come from `fresh`.
 CostTable remeasured(const CostTable& kept, const CostTable& fresh);
 
-/// `kept`, a plain table or none, with what runs measured: rows that are in several runs by the mean of their samples.
-/// Messages of runs count only where `kept` has none by that transport, which was timed without anybody's wait;
-/// communication of runs whose ranks took turns only where nothing else has the transport.
+/// Updates `kept`, a plain table or nullptr, with measurements of runs; rows in several runs get the mean of their
+/// samples. Messages of runs are used only if `kept` has none for that transport, since calibrated messages include no
+/// waits; communication of runs whose ranks shared processors only if nothing else has the transport.
 CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs);
 
-/// A fact as a number; `otherwise` where the table has none.
+/// A fact as a number; `otherwise` if the table has none.
 double fact_of(const CostTable& table, const std::string& name, double otherwise);
-/// Of `totals`; 0: it has none.
+/// An entry of `totals`; 0: none.
 double total_of(const CostTable& table, const std::string& name);
-/// Whether both were made on machines that say the same of themselves.
+/// Whether two descriptions are of the same machine.
 bool same_machine(const std::string& a, const std::string& b);
-/// In what two machines differ, "processor X, here Y, and 2 lines more"; "": in nothing. `where`: the other, as "here".
+/// How two machines differ: "processor X, here Y, and 2 lines more"; "": they do not. `where`: name of the other one,
+/// "here".
 std::string differences(const std::string& machine, const std::string& other, const std::string& where);
-/// "costs are of another machine: processor X, here Y"; "": of this one, whatever the build and threads of a rank were.
+/// "costs are of another machine: processor X, here Y"; "": of this machine, with any build and number of threads.
 std::string other_machine(const std::string& machine, const std::string& here);
 
 }  // namespace orrery

@@ -9,41 +9,41 @@
 
 namespace orrery {
 
-/// What a launch takes on the machine of a table, and where that is known from.
+/// The price of a launch on the table's machine, and its source.
 struct LocalPrice {
     enum class From : uint8_t {
-        measured,  ///< this very launch
-        scaled,    ///< another shape of its op, by its work
-        kind,      ///< the same of another op whose time goes by the same work: no row has the op
-        rates,     ///< the machine's rates, as its rows have them: no row is of its kind
+        measured,  ///< the same launch was measured
+        scaled,    ///< another shape of the op, scaled by work
+        kind,      ///< another op of the same kind of work, scaled; the op has no row
+        rates,     ///< the machine's rates; no row is of this kind
     };
-    double alone_s = 0;   ///< no other rank at work
-    double crowding = 1;  ///< how many times as long it takes when every processor does the same
+    double alone_s = 0;   ///< with no other rank active
+    double crowding = 1;  ///< factor if every processor runs the same kernel
     From from = From::measured;
 };
 
-/// Kernels of a rank on one machine, from a plain table (`plain_costs`). A row says how many ranks worked beside it:
-/// how much longer kernels of a kind (`Work`) take then is the median over those that the table has with and without
-/// others, 1 where it has no such.
+/// Prices of kernels on one machine, from a plain table (`plain_costs`). Each row has the number of ranks that were
+/// active at the same time: the slowdown of a kind of kernel (`Work`) is the median over kernels measured both with and
+/// without other ranks, 1 if there are none.
 class LocalKernels {
 public:
-    /// `threads`: of a rank; `ranks`: of the host. Throws Error where the table has no kernels.
+    /// `threads`: per rank; `ranks`: of the host. Throws Error if the table has no kernels.
     LocalKernels(const CostTable& plain, int threads, int64_t ranks, double processors);
 
-    /// Of what was not measured the row whose shape is nearest, in logarithms of its sizes, by the ratio of their work;
-    /// of the same type of numbers, attributes and threads before others. Throws Error where the op has no row and the
-    /// table none that tells the machine's rate.
+    /// The price of a launch that was not measured is scaled from the row with the nearest shape, by the logarithms of
+    /// its sizes; rows with the same dtype, attributes and threads come first. Throws Error if neither the op's rows
+    /// nor the machine's rates are in the table.
     const LocalPrice& price(const KernelSpec& spec);
-    /// Of a copy in memory: twice its bytes, at the median rate of kernels that move bytes; 0 where the table has none,
-    /// which `sources` says.
+    /// Time of a copy in memory: twice its bytes at the median rate of memory-bound kernels; 0 if the table has none,
+    /// which `sources` reports.
     double copy_s(double bytes);
-    /// Ranks of so many threads that can work at once.
+    /// Number of ranks, with their threads, that can run at once.
     double at_once() const { return at_once_; }
-    /// Of a rank, in the fastest product that the table has; 0: it has none.
+    /// A rank's rate in the table's fastest product; 0: none.
     double flops_per_s() const { return flops_per_s_; }
     /// "52 of 56 kernels as measured; 3 scaled by their work from other shapes (matmul 2, gelu); 1 by ...".
     std::string sources() const;
-    /// By kind of work, what other ranks cost; "": no kernel was measured both with and without them.
+    /// By kind of work, the slowdown by other ranks; "": no kernel was measured both with and without them.
     std::string crowding_text() const;
 
 private:
@@ -66,17 +66,17 @@ private:
 
     const int threads_;
     const double at_once_;
-    const int beside_;  ///< ranks at work beside one
+    const int beside_;  ///< other ranks active at the same time
     std::map<Work, double> crowding_;
     std::map<std::string, std::vector<Row>> exact_, by_op_;
     std::map<Work, std::vector<Row>> by_kind_;
-    double flops_per_s_ = 0, bytes_per_s_ = 0;  ///< 0: no row tells
-    bool copies_are_free_ = false;              ///< some were asked for, and no row tells
+    double flops_per_s_ = 0, bytes_per_s_ = 0;  ///< 0: unknown
+    bool copies_are_free_ = false;              ///< copies were priced without a known rate
     std::map<std::string, LocalPrice> known_;
-    std::map<LocalPrice::From, std::map<std::string, int>> from_;  ///< how many specs of an op
+    std::map<LocalPrice::From, std::map<std::string, int>> from_;  ///< number of specs by source and op
 };
 
-/// What the time of a launch goes by: FLOP of products and attention, else bytes.
+/// The quantity that a launch's time is proportional to: FLOP for products and attention, otherwise bytes.
 double amount_of(const KernelWork& work);
 
 }  // namespace orrery

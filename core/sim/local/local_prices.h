@@ -11,20 +11,20 @@
 
 namespace orrery {
 
-/// By (transport, operation) that was not measured: the operation whose rows stand in for it.
+/// By (transport, operation) that was not measured: the operation from whose rows it is derived.
 using Derived = std::map<std::pair<std::string, std::string>, std::string>;
 
-/// The table's rows of communication for `MeasuredWires`, of all members together. Of a transport that has only some
-/// of the operations the others are made of these by the bytes that they send.
+/// The table's communication rows for `MeasuredWires`, for all members together. Operations that a transport's rows
+/// lack are derived from other operations by the bytes that they send.
 std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double processors, Derived& derived);
 
-/// Prices of the machine that a table of measured costs was made on, whose processors all ranks share: a kernel is a
-/// load of its threads' seconds on them, and of more where kernels of its kind hold each other up (memory). Ranks wait
-/// without taking any. Each rank must be an actor of its own (SimulateOptions::each_rank), as a kernel is one rank's.
+/// Prices of the machine whose costs a table contains. All ranks share its processors: a kernel loads them with its
+/// threads' seconds, and longer if kernels of its kind slow each other down (memory). Waiting ranks use no processor.
+/// Each rank must be its own actor (SimulateOptions::each_rank).
 class LocalPrices final : public Prices {
 public:
-    /// `plain`: of `plain_costs` or `joined_costs`. `transports`: by name of the plan's axes of more than one rank.
-    /// Throws Error where the table has no kernels, or nothing of a transport: says which transports it has.
+    /// `plain`: from `plain_costs` or `joined_costs`. `transports`: by name of the plan's axes of more than one rank.
+    /// Throws Error if the table has no kernels or no rows of a transport, naming the transports it has.
     LocalPrices(const CostTable& plain, const Plan& plan, const SharedHost& host,
                 const std::map<std::string, std::string>& transports);
 
@@ -35,7 +35,7 @@ public:
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) override;
     double capacity(ResourceId resource) const override { return resource == crowd_ ? 1 : wires_.capacity(resource); }
 
-    /// Where the times of what was asked for are from, a line each.
+    /// Where the times of the questions so far come from, a line each.
     std::vector<std::string> sources() const;
 
 private:
@@ -44,9 +44,9 @@ private:
 
     LocalKernels kernels_;
     const int threads_;
-    const ResourceId crowd_;  ///< what kernels share beside the processors: 1 of it a second
+    const ResourceId crowd_;  ///< what kernels share besides the processors; its capacity is 1 per second
     Derived derived_;
-    std::map<std::string, std::string> used_;  ///< of these, as told
+    std::map<std::string, std::string> used_;  ///< those of `derived_` that were used, as text
     MeasuredWires wires_;
 };
 

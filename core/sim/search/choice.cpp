@@ -15,7 +15,7 @@ size_t place_of(const std::string& recompute) {
     return static_cast<size_t>(found - recomputes.begin());
 }
 
-/// Schedules one step away, of the library (scripts/orrery/schedules); gpipe is never better than 1f1b.
+/// The library's schedules that are one step away (scripts/orrery/schedules); gpipe is never better than 1f1b.
 std::vector<std::pair<std::string, int64_t>> schedules_beside(const Choice& c) {
     if (c.schedule != "interleaved")
         return {{"1f1b", 0}, {"interleaved", 2}, {"interleaved", most_chunks}, {"zb_h1", 0}, {"zbv", 0}};
@@ -104,7 +104,7 @@ std::optional<Choice> SearchSpace::smaller(const Choice& choice) const {
     return c;
 }
 
-/// Where one option is better with more memory, the pairs with one that gives some, too.
+/// For options that use more memory, also includes the pairs with an option that frees some.
 std::vector<std::vector<Choice>> SearchSpace::beside(const Choice& choice) const {
     std::vector<std::vector<Choice>> all;
     const auto add = [&](auto change) {

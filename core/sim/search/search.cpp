@@ -10,9 +10,9 @@
 namespace orrery {
 namespace {
 
-/// Choices of a round: what is judged without knowing what the others of it come to.
+/// Number of choices per round, which are judged independently of each other.
 constexpr size_t at_once = 8;
-/// One step that made a mesh slower by more is not tried again beside its other options.
+/// A step that slowed a mesh by more than this factor is not tried again with other options of that mesh.
 constexpr double clearly = 1.02;
 
 constexpr const char* no_room =
@@ -25,7 +25,7 @@ double factor_of(const Choice& c) { return c.recompute == "all" ? 4.0 / 3 : 1; }
 
 enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping };
 
-/// Takes one option of another choice.
+/// Copies one option of another choice.
 void take(Choice& c, size_t option, const Choice& from) {
     switch (option) {
         case schedule: c.schedule = from.schedule, c.chunks = from.chunks; break;
@@ -37,7 +37,7 @@ void take(Choice& c, size_t option, const Choice& from) {
     }
 }
 
-/// Only that option's value, of any mesh.
+/// A choice with only that option set, independent of the mesh.
 Choice value_of(const Choice& c, size_t option) {
     Choice value;
     take(value, option, c);
@@ -80,7 +80,7 @@ bool Search::too_large(const Choice& choice) const {
         other.zero = stage;
         const auto known = known_.find(other);
         if (stage == choice.zero || known == known_.end() || !known->second.why_not.empty()) continue;
-        // What the formula says of the difference, and a quarter of it in favour of the choice.
+        // The formula's difference, with a quarter of it as a margin in favour of the choice.
         const double more = state - state_bytes(space_.state, other);
         const double least = static_cast<double>(known->second.memory_bytes) + more * (more > 0 ? 0.75 : 1.25);
         if (const double limit = known->second.memory_limit; limit > 0 && least > limit) return true;
@@ -117,7 +117,7 @@ void Search::judge_round(const std::vector<Choice>& round) {
     }
 }
 
-/// Judges those that are not known and may be among the best, round by round.
+/// Judges, in rounds, the choices that are not known and may be among the best.
 void Search::look(const std::vector<Choice>& choices) {
     std::vector<Choice> round;
     std::set<Choice> asked;
@@ -135,7 +135,7 @@ void Search::look(const std::vector<Choice>& choices) {
     }
 }
 
-/// Every mesh until it fits, those that a formula expects to be fastest first.
+/// Judges every mesh, made smaller until it fits; meshes that a formula expects to be fastest come first.
 void Search::first_look() {
     std::vector<Choice> first = space_.meshes();
     std::stable_sort(first.begin(), first.end(),
@@ -145,7 +145,7 @@ void Search::first_look() {
         Choice now = choice;
         const auto known = known_.find(choice);
         const double limit = known == known_.end() ? space_.memory_limit : known->second.memory_limit;
-        // Recomputation is no help where the state alone is too large.
+        // Recomputation does not help if the state alone is too large.
         if (space_.varies_zero && now.dp > 1 && now.zero < 3 && state_bytes(space_.state, now) > limit) {
             now.zero = now.pp > 1 ? now.zero + 1 : 3;
             waiting.push_front(now);
@@ -166,13 +166,13 @@ void Search::first_look() {
         }
         left_ = static_cast<int64_t>(waiting.size());
         if (!round.empty()) judge_round(round);
-        // Another option does not make a mesh possible that the model cannot have.
+        // Other options do not help a mesh that the model does not support.
         for (auto c = round.rbegin(); c != round.rend(); ++c)
             if (const Judged& judged = known_.at(*c); !judged.fits() && judged.why_not.empty()) with_less(*c);
     }
 }
 
-/// Of steps to more samples or less recomputation for which there is no room: the same with what gives some.
+/// For steps to more samples or less recomputation that do not fit: the same with an option that frees memory.
 std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& beside) const {
     std::vector<Choice> all;
     for (const Option option : {samples, recompute})
@@ -190,7 +190,7 @@ std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& be
     return all;
 }
 
-/// From a choice that fits, step by step, until none is faster.
+/// From a choice that fits, takes steps until none is faster.
 Choice Search::climb(Choice at) {
     std::set<std::pair<size_t, Choice>> slower;
     for (;;) {
@@ -230,7 +230,7 @@ Choice Search::climb(Choice at) {
     }
 }
 
-/// The mesh with the schedule that idles least, without recomputation.
+/// The mesh with the schedule with the smallest bubble, without recomputation.
 Choice Search::at_best(const Choice& choice) const {
     Choice best = choice;
     if (space_.varies_schedule) best.schedule = "zbv";
@@ -238,13 +238,13 @@ Choice Search::at_best(const Choice& choice) const {
     return best;
 }
 
-/// What the mesh might come to with other options than those that it was first looked at with.
+/// Estimated time of the mesh with better options than those judged so far.
 double Search::promise(const Judged& judged) const {
     const Choice least = at_best(judged.choice);
     return judged.step_s * stretch(least) / stretch(judged.choice) * factor_of(least) / factor_of(judged.choice);
 }
 
-/// The fastest of each mesh, by what they promise.
+/// The fastest choice of each mesh, ordered by promise.
 std::vector<Choice> Search::promising() const {
     std::set<std::tuple<int64_t, int64_t>> meshes;
     std::vector<const Judged*> first;

@@ -18,17 +18,17 @@ bool multiplies(const RankClass& c, const Instruction& i) {
 
 namespace {
 
-/// Where the fragments of a class are, by index in its stream.
+/// Positions of the fragments of a class in its stream.
 struct Fragments {
     int first = none;    ///< kernel
-    int product = none;  ///< the last one
-    int last = none;     ///< product, message or collective
+    int product = none;  ///< the last product
+    int last = none;     ///< last product, message or collective
     explicit Fragments(const RankClass& c) {
         for (int i = 0; i < static_cast<int>(c.stream.size()); ++i) {
             const Instruction& one = c.stream[at(i)];
             if (one.fragment.micro < 0) continue;
             if (one.axis == none && first == none) first = i;
-            // Gradients of embeddings may come of what is gathered once a step: products do not.
+            // Only products count: gradients of embeddings may depend on collectives that run once a step.
             if (multiplies(c, one)) product = i;
             if (one.axis != none || product == i) last = i;
         }
@@ -42,7 +42,7 @@ public:
 
     void run(Plan& plan) {
         for (RankClass& c : plan.classes) wait(c);
-        // All members of a group have their collectives in one order: what one must keep in its place all do.
+        // All members of a group need the same order of collectives: one that must stay on one rank stays on all.
         std::vector<std::vector<char>> moved;
         for (bool settled = false; !settled;) {
             moved.clear();
@@ -57,7 +57,7 @@ private:
     bool once(const Instruction& i) const { return is_collective(i.opcode) && i.fragment.micro < 0; }
     bool over_data(const Instruction& i) const { return data_[at(i.axis)] != 0; }
 
-    /// The first kernel waits for the params; gradients wait for the last product, once they stand behind it.
+    /// Makes the first kernel wait for the params, and gradients for the last product, once they are after it.
     void wait(RankClass& c) const {
         const Fragments place(c);
         if (!data_too_ || place.first == none) return;
@@ -76,13 +76,13 @@ private:
         return once(i) && !stays_.count(i.op) && (over_data(i) ? data_too_ : sums_);
     }
 
-    /// What goes behind the last of the fragments: what is wanted there, and with data all that reads it. Where that
-    /// would be a part of a fragment it stays, and is noted.
+    /// Marks what moves behind the last fragment: the collectives in question and, for data, everything that reads
+    /// them. A collective whose reader is part of a fragment stays and is recorded in stays_.
     std::vector<char> movable(const RankClass& c) {
         const Fragments place(c);
         std::vector<char> moved(c.stream.size(), 0);
         if (place.first == none) return moved;
-        std::map<int, int> written;  // buffers, by whom it began with
+        std::map<int, int> written;  // buffers, by the instruction that wrote them
         std::vector<int> root(c.stream.size(), none);
         const int begin = std::max(place.first + 1, repeats(c) ? c.repeat.end : 0);
         for (int index = begin; index < place.last; ++index) {
@@ -128,7 +128,7 @@ private:
         for (const int from : order) {
             stream.push_back(std::move(c.stream[at(from)]));
             std::vector<int>& waits = stream.back().waits;
-            // Sums over data and others commute: that over data, which may go beside kernels, does not wait.
+            // Sums over data and over other axes commute: the one over data may overlap with kernels and does not wait.
             if (from < end && !moved[at(from)]) std::erase_if(waits, [&](int wait) { return moved[at(wait)] != 0; });
             for (int& wait : waits) wait = now[at(wait)];
         }
@@ -139,7 +139,7 @@ private:
         update_waits(c, behind, behind_end);
     }
 
-    /// The first kernel behind what was moved reads the sums, or comes before those that do.
+    /// The first kernel after the moved instructions reads the sums, or precedes those that do, so it waits for them.
     void update_waits(RankClass& c, int moved, int moved_end) const {
         const auto kernel = std::find_if(c.stream.begin() + moved_end, c.stream.end(),
                                          [](const Instruction& i) { return i.axis == none; });

@@ -8,25 +8,25 @@ namespace orrery {
 
 inline size_t at(int index) { return static_cast<size_t>(index); }
 
-/// A product or attention: what a fragment is for.
+/// Whether it is a matrix product or attention, the main work of a fragment.
 bool multiplies(const RankClass& c, const Instruction& i);
 
-/// Kernels wait for what brought the buffers that they read, communication for what made and brought them; the plan's
-/// own waits of communication for kernels stay.
+/// Makes kernels wait for communication into the buffers that they read, and communication for what wrote its buffers.
+/// The plan's waits of communication for kernels stay.
 void wait_for_reads(RankClass& c);
-/// A kernel waits for the messages of fragments since the kernel before it.
+/// Makes a kernel wait for the messages of fragments since the previous kernel.
 void wait_for_messages(RankClass& c);
 
 /// By AxisId.
 using AxisFlags = std::vector<char>;
-/// Where they stand between fragments, sums over axes that are not `data` go behind all of them; what is summed over
-/// data too does not wait for that. With `data_too` so do collectives over data, with all that reads these: they wait
-/// for the last product, and the first kernel for those before it.
+/// Moves collectives that run between fragments behind all of them: with `sums`, sums over axes that are not in `data`;
+/// sums that also go over data do not wait for these. With `data_too`, also collectives over data with everything that
+/// reads them: they wait for the last product, and the first kernel waits for those that come before it.
 void put_behind_fragments(Plan& plan, const AxisFlags& data, bool sums, bool data_too);
 
-/// Casts of bf16 params that have come in f32 over an axis of `data`, before their first reader.
+/// Adds casts to bf16, before their first reader, of params that arrive in f32 over an axis of `data`.
 void gather_f32(RankClass& c, const AxisFlags& data);
-/// Gradients of weights of each micro-batch come in bf16, and a launch of its own adds each to its sum in f32.
+/// Makes weight gradients of each micro-batch bf16 and adds them to their f32 sum in separate launches.
 void add_gradients_apart(RankClass& c);
 /// What sums over `data` send.
 struct SumTypes {

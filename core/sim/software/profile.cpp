@@ -8,7 +8,7 @@
 namespace orrery {
 namespace {
 
-/// "rep+dp" is of data where one of its parts is.
+/// A joined axis such as "rep+dp" counts as data if one of its parts does.
 AxisFlags data_axes(const Mesh& mesh, const std::vector<std::string>& names) {
     AxisFlags data;
     for (AxisId axis = 0; axis < mesh.ids(); ++axis) {

@@ -11,23 +11,22 @@ struct SoftwareProfile {
     /// Kernels and messages wait for what they read, and not because a plan uses a place again: an allocator keeps what
     /// is on its way (PyTorch's, `record_stream`).
     bool keeps_memory = false;
-    /// Sums over axes other than data's that run once a step (norms under sequence parallelism, tied params) begin
-    /// behind all fragments, those over data before them where they go beside kernels (Megatron-LM's
-    /// `finalize_model_grads`).
+    /// Sums once a step over axes other than data's (norms under sequence parallelism, tied params) run after all
+    /// fragments; those over data come before them if they overlap with kernels (Megatron-LM's `finalize_model_grads`).
     bool sums_late = false;
-    /// Data parallelism beside no kernel: params come before the first fragment, gradients go when the last product of
-    /// all fragments is done.
+    /// Data-parallel collectives do not overlap with kernels: params are gathered before the first fragment, gradients
+    /// are reduced after the last product of all fragments.
     bool data_late = false;
-    /// Kernels wait for what a pipeline sends as well (Megatron-LM's 1F1B, DeepSpeed's).
+    /// Kernels also wait for a pipeline's sends (Megatron-LM's 1F1B, DeepSpeed's).
     bool blocks_messages = false;
-    bool gathers_f32 = false;   ///< params travel in f32, and are cast where they are used (autocast)
-    bool reduces_bf16 = false;  ///< gradients travel in bf16
-    bool all_reduces = false;   ///< gradients are summed whole though states are split (DeepSpeed's ZeRO-1)
-    /// Gradients of a micro-batch are added to their f32 sums by launches of their own, and cleared (DeepSpeed's
-    /// BF16_Optimizer, `update_hp_grads`); else products of weight gradients add (Megatron-LM's fused accumulation).
+    bool gathers_f32 = false;   ///< params are sent in f32 and cast where used (autocast)
+    bool reduces_bf16 = false;  ///< gradients are sent in bf16
+    bool all_reduces = false;   ///< gradients are all-reduced although states are split (DeepSpeed's ZeRO-1)
+    /// Separate launches add a micro-batch's gradients to their f32 sums and clear them (DeepSpeed's BF16_Optimizer,
+    /// `update_hp_grads`); otherwise weight-gradient products accumulate (Megatron-LM's fused accumulation).
     bool adds_apart = false;
-    bool cuts_all_params = false;  ///< states of params that no dim of which divides are split, too: flat buffers
-    /// Axes over which params and gradients go.
+    bool cuts_all_params = false;  ///< states of params without a divisible dim are split, too: flat buffers
+    /// Axes over which params and gradients are sent.
     std::vector<std::string> data = {"dp", "rep"};
 };
 

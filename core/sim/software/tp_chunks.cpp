@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// So far ahead of its place in the stream a product, transpose or collective may be brought beside its partner.
+/// Max distance in the stream over which a product, transpose or collective is moved next to its partner.
 constexpr int reach = 64;
 
 int64_t piece(int64_t size, int64_t chunks, int64_t chunk) {
@@ -25,8 +25,8 @@ bool same_place(const Operand& a, const Operand& b) {
     return a.buffer == b.buffer && a.offset == b.offset && a.type.bytes() == b.type.bytes();
 }
 
-/// Its rows are the leading dims of the first operand and of all results; not of gradients of weights. What `fuse`
-/// makes of one counts as it does.
+/// Whether the kernel's rows are the leading dims of its first operand and of all results. True for fused products,
+/// too; false for weight-gradient products.
 bool is_product(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     if (!def || spec.inputs.size() < 2 || spec.inputs[0].shape.size() < 2 || spec.inputs[1].shape.size() != 2)
@@ -39,12 +39,12 @@ bool is_transpose(const KernelSpec& spec) {
     return def && def->moves == Moves::permutes && spec.inputs[0].shape.size() >= 2;
 }
 
-/// The largest dim but the last.
+/// The largest dim except the last.
 size_t largest_leading(const Shape& shape) {
     return static_cast<size_t>(std::max_element(shape.begin(), shape.end() - 1) - shape.begin());
 }
 
-/// The dim that each operand is cut along, inputs first; none: it is whole in all chunks.
+/// The dim along which each operand is cut, inputs first; none: it is whole in all chunks.
 std::vector<int> cut_dims(const KernelSpec& spec) {
     std::vector<int> dims(spec.inputs.size() + spec.outputs.size(), none);
     const Shape& rows = spec.inputs[0].shape;
@@ -73,8 +73,8 @@ int64_t collectives_of(const RankClass& c, AxisId axis) {
 /// A collective and the kernels that are cut with it, by index in the stream.
 struct Cut {
     int collective = none;
-    bool gathers = false;      ///< the kernels follow the collective, else it follows them
-    std::vector<int> kernels;  ///< in the order of each chunk
+    bool gathers = false;      ///< the kernels follow the collective; otherwise it follows them
+    std::vector<int> kernels;  ///< in the order within a chunk
     bool has(int i) const { return i == collective || std::find(kernels.begin(), kernels.end(), i) != kernels.end(); }
 };
 
@@ -103,7 +103,7 @@ public:
         return std::move(to_);
     }
 
-    /// By index in the new stream: a chunk of a collective. Empty where nothing was cut.
+    /// By index in the new stream: whether it is a chunk of a collective. Empty if nothing was cut.
     std::vector<char> take_chunks() { return std::move(chunks_of_); }
 
     int64_t cut() const {
@@ -129,14 +129,14 @@ private:
         return shape[largest_leading(shape)] >= chunks_;
     }
 
-    /// Before what the repeated stretch is like, that, the stretch, behind it.
+    /// Which part of the stream: before the iteration like the repeated stretch, that iteration, the stretch, after it.
     int part(int index) const {
         const Repeat& r = from_.repeat;
         return !repeats(from_) ? 0 : (index >= r.from()) + (index >= r.begin) + (index >= r.end);
     }
     bool together(int a, int b) const { return part(a) == part(b) && stream(a).fragment == stream(b).fragment; }
 
-    /// Readers of an operand that `writer` makes, until it is written again.
+    /// Calls `use` for the readers of an operand that `writer` makes, until it is written again.
     template <class Use>
     void for_each_reader(int writer, const Operand& made, Use&& use) const {
         const std::vector<int>&all = readers_[at(made.buffer)], &writers = writers_[at(made.buffer)];
@@ -199,8 +199,8 @@ private:
                            [&](const Operand& o) { return same_place(o, read); });
     }
 
-    /// Whether an instruction may be issued at `to`, before what stands between: nothing there makes or needs what it
-    /// touches. Neither messages nor collectives of its own queue are passed: all members have them in one order.
+    /// Whether an instruction may move to `to`: no instruction in between writes what it uses or uses what it writes.
+    /// It never passes messages or collectives of its own queue, since all members need the same order.
     bool can_move(int index, int to, const Cut& cut) const {
         std::set<int> read, written;
         for_each_access(from_, stream(index), [&](const Operand& o, bool reads, bool writes) {
@@ -227,7 +227,8 @@ private:
         cuts_.push_back(std::move(cut));
     }
 
-    /// The stretch and what lies before it stay alike: waits of the stretch's runs are counted by their distance.
+    /// Drops cuts that differ between the repeated stretch and the iteration before it: waits are counted by distance
+    /// between repetitions.
     void drop_what_does_not_repeat() {
         if (!repeats(from_)) return;
         std::map<int, std::vector<int>> all;
@@ -272,7 +273,7 @@ private:
         return here;
     }
 
-    /// Those that stand before `place`; what is later is passed, and none of its business (can_move).
+    /// Translates waits for instructions before `place`; later ones are unrelated (can_move).
     std::vector<int> mapped(const std::vector<int>& waits, int place) const {
         std::vector<int> now;
         for (const int wait : waits)
@@ -280,7 +281,8 @@ private:
         return now;
     }
 
-    /// With those of what it passes on its own queue: it waited for these, too.
+    /// Waits of an instruction moved to `place`, including the waits of those it passes on its own queue, which it
+    /// inherits.
     std::vector<int> waits_at(int index, int place) const {
         std::vector<int> now;
         for (int i = place; i <= index; ++i) {
@@ -322,8 +324,8 @@ private:
         }
     }
 
-    /// Flat, with the part of its elements. Of as many chunks as members one is the rank's own, and none of a message:
-    /// the first product's of a gather, the last one's of a scatter.
+    /// A chunk of a collective, as flat tensors. With as many chunks as members, one chunk is the rank's own part and
+    /// sends nothing: with the first product of a gather, the last of a scatter.
     Instruction collective(int index, int64_t chunk) const {
         Instruction one = stream(index);
         const int64_t a = one.operands[0].type.count(), b = one.operands[1].type.count();
@@ -390,8 +392,8 @@ private:
     std::vector<std::vector<int>> writers_, readers_;  ///< by buffer
     std::vector<char> taken_;                          ///< by instruction: it is part of a cut
     std::vector<Cut> cuts_;
-    std::vector<int> first_, last_;  ///< by instruction of the plan as it was: its chunks
-    std::vector<char> chunks_of_;    ///< by instruction of the new plan: a collective's
+    std::vector<int> first_, last_;  ///< by instruction of the original plan: its chunks
+    std::vector<char> chunks_of_;    ///< by instruction of the new plan: it is a chunk of a collective
     std::map<std::pair<int, Shape>, int> kernels_;
 };
 

@@ -6,32 +6,32 @@
 
 namespace orrery {
 
-/// A plan for prices alone, where anything was cut. It says what a step would cost; nothing can run it: operands keep
-/// the places of what they were cut from, and the memory is not placed anew. In place of a fingerprint it has
-/// `for_prices_alone` (plan/print.h), which Executor refuses.
+/// A plan for prices only, in which collectives were cut. It shows what a step would cost and cannot run: operands keep
+/// the addresses of what they were cut from. Its fingerprint is `for_prices_alone` (plan/print.h), which Executor
+/// refuses.
 struct TpChunked {
     Plan plan;
-    int64_t cut = 0;  ///< collectives of the axis that were cut, of all classes, counted as a step issues them
-    int64_t all = 0;  ///< and all there were
-    /// By class, and by index in its stream: a chunk of a collective (SimulateOptions::mapped). A class in which
-    /// nothing was cut has none.
+    int64_t cut = 0;  ///< number of collectives of the axis that were cut, in all classes, counted as issued in a step
+    int64_t all = 0;  ///< number of collectives of the axis
+    /// By class and index in its stream: whether it is a chunk of a collective (SimulateOptions::mapped). Empty for a
+    /// class in which nothing was cut.
     std::vector<std::vector<char>> chunks;
 };
 
-/// Cuts each collective over `axis` that stands directly beside a product in `chunks` chunks that run beside the
-/// product's, as Megatron-LM's `tp-comm-overlap` does with Transformer Engine's userbuffers:
+/// Cuts each collective over `axis` that is adjacent to a matrix product into `chunks` chunks that overlap with chunks
+/// of the product, as Megatron-LM's `tp-comm-overlap` does with Transformer Engine's userbuffers:
 ///
 ///     all_gather -> product      G0 G1 G2 G3                   product -> reduce_scatter   P0 P1 P2 P3
 ///                                   P0 P1 P2 P3                or all_reduce                  R0 R1 R2 R3
 ///
-/// so that c seconds of messages and p of products take about max(c, p) + min(c, p) / chunks. With as many chunks as
-/// the axis has members it is Transformer Engine's ring exchange: of a gather and a reduce-scatter one chunk is the
-/// rank's own rows, first or last, and waits for no message. A product becomes
-/// `chunks` launches with its rows cut, each priced by its own shape; a collective as many with its bytes cut. Of an
-/// all_gather all products that read it as rows take part (q, k and v; gate and up) where they can follow the first;
-/// of a sum that several products add up in, the last. A transpose between the two (reduce-scatters along a dim that is
-/// not the first have one) is cut with them. Products that make gradients of weights stay whole, and so does whatever
-/// reads or makes a collective through other kernels: norms, casts, an embedding. Linear in the stream.
+/// so that c seconds of messages and p of products take about max(c, p) + min(c, p) / chunks. With as many chunks as the
+/// axis has members this is Transformer Engine's ring exchange: one chunk of a gather or reduce-scatter is the rank's own
+/// rows, first or last, and waits for no message. A product becomes `chunks` launches over parts of its rows, each priced
+/// by its shape; a collective becomes `chunks` collectives over parts of its bytes. All products that read an all_gather as
+/// rows take part (q, k and v; gate and up) if they can follow the first; of several products added into one sum, the last
+/// takes part. A transpose in between (reduce-scatters along a dim other than the first have one) is cut, too. Products that
+/// compute weight gradients stay whole, and so do collectives read or made by other kernels: norms, casts, an embedding.
+/// Linear in the stream.
 TpChunked tp_chunked(const Plan& plan, AxisId axis, int64_t chunks);
 
 }  // namespace orrery

@@ -10,7 +10,7 @@
 namespace orrery {
 namespace {
 
-/// Of less than this every software sums the whole: norms of gradients, losses.
+/// Smaller tensors (gradient norms, losses) are all-reduced by any software.
 constexpr int64_t small_bytes = 1 << 20;
 
 int64_t bytes_of(const Instruction& i) {
@@ -20,7 +20,8 @@ int64_t bytes_of(const Instruction& i) {
     return bytes;
 }
 
-/// Puts copies of so many bytes before instructions, by index; 0: none. They wait for what these wait for.
+/// Inserts copies of the given bytes before instructions, by index; 0: none. They wait for what the instructions wait
+/// for.
 void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
     std::vector<int> now;
     std::vector<Instruction> stream;
@@ -39,7 +40,7 @@ void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
         now.push_back(static_cast<int>(stream.size()));
         stream.push_back(std::move(i));
     }
-    const auto first_of = [&](int index) {  // with its copy
+    const auto first_of = [&](int index) {  // the instruction or its copy
         if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
         return now[at(index)] - (bytes[at(index)] > 0 ? 1 : 0);
     };
@@ -55,7 +56,7 @@ void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
 
 }  // namespace
 
-/// A cast reads 4 bytes of each number and writes 2, as a copy of 3 does. It stands before the first that reads it.
+/// A cast reads 4 bytes of each number and writes 2, like a copy of 3. It precedes the first reader.
 void gather_f32(RankClass& c, const AxisFlags& data) {
     std::vector<int64_t> gathered(c.buffers.size(), 0), casts(c.stream.size(), 0);  // elements; bytes
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
@@ -71,13 +72,13 @@ void gather_f32(RankClass& c, const AxisFlags& data) {
             for (size_t o = 1; o < i.operands.size(); ++o) gathered[at(i.operands[o].buffer)] = 0;
         }
     }
-    // The stretch and what lies before it are alike.
+    // The stretch and the iteration before it are the same.
     for (int i = c.repeat.from(); repeats(c) && i < c.repeat.begin; ++i)
         casts[at(i)] = casts[at(i + c.repeat.length())];
     insert_copies(c, casts);
 }
 
-/// The sum reads 2 and 4 bytes of each number and writes 4, and then the 2 are cleared: 12, as a copy of 6.
+/// The sum reads 2 and 4 bytes of each number and writes 4, then the 2 are cleared: 12 bytes, like a copy of 6.
 void add_gradients_apart(RankClass& c) {
     std::vector<int64_t> sums(c.stream.size(), 0);
     for (size_t index = 0; index < c.stream.size(); ++index) {
@@ -99,7 +100,7 @@ void change_sums(RankClass& c, const AxisFlags& data, const SumTypes& types) {
             for (Operand& o : i.operands)
                 if (o.type.dtype == DType::f32) o.type.dtype = DType::bf16;
         if (types.cut_all && i.opcode == Opcode::all_reduce && bytes_of(i) > small_bytes) {
-            // Scattered in f32 and gathered in bf16 is 3/4 of an all-reduce in f32; summed whole and gathered 5/4.
+            // Scattered in f32 and gathered in bf16 takes 3/4 of an all-reduce in f32; all-reduced and gathered 5/4.
             for (Operand& o : i.operands) o.type.shape = {o.type.count() / 4 * (types.whole ? 5 : 3)};
         } else if (types.whole && i.opcode == Opcode::reduce_scatter) {
             i.opcode = Opcode::all_reduce;

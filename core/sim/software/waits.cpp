@@ -7,8 +7,8 @@
 namespace orrery {
 namespace {
 
-/// Who last wrote each buffer. A stream is walked as it is stored: of a repeated stretch the first run, whose waits
-/// stand for those of all (orrery/plan.h, Repeat).
+/// The last writers of each buffer. The stored stream is walked: of a repeated stretch the first repetition, whose
+/// waits represent those of all (orrery/plan.h, Repeat).
 struct Writers {
     explicit Writers(const RankClass& c) : brought(c.buffers.size(), none), made(c.buffers.size(), none) {}
     std::vector<int> brought;  ///< by communication
@@ -20,7 +20,7 @@ std::vector<int> waits_of_communication(const RankClass& c, const Instruction& i
     for (const int wait : i.waits)
         if (c.stream[at(wait)].axis == none) waits.push_back(wait);
     if (i.opcode == Opcode::receive) return waits;
-    for (size_t o = 0; o < i.operands.size(); o += 2)  // of a joined one the values' own places, too
+    for (size_t o = 0; o < i.operands.size(); o += 2)  // also the values of a joined collective
         for (const int writer : {writers.brought[at(i.operands[o].buffer)], writers.made[at(i.operands[o].buffer)]})
             if (writer != none) waits.push_back(writer);
     std::sort(waits.begin(), waits.end());
@@ -32,7 +32,7 @@ std::vector<int> waits_of_communication(const RankClass& c, const Instruction& i
 
 void wait_for_reads(RankClass& c) {
     Writers writers(c);
-    std::vector<char> awaited(c.stream.size(), 0);  // by a kernel: those behind it need not
+    std::vector<char> awaited(c.stream.size(), 0);  // by a kernel; later kernels need not wait again
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         if (i.axis != none) {
