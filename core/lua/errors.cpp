@@ -73,7 +73,6 @@ std::exception_ptr with_calls(const std::exception_ptr& error, const std::string
 
 std::string value_text(lua_State* L, int index, int depth);
 
-/// Formats the key on top of the stack.
 std::string key_text(lua_State* L) {
     return lua_type(L, -1) == LUA_TSTRING ? check_text(L, -1) : "[" + value_text(L, -1, 0) + "]";
 }

@@ -26,7 +26,6 @@ Origin where(lua_State* L);
 /// lua_call on behalf of an earlier line: where() returns `asked` while the called function is in plumbing.
 void call_for(lua_State* L, int arguments, int results, const Origin& asked);
 
-/// Pushes an error value that holds the exception.
 void push_exception(lua_State* L, std::exception_ptr error);
 /// Raises the exception as a Lua error that holds it.
 int raise(lua_State* L, std::exception_ptr error);

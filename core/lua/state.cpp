@@ -265,7 +265,6 @@ Schedule State::schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches
 void State::run_text(std::string_view text, const std::string& shown) { run_chunk(std::string(text), shown); }
 
 namespace {
-/// Whether a module belongs to the library.
 bool is_ours(const std::string& module) { return module == "orrery" || module.starts_with("orrery."); }
 }  // namespace
 

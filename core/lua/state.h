@@ -43,7 +43,6 @@ public:
     /// Pushes the module's value, loading it on first use. Throws Error naming the places tried.
     void require(lua_State* L, const std::string& module);
     void require(const std::string& module) { require(L_, module); }
-    /// Whether a file for the module exists.
     bool finds(const std::string& module) const { return !file_of(module).empty(); }
     /// The module's file, as messages show it; "" when there is none.
     std::string file_of(const std::string& module) const;

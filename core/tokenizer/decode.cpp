@@ -55,7 +55,6 @@ std::string unguard(std::string_view text) {
 
 bool kept(Unreadable bytes) { return bytes == Unreadable::kept; }
 
-/// A stage with a next stage.
 class Linked : public DecodeStage {
 public:
     explicit Linked(std::unique_ptr<DecodeStage> next) : next_(std::move(next)) {}

@@ -8,7 +8,6 @@ namespace orrery::kernels::cuda {
 
 namespace {
 
-/// dx = gelu'(pre) * (a b).
 class GeluGrad {
 public:
     GeluGrad(const Matmul& sizes, UnaryGrad op)

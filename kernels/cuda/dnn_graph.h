@@ -13,7 +13,6 @@
 
 namespace orrery::kernels::cuda {
 
-/// One backend descriptor.
 class DnnDescriptor {
 public:
     explicit DnnDescriptor(cudnnBackendDescriptorType_t type);

@@ -204,7 +204,6 @@ void transpose(kernels::Context& context, In x, Shape shape, std::span<const int
 
 }  // namespace
 
-/// Dense copy, any length.
 void copy_dense(Call& call, const void* from, void* to, i64 n) {
     if (from == to || n == 0) return;
     Bytes bytes{};

@@ -58,7 +58,6 @@ BiasGradCall library_bias_grad(const Matmul& sizes);
 Launch library_attention(const Attention& sizes, Type type);
 Launch library_attention_grad(const Attention& sizes, Type type);
 
-/// Dense copy of bytes within the device.
 void copy_dense(Call& call, const void* from, void* to, i64 n);
 
 }  // namespace orrery::kernels::ORRERY_BLOCKS

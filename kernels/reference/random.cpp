@@ -9,7 +9,6 @@ namespace orrery::kernels::reference {
 
 namespace {
 
-/// The global index of local element i.
 i64 global_index(const Region& at, i64 i) {
     if (at.global.empty()) return i;
     i64 index = 0, stride = 1;

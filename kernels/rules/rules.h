@@ -85,7 +85,6 @@ std::span<const KernelRule> shape_rules();
 
 /// nullptr when there is no such kernel.
 const KernelRule* find_rule(std::string_view op);
-/// All ops with a kernel.
 std::vector<std::string> rule_ops();
 /// Throws Refused with the reason when the spec cannot run. Number and types of operands must be those of the op's
 /// definition (wrong_operands of orrery/kernel.h).

@@ -8,7 +8,6 @@
 
 namespace orrery::lua {
 
-/// One input of a traced function.
 struct InputSpec {
     std::string name;
     TensorType type;

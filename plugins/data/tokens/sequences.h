@@ -6,7 +6,6 @@
 
 namespace sequences {
 
-/// The options of a file of ids.
 struct Spec {
     std::string path;
     int64_t width = 1;         ///< bytes of an id unless the file says: 1, 2 or 4, little-endian

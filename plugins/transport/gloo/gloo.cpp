@@ -74,7 +74,6 @@ protected:
     }
 
 private:
-    /// A transfer and its slot.
     struct Kept {
         std::unique_ptr<Transfer> transfer;
         uint32_t uses = 0;  ///< distinguishes a ticket from later ones of this slot
@@ -133,7 +132,6 @@ private:
         }
     }
 
-    /// Cancels transfers in flight and refuses new ones.
     void give_up(const std::string& why) {
         const std::lock_guard lock(mutex_);
         if (why_.empty()) why_ = why;

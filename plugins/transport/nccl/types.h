@@ -25,7 +25,6 @@ void require(ncclResult_t status, const char* what);
 /// NCCL's error text, with its last error.
 std::string text_of(ncclResult_t status);
 
-/// Deleters of CUDA objects.
 struct Free {
     void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
     void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }

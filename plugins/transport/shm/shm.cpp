@@ -239,7 +239,6 @@ private:
         if (!inside) own(control_.small(me(), ~sequence_ & 1), in.bytes());
     }
 
-    /// Prefetches cache lines for writing.
     static void own([[maybe_unused]] char* data, [[maybe_unused]] int64_t bytes) {
 #if defined(__x86_64__)
         for (int64_t at = 0; at < bytes; at += 64) asm volatile("prefetchw %0" : : "m"(data[at]));
