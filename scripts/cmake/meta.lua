@@ -59,7 +59,7 @@
 --- from the right.
 ---@class Value
 ---@field shape integer[]
----@field dims string[]     logical name of each dim, "" where it has none
+---@field dims string[]     logical name of each dim, "" when it has none
 ---@field dtype DType
 ---@field name string       "layers.0.attn.q.weight"; "%12 (gelu)" without a name
 ---@operator add(Number): Value
@@ -75,22 +75,22 @@ local Value = {}
 ---@return integer
 function Value:dim(dim) end
 
---- Gives the value a name, for messages and strategies.
+--- Names the value, for messages and strategies.
 ---@param name string
 ---@return Value
 function Value:named(name) end
 
---- The same elements in other dims: x:reshape { "batch", "seq", { "heads", 12 }, { "head_dim", 64 } }.
+--- The same elements with other dims: x:reshape { "batch", "seq", { "heads", 12 }, { "head_dim", 64 } }.
 ---@param dims NewDim[]
 ---@return Value
 function Value:reshape(dims) end
 
---- While training: zeroes a share p of the elements and scales the rest by 1/(1-p). Otherwise x itself.
+--- In training, zeroes a share p of the elements and scales the rest by 1/(1-p). Otherwise returns x.
 ---@param p number
 ---@return Value
 function Value:dropout(p) end
 
---- Strategies: how the value rests. x:store { dp = S "batch" }; optional = true: do nothing where it cannot be.
+--- Strategies: how the value is stored. x:store { dp = S "batch" }; optional = true: do nothing if that is impossible.
 ---@param marks table<string, Placement | boolean>
 ---@return Value
 function Value:store(marks) end
@@ -104,19 +104,19 @@ function Value:use(marks) end
 ---@return Value
 function Value:grad() end
 
---- The values that the gradient of a param is a sum of, to be marked alike.
+--- The values whose sum is the gradient of a param; marks apply to all of them.
 ---@return StateGroup
 function Value:grad_terms() end
 
---- The optimizer's states of a param, to be marked alike.
+--- The optimizer's states of a param; marks apply to all of them.
 ---@return StateGroup
 function Value:state() end
 
---- The first dim that n ranks can split, behind the axes that split it already, from 1; nil when there is none.
+--- The first dim that n ranks can split, on top of the axes that split it already, from 1; nil if there is none.
 ---@param n integer
 ---@return integer?
 function Value:first_dim_divisible_by(n) end
---- Whether forward ops read a copy of the param of lower precision.
+--- Whether forward ops read a copy of the param in lower precision.
 ---@return boolean
 function Value:has_low_copy() end
 
@@ -135,7 +135,7 @@ function StateGroup:use(marks) end
 
 ---@class Placement
 
---- Where training text comes from.
+--- A data source: where the inputs of a program come from.
 ---@class Data
 ---@field signature Signature   of text and tokens: tokens and targets, i32 [batch, seq]
 ---@field batch integer
@@ -149,8 +149,8 @@ function StateGroup:use(marks) end
 
 ---@alias Signature table<string, ArraySpec> | (ArraySpec | { name: string })[]
 
---- A batch that grows at the start of training: from `start` sequences a step in rises of `increment` up to the full
---- batch, each size for an equal share of the first `samples` sequences.
+--- A batch that grows at the start of training: from `start` sequences a step in steps of `increment` to the full one,
+--- each size for an equal share of the first `samples` sequences.
 ---@class BatchRamp
 ---@field start integer
 ---@field increment integer
@@ -168,24 +168,24 @@ local Program = {}
 --- Appends the backward pass and the optimizer's ops. Precision (train.precision), microbatches (train.microbatches)
 --- and ramp (train.ramp_start, ramp_increment, ramp_samples) come from the configuration when they are not given. A
 --- loss scale (by default with f16) keeps small gradients from vanishing; steps whose gradients overflow are skipped:
---- their line has "skipped" for a norm (null in metrics.jsonl), the scale and how many were skipped so far.
+--- their line has "skipped" instead of a norm (null in metrics.jsonl), the scale and the number skipped so far.
 ---@param optimizer fun(update: Update)
 ---@param options? TrainWithOptions
 ---@return Program
 function Program:train_with(optimizer, options) end
---- Strategies in order: earlier marks stay. `forbid_implicit = true` refuses every gather that no strategy asked for,
---- `implicit_budget_mib = N` those that send more; `orrery check` lists them.
+--- Applies strategies in order; earlier marks win. `forbid_implicit = true` refuses every gather that no strategy asked
+--- for, `implicit_budget_mib = N` those that send more; `orrery check` lists them.
 ---@param strategies Strategy[]|{ forbid_implicit?: boolean, implicit_budget_mib?: number }
 ---@return Program
 function Program:parallel(strategies) end
---- Where published files hold the params, for checkpoint.load. Beside the list, what else a file may hold: tensors
---- that a pattern of `ignore` matches (* is any letters), and `copies` of others, bit for bit; `published`: the
---- architecture and config.json that `orrery export` writes beside them.
+--- Maps params to tensors of published files, for checkpoint.load. Files may also have tensors that a pattern of
+--- `ignore` matches (* is any letters), and `copies` of others, bit for bit; `published`: the architecture and
+--- config.json that `orrery export` writes with them.
 ---@param tensors TensorSource[]|{ ignore?: string[], copies?: table<string, string>, published?: table }
 ---@return Program
 function Program:weights(tensors) end
---- A further number that evaluations tell: `f` records a sum and its count over a batch, as the traced function does,
---- of the model's own params, without dropout. metrics.jsonl has their quotient beside eval_loss, under the name.
+--- Adds a number to evaluations: `f` records a sum and its count over a batch, like the traced function, with the
+--- model's params and without dropout. metrics.jsonl has their quotient, under the name, in addition to eval_loss.
 ---@param name string
 ---@param f fun(batch: Batch): Value, Value
 ---@return Program
@@ -207,7 +207,7 @@ local Run = {}
 --- Bytes moved, peak memory, flops.
 ---@return string
 function Run:summary() end
---- Options default to [train] and [checkpoint]; a --set of a key that is given here is refused.
+--- Options default to [train] and [checkpoint]; --set of a key that the call gives is refused.
 ---@param data Data
 ---@param options? TrainOptions
 function Run:train(data, options) end
@@ -236,16 +236,16 @@ function Run:sample(options) end
 ---@field least number
 ---@field most number
 
---- What an optimizer's function gets.
+--- The argument of an optimizer's function.
 ---@class Update
 local Update = {}
---- for p in update:params(): every param that has a gradient.
+--- for p in update:params(): iterates over the params that have a gradient.
 ---@return fun(): Value
 function Update:params() end
---- What the sum of losses is divided by.
+--- The divisor of the sum of losses.
 ---@return Value
 function Update:count() end
---- The loss scale, when there is one. To be called before p:grad() and update:set: from here on gradients come with the
+--- The loss scale, when there is one. Must be called before p:grad() and update:set: from then on gradients include the
 --- scale, and the function guards its updates itself.
 ---@return LossScaleState?
 function Update:loss_scale() end
@@ -255,7 +255,7 @@ function Update:loss_scale() end
 ---@param init? "zeros" | "ones"
 ---@return Value
 function Update:state(p, name, init) end
---- At the end of the step the param or state takes the value, where all gradients are finite.
+--- Assigns the value to the param or state at the end of the step, if all gradients are finite.
 ---@param target Value
 ---@param value Value
 function Update:set(target, value) end
@@ -279,41 +279,41 @@ function AnnotatedProgram:find(name) end
 --- The scopes of forward ops, in order.
 ---@return string[]
 function AnnotatedProgram:scopes() end
---- Ops below the scope go to this pipeline stage, from 0.
+--- Assigns ops in the scope to this pipeline stage, from 0.
 ---@param scope string
 ---@param stage integer
 function AnnotatedProgram:stage(scope, stage) end
---- The stages lie on the ranks of an axis; `schedule` is the name of a function (p, m, v) beside the script or in
---- orrery/schedules, `chunks` how many stages each rank has; left out or 0: as many as the schedule needs, else 1.
+--- Maps stages to the ranks of an axis. `schedule` is the name of a function (p, m, v) in the script's folder or in
+--- orrery/schedules, `chunks` the number of stages per rank; 0 or absent: as many as the schedule needs, else 1.
 ---@param options { axis?: string, schedule?: string, chunks?: integer }
 function AnnotatedProgram:pipeline(options) end
---- The forward pass as a row: what comes before the layers, each layer, what comes behind them.
+--- The forward pass as a row: the part before the layers, each layer, the part after them.
 ---@return { scope: string, flops: number }[]
 function AnnotatedProgram:layers() end
---- Floats that forward ops make.
+--- Float results of forward ops.
 ---@return fun(): Value
 function AnnotatedProgram:activations() end
---- Ops below the scope are computed again in the backward pass: all of them, or those of some kinds.
+--- Recomputes ops in the scope in the backward pass: all of them, or those of some kinds.
 ---@param scope string
 ---@param kinds? string[]
 function AnnotatedProgram:recompute(scope, kinds) end
---- What a strategy leaves as it is, and why: `orrery check` lists it.
+--- Notes what a strategy leaves unchanged, and why: `orrery check` lists it.
 ---@param value Value
 ---@param text string
 function AnnotatedProgram:note(value, text) end
---- Splits the dim `batch` in n pieces that run one after the other.
+--- Splits the dim `batch` in n micro-batches that run one after the other.
 ---@param n integer
 function AnnotatedProgram:microbatches(n) end
---- Collectives of the axis are joined in messages of at most this size; 0: not at all.
+--- Joins collectives of the axis in messages of at most this size; 0: none are joined.
 ---@param axis string
 ---@param mib number
 function AnnotatedProgram:bucket(axis, mib) end
---- Gradients cross the axis as this type and come back to their own behind each sum.
+--- Sends gradients over the axis in this type; each sum is converted back.
 ---@param axis string
 ---@param type "bf16"
 function AnnotatedProgram:reduce(axis, type) end
---- Gathers of params with keep = "fragment" begin so many layers before the one that reads them, or as many as take no
---- more than `mib` MiB; what waits for a reduce-scatter stands as far behind.
+--- Gathers params with keep = "fragment" this many layers before the one that reads them, or as early as `mib` MiB of
+--- gathered params allow; waits for reduce-scatters are delayed as much.
 ---@param axis string
 ---@param ahead integer|{ mib: number }
 function AnnotatedProgram:prefetch(axis, ahead) end
@@ -354,11 +354,11 @@ function orrery.trace(name, signature, fn) end
 ---@param shape ({ [1]: string, [2]: integer } | integer)[]
 ---@return ArraySpec
 function orrery.array(dtype, shape) end
---- A trained array below the current scope. The same name gives the same param.
+--- A trained array in the current scope. The same name returns the same param.
 ---@param spec ParamSpec
 ---@return Value
 function orrery.param(spec) end
---- Calls the function; its ops and params are below `name`.
+--- Calls the function; its ops and params are in the scope `name`.
 ---@param name string
 ---@param fn function
 ---@param ... any
@@ -378,7 +378,7 @@ function orrery.step() end
 --- False while evaluation and sampling programs are traced.
 ---@return boolean
 function orrery.training() end
---- Declares a number beside the loss, in the function given to o.trace or in what that calls: metrics.jsonl has
+--- Declares a number in addition to the loss, in the function given to o.trace or one that it calls: metrics.jsonl has
 --- sum / count in the line of each step, and as eval_NAME in that of each evaluation. Both are f32 scalars, added up
 --- over micro-batches, ranks and batches as the loss and its count are. Without effect in a function of program:metric.
 ---@param name string
@@ -394,7 +394,7 @@ function data.text(options) end
 ---@param options? DataOptions
 ---@return Data
 function data.tokens(options) end
---- Arrays of a safetensors file, a .npy or a folder of .npy, by name; a sample along the first dim.
+--- Arrays of a safetensors file, a .npy or a folder of .npy, by name; the first dim counts samples.
 ---@param options? DataOptions
 ---@return Data
 function data.arrays(options) end
@@ -402,7 +402,7 @@ function data.arrays(options) end
 ---@param options DataOptions | { [1]: Data, [2]: number }[]
 ---@return Data
 function data.mixture(options) end
---- tokens for a path that ends in .bin, else text; without a path the mixture of data.mix.
+--- The source `tokens` for a path that ends in .bin, else `text`; without a path the mixture of data.mix.
 ---@param options? DataOptions
 ---@return Data
 function data.file(options) end
@@ -476,7 +476,7 @@ function optim.adamw(options) end
 ---@param options { lr?: Rate, momentum?: number, decay?: number, clip?: number | false, groups?: table[] }
 ---@return fun(update: Update)
 function optim.sgd(options) end
---- What every optimizer's function has that does not call update:loss_scale() before p:grad() and update:set.
+--- The guard that applies to optimizers that do not call update:loss_scale() before p:grad() and update:set.
 ---@param update Update
 ---@return (fun(gradient: Value): Value)? unscaled
 ---@return (fun(new: Value, old: Value): Value)? take
@@ -507,7 +507,7 @@ local collective = {}
 ---@param to integer
 ---@return Move
 function collective.copy(chunk, from, to) end
---- The chunk of rank `from` is added to what rank `to` has.
+--- Adds the chunk of rank `from` to that of rank `to`.
 ---@param chunk integer
 ---@param from integer
 ---@param to integer
@@ -516,12 +516,12 @@ function collective.reduce(chunk, from, to) end
 
 ---@class orrery.published
 local published = {}
---- Reads FOLDER/config.json. Refuses, with file, key and value, what changes the mathematics and is not there.
+--- Reads FOLDER/config.json. Throws, with file, key and value, for unsupported keys that change the mathematics.
 ---@param folder string
 ---@param options { seq: integer, unread?: string[] }
 ---@return { type: string, model: string, class: string, sizes: table, config: table }
 function published.read(folder, options) end
---- The model that it describes. `more`: options of the model that no config says.
+--- The model that it describes. `more`: options of the model that no config has.
 ---@param folder string
 ---@param options { seq: integer, unread?: string[], more?: table, multiple?: integer }
 ---@return table model, table published
@@ -530,7 +530,7 @@ function published.model(folder, options) end
 ---@class orrery.strategy
 ---@field S fun(dim: Dim): Placement    split that dim
 ---@field R Placement                   a whole copy on every rank
----@field P Placement                   of what an op computes: a part of the sum on every rank
+---@field P Placement                   for results of ops: a partial sum on every rank
 ---@field plugins table<string, fun(options?: table): Strategy>
 ---@field twins table<string, fun(options?: table): Strategy>
 local strategy = {}
