@@ -61,8 +61,8 @@ KernelWork work_of(const KernelSpec& spec);
 /// Seconds of kernels on a device of its own, by formula:
 /// - products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of cuts of the
 ///   contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
-/// - attention: flash (causal halves it, the backward pass takes 2.5 times the forward one) at a fraction of the products'
-///   rate, with one exponential per score in parallel; or as separate ops
+/// - attention: flash (causal halves it, the backward pass takes 2.5 times the forward one) at a fraction of the
+///   products' rate, with one exponential per score in parallel; or as separate ops
 /// - everything else: the bytes of its operands, `passes` times, over the memory's bandwidth
 class KernelPrices {
 public:

@@ -55,8 +55,8 @@ public:
     [[noreturn]] void end(int64_t step, Status all, const StopVote& vote, double loss);
     /// Prints the final count of skipped and delayed saves, once.
     void close();
-    /// Called when this rank ends with an error. While a save is in progress it reports the error to the other ranks, so
-    /// that none waits for this one. Also closes and records.
+    /// Called when this rank ends with an error. While a save is in progress it reports the error to the other ranks,
+    /// so that none waits for this one. Also closes and records.
     void let_go(const std::exception& error);
 
     /// Seconds that saves have blocked steps since the last call.

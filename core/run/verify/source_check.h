@@ -15,8 +15,8 @@ namespace orrery {
 /// a whole.
 ///
 /// All functions throw Error of Fault::failed at the first wrong block, naming the plugin, the input, the sample, the
-/// element and the fault: not filled, random, ignores the offset, cuts samples another way, wrote past the end, id out of
-/// range. Exceptions of the source pass through.
+/// element and the fault: not filled, random, ignores the offset, cuts samples another way, wrote past the end, id out
+/// of range. Exceptions of the source pass through.
 class SourceCheck {
 public:
     /// `data` must outlive this object.

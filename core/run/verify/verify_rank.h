@@ -40,8 +40,8 @@ double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double lar
 ///     twin        oracle's blocks     oracle's block, if whole     oracle's block
 ///     echo        rank's values       rank's output, bit by bit    rank's output
 ///
-/// The twin thus replays the rank's op on correct values; that also covers partial sums, sums over micro-batches, buckets
-/// and values in place, which the oracle does not have. The rank's own value is compared with the twin's.
+/// The twin thus replays the rank's op on correct values; that also covers partial sums, sums over micro-batches,
+/// buckets and values in place, which the oracle does not have. The rank's own value is compared with the twin's.
 class TwinRank : public Observer {
 public:
     struct Setting {

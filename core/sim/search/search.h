@@ -54,10 +54,10 @@ struct Found {
 ///     1. every mesh with common options, made smaller until it fits (recomputation, a higher ZeRO stage)
 ///     2. from the fastest meshes: one step in each option, then all steps that helped together, until none helps
 ///
-/// A mesh near the best one also tries the best one's options, and continues only while it stays near it. Choices are left
-/// out without calling `judge` if their parameters' state or another ZeRO stage shows that they cannot fit, or if they
-/// could not be among the best (the tenth, or a quarter slower than the first) even with kernels a twentieth faster than
-/// any seen so far and no loss but the pipeline's bubble.
+/// A mesh near the best one also tries the best one's options, and continues only while it stays near it. Choices are
+/// left out without calling `judge` if their parameters' state or another ZeRO stage shows that they cannot fit, or if
+/// they could not be among the best (the tenth, or a quarter slower than the first) even with kernels a twentieth
+/// faster than any seen so far and no loss but the pipeline's bubble.
 class Search {
 public:
     /// Judges choices in any order and passes each to `done` with its index; has passed all when it returns.
