@@ -150,7 +150,7 @@ int end_rank(const Job& job, const std::string& what, Fault fault, const std::sh
         stay(stays, [] { return false; });
         return code;
     }
-    const auto backend = known ? known : any_meeting([] { return Config(); });
+    const auto backend = known ? known : any_meeting([] { return load_config(""); });
     if (job.serves) {
         ServeOptions options = options_of(job, 0);
         options.home = job.rank;

@@ -80,8 +80,8 @@ std::set<std::string> op_names() {
     return names;
 }
 
-/// The product: not the generated part of scripts/orrery/meta.lua, templates that people copy, manuals but the table of ops, and the
-/// table of fusion.
+/// The product: not the generated part of scripts/orrery/meta.lua, templates that people copy, manuals but the table of
+/// ops, and the table of fusion.
 bool counts(const Source& source) {
     if (source.path == "core/ir/README.md") return true;
     if (source.in("scripts/templates") || source.path == "core/compile/passes/fuse.cpp") return false;

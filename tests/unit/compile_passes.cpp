@@ -15,9 +15,8 @@ namespace {
 /// A host that notes which passes it has seen, by program.
 class Looking : public FakeHost {
 public:
-    using FakeHost::FakeHost;
-    PassLook look() override {
-        return [this](std::string_view pass, const Program& program, const Mesh*) {
+    explicit Looking(const std::string& toml) : FakeHost(toml) {
+        look = [this](std::string_view pass, const Program& program, const Mesh*) {
             seen[program.name].emplace_back(pass);
         };
     }

@@ -13,18 +13,15 @@ namespace {
 /// A host with [collectives] dp = NAME on so many ranks.
 class CollectiveHost : public FakeHost {
 public:
-    CollectiveHost(std::string name, int64_t members) : name_(std::move(name)), members_(members) {}
-    std::vector<CollectiveChoice> collectives() override { return {{"dp", members_, name_, {"", "test.toml", 3, 1}}}; }
+    CollectiveHost(const std::string& name, int64_t members) {
+        collectives = {{"dp", members, name, {"", "test.toml", 3, 1}}};
+    }
     void use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> made) override {
         CHECK(choice.axis == "dp");
         for (const ChunkTable& table : made) prove(table);
         tables = std::move(made);
     }
     std::vector<ChunkTable> tables;
-
-private:
-    std::string name_;
-    int64_t members_;
 };
 
 /// The tables of a module written as `text`.

@@ -80,7 +80,7 @@ Map openmpi(const Map& more) {
 const std::string secret = "sixteen letters!";
 
 Launchers launchers() {
-    return launchers_of([] { return Config(); });
+    return launchers_of([] { return load_config(""); });
 }
 Job job_from_environment() { return orrery::job_from_environment(launchers); }
 std::string nodes_left_out() { return orrery::nodes_left_out(launchers()); }
