@@ -32,7 +32,7 @@ public:
 ///
 ///       up: texts or digests        down: rank 0's text
 ///              0                          0 -> all
-///         / / \ \
+///         / / \ \          four children each
 ///        1  2  3  4
 ///       / \ ...
 ///      5 .. 8
