@@ -30,7 +30,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t most_bytes = 1 << 16;
 constexpr int cannot_start = 127;
 
-/// A signal that comes before exec would be handled as the parent does it, between two threads' locks.
+/// Resets handlers: a signal before exec would otherwise run the parent's handler, with locks held by threads that do
+/// not exist in the child.
 void default_handlers() {
     for (int number = 1; number < NSIG; ++number) {
         struct sigaction now {};
@@ -41,7 +42,8 @@ void default_handlers() {
     }
 }
 
-/// Where this process has closed its own streams, a pipe would get their numbers, and lose them in the child.
+/// Moves an end above the standard streams: if this process closed its own, a pipe would get their numbers and lose
+/// them in the child.
 int above_standard(int end) {
     if (end > STDERR_FILENO) return end;
     const int higher = ::fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -56,7 +58,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
     return pointers;
 }
 
-/// Of a name that was there twice, a program would read the first: the user's ORRERY_TOKEN instead of the job's.
+/// A name must not occur twice: a program would read the first, the user's ORRERY_TOKEN instead of the job's.
 std::vector<std::string> environment_with(std::vector<std::string> variables) {
     const auto given = static_cast<std::ptrdiff_t>(variables.size());
     for (char** e = environ; *e; ++e) {
@@ -73,13 +75,13 @@ void end_with(pid_t parent) {
     if (::getppid() != parent) ::_exit(cannot_start);
 }
 
-/// In the child: only what may be called between fork and exec in a process of several threads.
+/// Runs in the child; calls only functions that are allowed between fork and exec in a multi-threaded process.
 [[noreturn]] void become(const ProcessStart& start, char* const* arguments, char* const* variables, pid_t parent) {
     if (start.bound) end_with(parent);
     default_handlers();
     if (start.lifeline >= 0) ::fcntl(start.lifeline, F_SETFD, 0);
     if (start.output >= 0) {
-        const rlimit no_core{0, 0};  // it may fault on purpose
+        const rlimit no_core{0, 0};  // the program may crash deliberately
         ::setrlimit(RLIMIT_CORE, &no_core);
         ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
         ::dup2(start.output, STDOUT_FILENO);
@@ -157,7 +159,7 @@ void Child::end(bool asked) {
     if (asked) ::kill(number, SIGTERM);
     if (asked && end_of(Clock::now() + std::chrono::seconds(10)) == Wait::ended) return;
     ::kill(number, SIGKILL);
-    if (!ends_within(number, std::chrono::seconds(1))) held = number;  // waiting for it would hear no signal
+    if (!ends_within(number, std::chrono::seconds(1))) held = number;  // waiting longer would delay signals
     if (!stop) return;
     stop = nullptr;
     listen(Clock::now() + std::chrono::seconds(2));
@@ -261,7 +263,7 @@ ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milli
     else
         end.code = WEXITSTATUS(child.status);
     return end;
-} catch (const Error& error) {  // no pipe
+} catch (const Error& error) {  // no pipe could be created
     return {.problem = error.what(), .limit = limit};
 }
 

@@ -75,7 +75,7 @@ void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
     script.compile_whole(std::move(experiment));
 }
 
-/// Of a training: inputs, what evaluates, what is kept of the model.
+/// Checks a training: inputs, programs that evaluate, the record of the published model.
 void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptions& options,
                     const std::function<void()>& look_at) {
     script.take_down(data, options);
@@ -84,7 +84,7 @@ void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptio
     look_at();
     const Program& program = script.experiment->train();
     const std::string& weights = script.settings.weights;
-    PublishedRecord::of(program, script.experiment->recipe->weights);  // throws where it cannot be kept
+    PublishedRecord::of(program, script.experiment->recipe->weights);  // throws if it cannot be stored
     if (!weights.empty()) check_weights(program, weights, script.experiment->recipe->weights);
 }
 

@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// A schedule, and for messages where each rank's order stands.
+/// A schedule, with the line of each rank's order for messages.
 struct Orders {
     Schedule schedule;
     int64_t micros = 1;

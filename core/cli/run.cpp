@@ -96,7 +96,7 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
                                          std::move(device), &met, &sessions.end);
     } catch (const std::exception& error) {
         if (!sessions.end) sessions.end = end_by(script.job, error, "meeting");
-        const bool told = met || fault_of(error) == Fault::peer;  // else who tells the others names the rank
+        const bool told = met || fault_of(error) == Fault::peer;  // otherwise the text sent to the others names the rank
         throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));
     }
 }
@@ -263,7 +263,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
     const auto store = script.open_store();
-    // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
+    // --fresh has already moved the folder aside; a script that trains again continues from its own checkpoints.
     if (sessions.begun == 0) check_resume(script.settings, script.config(), *store, false);
     if (first && !store->steps().empty()) tell_changes(script.folder(), script.as_run());
     std::string published;

@@ -54,9 +54,9 @@ struct Settings {
     std::string weights;        ///< [checkpoint] load: safetensors file or folder of a fresh start
     std::string trace;          ///< [run] trace: file of a traced step, "": none is
     int64_t trace_step = 0;     ///< [run] trace_step; 0: a late one of the first ten
-    bool tensorboard = false;   ///< [metrics] tensorboard: event files beside metrics.jsonl
+    bool tensorboard = false;   ///< [metrics] tensorboard: event files in addition to metrics.jsonl
     std::string prometheus;     ///< [metrics] prometheus: file for node_exporter's textfile collector, "": none
-    std::string costs;          ///< [simulate] table; "": what is kept, if anything
+    std::string costs;          ///< [simulate] table; "": the cached table, if any
     Mesh mesh;                  ///< [mesh], axes of size 1 included
 
     const std::string& transport_of(const std::string& axis) const;

@@ -31,7 +31,7 @@ void sync_folder(const std::string& folder) {
     const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const int code = file < 0 || ::fsync(file) != 0 ? errno : 0;
     if (file >= 0) ::close(file);
-    if (code != 0 && code != EINVAL)  // a file system may have no fsync of folders
+    if (code != 0 && code != EINVAL)  // some file systems cannot fsync a folder
         throw Error("cannot flush the folder " + folder + ": " + std::generic_category().message(code), Fault::failed);
 }
 
@@ -47,7 +47,7 @@ void AtomicFile::fail(int code, Fault fault) {
 
 void AtomicFile::open(Fault fault) {
     if (file_ >= 0) ::close(file_);
-    ::unlink(partial_.c_str());  // what a process that was killed has left
+    ::unlink(partial_.c_str());  // left by a killed process
     buffer_.clear();
     file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file_ < 0) fail(errno, fault);
@@ -73,7 +73,7 @@ void AtomicFile::write(std::string_view bytes) {
 void AtomicFile::close(bool durable) {
     flush();
     if (durable && ::fsync(file_) != 0) fail(errno);
-    // NFS and quotas say only here that the disk is full.
+    // NFS and quotas report a full disk only at close.
     if (::close(std::exchange(file_, -1)) != 0 && errno != EINTR) fail(errno);
 }
 

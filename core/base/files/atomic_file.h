@@ -7,14 +7,14 @@
 
 namespace orrery {
 
-/// Writes all bytes. Returns errno of the call that failed, 0: none did. Allocates nothing.
+/// Writes all bytes. Returns errno of a failed call, 0 on success. Allocates nothing.
 int write_all(int file, std::string_view bytes);
 
-/// Makes the names in a folder durable, where its file system can. Throws Error, Fault::failed.
+/// Flushes a folder's entries to disk, if its file system can. Throws Error, Fault::failed.
 void sync_folder(const std::string& folder);
 
-/// A file that gets its name when it is whole. Until then its name has a suffix, and this object removes it. The mode
-/// of a file that it replaces stays. Calls throw Error "cannot write PATH: why", Fault::failed.
+/// A file that gets its name once it is complete. Until then its name has a suffix, and the destructor removes it. A
+/// replaced file keeps its mode. Functions throw Error "cannot write PATH: why", Fault::failed.
 class AtomicFile {
 public:
     explicit AtomicFile(std::string path, const std::string& suffix = ".part")
@@ -24,12 +24,12 @@ public:
     AtomicFile& operator=(const AtomicFile&) = delete;
 
     const std::string& path() const { return path_; }
-    /// Begins a file in place of one that was begun before. `fault`: of its error.
+    /// Starts a file, discarding one that was started before. `fault`: of its error.
     void open(Fault fault = Fault::failed);
     void write(std::string_view bytes);
     /// `durable`: the contents survive a power cut.
     void close(bool durable = false);
-    /// Gives the closed file its name. `durable`: the name survives a power cut.
+    /// Renames the closed file to its name. `durable`: the name survives a power cut.
     void name(bool durable = false);
 
 private:

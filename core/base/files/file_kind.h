@@ -3,14 +3,14 @@
 
 namespace orrery {
 
-/// What people have in place of the file that they name.
+/// A kind of file that users often name by mistake.
 struct FileKind {
     std::string_view begin;                ///< its first bytes
     std::string_view what;                 ///< "a GGUF file"
-    std::string_view as_weights, as_text;  ///< what to do who wants weights, or text, of it
+    std::string_view as_weights, as_text;  ///< what to do if weights, or text, are needed from it
 };
 
-/// Told by the first bytes, 24 at most; null where none of the kinds begins so.
+/// Detected from the first bytes, at most 24; null for other files.
 const FileKind* file_kind(std::string_view begin);
 
 }  // namespace orrery

@@ -7,8 +7,8 @@
 
 namespace orrery {
 
-/// The JSON of a file of somebody else. Throws Error that begins with the path: it is not there, no regular file,
-/// longer than `most_bytes`, of another kind, or no JSON. `remedy`, a line, stands behind what is not there.
+/// Reads a JSON file that others wrote. Throws Error that begins with the path if the file is missing, not a regular
+/// file, longer than `most_bytes`, of another kind, or not JSON. `remedy`, a line, is appended if it is missing.
 Json read_json(const std::string& path, int64_t most_bytes, std::string_view remedy = "");
 
 }  // namespace orrery

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where the contents go.
+/// The file that is written.
 struct Target {
     fs::path path;
     bool whole = false;  ///< a regular file, or none yet
@@ -24,11 +24,11 @@ struct Target {
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 Target target_of(const fs::path& file) {
-    constexpr int most_links = 40;  // as the kernel has it
+    constexpr int most_links = 40;  // the kernel's limit
     fs::path path = file;
     for (int links = 0; links < most_links; ++links) {
         std::error_code unknown;
-        // What a process has open has a name there, and /dev/stdout leads to it: this process writes to it, too.
+        // Links such as /dev/stdout lead to open files in /proc, which this process also writes to.
         if (fs::canonical(folder_of(path), unknown).string().starts_with("/proc/")) break;
         const fs::file_type kind = fs::symlink_status(path, unknown).type();
         if (kind != fs::file_type::symlink)
@@ -40,7 +40,7 @@ Target target_of(const fs::path& file) {
 
 std::string reason(int code) { return std::generic_category().message(code); }
 
-/// "" where nothing is.
+/// Why the file cannot be written; "": it can.
 std::string why_not(const std::string& file) {
     if (file.empty()) return "expected the name of a file";
     const Target target = target_of(file);

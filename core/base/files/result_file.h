@@ -4,17 +4,17 @@
 
 namespace orrery {
 
-/// Looks whether a file that somebody named can be written, before the work whose result it takes. Makes nothing.
-/// Throws Error "OPTION FILE: why" where the name is empty or a folder's, its folder is not there, or rights are
-/// missing.
+/// Checks that a file named by the user can be written, before the work whose result it receives. Creates nothing.
+/// Throws Error "OPTION FILE: why" if the name is empty or a folder, its folder is missing, or permissions are
+/// insufficient.
 void require_writable(std::string_view option, const std::string& file);
 
-/// Whether it is a regular file, or will be one, which `write_result` replaces.
+/// Whether it is or will be a regular file, which `write_result` replaces.
 bool is_own_file(const std::string& file);
 
-/// Writes a result to the file that somebody named for it. A regular file is replaced whole: a full disk leaves the old
-/// one as it was. Of a link the file that it leads to is replaced, the link stays. What others may read or write at the
-/// same time (a pipe, a device, /dev/stdout) is appended to. Throws Error, Fault::failed.
+/// Writes a result to the file that the user named. A regular file is replaced atomically: a full disk leaves the old
+/// contents. For a link, its target is replaced. A shared target (a pipe, a device, /dev/stdout) is appended to. Throws
+/// Error, Fault::failed.
 void write_result(const std::string& file, std::string_view contents);
 
 }  // namespace orrery

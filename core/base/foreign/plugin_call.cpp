@@ -15,7 +15,7 @@
 namespace orrery {
 namespace {
 
-/// "std::out_of_range", "int": the type of what is handled.
+/// Type of the current exception: "std::out_of_range", "int".
 std::string handled_type() {
     const std::type_info* type = abi::__cxa_current_exception_type();
     if (!type) return "something unknown";

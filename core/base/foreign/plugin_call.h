@@ -5,15 +5,15 @@
 
 namespace orrery {
 
-/// In a handler: throws on what is handled where a plugin may throw it (an Error, or what the system refuses this
-/// process: memory, threads). Anything else becomes an Error of Fault::failed, "plugin data/tape: read threw an int".
+/// Called in a catch block: rethrows exceptions that a plugin may throw (an Error, or failed allocations of memory or
+/// threads). Others become an Error of Fault::failed, "plugin data/tape: read threw an int".
 [[noreturn]] void throw_of_plugin(std::string_view plugin, std::string_view function);
 
-/// The plugin of the data source that this thread has called `read` of last, "" at first: where one source reads
-/// others, the innermost. Those who read clear it before.
+/// The plugin of the data source whose `read` this thread called last, "" at first; if sources read others, the
+/// innermost. Readers clear it before a read.
 std::string& last_read_of();
 
-/// Calls a plugin's function; what it throws names the plugin.
+/// Calls a plugin's function; exceptions name the plugin.
 template <class Call>
 decltype(auto) call_plugin(std::string_view plugin, std::string_view function, Call&& call) {
     try {

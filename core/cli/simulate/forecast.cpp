@@ -91,7 +91,7 @@ Cluster read_cluster(const std::string& path, int64_t nodes) {
 Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const SimulateCommand& command) {
     ScriptUse use{.scratch = ScriptUse::Scratch::elsewhere, .prints = false, .tells = !command.quick};
     use.options = [&](CompileOptions& options) {
-        options.memory_bytes = 0;  // the cluster's memory is looked at behind the prediction, which says by how much
+        options.memory_bytes = 0;  // checked after the prediction, which says by how much it is exceeded
         if (!command.quick) return;
         options.proved = options.fingerprinted = false;
         options.written_micros = 0;

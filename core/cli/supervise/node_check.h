@@ -17,7 +17,7 @@ struct NodeCheck {
 /// run's files are written.
 NodeCheck check_node(const ScriptCommand& command, const std::string& folder);
 
-/// Runs this program with other arguments: fit where it ends with 0 within `seconds`, else what it prints last is why
+/// Runs this program with other arguments: fit if it exits with 0 within `seconds`, otherwise its last output is why
 /// it is not. One that a disk holds beyond its end is waited for by the next call, so that there is one at most.
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds);
 

@@ -42,7 +42,7 @@ void grid_of_products(KernelCases& cases, DType f) {
         for (const int64_t n : sizes)
             for (const int64_t k : sizes) {
                 const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-                if (flops > 1.8e10) continue;  // one of 1,024 by 2,048 by 4,096 tells as much
+                if (flops > 1.8e10) continue;  // a product of 1,024 x 2,048 x 4,096 is large enough
                 cases.products(f, m, n, k);
             }
 }

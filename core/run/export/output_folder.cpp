@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 std::string reason(int code) { return std::generic_category().message(code); }
 
-/// In FOLDER.part, held by who writes it; says that an export has made the folder.
+/// A file in FOLDER.part that its writer locks; marks the folder as an export's.
 constexpr const char* lock_name = ".orrery-export";
 
 bool is_there(const std::string& path) {

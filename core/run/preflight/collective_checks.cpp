@@ -69,7 +69,7 @@ private:
             data[static_cast<size_t>(i)] = static_cast<float>(value(line_.me(), i));
         line_.copy(in_.data, data.data(), in_.bytes());
         if (form_.call == Call::broadcast) return;
-        const std::vector<float> none(static_cast<size_t>(out_.count()), -1.0f);  // an old result is no result
+        const std::vector<float> none(static_cast<size_t>(out_.count()), -1.0f);  // clears earlier results
         line_.copy(out_.data, none.data(), out_.bytes());
     }
 

@@ -31,7 +31,7 @@ public:
         for (const char* prefix : {"", "twin ", "echo "}) {
             setting.prefix = prefix;
             RankContext& context = contexts_.emplace_back(setting);
-            // What nobody writes is NaN.
+            // Memory that no op writes is NaN.
             for (const Memory& arena : context.arenas()) std::memset(arena.data, 0xff, arena.bytes);
             executors_.push_back(context.executor(verified.plan));
         }

@@ -25,7 +25,7 @@ Gradients::Gradients(const Plan& plan, size_t known) : plan_(plan), known_(known
     find_live();
     carry();
     multiple_of_.assign(program.values.size(), none);
-    std::map<ValueId, ValueId> whole;  // by term: where it stands whole
+    std::map<ValueId, ValueId> whole;  // by term: the value that holds it whole
     for (ValueId value = 0; value < std::ssize(program.values); ++value) {
         if (!live_[value] || partial_over_ranks(value)) continue;
         const ValueId term = term_of(value);

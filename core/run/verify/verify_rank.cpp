@@ -297,7 +297,7 @@ void TwinRank::after(int index) {
         for (size_t which = 3; which < i.operands.size(); which += 2) look(index, which);
     } else {
         for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
-            // A kernel's workspace is no operand and holds nothing.
+            // A kernel's workspace is not an operand.
             if (writes && operand.value != none) look(index, &operand - i.operands.data());
         });
     }
