@@ -41,16 +41,16 @@ private:
     bool counted_ = false;
 };
 
-/// While one lives, stop signals wait to be taken by its owner, and SIGPIPE is ignored: for a command that has started
-/// programs or made files which must go before it ends. Those that nobody has taken come at its end.
+/// While an object lives, stop signals are queued for its owner, and SIGPIPE is ignored: for commands that must end
+/// child programs or remove files first. Signals that were not taken are delivered at the end.
 class HeldSignals {
 public:
     HeldSignals();
     ~HeldSignals();
     HeldSignals(const HeldSignals&) = delete;
-    /// Readable when one has come; for poll.
+    /// Becomes readable when a signal arrives; for poll.
     int file() const { return file_; }
-    /// The next one, 0: none has come.
+    /// The next signal; 0: none.
     int take();
 
 private:

@@ -69,7 +69,7 @@ void prove_there(ScriptRunner& script) {
     script.dataset();
 }
 
-/// Compiles the whole and `sizes` of a ramp's smaller steps.
+/// Compiles the full step and `sizes` smaller steps of a batch ramp.
 void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
     make_sizes(experiment, sizes);
     script.compile_whole(std::move(experiment));
@@ -79,7 +79,7 @@ void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
 void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptions& options,
                     const std::function<void()>& look_at) {
     script.take_down(data, options);
-    script.compiled();  // there must be one
+    script.compiled();  // throws if nothing was compiled
     script.compile_evaluation();
     look_at();
     const Program& program = script.experiment->train();
@@ -88,7 +88,7 @@ void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptio
     if (!weights.empty()) check_weights(program, weights, script.experiment->recipe->weights);
 }
 
-/// Makes every backend that the configuration has a table for: only the plugin knows its keys.
+/// Makes every backend that the configuration has a table for, since only the plugin knows its keys.
 void check_tables(ScriptRunner& script) {
     for (const std::string kind : {"device", "store", "transport", "rendezvous"}) {
         Config& tables = script.config().table(kind);
@@ -100,7 +100,7 @@ void check_tables(ScriptRunner& script) {
             try {
                 script.loader.load(kind, name, registry, options.origin());
             } catch (const Error& problem) {
-                // A table for another machine's backend; a backend of this run has been loaded before.
+                // The table may be for another machine's backend; backends of this run were loaded before.
                 script.notes.push_back(fmt::format("not looked at: [{}]: {}", options.path(), problem.what()));
                 continue;
             }
@@ -125,7 +125,7 @@ void load_checked(ScriptRunner& script, int64_t hosts) {
     check_tables(script);
 }
 
-/// The program that samples, on one rank.
+/// Compiles the program that samples, on one rank.
 Compiled check_sampling(ScriptRunner& script) {
     script.refuse_unsaved();
     Compiled sampling = script.compile_sampling().compiled;
@@ -142,7 +142,7 @@ int64_t steps_in(CheckpointStore& store, const Origin& where) {
     }
 }
 
-/// What a run reads and writes, before ranks start.
+/// Checks what a run reads and writes, before ranks start.
 void check_places(ScriptRunner& script) {
     const ScriptCommand& command = script.command;
     const Settings& settings = script.settings;
@@ -188,7 +188,8 @@ int check_dumped(const ScriptCommand& command) {
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job) {
     ScriptUse use{.scratch = ScriptUse::Scratch::by_ranks, .prints = false, .tells = command.node_rank == 0};
     use.compile = [](ScriptRunner& script, Experiment experiment) {
-        // Ranks compile all of them before the first step. What splits the first and the rise after it splits all.
+        // Ranks compile all sizes before the first step. If the first size and the increment can be divided among
+        // ranks, so can all.
         const BatchRamp& ramp = experiment.recipe->ramp;
         const size_t sizes = ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
         compile_sizes(script, std::move(experiment), sizes);

@@ -37,7 +37,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The longest sequence that config.json says, at most `most`.
+/// The max sequence length in config.json, at most `most`.
 int64_t longest_of(const std::string& file, int64_t most) {
     const Json json = read_json(file, 16 << 20);
     for (const char* key : {"max_position_embeddings", "n_positions"})
@@ -46,13 +46,13 @@ int64_t longest_of(const std::string& file, int64_t most) {
     return most;
 }
 
-/// What a folder stands for: lets the command run a run's kept script, or hf.lua for a published folder, with settings
-/// that nobody has given. Throws Error where the folder is neither.
+/// If the script is a folder, replaces it: a run's folder by its saved script, a published folder by hf.lua, with
+/// settings that the user did not give. Throws Error if the folder is neither.
 void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     const fs::path folder = script.script;
     std::error_code ignored;
     if (!fs::is_directory(folder, ignored)) return;
-    std::vector<std::string> under;  // what --set says goes over it
+    std::vector<std::string> under;  // settings that --set overrides
     if (fs::exists(folder / "config.toml", ignored)) {
         Config run = load_config((folder / "config.toml").string());
         if (const std::string kept = kept_script_of(folder.string(), run); fs::exists(kept, ignored))
@@ -76,7 +76,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     unless_given("data", "tokens_per_sequence",
                  std::to_string(command.window.value_or(longest_of((folder / "config.json").string(), longest))));
     unless_given("train", "steps", "1");
-    int64_t batch = 1;  // of one sample on each rank that has its own
+    int64_t batch = 1;  // one sample for each rank with its own data
     if (const ConfigValue* const mesh = given.find("mesh"))
         batch = std::get<std::shared_ptr<Config>>(mesh->data)->integer("dp", 1);
     unless_given("train", "sequences_per_step", std::to_string(batch));
@@ -90,34 +90,34 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     script.sets.insert(script.sets.begin(), under.begin(), under.end());
 }
 
-/// A text as windows of its tokens, and the program that takes them.
+/// A text as windows of tokens, and the program that scores them.
 struct ScoredText {
-    std::string program;  ///< of a full batch
+    std::string program;  ///< name of the program for a full batch
     std::vector<int32_t> ids;
-    std::vector<bool> ignored;  ///< by id, those that a mask says are no targets; empty: none
+    std::vector<bool> ignored;  ///< by id: a mask excludes it as a target; empty: none
     TextWindows windows;
-    int64_t predicted = 0;         ///< tokens
+    int64_t predicted = 0;         ///< number of predicted tokens
     int64_t size = 0, stride = 0;  ///< of a window, in tokens
-    int64_t bytes = 0;             ///< of text that the predicted tokens stand for; 0: not known
+    int64_t bytes = 0;             ///< bytes of text of the predicted tokens; 0: unknown
 };
 
-/// An ending as a row, and the program of one row that is long enough.
+/// An ending as a row, and the one-row program that is long enough for it.
 struct ScoredEnding {
     size_t choice = 0;
     EncodedEnding row;
     std::string program;
 };
 
-/// What is scored.
+/// The inputs to score.
 struct Scored {
     std::optional<ScoredText> text;
     std::vector<MultipleChoice> choices;
     std::vector<ScoredEnding> endings;
 };
 
-constexpr int64_t most_text = int64_t{1} << 30;    ///< bytes of a text that is read whole
-constexpr int64_t most_tokens = int64_t{1} << 28;  ///< of a file, 1 GiB as ids on each rank
-constexpr int64_t least_positions = 64;            ///< of the programs that score endings
+constexpr int64_t most_text = int64_t{1} << 30;    ///< max bytes of a text, which is read whole
+constexpr int64_t most_tokens = int64_t{1} << 28;  ///< max tokens of a file: 1 GiB as ids on each rank
+constexpr int64_t least_positions = 64;            ///< min positions of the programs that score endings
 
 int64_t positions_of(const Program& program) {
     const auto tokens = program.find("tokens");
@@ -135,7 +135,7 @@ std::string whole_text(const std::string& path) {
     return in.text(static_cast<size_t>(in.bytes()));
 }
 
-/// The least of 64, 128 ... that has so many places; 0: all.
+/// The smallest of 64, 128 ... positions that holds the ending; 0: the full length.
 int64_t shortest_for(const EncodedEnding& ending, int64_t positions) {
     int64_t length = least_positions;
     while (length < static_cast<int64_t>(ending.ids.size()) - 1) length *= 2;
@@ -149,7 +149,7 @@ ScoredIds read_tokens(ScriptRunner& script, const std::string& path) {
         Config options("data");
         options.set("path", {path, {}});
         options.set("seq", {sequence, {}});
-        options.set("vocab", {int64_t{0}, {}});  // the model's ids alone count, not those of the data trained on
+        options.set("vocab", {int64_t{0}, {}});  // only the model's ids count, not those of the training data
         options.fall_back_on(script.config().table("data"));
         return script.make_data("tokens", options, {});
     };
@@ -210,7 +210,7 @@ MarkedProgram made(const Experiment& experiment, const ProgramEntry& entry) {
     return program;
 }
 
-/// Adds the programs of endings that are not there.
+/// Adds missing programs for endings.
 void add_choice_programs(std::vector<MarkedProgram>& programs, ScriptRunner& script, Scored& scored,
                          int64_t positions) {
     ProgramEntry one = at_batch(script.experiment->find("eval")->entry, 1);
@@ -260,12 +260,12 @@ void compile_scoring(ScriptRunner& script, const EvaluateCommand& asked, Scored&
     script.refuse_unfit();
 }
 
-/// Reads what is scored, when the script compiles its program, and compiles what scores it: nothing that trains.
-/// `looks`: in the process that starts ranks, which scores nothing. The command and `scored` must outlive the script's
-/// run.
+/// A script that reads the inputs when it compiles its program, and compiles the programs that score them, without
+/// training. `looks`: in the process that starts the ranks, which scores nothing. The command and `scored` must outlive
+/// the script's run.
 std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const EvaluateCommand& command,
                                              const Job& job, bool looks, Scored& scored) {
-    // A device may keep something of a process for as long as that lives: the ranks find out what is wrong with theirs.
+    // A device may hold resources for the lifetime of a process, so the ranks open it and detect problems.
     using enum ScriptUse::Scratch;
     ScriptUse use{.scratch = looks ? by_ranks : counted,
                   .prints = false,
@@ -275,15 +275,15 @@ std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const 
         compile_scoring(asked, command, scored);
     };
     use.train = [](ScriptRunner&, const DataSpec&, const TrainOptions&) {};
-    // The file that is scored goes by data.token_bytes, whatever the data trained on has.
+    // The scored file uses data.token_bytes, whatever the training data has.
     use.ignores = [](const GivenKey& key) { return key.key == "token_bytes"; };
     return std::make_unique<ScriptRunner>(script, job, std::move(use));
 }
 
-/// A store of which one checkpoint is seen, to be read; one that is marked as suspect, too, as somebody asked for it.
+/// A read-only view of a store with a single checkpoint, which may be marked as suspect, since the user chose it.
 class OneStep final : public CheckpointStore {
 public:
-    /// Throws Error, naming the steps that there are, where the store has none of that step.
+    /// Throws Error, listing the steps, if the store does not have the step.
     OneStep(CheckpointStore& store, int64_t step) : store_(store), step_(step) {
         const std::vector<int64_t> all = store.steps();
         if (std::find(all.begin(), all.end(), step) != all.end()) return;
@@ -324,7 +324,7 @@ private:
     int64_t step_;
 };
 
-/// Fills the params. Returns what they are of.
+/// Loads the params. Returns where they come from.
 std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& session) {
     const Settings& settings = session.settings();
     if (const auto& chosen = script.tokenizer; chosen && session.job().rank == 0)
@@ -345,7 +345,7 @@ std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& 
     return fmt::format("step {}: {}", loaded.step, store->place());
 }
 
-/// What a model says, where it is a number. `place` counts from 0.
+/// Throws unless the model's number is finite. `place` describes it, counting from 0.
 double finite(double nats, const std::function<std::string()>& place) {
     if (std::isfinite(nats)) return nats;
     throw Error(fmt::format("the model gives {} nats for {}, counted from 0: its weights or what it computes are not "
@@ -354,7 +354,7 @@ double finite(double nats, const std::function<std::string()>& place) {
                 Fault::failed);
 }
 
-/// Nats over all predicted tokens. Collective.
+/// Sum of nats over all predicted tokens. Collective.
 double score_text(const ScoredText& text, const Session& session, RowScores& rows) {
     const auto fill = [&](int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets) {
         const TextWindow window = text.windows[row];
@@ -395,7 +395,7 @@ std::vector<std::vector<double>> score_endings(const Scored& scored, const Sessi
     return all;
 }
 
-/// Each rank reads for itself: two hosts may have other files of the same name.
+/// Each rank reads its own files, which may differ between hosts.
 Agreement agreement_of(const Scored& scored, const EvaluateCommand& command) {
     const auto digest = [](Sha256& of, const std::vector<int32_t>& ids) {
         of.update(fmt::format("{}:", ids.size()));
@@ -511,13 +511,14 @@ int evaluate_command(const ScriptCommand& given, const EvaluateCommand& asked) {
                         fmt::format("mesh {} has {} ranks, {} were started", mesh.text(), mesh.ranks(), job.ranks));
         mine->load();
         mine->run();
-        mine->compiled();  // there must be one
+        mine->compiled();  // throws if nothing was compiled
         evaluate_here(*mine, scored, command, sessions);
     };
     work.check = [&](const Job& job) {
         Scored scored;
         auto looked = scoring_script(script, command, job, true, scored);
-        if (looked->settings.mesh.ranks() == 1) return looked;  // this process is the one that would find it out
+        if (looked->settings.mesh.ranks() == 1) return looked;  // this process would be the only rank and detects
+                                                                // errors itself
         looked->load_for_hosts(script.nodes);
         refuse_apart(looked->settings, looked->config(), looked->contracts, looked->job.local_ranks);
         looked->run();

@@ -185,7 +185,7 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
 }
 
 int measuring_rank(const Job& job, RendezvousBackend& meeting, const std::function<int(Rendezvous&)>& measure) {
-    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection: others may still need it
+    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection, since others may still need it
     if (job.serves) server = serve(meeting, job);
     const auto rendezvous = meeting.join(place_of(job));
     try {

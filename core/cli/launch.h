@@ -66,11 +66,11 @@ void refuse_launch_flags(const ScriptCommand& command, const Job& job);
 /// ranks on one processor would time the scheduler.
 void pin_rank(const Job& job, const TransportContract& contract);
 
-/// A rank's process of a command that measures: joins the job, which it serves where it has to, calls `measure` and
-/// leaves; an error is reported to the other ranks first. Returns the exit code of `measure`.
+/// Runs a rank of a command that measures: joins the job, serving its rendezvous if it must, calls `measure` and
+/// leaves. Reports an error to the other ranks first. Returns the result of `measure`.
 int measuring_rank(const Job& job, RendezvousBackend& meeting, const std::function<int(Rendezvous&)>& measure);
 
-/// Ends this process as soon as the launcher is gone. Called first thing in a rank started by `launch`.
+/// Ends this process once the launcher is gone. Must be called first in a rank started by `launch`.
 void watch_lifeline();
 
 }  // namespace orrery

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The templates are complete plugins of this name: scripts/templates/KIND, with the files of .all that they leave out.
+/// Each template scripts/templates/KIND is a complete plugin of this name; files that it lacks are in .all.
 constexpr std::string_view model = "sundial", model_type = "Sundial", shared = ".all";
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {

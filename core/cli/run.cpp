@@ -96,7 +96,7 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
                                          std::move(device), &met, &sessions.end);
     } catch (const std::exception& error) {
         if (!sessions.end) sessions.end = end_by(script.job, error, "meeting");
-        const bool told = met || fault_of(error) == Fault::peer;  // otherwise the text sent to the others names the rank
+        const bool told = met || fault_of(error) == Fault::peer;  // otherwise the sent text names the rank
         throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));
     }
 }
@@ -299,13 +299,13 @@ void compile_timed(ScriptRunner& script, Experiment experiment) {
     const size_t sizes = script.compiled().sizes.sizes().size();
     if (sizes == 1) return;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    // A slower host may take as long again.
+    // A slower host may need the same time again.
     script.settings.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(took);
     script.print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, took.count()));
 }
 
-/// From any thread, where this rank's own does not come back. The other ranks hear first: the disk that holds the
-/// record may be the one that does not answer, so that the end is bounded, too.
+/// Called from another thread when this rank's thread is blocked. The other ranks are informed first, and the time is
+/// limited: the disk with the run record may be the one that hangs.
 void give_up_rank(const ScriptRunner& script, const std::string& text, Sessions& sessions) {
     std::thread([last = script.of_rank(text)] {
         std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -319,7 +319,7 @@ void give_up_rank(const ScriptRunner& script, const std::string& text, Sessions&
     end_run_record(text, exit_code(Fault::failed));
 }
 
-/// Throws Error where launcher and configuration have other ranks.
+/// Throws Error if the launcher's ranks differ from the configuration's.
 void refuse_other_ranks(ScriptRunner& script) {
     const Job& job = script.job;
     const Settings& settings = script.settings;
@@ -343,7 +343,7 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
         script.take_down(data, options);
         script.compile_evaluation();
         train_here(script, script.compiled(), script.take_device(), sessions, options);
-        if (stop_signal() != 0)  // it came when no step was left to stop at
+        if (stop_signal() != 0)  // the signal came after the last step's vote
             throw Error(script.of_rank(fmt::format("stopped by signal {} after the last step: start again for what "
                                                    "the script does next",
                                                    stop_signal())),
@@ -524,7 +524,7 @@ int run_command(const ScriptCommand& command) {
     work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
         auto checked = check_launch(command, job);
-        named_table(checked->settings, checked->config());  // no surprise at the end
+        named_table(checked->settings, checked->config());  // reports errors now rather than at the end
         if (command.node_rank == 0) require_places(checked->settings);
         require_notice(*checked);
         return checked;

@@ -40,12 +40,12 @@ int sample_command(const ScriptCommand& command) {
     use.sample = [](ScriptRunner& one, const SampleOptions& options) {
         return sample_newest(one, one.compile_sampling(true), options).text;
     };
-    use.ignores = [](const GivenKey& key) { return key.table == "sample"; };  // the command goes by [sample] itself
+    use.ignores = [](const GivenKey& key) { return key.table == "sample"; };  // the command uses [sample] itself
     ScriptRunner script(command, Job{}, std::move(use));
     script.settings.mesh = Mesh();
     script.load();
     script.run();
-    script.compiled();  // there must be one
+    script.compiled();  // throws if nothing was compiled
     const SampleFlags& flags = command.sample;
     SampleOptions options = read_sample(script.config());
     options.prompt = flags.prompt.value_or(options.prompt);

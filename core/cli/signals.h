@@ -29,7 +29,7 @@ private:
     std::thread thread_;
 };
 
-/// What a process ends with that is stopped by a signal: 130 after SIGINT, else 75, "to be queued again".
+/// Exit code of a process that is stopped by a signal: 130 after SIGINT, otherwise 75, "to be queued again".
 int stopped_code(int signal);
 
 }  // namespace orrery

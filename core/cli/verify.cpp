@@ -17,7 +17,8 @@ namespace {
 constexpr const char* threads = "threads";
 constexpr int64_t some_samples = 2;  // samples of a data source that are read in all ways
 
-/// Before anything else reads it: what writes past a block would damage the memory of others. Returns the blocks read.
+/// Checks the data source. Must run before other readers: writing past a block would corrupt their memory. Returns the
+/// number of blocks read.
 int64_t check_source(const Dataset& data, const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t steps) {
     SourceCheck check(data);
     check.cuts(Split::train, some_samples);
@@ -26,7 +27,7 @@ int64_t check_source(const Dataset& data, const Plan& plan, const std::map<std::
     return check.blocks();
 }
 
-/// Each part of a mixture by itself, before what draws from them is accused of their faults.
+/// Checks each part of a mixture by itself first, so that its faults are not attributed to the mixture.
 int64_t check_parts(const DataSpec& whole) {
     int64_t blocks = 0;
     for (const DataSpec::Part& part : whole.parts) {
@@ -43,7 +44,7 @@ int64_t check_parts(const DataSpec& whole) {
     return blocks;
 }
 
-/// Runs the plan beside one device. `checked`: blocks of data that were read twice.
+/// Compares the plan with one device. `checked`: number of data blocks that were read twice.
 VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOptions& options, int64_t& checked) {
     std::mutex one_at_a_time;  // plugins read their table of the configuration
     const auto device = [&] {
@@ -70,7 +71,7 @@ VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOpt
                   options);
 }
 
-/// The transports of the configuration, by axis, that threads stand for, as a line; "" when there are none.
+/// A line about the configured transports that threads replace, by axis; "": none.
 std::string not_verified(const std::map<std::string, std::string>& replaced) {
     std::string text;
     for (const auto& [axis, transport] : replaced)
@@ -85,7 +86,8 @@ int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
     std::map<std::string, std::string> replaced;  // by axis
     ScriptUse use{.prints = false};
-    use.options = [&](CompileOptions& options) {  // axes share messages as in the run, though threads carry them all
+    use.options = [&](CompileOptions& options) {  // axes share messages as in the run, although threads carry all of
+                                                  // them
         for (const auto& [axis, transport] : replaced) options.transports[axis] = transport;
     };
     ScriptRunner script(command, Job{}, std::move(use));
@@ -95,14 +97,14 @@ int verify_command(const ScriptCommand& command) {
             replaced[axis.name] = settings.transport_of(axis.name);
     settings.transport = threads;
     settings.axis_transport.clear();
-    settings.timeout_given = true;  // of calls of data sources, too
+    settings.timeout_given = true;  // also limits calls of data sources
     script.job.local_ranks = settings.mesh.ranks();
     script.load_backends();
     script.load_transports();
     const Origin asked = script.config().table("run").where("transport");
-    script.loader.load("transport", threads, script.registry, asked);  // on one rank, too
+    script.loader.load("transport", threads, script.registry, asked);  // also needed on one rank
     script.run();
-    const Plan plan = unrolled(script.compiled().train());  // each instruction is judged by itself
+    const Plan plan = unrolled(script.compiled().train());  // unrolled, since each instruction is judged by itself
     VerifyOptions options = command.verify;
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
     int64_t checked = 0;

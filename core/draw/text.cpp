@@ -36,9 +36,9 @@ std::string painted(const Row& row, size_t from, size_t to, bool colour) {
 
 /// How time maps to columns.
 struct Scale {
-    double columns = 1;   ///< per unit of time
-    size_t band = 0;      ///< columns of one band
-    bool numbers = true;  ///< fragments carry their micro-batch
+    double columns = 1;   ///< columns per unit of time
+    size_t band = 0;      ///< columns per band
+    bool numbers = true;  ///< fragments show their micro-batch
     size_t at(int64_t time) const { return std::lround(static_cast<double>(time) * columns); }
 };
 

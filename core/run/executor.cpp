@@ -261,7 +261,7 @@ void Executor::prepare_kernels() {
     }
     depends_.assign(kernels_.size(), 0);
     for (const PerRank& p : class_.per_rank) depends_[p.kernel] |= plan_.mesh.axis(p.axis).sequential;
-    int64_t beside = 0;  // of kernels that the plan gives no workspace
+    int64_t beside = 0;  // scratch of kernels for which the plan has no workspace
     for (size_t i = 0; i < class_.stream.size(); ++i) {
         const Instruction& instruction = class_.stream[i];
         if (instruction.opcode != Opcode::kernel) continue;

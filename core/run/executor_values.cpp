@@ -54,7 +54,7 @@ std::vector<Executor::Time> Executor::times() const {
 }
 
 void Executor::record(StepRecord& record) {
-    int64_t most = 3 + issues(class_);  // and a copy that is under way holds it now and then
+    int64_t most = 3 + issues(class_);  // includes some waits for the copy of a save
     for (size_t i = 0; i < class_.stream.size(); ++i) most += times_of(class_, i) * std::ssize(class_.stream[i].waits);
     record.spans.clear();
     record.spans.reserve(most);

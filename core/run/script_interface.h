@@ -62,46 +62,46 @@ public:
     virtual ~Host() = default;
     Config& config() { return config_; }
 
-    /// Sees every program of the script after each pass. Empty: nobody looks.
+    /// Called with every program of the script after each pass. Empty: none.
     PassLook look = {};
-    /// The train step is all that is asked of the script: compile() gets no program to evaluate or sample.
+    /// compile() gets only the train step, without programs that evaluate or sample.
     bool train_step_alone = false;
-    /// Collectives that scripts make, and where their tables go, before the script runs.
+    /// Collective algorithms that the configuration chooses; set before the script runs.
     std::vector<CollectiveChoice> collectives = {};
 
-    /// A strategy plugin by name; loads it when it is not loaded yet. Throws Error at `asked`.
+    /// Makes a strategy by its plugin's name, loading the plugin if needed. Throws Error at `asked`.
     virtual std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) = 0;
     /// Makes a data source by its plugin's name, loading the plugin if needed; the source is not opened. `options` are
     /// those of the script's call. Throws Error at `asked`.
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
     /// An op by its plugin's name, loading the plugin if needed. Throws Error at `asked`.
     virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
-    /// Proves them for the axis. Throws Error with script lines.
+    /// Proves the tables for the axis. Throws Error with script lines.
     virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
     /// The configured mesh, without the axis of micro-batches.
     virtual const Mesh& mesh() = 0;
-    /// Distributes, lowers and proves. Throws Error with script lines. Called by program:compile().
+    /// Distributes, lowers and proves the experiment. Throws Error with script lines. Called by program:compile().
     virtual void compile(Experiment experiment) = 0;
-    /// Bytes moved, peak memory, flops of the compiled experiment.
+    /// Bytes moved, peak memory and flops of the compiled experiment.
     virtual std::string summary() { return ""; }
     virtual void train(const DataSpec&, const TrainOptions&) {}
-    /// Text drawn from the model; "" in modes that run nothing.
+    /// Samples text from the model; "" in commands that run nothing.
     virtual std::string sample(const SampleOptions&) { return ""; }
-    /// Options that the script declared, for `--help`; values come from [script] and --set script.KEY=VALUE.
+    /// An option declared by the script, for `--help`; its value comes from [script] and --set script.KEY=VALUE.
     struct Option {
         std::string key, fallback, help;
         std::string value;  ///< current value; text without quotes
     };
     virtual void declare_options(const std::vector<Option>&) {}
-    /// A call gives the value of a key. Throws Error where the command line has set another one.
+    /// Called when a script's call sets a key. Throws Error if the command line set another value.
     virtual void gives(const GivenKey&) {}
     /// Called for each file that the script's `require` reads: "orrery/nn.lua", relative to the library or the script's
     /// folder.
     virtual void required(const std::string& /*file*/, const std::string& /*text*/) {}
-    /// print() of a script: once, from rank 0.
+    /// print() of a script; only rank 0 prints.
     virtual void print(const std::string&) {}
-    /// The script is in a call that nothing can interrupt: ends the process, with exit code 1 and this text. Comes on
-    /// a thread of its own.
+    /// Ends the process with exit code 1 and this text, because the script is in a call that cannot be interrupted.
+    /// Called from another thread.
     virtual void give_up(const std::string&) {}
 
 protected:

@@ -86,7 +86,7 @@ const std::string& Settings::transport_of(const std::string& axis) const {
     return found == axis_transport.end() ? transport : found->second;
 }
 
-// What follows reads with empty values for absent ones: defaults are those of the schema, under every configuration.
+// Fallbacks below are empty, since the schema's defaults are under every configuration.
 
 Settings read_settings(Config& config) {
     Settings settings;

@@ -21,43 +21,43 @@ enum class Resume : uint8_t { automatic, never, required };
 /// Whether collectives run on their own thread: if there are spare processors; always; never.
 enum class Overlap : uint8_t { automatic, on, off };
 
-/// The tables of the configuration that belong to the core, read once and checked. Defaults are those of config/schema.
+/// The configuration tables that belong to the core, read once and validated. Defaults are in config/schema.
 struct Settings {
     std::string device;                    ///< [run] device
-    std::string device_memory;             ///< DeviceFacts::memory of it; "": its name
+    std::string device_memory;             ///< DeviceFacts::memory of the device; "": same as its name
     std::string transport;                 ///< [run] transport
     std::string store;                     ///< [run] store
     std::string rendezvous;                ///< [run] rendezvous
     std::string launcher;                  ///< [run] launcher
-    std::string folder;                    ///< [run] folder; "" until the experiment has a name
+    std::string folder;                    ///< [run] folder; "": derived from the experiment's name later
     uint64_t seed = 0;                     ///< [run] seed
-    int64_t ranks = 0;                     ///< [run] ranks of one host; 0: as the mesh and --nodes say
-    int64_t threads_per_rank = 0;          ///< [run] threads_per_rank; 0: processors allowed over ranks of the host
+    int64_t ranks = 0;                     ///< [run] ranks per host; 0: from the mesh and --nodes
+    int64_t threads_per_rank = 0;          ///< [run] threads_per_rank; 0: allowed processors / ranks of the host
     bool pin_ranks = false;                ///< [run] pin_ranks
     Overlap overlap = Overlap::automatic;  ///< [run] overlap
     Resume resume = Resume::automatic;     ///< [run] resume
     std::map<std::string, std::string> axis_transport;  ///< [transport.axis]
-    std::map<std::string, std::string> collectives;     ///< [collectives]: an axis' algorithms of a script's making
-    int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not judged
-    std::chrono::milliseconds join_timeout{};           ///< [run] join_timeout_s: longest wait for a rank to come
-    std::chrono::milliseconds silence{};                ///< [run] silence_s: longer unheard, a peer is lost
-    std::chrono::milliseconds timeout{};                ///< [run] timeout_s: longest wait for a peer that has joined
-    bool timeout_given = false;                         ///< false: inside a step the plan decides
-    double grace_s = 0;         ///< [run] grace_s: from the request to stop to the end of all; 0: it is not known
-    std::string notice_file;    ///< [run] notice_file: asks to stop when it appears; "": none
+    std::map<std::string, std::string> collectives;     ///< [collectives]: algorithms made by scripts, by axis
+    int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not checked
+    std::chrono::milliseconds join_timeout{};           ///< [run] join_timeout_s: max wait for a rank to join
+    std::chrono::milliseconds silence{};                ///< [run] silence_s: a peer not heard for longer is lost
+    std::chrono::milliseconds timeout{};                ///< [run] timeout_s: max wait for a peer that has joined
+    bool timeout_given = false;                         ///< false: within a step, the plan determines the timeout
+    double grace_s = 0;         ///< [run] grace_s: from a request to stop until the machine goes away; 0: unknown
+    std::string notice_file;    ///< [run] notice_file: the run stops when this file appears; "": none
     double disk_timeout_s = 0;  ///< [run] disk_timeout_s
     RetentionPolicy keep;       ///< [checkpoint] keep, keep_*
     double suspect_factor = 0;  ///< [checkpoint] suspect_factor
     bool async_saves = false;   ///< [checkpoint] async
     bool auto_saves = false;    ///< [checkpoint] every = "auto"
-    double node_mtbf_s = 0;     ///< [checkpoint] mtbf_days; 0: it is not there
-    std::string weights;        ///< [checkpoint] load: safetensors file or folder of a fresh start
-    std::string trace;          ///< [run] trace: file of a traced step, "": none is
-    int64_t trace_step = 0;     ///< [run] trace_step; 0: a late one of the first ten
+    double node_mtbf_s = 0;     ///< [checkpoint] mtbf_days in seconds; 0: not set
+    std::string weights;        ///< [checkpoint] load: safetensors file or folder for a fresh start
+    std::string trace;          ///< [run] trace: file of a traced step; "": none
+    int64_t trace_step = 0;     ///< [run] trace_step; 0: chosen automatically
     bool tensorboard = false;   ///< [metrics] tensorboard: event files in addition to metrics.jsonl
-    std::string prometheus;     ///< [metrics] prometheus: file for node_exporter's textfile collector, "": none
+    std::string prometheus;     ///< [metrics] prometheus: file for node_exporter's textfile collector; "": none
     std::string costs;          ///< [simulate] table; "": the cached table, if any
-    Mesh mesh;                  ///< [mesh], axes of size 1 included
+    Mesh mesh;                  ///< [mesh], including axes of size 1
 
     const std::string& transport_of(const std::string& axis) const;
     /// The device memory's name in TransportContract::devices.

@@ -21,7 +21,8 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
 /// constants.
 class ClusterPrices final : public Prices {
 public:
-    /// Keeps references to all but the last two. `tf32`: products of f32 are made in it, as device.cuda.tf32 says.
+    /// Keeps references to all arguments except the last two. `tf32`: f32 products run in TF32, as with
+    /// device.cuda.tf32.
     ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
                   const std::string& software = "compiled", bool tf32 = false);
 

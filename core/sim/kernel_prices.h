@@ -43,7 +43,7 @@ struct KernelSoftware {
     int64_t wide = 0;  ///< a product with a dim of this size stays in 16 bits: the head over the vocabulary; 0: none
 };
 
-/// What of a launch its price depends on.
+/// The quantities that a launch's price depends on.
 struct KernelWork {
     Work work = Work::bytes;                ///< what its time is proportional to (orrery/op.h)
     DType type = DType::f32;                ///< of the first operand
@@ -58,8 +58,8 @@ bool multiplies(Work work);
 /// Derived from the op table; only bytes for an unknown op.
 KernelWork work_of(const KernelSpec& spec);
 
-/// Seconds of kernels on a device of its own, by formula:
-/// - products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of cuts of the
+/// Seconds of kernels on a device of their own, by formula:
+/// - products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of splits of the
 ///   contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
 /// - attention: flash (causal halves it, the backward pass takes 2.5 times the forward one) at a fraction of the
 ///   products' rate, with one exponential per score in parallel; or as separate ops

@@ -127,7 +127,7 @@ std::vector<std::string> types() {
     return names;
 }
 
-/// A file may be a run's, with tables that the bench has no use for; what is set for the bench itself must be read.
+/// A file may be a run's, with tables that the bench ignores; --set keys, however, must be used by the bench.
 void refuse_idle_sets(const std::vector<std::string>& sets) {
     for (const std::string& set : sets) {
         const bool read =

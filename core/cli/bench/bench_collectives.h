@@ -45,7 +45,7 @@ const std::vector<std::string>& bench_collective_names();
 /// unknown names and invalid sizes before anything starts.
 int bench_collectives(const CollectiveBench& bench, Config& config, const std::vector<std::string>& arguments);
 
-/// What the command line says of a bench.
+/// Flags of `orrery bench`.
 struct BenchCommand {
     CollectiveBench bench;
     std::string begin = "1K", end = "256M", dtype = "f32", op, config;

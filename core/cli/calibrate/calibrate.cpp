@@ -24,9 +24,9 @@
 namespace orrery {
 namespace {
 
-/// What is measured, and with what.
+/// What is measured, and with which device and plugins.
 struct Calibration {
-    std::unique_ptr<ScriptRunner> script;  ///< nullptr: a grid
+    std::unique_ptr<ScriptRunner> script;  ///< nullptr: a grid is measured
     Config config;
     Settings settings;
     Registry registry;
@@ -56,7 +56,8 @@ void prepare_script(Calibration& all, const ScriptCommand& command) {
     const Compiled& compiled = script.compiled();
     all.settings = script.settings;
     all.plugins = script.loader.names();
-    all.device = make_device(script.settings, script.config(), script.registry, script.job);  // of a rank here
+    // a device for a rank of this host
+    all.device = make_device(script.settings, script.config(), script.registry, script.job);
     all.cases = kernel_cases(compiled.train());
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);
     for (const Axis& axis : all.settings.mesh.axes())

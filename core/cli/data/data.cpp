@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The folder of the run's tokenizer, or what data.tokenizer names; "" where there is none.
+/// The folder of the run's tokenizer, or the value of data.tokenizer; "": none.
 std::string tokenizer_of(ScriptRunner& script) {
     const std::string kept = script.folder() + "/tokenizer";
     std::error_code none;
@@ -29,7 +29,7 @@ std::string tokenizer_of(ScriptRunner& script) {
     return script.config().table("data").text("tokenizer", "");
 }
 
-/// What is there by now draws other samples than the run has.
+/// Throws if the data has changed since the run's checkpoints, since its samples would differ.
 void refuse_changed(ScriptRunner& script, const Dataset& data) {
     std::error_code none;
     if (!fs::exists(script.folder() + "/checkpoints", none)) return;
@@ -77,7 +77,8 @@ int data_command(const ScriptCommand& given, const DataCommand& command) {
     if (given.script_help) return show_options(given, Job{});
     ScriptUse use{.prints = false};
     use.compile = [](ScriptRunner& read, Experiment experiment) {
-        if (!read.data) read.experiment = std::move(experiment);  // a script's first training is its folder's first
+        if (!read.data) read.experiment = std::move(experiment);  // the run's folder belongs to the script's first
+                                                                  // training
     };
     use.train = [](ScriptRunner& read, const DataSpec& data, const TrainOptions& options) {
         if (!read.data) read.take_down(data, options);

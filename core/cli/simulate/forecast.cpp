@@ -18,7 +18,7 @@
 namespace orrery {
 namespace {
 
-/// Throws Error for what is not simulated on a cluster. `tp_chunks`: asked for, of this very mesh.
+/// Throws Error for options that cannot be simulated on a cluster. `tp_chunks`: requested for this mesh.
 void refuse_on_clusters(ScriptRunner& script, int64_t tp_chunks) {
     if (!script.settings.collectives.empty())
         throw Error(script.config().table("collectives").origin(),
@@ -34,7 +34,7 @@ void refuse_on_clusters(ScriptRunner& script, int64_t tp_chunks) {
     check_backends(script.config(), script.loader.names());
 }
 
-/// Transports and devices of the mesh are what the cluster's file says.
+/// Sets the mesh's transports and devices to those of the cluster's file.
 void place_on_cluster(ScriptRunner& script) {
     script.job.local_ranks = 1;
     script.settings.transport = "nccl";

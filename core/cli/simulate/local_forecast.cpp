@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 /// Payload of a full Ethernet frame: 1,500 bytes, of which IPv4, TCP and its timestamps take 52, after a header of 14.
 constexpr double tcp_payload = 1448.0 / 1514.0;
 
-/// Compiles as a run of this host would, and starts nothing; data may be missing. `quick`: the train step alone,
-/// without its proof. `processors`: of the host that ran it, 0: of this one.
+/// Compiles as a run on this host would, without starting anything; data may be missing. `quick`: only the train step,
+/// without proof. `processors`: of the host that ran it, 0: this host.
 std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool quick, int64_t processors) {
     ScriptUse use{.prints = false, .tells = !quick};
     use.options = [quick](CompileOptions& options) {

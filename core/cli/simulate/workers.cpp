@@ -26,7 +26,8 @@ struct Worker {
     std::string text;
 };
 
-/// In the child. What is thrown is its text with exit code 1. Nothing of the parent's is ended or flushed.
+/// Runs in the child. An exception is sent as its text with exit code 1. Objects and streams of the parent are not
+/// destroyed or flushed.
 int be_worker(int output, int64_t number, const std::function<std::string(int64_t)>& work) {
     int code = 0;
     std::string text;

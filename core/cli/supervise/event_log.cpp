@@ -69,7 +69,7 @@ public:
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;
         const std::string all = system_env()->read_file(file_.path());
-        const size_t begin = all.rfind('\n') + 1;  // 0 where there is none
+        const size_t begin = all.rfind('\n') + 1;  // 0 if there is none
         if (begin == all.size()) return;
         if (Json::accept(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end())) return file_.write("\n");
         std::error_code problem;
@@ -118,7 +118,7 @@ public:
 
 private:
     AppendedFile file_;
-    std::mutex mutex_;  // guards the three below
+    std::mutex mutex_;  // guards the next three
     std::deque<std::string> waiting_;
     bool ends_ = false, over_ = false;
     std::condition_variable changed_;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double most_s = 5;
 
-/// The last message in one line, "no device "cpu"; found in plugins/: cuda", or the last line where there is none.
+/// The last message in one line, "no device "cpu"; found in plugins/: cuda"; the last line if there is no message.
 std::string last_words(const std::string& text) {
     std::string last;
     bool message = false;
@@ -38,7 +38,7 @@ bool for_preflight(const std::string& set) {
 }  // namespace
 
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds) {
-    static pid_t held = 0;  // of the process, as its children are
+    static pid_t held = 0;  // static, since child processes belong to the whole process
     const auto limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
     if (held > 0 && !ends_within(held, limit))
         return {Fitness::late, fmt::format("its check before, process {}, does not end: a disk may not answer", held)};

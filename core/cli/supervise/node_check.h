@@ -17,8 +17,8 @@ struct NodeCheck {
 /// run's files are written.
 NodeCheck check_node(const ScriptCommand& command, const std::string& folder);
 
-/// Runs this program with other arguments: fit if it exits with 0 within `seconds`, otherwise its last output is why
-/// it is not. One that a disk holds beyond its end is waited for by the next call, so that there is one at most.
+/// Runs this program with other arguments: fit if it exits with 0 within `seconds`, otherwise its last output is the
+/// reason. A process that a disk blocks beyond its end is waited for by the next call, so that there is at most one.
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds);
 
 }  // namespace orrery

@@ -76,7 +76,7 @@ RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const Si
         job.local_rank = i;
         job.local_ranks = spec.local_ranks;
         job.nonce = make_nonce();
-        // What `held.before` blocks waits until the rank asks for it: no signal is too early.
+        // Signals in `held.before` stay pending for the rank, so none is too early.
         ProcessStart start{.program = "/proc/self/exe",
                            .arguments = spec.arguments,
                            .variables = environment_of(job),

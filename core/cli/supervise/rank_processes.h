@@ -77,7 +77,7 @@ private:
 
     const LaunchSpec& spec_;
     Board* const board_;
-    Pipe lifeline_;  ///< of the ranks: they end with this process
+    Pipe lifeline_;  ///< inherited by the ranks, which end with this process
     std::vector<Child> children_;
     std::vector<RankEnd> ends_;
     std::optional<Clock::time_point> deadline_, killed_, stopped_since_, looked_;

@@ -12,10 +12,10 @@ namespace orrery {
 
 /// A kernel launch to time.
 struct KernelCase {
-    KernelSpec row;  ///< what the table says
-    KernelSpec run;  ///< what runs: the same, but for attributes that depend on the rank
-    std::vector<std::pair<int, int>> in_place = {};  ///< (output, input) that are one place
-    std::string name = {};                           ///< for tables of a benchmark
+    KernelSpec row;  ///< the spec recorded in the table
+    KernelSpec run;  ///< the spec that runs; differs only in attributes that depend on the rank
+    std::vector<std::pair<int, int>> in_place = {};  ///< (output, input) pairs that share memory
+    std::string name = {};                           ///< label in a benchmark's tables
 };
 
 struct KernelBench {

@@ -123,7 +123,7 @@ void KernelCases::add_alike(const TensorType& x) {
         try {
             const KernelSpec spec = spec_of(def->name, inputs, {});
             if (std::ranges::all_of(spec.outputs, [&](const TensorType& y) { return y == x; })) add(def->name, inputs);
-        } catch (const Error&) {  // it takes others, or needs attributes
+        } catch (const Error&) {  // it needs other operands or attributes
         }
     }
 }

@@ -13,32 +13,31 @@ namespace orrery {
 /// its first launch and the attributes of the first rank that runs it.
 std::vector<KernelCase> kernel_cases(const Plan& plan);
 
-/// A list of kernels to be timed, as scripts make them: attributes and results are complete, and outputs lie in place
-/// where the op allows it. Each spec once.
+/// A list of distinct kernels to time. Specs are made through the op definitions, so that attributes and results are
+/// complete; outputs are in place if the op allows it.
 class KernelCases {
 public:
-    /// Leaves out what the device cannot run; nullptr: nothing.
+    /// Leaves out kernels that the device does not support; nullptr: none.
     explicit KernelCases(Device* device = nullptr) : device_(device) {}
     std::vector<KernelCase> take() { return std::move(cases_); }
-    /// Behind the names of what is added from now on.
+    /// Appends `text` to the names of cases added from now on.
     void suffix(std::string text) { suffix_ = std::move(text); }
 
     /// `name`: of the case; "": the op's.
     void add(std::string_view op, const std::vector<TensorType>& inputs, const Attributes& attributes = {},
              const std::string& name = "");
-    /// Every op that makes of `x`, or of some of them, others like it: element by element, or row by row.
+    /// Adds every op that maps one or several tensors of x's type to results of the same type.
     void add_alike(const TensorType& x);
 
-    // What a step of a transformer has.
-    /// y = x w of [m,k] and [k,n], with `bias` + b; dx = dy w'; dw = x' dy.
+    /// Kernels of a transformer's training step:
     void products(DType f, int64_t m, int64_t n, int64_t k, const std::string& name = "matmul", bool bias = false);
-    /// Causal, q [batch, time, heads, size of a head], k and v with `groups` heads.
+    /// Causal attention: q [batch, time, heads, head size], k and v with `groups` heads.
     void attentions(DType f, const Shape& q, int64_t groups);
-    void norms(const TensorType& x);                   ///< [rows, width], and the sum of these rows
-    void losses(const TensorType& logits);             ///< [tokens, vocab]
-    void lookups(const TensorType& x, int64_t vocab);  ///< x [tokens, width]
-    void heads(const TensorType& x);                   ///< [batch, time, heads, size of a head]
-    void updates(DType f, int64_t n);                  ///< AdamW of n params, their casts to and from f, a norm
+    void norms(const TensorType& x);                   ///< of [rows, width], and the sum over rows
+    void losses(const TensorType& logits);             ///< of [tokens, vocab]
+    void lookups(const TensorType& x, int64_t vocab);  ///< of x [tokens, width]
+    void heads(const TensorType& x);                   ///< of [batch, time, heads, head size]
+    void updates(DType f, int64_t n);                  ///< AdamW of n params, casts to and from f, a norm
 
 private:
     Device* const device_;
@@ -47,9 +46,9 @@ private:
     std::vector<KernelCase> cases_;
 };
 
-/// Kernels of transformers of any size: products over m, n, k in each form of a training step, attention over sequences
-/// and heads, norms, losses over vocabularies, element by element, updates and casts over bytes; those that the device
-/// has, in `dtype` and, where a step has it so, in f32. Small ones first.
+/// A grid of transformer kernels: matrix products over m, n, k in each form of a training step, attention over sequence
+/// lengths and heads, norms, losses over vocabularies, elementwise ops, updates and casts. Contains those that the
+/// device has, in `dtype` and, where a step uses it, in f32; small ones first.
 std::vector<KernelCase> kernel_grid(Device& device, DType dtype);
 
 }  // namespace orrery

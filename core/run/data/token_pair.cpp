@@ -75,8 +75,8 @@ void TokenPair::finish() {
     std::vector<AtomicFile*> files{&idx_, &bin_};
     if (mask_) files.insert(files.begin(), &bits_);
     for (AtomicFile* file : files) file->close();
-    // The tokens last: alone they would be read as a file without header, all of them targets. Those that are there
-    // go first, an older mask with them.
+    // The .bin file is named last: without its index it would be read as a headerless file whose tokens are all
+    // targets. An existing .bin and an older mask are removed first.
     ::unlink(bin_.path().c_str());
     if (!mask_) ::unlink(bits_.path().c_str());
     for (AtomicFile* file : files) file->name();

@@ -8,12 +8,13 @@
 
 namespace orrery {
 
-/// Begins a file of tokens. Throws Error, Fault::usage, where it cannot be made, or what has its name is not a file.
+/// Opens a file of tokens. Throws Error, Fault::usage, if it cannot be created or if its name is taken by something
+/// that is not a regular file.
 void begin_tokens(AtomicFile& file);
 
-/// Megatron's pair of files: NAME.bin, the ids of all documents one after the other, and NAME.idx, how long each is and
-/// where it begins (Megatron-LM, IndexedDataset: version 1, a sequence a document). Beside them NAME.mask, a bit a
-/// token from the lowest on, where some tokens are no targets. All three, or none, have their names in the end.
+/// Writes Megatron's pair of files: NAME.bin holds the ids of all documents, NAME.idx the length and offset of each
+/// (Megatron-LM, IndexedDataset: version 1, one sequence per document). If some tokens are not targets, NAME.mask has a
+/// bit for each token, lowest bit first. The files get their names together at the end.
 class TokenPair {
 public:
     /// `token_bytes`: 2 for u16, 4 for i32. Throws Error if the files cannot be created.

@@ -36,7 +36,7 @@ void AppendedFile::write(std::string_view bytes) {
     const bool known = ::fstat(file_, &before) == 0 && S_ISREG(before.st_mode);
     const int code = write_all(file_, bytes);
     if (code == 0) return;
-    [[maybe_unused]] const int cut = known ? ::ftruncate(file_, before.st_size) : 0;  // no half of it stays
+    [[maybe_unused]] const int cut = known ? ::ftruncate(file_, before.st_size) : 0;  // removes an incomplete record
     fail(path_, std::strerror(code));
 }
 

@@ -37,7 +37,7 @@ private:
 
     AtomicFile file_;
     const std::string labels_;
-    StepMetrics last_;  ///< the newest step, with `results_`
+    StepMetrics last_;  ///< the newest step; its results are in `results_`
     std::vector<StepResult> results_;
     fmt::memory_buffer step_, evaluated_;  ///< rendered lines of the newest step and evaluation
     Clock::time_point written_ = Clock::time_point::min();

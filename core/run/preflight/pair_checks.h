@@ -28,9 +28,9 @@ struct PairCheckOptions {
     double limit_s = 60;      ///< no new round starts after this time
 };
 
-/// Measures the pairs of the rounds while there is time. Collective over the line; the same on all ranks, in the order
-/// of the rounds: latency, bandwidth there, back and both ways at once, and whether what was sent came. Where others
-/// of the line do not take part they wait, asleep where their transport lets them. `ranks`: of the line.
+/// Measures the pairs of the rounds until the time limit: latency, bandwidth in each direction and both at once, and
+/// wrong bytes. Collective over the line, whose ranks exchange texts by `ranks`; all return the same, in the order of
+/// the rounds. Ranks without a pair wait, asleep if their transport allows it.
 std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std::vector<int64_t>& node_of,
                                      const std::vector<PairRound>& rounds, const PairCheckOptions& options);
 

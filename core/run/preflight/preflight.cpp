@@ -96,7 +96,7 @@ private:
 
     std::vector<std::string> texts(const std::string& mine) { return texts_->all("text", mine, WaitLimit::step); }
 
-    /// Those that were not there before, when no rank needs them any more.
+    /// Removes the folders that the check created, once no rank needs them.
     void remove_folders() {
         meet();
         std::error_code ignored;
@@ -430,10 +430,10 @@ private:
     const DeviceLimits limits_;
     Memory arena_;
     bool staged_ = false;
-    bool first_pair_ = true;                   ///< no connection of this rank was made yet
-    std::vector<Joined> joined_;               ///< all ranks first
-    std::optional<Exchange> texts_;            ///< of all ranks
-    std::vector<std::filesystem::path> made_;  ///< folders that were not there, the innermost first
+    bool first_pair_ = true;                   ///< this rank has not made a connection yet
+    std::vector<Joined> joined_;               ///< all ranks come first
+    std::optional<Exchange> texts_;            ///< among all ranks
+    std::vector<std::filesystem::path> made_;  ///< folders that the check created, the innermost first
     std::vector<int64_t> nodes_;
     std::vector<PairRound> rounds_;
     PreflightFigures figures_;

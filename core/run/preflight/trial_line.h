@@ -18,7 +18,7 @@ public:
     /// `arena`: one that the communicator was made with, of at least arena_bytes().
     TrialLine(Device& device, Communicator& communicator, const Memory& arena);
 
-    /// For messages of up to `most` bytes.
+    /// Bytes needed for messages of up to `most` bytes.
     static int64_t arena_bytes(int64_t most);
 
     Device& device() const { return device_; }
@@ -35,13 +35,13 @@ public:
     int64_t wrong_bytes(int64_t bytes, int from);
     void forget_received(int64_t bytes);
 
-    /// Between the host and the device's memory; done when it returns.
+    /// Copies between host and device memory; returns when done.
     void copy(void* to, const void* from, int64_t bytes);
 
     /// Send a few numbers to one rank, receive from it.
     void tell(int peer, std::span<const int64_t> words);
     std::vector<int64_t> hear(int peer, size_t count);
-    /// The greatest of all ranks' numbers; returns when all have come.
+    /// Max of all ranks' numbers; returns once all ranks have called it.
     double greatest(double mine) { return reduced(mine, ReduceOp::max); }
     double sum(double mine) { return reduced(mine, ReduceOp::sum); }
     void meet() { greatest(0); }
@@ -57,7 +57,7 @@ private:
     int64_t half_;
 };
 
-/// Equally many numbers of each rank, one rank's behind the other's.
+/// All ranks' numbers, concatenated in rank order; each rank gives equally many.
 std::vector<double> numbers_of_all(Exchange& ranks, std::span<const double> mine);
 
 }  // namespace orrery

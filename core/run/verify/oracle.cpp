@@ -83,7 +83,7 @@ void Oracle::find_regrouped() {
     for (const Op& op : propagated_.ops) {
         const bool sum = is_sum(op_def(op.kind)) || is_stage_sum(op_def(op.kind));
         if (op_def(op.kind).collective && !sum) continue;
-        // A sum of a term that is another number is another one, too.
+        // A sum of regrouped terms is itself regrouped.
         const bool sums_other = std::any_of(op.inputs.begin(), op.inputs.end(),
                                             [&](ValueId input) { return other[original_of(propagated_, input)] != 0; });
         if (sum && (sums_other || rewritten(op))) {

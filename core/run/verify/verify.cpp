@@ -134,7 +134,7 @@ private:
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         bool held = false;
-        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // of equal blocks the first rank's
+        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // the first rank's copy wins
             const Executor& actual = twins_[rank]->actual();
             if (!actual.holds(id)) continue;
             held = true;

@@ -62,7 +62,7 @@ bool Gradients::partial_over_ranks(ValueId value) const {
                        [&](const auto& partial) { return !plan_.mesh.axis(partial.axis).sequential; });
 }
 
-/// Packing and casts around messages (compile/passes/bucket.h, narrow_gradients.h).
+/// Whether the op was added to pack or cast for a message (compile/passes/bucket.h, narrow_gradients.h).
 bool Gradients::added_move(const Op& op) const {
     const bool moved = moves(op) != Moves::no || op_def(op.kind).casts;
     return moved && static_cast<size_t>(op.outputs[0]) >= known_;

@@ -30,7 +30,7 @@ public:
     const std::vector<Standing>& of(ValueId gradient) const;
     /// The gradient that the value is a multiple of; none.
     ValueId multiple_of(ValueId value) const { return multiple_of_[value]; }
-    /// Whether it reaches the end of a step or a result. Others are not made.
+    /// Whether the gradient reaches the end of a step or a result. Other gradients are not computed.
     bool matters(ValueId gradient) const { return live_[gradient] != 0; }
 
 private:

@@ -246,11 +246,11 @@ void TwinRank::add_gradient(int index, size_t which) {
     if (!unpacked(at(index).operands[which])) return;
     const OpId reader = at(index).op;
     const bool updates = reader != none && s_.plan.program.op(reader).phase == Phase::update;
-    if (!updates && updates_[id]) return;  // a sum is on its way before
+    if (!updates && updates_[id]) return;  // the optimizer reads it later
     const Tensor& have = s_.actual.operand(index, which);
     if (!cut(id, at(index).fragment.micro, have)) return;
     std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
-    if (s_.plan.stage_axis != none) place[s_.plan.stage_axis] = 0;  // one stage has it
+    if (s_.plan.stage_axis != none) place[s_.plan.stage_axis] = 0;  // only one stage has it
     const bool first = first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place));
     const double distance = difference(have.dtype, have.data, want_.data(), have.count()).distance;
     report_.gradient[id] = first ? distance * distance : 0;

@@ -6,10 +6,10 @@
 
 namespace orrery {
 
-/// What other training software does otherwise than a plan of this project.
+/// How other training software differs from a plan of Orrery.
 struct SoftwareProfile {
-    /// Kernels and messages wait for what they read, and not because a plan uses a place again: an allocator keeps what
-    /// is on its way (PyTorch's, `record_stream`).
+    /// Kernels and messages wait only for what they read, not for reuse of memory: an allocator keeps buffers of
+    /// messages in flight (PyTorch's `record_stream`).
     bool keeps_memory = false;
     /// Sums once a step over axes other than data's (norms under sequence parallelism, tied params) run after all
     /// fragments; those over data come before them if they overlap with kernels (Megatron-LM's `finalize_model_grads`).
@@ -30,9 +30,9 @@ struct SoftwareProfile {
     std::vector<std::string> data = {"dp", "rep"};
 };
 
-/// The plan as software with this profile would have made it, for prices alone: its fingerprint is `for_prices_alone`
-/// (plan/print.h), places and memory are those of the plan. Streams keep their order but for what goes behind all
-/// fragments, on all ranks in one order. Linear in the stream.
+/// Changes the plan to what such software would run, for prices only: its fingerprint becomes `for_prices_alone`
+/// (plan/print.h), memory stays that of the plan. Streams keep their order, except for what moves behind all fragments,
+/// in the same order on all ranks. Linear in the stream.
 Plan with_profile(Plan plan, const SoftwareProfile& profile);
 
 }  // namespace orrery
