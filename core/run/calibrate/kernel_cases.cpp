@@ -185,7 +185,7 @@ std::vector<KernelCase> kernel_grid(Device& device, DType dtype) {
     grid_of_products(grid, dtype);
     grid_of_attentions(grid, dtype);
     std::vector<KernelCase> cases = grid.take();
-    std::ranges::stable_sort(cases, {}, bytes_of);
+    std::ranges::stable_sort(cases, {}, [](const KernelCase& c) { return bytes_of(c); });
     return cases;
 }
 
