@@ -216,7 +216,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Calibration& all
         {"pool", bytes_text(all.pool_bytes)},
     };
     if (all.script) {
-        facts.emplace_back("program", script.compiled().train().program.name);
+        facts.emplace_back("program", all.script->compiled().train().program.name);
         facts.emplace_back("mesh", all.settings.mesh.text());
     }
     return facts;
