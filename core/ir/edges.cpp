@@ -88,7 +88,7 @@ const Attribute* row(const Program& program, std::string_view axis, Phase phase,
 
 std::string_view name_of(Phase phase) {
     constexpr std::string_view names[] = {"forward", "backward", "update"};
-    return names[phase];
+    return names[static_cast<int>(phase)];
 }
 
 std::span<const EdgeOption> edge_options() { return options; }

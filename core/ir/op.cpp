@@ -102,7 +102,7 @@ bool is_kind(const Attribute& value, AttributeDef::Kind kind) { return value.ind
 
 std::string_view name_of(AttributeDef::Kind kind) {
     constexpr std::string_view names[] = {"a flag", "an integer", "a number", "a text", "a list of integers"};
-    return names[kind];
+    return names[static_cast<int>(kind)];
 }
 
 void check_known(const Infer& at, const OpDef& def) {
