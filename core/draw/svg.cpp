@@ -43,7 +43,7 @@ std::string style_sheet(int chunks, double number_size) {
         ".inside{text-anchor:middle;font-size:8px;fill:#456}\n.light{text-anchor:middle;font-size:8px;fill:#fff}\n";
     for (int kind = 0; kind < 3; ++kind)
         for (int chunk = 0; chunk < chunks; ++chunk) {
-            const Colour c = shade(fragment_colours[static_cast<int>(kind)], chunk, chunks);
+            const Colour c = shade(fragment_colours[kind], chunk, chunks);
             const std::string letter = letter_of(static_cast<Fragment::Kind>(kind));
             css += fmt::format(".{0}{1}{{fill:rgb({2},{3},{4})}}\n.n{0}{1}{{fill:{5}}}\n", letter, chunk, c.red,
                                c.green, c.blue, ink_on(c));
