@@ -116,7 +116,7 @@ private:
             if (value.role != Role::input) continue;
             const auto dim = program_.dim(id, "batch");
             if (!dim) continue;
-            const Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[mark.value]);
+            const Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[id]);
             int64_t parts = mesh_.microbatches();
             std::string others;
             for (AxisId axis : layout.splits()[*dim]) {
