@@ -77,7 +77,7 @@ struct VerifyReport {
     int64_t ranks = 0, steps = 0, values = 0, unseen = 0;
     std::vector<std::string> collectives;  ///< "all_reduce over dp by ring": configured algorithms that replace the
                                            ///< transport's
-    double gradients = -1;  ///< worst ||g - ref|| relative to 1e-5 ||ref|| + 1e-6 ||all gradients||
+    double gradients = -1;                 ///< worst ||g - ref|| relative to 1e-5 ||ref|| + 1e-6 ||all gradients||
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< the program is f32 throughout
     std::vector<ValueId> unjudged;     ///< params whose gradient could not be compared anywhere
