@@ -517,8 +517,7 @@ int evaluate_command(const ScriptCommand& given, const EvaluateCommand& asked) {
     work.check = [&](const Job& job) {
         Scored scored;
         auto looked = scoring_script(script, command, job, true, scored);
-        if (looked->settings.mesh.ranks() == 1) return looked;  // this process would be the only rank and detects
-                                                                // errors itself
+        if (looked->settings.mesh.ranks() == 1) return looked;  // this process is the only rank
         looked->load_for_hosts(script.nodes);
         refuse_apart(looked->settings, looked->config(), looked->contracts, looked->job.local_ranks);
         looked->run();

@@ -43,8 +43,8 @@ class Observer {
 public:
     virtual ~Observer() = default;
     virtual bool looks(int) const { return true; }  ///< false: the instruction runs as without an observer
-    virtual void before(int index) = 0;  ///< its waits are over, none of its work has run
-    virtual void after(int index) = 0;   ///< its outputs are complete; a send has been handed to the transport
+    virtual void before(int index) = 0;             ///< its waits are over, none of its work has run
+    virtual void after(int index) = 0;  ///< its outputs are complete; a send has been handed to the transport
 };
 
 /// Runs one rank's stream of a plan on a device and its communicators. The constructor resolves everything: it prepares

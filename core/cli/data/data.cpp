@@ -77,8 +77,7 @@ int data_command(const ScriptCommand& given, const DataCommand& command) {
     if (given.script_help) return show_options(given, Job{});
     ScriptUse use{.prints = false};
     use.compile = [](ScriptRunner& read, Experiment experiment) {
-        if (!read.data) read.experiment = std::move(experiment);  // the run's folder belongs to the script's first
-                                                                  // training
+        if (!read.data) read.experiment = std::move(experiment);  // the folder is of the first training
     };
     use.train = [](ScriptRunner& read, const DataSpec& data, const TrainOptions& options) {
         if (!read.data) read.take_down(data, options);

@@ -13,9 +13,9 @@ struct FoundReport {
     std::vector<std::string> notes;  ///< about costs of other machines, and tables that were not used
     int64_t parameters = 0;          ///< of the program
     double seconds = 0;              ///< duration of the search
-    int64_t tp_chunks = 0;  ///< number of chunks of tp collectives, which `run` does not support; 0: not split
-    bool here = false;      ///< on one host: a rank's bytes are the mean over all ranks
-    bool knows_sequence = false;  ///< the script declares an option for splitting sequences
+    int64_t tp_chunks = 0;           ///< number of chunks of tp collectives, which `run` does not support; 0: not split
+    bool here = false;               ///< on one host: a rank's bytes are the mean over all ranks
+    bool knows_sequence = false;     ///< the script declares an option for splitting sequences
     SearchSpace space;
     Found found;
 };
