@@ -6,6 +6,7 @@
 
 #include "../plugins/device/cuda/resolve.h"
 #include "ir_programs.h"
+#include "kernels/cuda/kernels.h"
 #include "layout_models.h"
 #include "plan_ranks.h"
 
