@@ -1,4 +1,4 @@
---- The collective sundial: each rank is home to one chunk. All send it theirs, it adds them and sends the sum to all.
+--- The collective sundial: each rank is home to one chunk. All send it theirs, it adds them and sends all the sum.
 -- Two steps and 2 S (P-1)/P bytes a rank: for messages that latency rules, between ranks that all reach each other.
 local collective = require "orrery.collective"
 

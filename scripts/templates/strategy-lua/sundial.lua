@@ -1,4 +1,4 @@
---- The strategy sundial: each matrix of the model rests with one dim split over an axis of the mesh, and is gathered
+--- The strategy sundial: each matrix of the model rests with one dim split over a mesh axis, and is gathered
 --- where it is read. Change the function: marks are all that a strategy writes, collectives are derived from them.
 local strategy = require "orrery.strategy"
 local R, S = strategy.R, strategy.S
