@@ -18,7 +18,8 @@ fail() { echo "$1"; exit 1; }
 do_it() {
     command=$1 run=$2
     shift 2
-    "$orrery" "$command" "$here/try.lua" --config "$work/try.toml" --set "$plugins" --set "run.folder=\"$work/$run\"" "$@"
+    "$orrery" "$command" "$here/try.lua" --config "$work/try.toml" --set "$plugins" \
+        --set "run.folder=\"$work/$run\"" "$@"
 }
 # The same, which must not fail; what it prints is in log.txt.
 must() { do_it "$@" > "$work/log.txt" 2>&1 || { cat "$work/log.txt"; fail "$1 $2 fails"; }; }
