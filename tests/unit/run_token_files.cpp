@@ -127,13 +127,13 @@ TEST_CASE("a pair that is cut, damaged or another's is refused with file and byt
     CHECK_THAT(now(), Contains("a.idx, byte 0: it does not begin as an index of Megatron's") && Contains("tokenize"));
     fresh();
     folder.put<uint64_t>("a.idx", 9, 2);
-    CHECK_THAT(now(), Contains("a.idx, byte 9: it is of version 2, known is 1"));
+    CHECK_THAT(now(), Contains("a.idx, byte 9: it is of version 2, supported is 1"));
     constexpr const char* names[] = {"uint8", "int8", "int16", "", "int64", "float64", "float32"};
     for (const uint8_t code : {1, 2, 3, 5, 6, 7}) {
         folder.put<uint64_t>("a.idx", 9, 1);
         folder.put<uint8_t>("a.idx", 17, code);
         CHECK_THAT(now(), Contains("a.idx, byte 17: its tokens are of type " + std::to_string(code) + ", " +
-                                   names[code - 1] + "; read are 4, int32, and 8, uint16"));
+                                   names[code - 1] + "; supported are 4, int32, and 8, uint16"));
     }
     fresh();
     folder.put<uint64_t>("a.idx", 18, UINT64_MAX);
@@ -185,7 +185,7 @@ TEST_CASE("llm.c's files are read behind their header, and refused where it is n
     CHECK(sample(Dataset(tokens_of(folder.write("llama.bin", wide))), 0, 1) == Ids{128004, 128005, 128006, 128007});
     wide[1] = 6;
     CHECK_THAT(refusal(tokens_of(folder.write("older.bin", wide))),
-               Contains("older.bin, byte 4: it has llm.c's header of version 6, known is 7 of magic 20240801"));
+               Contains("older.bin, byte 4: it has llm.c's header of version 6, supported is 7 of magic 20240801"));
 
     folder.put<int32_t>("gpt2.bin", 8, 10);
     CHECK_THAT(refusal(tokens_of(path)),

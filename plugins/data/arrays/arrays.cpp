@@ -42,9 +42,10 @@ public:
             return a.name == b.name && a.dtype == b.dtype && a.dims == b.dims;
         };
         if (!std::equal(arrays_.begin(), arrays_.end(), known.begin(), known.end(), same))
-            throw Error(asked_,
-                        place() + " has other arrays than when the script began\n  start again when it is whole",
-                        orrery::Fault::failed);
+            throw Error(
+                asked_,
+                place() + " changed its arrays since the script started\n  start again when the file is complete",
+                orrery::Fault::failed);
         digest_.clear();
         for (const auto& file : files_) digest_ += (digest_.empty() ? "" : "-") + file->digest();
     }

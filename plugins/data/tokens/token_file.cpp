@@ -84,14 +84,14 @@ void TokenFile::read_index(const std::string& bin) {
     if (std::memcmp(magic, "MMIDIDX\0\0", sizeof magic) != 0)
         refuse(file, 0, "it does not begin as an index of Megatron's, \"MMIDIDX\"",
                "write the pair with `orrery tokenize` or Megatron's preprocess_data.py, or move the .idx away for " +
-                   bin + " to be read as ids alone");
+                   bin + " to be read as ids only");
     if (const auto version = number<uint64_t>(file, 9); version != 1)
-        refuse(file, 9, "it is of version " + std::to_string(version) + ", known is 1", whole);
+        refuse(file, 9, "it is of version " + std::to_string(version) + ", supported is 1", whole);
     const auto code = number<uint8_t>(file, 17);
     if (code != 4 && code != 8)
         refuse(file, 17,
                "its tokens are of type " + text(code) + (code > 0 && code < 9 ? std::string(", ") + types[code] : "") +
-                   "; read are 4, int32, and 8, uint16",
+                   "; supported are 4, int32, and 8, uint16",
                "write the pair with one of these types");
     width_ = code == 4 ? 4 : 2;
     says_width_ = true;
@@ -105,7 +105,7 @@ void TokenFile::read_index(const std::string& bin) {
                whole);
     if (need + sequences == static_cast<uint64_t>(bytes) && sequences > 0)
         refuse(file, static_cast<int64_t>(need), "it has modes of sequences, of several kinds of data",
-               "name a pair of tokens alone");
+               "name a pair with tokens only");
     if (need < static_cast<uint64_t>(bytes))
         refuse(file, static_cast<int64_t>(need), text(bytes - static_cast<int64_t>(need)) + " bytes follow its end",
                whole);
@@ -123,7 +123,8 @@ void TokenFile::check_sequences(int64_t last_length) {
     if (last_length < 0 || last < 0 || last > bytes || last + last_length * width_ != bytes)
         refuse(file, ends - 8,
                "the last sequence is " + text(last_length) + " tokens of " + text(width_) + " bytes from byte " +
-                   text(last) + " on; " + ids_.path() + " has " + text(bytes) + " bytes: it is cut, or another's",
+                   text(last) + " on; " + ids_.path() + " has " + text(bytes) +
+                   " bytes: it is truncated, or of another index",
                whole);
     if (documents_ > 0 && number<int64_t>(file, file.bytes() - 8) != sequences_)
         refuse(file, file.bytes() - 8, "the last document does not end with the last sequence", whole);
@@ -171,7 +172,7 @@ bool TokenFile::read_header() {
     if (header[1] != kind->version && (header[1] < 0 || header[1] > 255)) return false;
     if (header[1] != kind->version)
         refuse(ids_, 4,
-               "it has llm.c's header of version " + text(header[1]) + ", known is " + text(kind->version) +
+               "it has llm.c's header of version " + text(header[1]) + ", supported is " + text(kind->version) +
                    " of magic " + text(kind->magic),
                "write it with llm.c's dev/data, or cut the header off");
     begin_ = llmc_header;
