@@ -160,7 +160,7 @@ def main():
                 steps, saves, said_now, processor_s = train(asked, folder, settings)
             processor[name].append(processor_s)
             walls[name].append(steps[-1]["time"] - steps[9]["time"])
-            durable_s = list(map(float, re.findall(r"read back in ([0-9.]+) s beside", said_now)))
+            durable_s = list(map(float, re.findall(r"read back in ([0-9.]+) s async", said_now)))
             near, slow, far = beside(steps, asked, durable_s)
             after[name] += near
             until[name] += slow
@@ -168,7 +168,7 @@ def main():
             whole[name] += durable_s
             if saves:  # each save's own: the record also counts the wait for the last one, where the run ends
                 held[name] += map(float, re.findall(
-                    r"held for ([0-9.]+) s" if name == "async" else r"read back in ([0-9.]+) s:", said_now))
+                    r"blocked for ([0-9.]+) s" if name == "async" else r"read back in ([0-9.]+) s:", said_now))
             if name == "async":
                 said = said_now
                 size = int(bytes_of(re.search(r"from a copy of ([0-9.]+ \w+)", said).group(1)))

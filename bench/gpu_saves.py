@@ -76,7 +76,7 @@ def main():
                     near = {i for i in steps if i > WARM and i % every == 1}
                     beside += [steps[i]["seconds"] for i in near]
                     others += [steps[i]["seconds"] for i in steps if i > WARM and i not in near]
-                    told = re.findall(r"read back in ([0-9.]+) s beside the steps, held for ([0-9.]+) s", printed)
+                    told = re.findall(r"read back in ([0-9.]+) s asynchronously, steps blocked for ([0-9.]+) s", printed)
                     whole += [float(seconds) for seconds, _ in told]
                     held += [float(seconds) for _, seconds in told]
                     size = re.search(r"from a copy of [^,]*, made [^\n]*", printed).group(0)

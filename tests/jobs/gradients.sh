@@ -54,7 +54,7 @@ ends sgd "$nan" --set script.own=sgd --set mesh.dp=2 --set script.zero=3
 ends lion "$nan|the update is not made" --set script.own=lion --set mesh.pp=2 --set train.microbatches=2
 ends huge "step 3: the norm of the gradients is inf: all gradients are finite, the sum of their squares is not" \
     --set script.how=huge --set mesh.tp=2
-skips="no update in 4 steps in a row (train.max_skips)|at the least loss scale, 6.1|is hole ("
+skips="no update in 4 steps in a row (train.max_skips)|at the min loss scale, 6.1|is hole ("
 ends skips "$skips" --set train.precision=f16 --set train.max_skips=4 --set mesh.dp=2
 ends own "$skips" --set train.precision=f16 --set train.max_skips=4 --set script.own=lion
 echo "7 passed, 0 failed"

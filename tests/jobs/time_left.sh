@@ -38,11 +38,11 @@ for rank in 0 1; do
         rm -rf scarce$rank
         begin scarce$rank --set checkpoint.every_steps=50 --set run.grace_s=0.001
         kill -TERM "$(rank_of $rank)"
-        wait_for grep -q "start again to go on" scarce$rank.log
+        wait_for grep -q "start again to resume" scarce$rank.log
         grep -q "the checkpoint is committed" scarce$rank.log || break  # else it was a step that is saved anyway
         wait $launcher
     done
-    ends scarce$rank "which is not saved: of run.grace_s = 0.001"
+    ends scarce$rank "which is not saved: the rest of run.grace_s = 0.001"
     last=$(losses scarce$rank | tail -1 | cut -d' ' -f1)
     newest=$(ls scarce$rank/checkpoints | grep '^step-[0-9]*$' | tail -1 | sed 's/step-0*//')
     [ "$newest" -lt "$last" ] && [ $((newest % 50)) -eq 0 ] || fail "scarce$rank: step $newest is saved, of $last"
@@ -52,7 +52,7 @@ done
 # A step of 2,048 tokens takes longer than that on any machine.
 begin alone $slow --set mesh.dp=1 --set run.grace_s=0.001 --set train.sequences_per_step=64
 kill -TERM $launcher
-ends alone "which is not saved.*there is no checkpoint: start again to begin anew"
+ends alone "which is not saved.*there is no checkpoint: start again from scratch"
 
 begin noticed $slow --set run.notice_file=going
 touch going

@@ -101,6 +101,6 @@ run_tiny away 4 --trace no/such/folder/x.json > away.log 2>&1
 [ $? -eq 2 ] && grep -q 'run.trace = no/such/folder/x.json: there is no folder no/such/folder' away.log ||
     { cat away.log; fail "a file in no folder"; }
 must again.log run_tiny short 6 --trace again.json --set run.trace_step=2
-grep -q "^no trace: step 2 is already done, the run goes on from step 5" again.log ||
+grep -q "^no trace: step 2 is already done, the run resumes from step 5" again.log ||
     { cat again.log; fail "a past step"; }
 echo "1 passed, 0 failed"

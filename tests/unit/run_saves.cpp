@@ -512,8 +512,8 @@ TEST_CASE("saves beside the steps leave the bytes of saves that hold them", "[sa
             CHECK_THAT(a.notes, Contains(spare ? "made beside the next step, on a spare processor"
                                                : "made beside the next step\n"));
             CHECK_THAT(a.notes, Contains("checkpoint of step 4 committed and read back in") &&
-                                    Contains("beside the steps, held for"));
-            CHECK_THAT(b.notes, !Contains("beside the steps"));
+                                    Contains("asynchronously, steps blocked for"));
+            CHECK_THAT(b.notes, !Contains("asynchronously"));
             CHECK(a.record["checkpoints"]["saved"] == 2);
         }
 }
@@ -535,15 +535,15 @@ TEST_CASE("a save that is due while one is under way is left out once, on all ra
     CHECK(end.errors == std::vector<std::string>(2));
     REQUIRE(!end.store->steps().empty());
     CHECK(end.store->steps().front() == 40);
-    CHECK_THAT(end.notes, Contains("no checkpoint of step 4: that of step 2 is still being saved"));
-    CHECK_THAT(end.notes, Contains("step 6 was held for") && Contains("its checkpoint waited for that of step 2"));
+    CHECK_THAT(end.notes, Contains("no checkpoint of step 4: the save of step 2 is still in progress"));
+    CHECK_THAT(end.notes, Contains("step 6 was blocked for") && Contains("its checkpoint waited for that of step 2"));
     const Json& counts = end.record["checkpoints"];
     const int64_t saved = counts["saved"], skipped = counts["skipped"], waited = counts["waited"];
     REQUIRE(skipped >= 6);
     REQUIRE(waited > 3);
-    CHECK_THAT(end.notes, Contains("due so far 6 were left out"));
+    CHECK_THAT(end.notes, Contains("due so far 6 were skipped"));
     CHECK_THAT(end.notes, Contains("of 20 checkpoints that were due in all " + std::to_string(skipped) +
-                                   " were left out, and " + std::to_string(waited) + " waited"));
+                                   " were skipped and " + std::to_string(waited) + " waited"));
     CHECK(saved + skipped == 20);
     CHECK(counts["held_s"].get<double>() > 0.05 * static_cast<double>(waited));
     for (size_t i = 1; i < committed.size(); ++i) CHECK(committed[i] - committed[i - 1] <= 2 * slow.every);
@@ -561,7 +561,7 @@ TEST_CASE("a save that is to be kept for good is not left out", "[saves][slow]")
     CHECK(end.errors == std::vector<std::string>(2));
     std::vector<int64_t> steps = end.store->steps();
     for (const int64_t step : {4, 8, 12, 16, 20}) CHECK(std::count(steps.begin(), steps.end(), step) == 1);
-    CHECK_THAT(end.notes, Contains("step 4 was held for") && Contains("no checkpoint of step 6: that of step 4"));
+    CHECK_THAT(end.notes, Contains("step 4 was blocked") && Contains("no checkpoint of step 6: the save of step 4"));
 }
 
 TEST_CASE("a save of an evaluated step is not left out where the best are kept, and the last is evaluated",
@@ -582,7 +582,7 @@ TEST_CASE("a save of an evaluated step is not left out where the best are kept, 
         REQUIRE(std::count(steps.begin(), steps.end(), step) == 1);
         CHECK_THAT(end.store->manifest(step), Contains("\"eval_loss\""));
     }
-    CHECK_THAT(end.notes, Contains("step 4 was held for") && Contains("no checkpoint of step 6: that of step 4"));
+    CHECK_THAT(end.notes, Contains("step 4 was blocked") && Contains("no checkpoint of step 6: the save of step 4"));
 }
 
 TEST_CASE("automatic saves save the steps that are kept for good, too", "[saves][slow]") {

@@ -60,8 +60,8 @@ void Saving::look(int64_t step, Status all) {
     state_.step_ended();
     if (all == Status::save_failed) {
         require_saved(step);
-        throw Error(fmt::format("a save beside the steps failed\n  the run ends after step {}; checkpoints before it "
-                                "are as they were",
+        throw Error(fmt::format("an asynchronous save failed\n  the run ends after step {}; checkpoints before it "
+                                "are intact",
                                 step),
                     Fault::failed);
     }
@@ -75,16 +75,15 @@ void Saving::require_saved(int64_t step) {
     const auto said = session_.exchange("failed save", state_.failure(), WaitLimit::files);
     const auto failed = std::find_if(said.begin(), said.end(), [](const auto& why) { return !why.empty(); });
     if (failed == said.end()) return;
-    throw Error(fmt::format("{}\n  the run ends after step {}; checkpoints before it are as they were", *failed, step),
+    throw Error(fmt::format("{}\n  the run ends after step {}; checkpoints before it are intact", *failed, step),
                 Fault::failed);
 }
 
 void Saving::set_next(int64_t step, int64_t interval) {
     schedule_.set_next(step + interval);
     if (interval == std::exchange(told_interval_, interval)) return;
-    note(fmt::format(
-        "from step {} on a checkpoint every {} (checkpoint.every = \"auto\"): some node fails every {:.3g} h", step,
-        plural(interval, "step"), between_failures_s() / 3600));
+    note(fmt::format("from step {} on a checkpoint every {} (checkpoint.every = \"auto\"): a node fails every {:.3g} h",
+                     step, plural(interval, "step"), between_failures_s() / 3600));
 }
 
 double Saving::between_failures_s() const {
@@ -128,7 +127,7 @@ void Saving::wait(int64_t step) {
     hold(seconds);
     waited_s_ += seconds;
     if (++waited_ <= told_skips)
-        note(fmt::format("step {} was held for {:.2f} s: its checkpoint waited for that of step {}", step, seconds,
+        note(fmt::format("step {} was blocked for {:.2f} s: its checkpoint waited for that of step {}", step, seconds,
                          newest_));
 }
 
@@ -136,16 +135,15 @@ void Saving::leave_out(int64_t step) {
     schedule_.left_out();
     ++skipped_;
     if (skipped_ <= told_skips)
-        return note(fmt::format("no checkpoint of step {}: that of step {} is still being saved", step, newest_));
+        return note(fmt::format("no checkpoint of step {}: the save of step {} is still in progress", step, newest_));
     if (skipped_ >= 2 * told_skipped_) tell_left_out("so far");
 }
 
 void Saving::tell_left_out(const char* when) {
     told_skipped_ = skipped_;
     note(fmt::format(
-        "of {} checkpoints that were due {} {} were left out, and {} waited ({:.2f} s), as the one before was "
-        "still being saved: a larger checkpoint.every_steps, or checkpoint.async = false, makes those that "
-        "are due",
+        "of {} checkpoints that were due {} {} were skipped and {} waited ({:.2f} s), because the save before was "
+        "still in progress: increase checkpoint.every_steps, or set checkpoint.async = false",
         begins_ + skipped_, when, skipped_, waited_, waited_s_));
 }
 
@@ -174,7 +172,8 @@ void Saving::tell(const std::optional<SavedState::Saved>& saved) {
                                                                // out
     for (const std::string& said : saved->said) note(said);
     note(
-        fmt::format("checkpoint of step {} committed and read back in {:.2f} s beside the steps, held for {:.4f} s: {}",
+        fmt::format("checkpoint of step {} committed and read back in {:.2f} s asynchronously, steps blocked for "
+                    "{:.4f} s: {}",
                     saved->step, saved->whole_s, saved->held_s, run_.store.place()));
 }
 
@@ -224,14 +223,14 @@ void Saving::end(int64_t step, Status all, const StopVote& vote, double loss) {
     if (all == Status::stop && committed_ != step) save(step, loss);
     if (committed_ == step)
         throw Error(
-            fmt::format("{} after step {}; the checkpoint is committed: start again to go on", vote.reason(), step),
+            fmt::format("{} after step {}; the checkpoint is committed: start again to resume", vote.reason(), step),
             Fault::requeue);
-    const std::string from = committed_ == 0
-                                 ? "there is no checkpoint: start again to begin anew"
-                                 : fmt::format("the newest checkpoint is of step {}: start again to go on", committed_);
+    const std::string from =
+        committed_ == 0 ? "there is no checkpoint: start again from scratch"
+                        : fmt::format("the newest checkpoint is of step {}: start again to resume", committed_);
     throw Error(
-        fmt::format("{} after step {}, which is not saved: of run.grace_s = {:g} on the rank that was asked too "
-                    "little is left for a step and a save ({:.2f} s here); {}",
+        fmt::format("{} after step {}, which is not saved: the rest of run.grace_s = {:g} is too short for a step "
+                    "and a save ({:.2f} s on this rank); {}",
                     vote.reason(), step, time_left_.grace_s(), needed_s, from),
         Fault::requeue);
 }

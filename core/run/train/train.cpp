@@ -138,7 +138,7 @@ private:
         check_trace(run_.trace, run_.trace_step, last, run_.metrics != nullptr);
         traced_step_ = run_.trace_step > 0 ? run_.trace_step : std::min(first + 9, last);
         if (traced_step_ < first && first <= last)
-            note(fmt::format("no trace: step {} is already done, the run goes on from step {}", traced_step_, first));
+            note(fmt::format("no trace: step {} is already done, the run resumes from step {}", traced_step_, first));
     }
 
     void write_trace(const Executor& executor) {
@@ -208,9 +208,9 @@ private:
         const int64_t first = sizes_.samples_before(step), samples = sizes_.batch(step);
         throw Error(
             fmt::format(
-                "step {}: nothing in its {} has a loss (the script's count is 0): all targets are ignored, as a "
-                "mask says it, from {} on; checkpoints before it are intact\n  leave such samples out of the "
-                "data, or take a larger train.sequences_per_step; `orrery data RUN --step {}` prints them{}",
+                "step {}: no target in its {} counts for the loss (the script's count is 0): all targets are ignored "
+                "or masked, from {} on; checkpoints before it are intact\n  remove such samples from the data, or "
+                "increase train.sequences_per_step; `orrery data RUN --step {}` prints them{}",
                 step, plural(samples, "sample"), data_.source().where(data_.position(Split::train, first)), step, save),
             Fault::failed);
     }
@@ -289,9 +289,9 @@ private:
         const std::string save = saving_.finish_too();
         session_.at("gradient");
         throw Error(
-            fmt::format("step {}: no update in {} (train.max_skips): the gradients are not finite at the least loss "
+            fmt::format("step {}: no update in {} (train.max_skips): the gradients are not finite at the min loss "
                         "scale, {:.6g}{}; params and states are those of step {}{}\n"
-                        "  check the model and the data, lower loss_scale.least of train_with, or take "
+                        "  check the model and the data, lower loss_scale.least of train_with, or set "
                         "train.precision = \"bf16\"",
                         step, plural(skips_at_least_, "step") + " in a row", scale,
                         first.empty() ? "" : ": the first param with such a gradient is " + first,
@@ -378,7 +378,7 @@ private:
         if (capture_told_ || (!executor.captured() && executor.not_captured().empty())) return;
         capture_told_ = true;
         note(executor.captured()
-                 ? "the step is captured: from here on it is one launch"
+                 ? "the step is captured: from now on it is one launch"
                  : "the step is not captured, its kernels are launched one by one: " + executor.not_captured());
         for (const std::string& choice : executor.choices()) note("  kernel " + choice);
     }
@@ -437,7 +437,7 @@ private:
         const std::string save = saving_.finish_too();
         session_.at("loss");
         throw Error(fmt::format("step {}: {} is {}; {}{}{}{}\n"
-                                "  lower the learning rate, clip the gradient norm or look at the data",
+                                "  lower the learning rate, clip the gradient norm or check the data",
                                 step, what, value, saved, marked.empty() ? "" : "; ", marked, save),
                     Fault::failed);
     }
