@@ -33,8 +33,8 @@ public:
     void remove(int64_t step) override { inner_->remove(step); }
     std::vector<Stray> strays() override { return inner_->strays(); }
     std::string set_aside(int64_t step) override { return inner_->set_aside(step); }
-    std::string note(int64_t step, Note which) override { return inner_->note(step, which); }
-    void set_note(int64_t step, Note which, std::string_view text) override { inner_->set_note(step, which, text); }
+    std::string note(int64_t step, StepNote which) override { return inner_->note(step, which); }
+    void set_note(int64_t step, StepNote which, std::string_view text) override { inner_->set_note(step, which, text); }
     bool claim(int64_t generation) override { return inner_->claim(generation); }
     int64_t generation() override { return inner_->generation(); }
     void act_for(int64_t generation) override { inner_->act_for(generation); }

@@ -300,8 +300,8 @@ public:
     void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) override {
         store_.get(step, key, offset, bytes);
     }
-    std::string note(int64_t step, Note which) override {
-        return which == Note::suspect ? "" : store_.note(step, which);
+    std::string note(int64_t step, StepNote which) override {
+        return which == StepNote::suspect ? "" : store_.note(step, which);
     }
     int64_t generation() override { return store_.generation(); }
     std::string place() const override { return store_.place(); }
@@ -313,7 +313,7 @@ public:
     void discard(int64_t) override { refuse(); }
     void remove(int64_t) override { refuse(); }
     std::string set_aside(int64_t) override { return refuse(); }
-    void set_note(int64_t, Note, std::string_view) override { refuse(); }
+    void set_note(int64_t, StepNote, std::string_view) override { refuse(); }
     void link(int64_t, std::string_view, int64_t, std::string_view) override { refuse(); }
     bool claim(int64_t) override { return refuse().empty(); }
 

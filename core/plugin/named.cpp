@@ -236,10 +236,10 @@ public:
     std::string set_aside(int64_t step) override {
         return call("set_aside", [&] { return made_->set_aside(step); });
     }
-    std::string note(int64_t step, Note which) override {
+    std::string note(int64_t step, StepNote which) override {
         return call("note", [&] { return made_->note(step, which); });
     }
-    void set_note(int64_t step, Note which, std::string_view text) override {
+    void set_note(int64_t step, StepNote which, std::string_view text) override {
         call("set_note", [&] { made_->set_note(step, which, text); });
     }
     bool claim(int64_t generation) override {

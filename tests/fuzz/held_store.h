@@ -36,8 +36,8 @@ struct HeldStore final : CheckpointStore {
     }
     void remove(int64_t) override {}
     std::string set_aside(int64_t) override { return ""; }
-    std::string note(int64_t, Note) override { return ""; }
-    void set_note(int64_t, Note, std::string_view) override {}
+    std::string note(int64_t, StepNote) override { return ""; }
+    void set_note(int64_t, StepNote, std::string_view) override {}
     std::string place() const override { return "held"; }
 
 private:

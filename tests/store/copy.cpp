@@ -31,7 +31,7 @@ struct Retiring final : test::ForwardingStore {
         if (key.ends_with(".safetensors") && ++reads == at) inner_->remove(step);
         inner_->get(step, key, offset, bytes);
     }
-    std::string note(int64_t step, Note which) override {
+    std::string note(int64_t step, StepNote which) override {
         if (++marks == 2 && at < 0) inner_->remove(step);
         return inner_->note(step, which);
     }

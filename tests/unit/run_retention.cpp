@@ -304,9 +304,11 @@ struct Shelf final : CheckpointStore {
     }
     std::vector<Stray> strays() override { return others; }
     std::string set_aside(int64_t) override { return ""; }
-    std::string note(int64_t step, Note which) override { return (which == Note::suspect ? marks : pins)[step]; }
-    void set_note(int64_t step, Note which, std::string_view text) override {
-        (which == Note::suspect ? marks : pins)[step] = text;
+    std::string note(int64_t step, StepNote which) override {
+        return (which == StepNote::suspect ? marks : pins)[step];
+    }
+    void set_note(int64_t step, StepNote which, std::string_view text) override {
+        (which == StepNote::suspect ? marks : pins)[step] = text;
     }
     int64_t free_bytes() override { return free; }
     std::string place() const override { return "shelf"; }

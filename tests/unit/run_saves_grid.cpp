@@ -50,9 +50,11 @@ struct Shelf final : CheckpointStore {
     void get(int64_t, std::string_view, int64_t, std::span<std::byte>) override { unused(); }
     void remove(int64_t step) override { manifests.erase(step); }
     std::string set_aside(int64_t) override { return ""; }
-    std::string note(int64_t step, Note which) override { return (which == Note::suspect ? marks : pins)[step]; }
-    void set_note(int64_t step, Note which, std::string_view text) override {
-        (which == Note::suspect ? marks : pins)[step] = text;
+    std::string note(int64_t step, StepNote which) override {
+        return (which == StepNote::suspect ? marks : pins)[step];
+    }
+    void set_note(int64_t step, StepNote which, std::string_view text) override {
+        (which == StepNote::suspect ? marks : pins)[step] = text;
     }
     std::string place() const override { return "shelf"; }
 };

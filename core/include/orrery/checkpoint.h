@@ -17,7 +17,7 @@ struct Stray {
 };
 
 /// Which line of text lies beside a committed step.
-enum class Note : uint8_t {
+enum class StepNote : uint8_t {
     suspect,  ///< its mark: why no start goes on from it
     pinned,   ///< why it is not retired
 };
@@ -76,20 +76,20 @@ public:
     virtual std::string set_aside(int64_t step) = 0;
     /// A line of text beside a committed step, "" when there is none. It goes where the step goes; one that is written
     /// again has none.
-    virtual std::string note(int64_t step, Note which) = 0;
+    virtual std::string note(int64_t step, StepNote which) = 0;
     /// The line becomes this one, over power cuts, whole or not at all; "" takes it off. The step stays as it is.
-    virtual void set_note(int64_t step, Note which, std::string_view text) = 0;
+    virtual void set_note(int64_t step, StepNote which, std::string_view text) = 0;
 
     /// Marks a committed step; the first mark stays. `text` is not empty.
     void mark(int64_t step, std::string_view text) {
-        if (mark_of(step).empty()) set_note(step, Note::suspect, text);
+        if (mark_of(step).empty()) set_note(step, StepNote::suspect, text);
     }
-    std::string mark_of(int64_t step) { return note(step, Note::suspect); }
-    void unmark(int64_t step) { set_note(step, Note::suspect, ""); }
+    std::string mark_of(int64_t step) { return note(step, StepNote::suspect); }
+    void unmark(int64_t step) { set_note(step, StepNote::suspect, ""); }
     /// Keeps a committed step from being retired; a second pin replaces the first.
-    void pin(int64_t step, std::string_view text) { set_note(step, Note::pinned, text.empty() ? "pinned" : text); }
-    std::string pin_of(int64_t step) { return note(step, Note::pinned); }
-    void unpin(int64_t step) { set_note(step, Note::pinned, ""); }
+    void pin(int64_t step, std::string_view text) { set_note(step, StepNote::pinned, text.empty() ? "pinned" : text); }
+    std::string pin_of(int64_t step) { return note(step, StepNote::pinned); }
+    void unpin(int64_t step) { set_note(step, StepNote::pinned, ""); }
 
     /// Takes a generation of the job, durably and once: false when it, or a newer one, is taken. When it returns true
     /// nothing that acts for an older one can be committed any more. By default every claim is granted and forgotten

@@ -16,7 +16,7 @@ using Bytes = std::shared_ptr<const std::vector<std::byte>>;  // links share the
 struct Step {
     std::map<std::string, Bytes, std::less<>> objects;
     std::string manifest;
-    std::map<orrery::Note, std::string> notes;
+    std::map<orrery::StepNote, std::string> notes;
     int64_t generation = 0;  ///< for which it was begun
     bool committed = false;
 };
@@ -131,14 +131,14 @@ public:
         return name_ + ": aside " + std::to_string(place_->aside.size());
     }
 
-    std::string note(int64_t step, orrery::Note which) override {
+    std::string note(int64_t step, orrery::StepNote which) override {
         const std::lock_guard lock(place_->mutex);
         const auto& notes = committed(step).notes;
         const auto found = notes.find(which);
         return found == notes.end() ? "" : found->second;
     }
 
-    void set_note(int64_t step, orrery::Note which, std::string_view text) override {
+    void set_note(int64_t step, orrery::StepNote which, std::string_view text) override {
         const std::lock_guard lock(place_->mutex);
         need_current(step);
         committed(step);

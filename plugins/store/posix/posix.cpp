@@ -30,7 +30,7 @@ namespace {
 
 using orrery::Error;
 using orrery::Fault;
-using orrery::Note;
+using orrery::StepNote;
 using posix_store::Committed;
 using posix_store::find_committed;
 using posix_store::Folder;
@@ -193,7 +193,7 @@ public:
         return told;
     }
 
-    std::string note(int64_t step, Note which) override {
+    std::string note(int64_t step, StepNote which) override {
         constexpr int64_t longest = 1000;  // anybody may have written it
         const std::string& name = name_of(which);
         const Folder folder = committed(step);
@@ -204,14 +204,14 @@ public:
         return text.empty() ? name + " is empty" : text;
     }
 
-    void set_note(int64_t step, Note which, std::string_view text) override {
+    void set_note(int64_t step, StepNote which, std::string_view text) override {
         const Folder folder = committed(step), root = writable();
         if (text.empty()) {
             folder.remove_file(name_of(which));
             return folder.sync();
         }
         folder.replace(name_of(which), text);
-        if (which != Note::pinned) return;
+        if (which != StepNote::pinned) return;
         // A removal that looked before this pin was there has renamed the folder by now.
         const Folder now = find_committed(root, step).folder;
         if (!now || !now.same(folder))
@@ -262,7 +262,7 @@ public:
     bool is_folder() const override { return true; }
 
 private:
-    static const std::string& name_of(Note note) { return note == Note::suspect ? mark_name : pin_name; }
+    static const std::string& name_of(StepNote note) { return note == StepNote::suspect ? mark_name : pin_name; }
     std::string open_name(int64_t step) const { return posix_store::partial_name(step, acts_for_); }
 
     /// The place, of which this object's generation is the newest.

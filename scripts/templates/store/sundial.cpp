@@ -97,14 +97,14 @@ public:
         }
     }
 
-    std::string note(int64_t step, orrery::Note which) override {
+    std::string note(int64_t step, orrery::StepNote which) override {
         std::ifstream file(note_file(step, which), std::ios::binary);
         std::stringstream text;
         text << file.rdbuf();
         return text.str();
     }
 
-    void set_note(int64_t step, orrery::Note which, std::string_view text) override {
+    void set_note(int64_t step, orrery::StepNote which, std::string_view text) override {
         if (!fs::exists(folder(step))) fail(folder(step), "is not committed");
         const fs::path file = note_file(step, which), fresh = file.string() + ".new";
         fs::remove(text.empty() ? file : fresh);
@@ -122,8 +122,8 @@ private:
     fs::path folder(int64_t step) const { return place_ / std::to_string(step); }
     fs::path open_folder(int64_t step) const { return folder(step).string() + ".open"; }
 
-    fs::path note_file(int64_t step, orrery::Note which) const {  // no key begins with a dot
-        return folder(step) / (which == orrery::Note::suspect ? ".mark" : ".pin");
+    fs::path note_file(int64_t step, orrery::StepNote which) const {  // no key begins with a dot
+        return folder(step) / (which == orrery::StepNote::suspect ? ".mark" : ".pin");
     }
 
     [[noreturn]] static void fail(const fs::path& path, const std::string& why) {

@@ -15,7 +15,7 @@ struct Reel {
     std::mutex mutex;
     std::map<std::pair<int64_t, std::string>, std::vector<std::byte>> objects;
     std::map<int64_t, std::string> manifests;
-    std::map<int64_t, std::map<orrery::Note, std::string>> notes;
+    std::map<int64_t, std::map<orrery::StepNote, std::string>> notes;
 };
 
 // Promises the least: the default contract.
@@ -76,12 +76,12 @@ public:
         forget(step);
         return place_ + ": no more in the list";
     }
-    std::string note(int64_t step, orrery::Note which) override {
+    std::string note(int64_t step, orrery::StepNote which) override {
         const std::lock_guard lock(reel_->mutex);
         need(step);
         return reel_->notes[step][which];
     }
-    void set_note(int64_t step, orrery::Note which, std::string_view text) override {
+    void set_note(int64_t step, orrery::StepNote which, std::string_view text) override {
         const std::lock_guard lock(reel_->mutex);
         need(step);
         reel_->notes[step][which] = text;

@@ -39,7 +39,7 @@ public:
             if (fault_ != "short") throw;
         }
     }
-    void set_note(int64_t step, orrery::Note which, std::string_view text) override {
+    void set_note(int64_t step, orrery::StepNote which, std::string_view text) override {
         if (fault_ != "note" || !text.empty()) inner_->set_note(step, which, text);  // none is taken off
     }
     std::string set_aside(int64_t step) override {
