@@ -1,3 +1,4 @@
+// Everything about the repeated part of a stream is in this header, templates included: more than 200 lines.
 #pragma once
 #include <algorithm>
 #include <climits>

@@ -1,3 +1,4 @@
+// One class with its state and the records of what its steps took: more than 200 lines.
 #pragma once
 #include <atomic>
 #include <chrono>
