@@ -11,6 +11,7 @@
 #include <map>
 #include <span>
 
+#include "ir/op.h"
 #include "plugin/loader.h"
 #include "run/calibrate/kernel_cases.h"
 #include "sim/kernel_prices.h"
@@ -122,7 +123,9 @@ std::vector<KernelCase> cases_of(DType type, bool gpu, const std::string& wanted
 }
 
 /// FLOP of a product or of attention, of which a causal mask leaves half; else the bytes that move.
-double amount(const KernelWork& work) {
+double amount(const KernelSpec& spec) {
+    const KernelWork work = work_of(spec);
+    if (op_def(spec.op).moves == Moves::cuts) return 2 * static_cast<double>(spec.outputs[0].bytes());
     if (!multiplies(work.work)) return work.bytes;
     const double forward = work.work == Work::attention ? 4 : 10;
     if (work.work == Work::attention || work.work == Work::attention_gradient)
@@ -147,7 +150,7 @@ int main(int argc, char** argv) {
     std::map<std::string, double> seconds;
     for (const KernelCost& row : measure_kernels(*device, cases, bench, notes))
         seconds[spec_text(row.spec)] = row.time.seconds;
-    const auto rate = [&](const KernelCase& c) { return amount(work_of(c.row)) / seconds[spec_text(c.row)]; };
+    const auto rate = [&](const KernelCase& c) { return amount(c.row) / seconds[spec_text(c.row)]; };
     const double product = rate(cases[0]), copy = rate(cases[3]);
     fmt::print("{}, {}\n{:<36} {:>10} {:>14} {:>9}  whose\n", device->limits().name, type, "kernel", "ms", "rate",
                "of limit");
