@@ -20,7 +20,7 @@ TEST_CASE("sizes are bytes, or numbers with K, M or G", "[bench]") {
 }
 
 TEST_CASE("what cannot be timed is refused before anything starts", "[bench]") {
-    Config config;
+    Config config = load_config("");
     CollectiveBench bench;
     bench.collective = "all_reduec";
     CHECK_THROWS_WITH(bench_collectives(bench, config, {"orrery"}),
