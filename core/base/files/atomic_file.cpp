@@ -49,6 +49,7 @@ void AtomicFile::open(Fault fault) {
     if (file_ >= 0) ::close(file_);
     ::unlink(partial_.c_str());  // left by a killed process
     buffer_.clear();
+    buffer_.reserve(buffer_bytes);  // so that a file that is replaced again and again allocates once
     file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file_ < 0) fail(errno, fault);
     there_ = true;
