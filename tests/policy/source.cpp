@@ -42,6 +42,12 @@ void collect(const fs::path& root, const fs::path& folder, std::vector<Source>& 
 
 }  // namespace
 
+bool Source::code() const {
+    for (const char* extension : {".h", ".cpp", ".cu", ".cuh", ".lua", ".cmake", ".sh"})
+        if (is(extension)) return true;
+    return path.ends_with("CMakeLists.txt");
+}
+
 const std::vector<Source>& sources() {
     static const std::vector<Source> all = [] {
         std::vector<Source> found;

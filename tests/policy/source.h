@@ -12,6 +12,7 @@ struct Source {
 
     bool is(const std::string& extension) const { return path.ends_with(extension); }
     bool in(const std::string& folder) const { return path.starts_with(folder + "/"); }
+    bool code() const;  ///< C++, CUDA, Lua, CMake or a shell script
 };
 
 /// Every file of the repository that people write: no build folders, data, runs, nor files with other than text.
