@@ -283,7 +283,7 @@ TEST_CASE("data with zero is the strategy zero in data's name") {
     const auto refused = [&](const std::string& strategy, const char* why) {
         CHECK_THROWS_WITH(train(strategy), Catch::Contains("a.lua:5") && Catch::Contains(why));
     };
-    refused("zero { stage = 2, prefetch = 1 }", "prefetch is about the params' gathers of stage 3; stage is 2");
+    refused("zero { stage = 2, prefetch = 1 }", "prefetch applies only to the gathers of stage 3; stage is 2");
     refused("zero { stage = 3, prefetch = -1 }", "prefetch is -1");
     refused("zero { stage = 3, prefetch_mib = 0 }", "prefetch_mib is 0");
     refused("zero { stage = 3, prefetch = 1, prefetch_mib = 8 }", "give one");

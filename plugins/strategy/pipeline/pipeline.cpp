@@ -156,7 +156,7 @@ private:
             throw Error(value->origin, "pipeline: layers lists how many layers each stage has, { 3, 4, 4, 3 }");
         for (size_t i = 0; list && i < list->size(); ++i) {
             const auto* count = std::get_if<int64_t>(&(*list)[i].data);
-            if (!count) throw Error(value->origin, "pipeline: layers holds something that is no whole number");
+            if (!count) throw Error(value->origin, "pipeline: layers contains something other than an integer");
             layers_.push_back(*count);
         }
     }

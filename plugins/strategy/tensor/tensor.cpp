@@ -84,7 +84,7 @@ private:
                                      std::to_string(size) + ", or a model with more kv_heads");
         throw Error(origin_, "strategy tensor: cannot split " + dim + " over " + axis + ": " + std::to_string(size) +
                                  " of them in " + where + " are not a multiple of " + std::to_string(mesh.size(axis_)) +
-                                 "\n  choose a size that divides, leave the dim out of `dims`, or say optional = true "
+                                 "\n  choose a size that divides, leave the dim out of `dims`, or set optional = true "
                                  "to keep it whole");
     }
 
@@ -97,7 +97,7 @@ private:
                 if (!dim.empty() && !has(names, dim)) names.push_back(dim);
         for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
         throw Error(origin_, "strategy tensor: no param has a dim named " + asked + "\n  the params' dims: " + known +
-                                 "\n  name the dims to split in `dims`, or say optional = true");
+                                 "\n  name the dims to split in `dims`, or set optional = true");
     }
 
     /// Splits the first of the param's dims in `split`; notes a param that `optional` leaves whole.

@@ -69,7 +69,7 @@ private:
         const char* const key = by_layers ? "prefetch" : "prefetch_mib";
         if (stage_ != 3)
             throw Error(options.where(key), "strategy zero: " + std::string(key) +
-                                                " is about the params' gathers of stage 3; stage is " +
+                                                " applies only to the gathers of stage 3; stage is " +
                                                 std::to_string(stage_));
         prefetch_ = {layers, mib * 1024 * 1024};
     }
