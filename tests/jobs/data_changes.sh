@@ -26,7 +26,7 @@ changed() {
 gone() { ! kill -0 "$1" 2> /dev/null; }
 rewrite() { tr 'a-z' 'b-za' < text.txt | dd of="$1" conv=notrunc status=none; }
 
-every=0 changed cut "is cut short: sample [0-9]* is bytes" truncate -s 7000 cut.txt
+every=0 changed cut "was truncated: sample [0-9]* is bytes" truncate -s 7000 cut.txt
 changed rewritten "has other contents since the run began" rewrite rewritten.txt
 changed grown "has .* bytes, not the" dd if=text.txt of=grown.txt oflag=append conv=notrunc status=none
 
@@ -49,9 +49,9 @@ same() { cp text.txt "$1.new" && mv "$1.new" "$1"; }
 replace() { tr 'a-z' 'b-za' < text.txt > "$1.new" && mv "$1.new" "$1"; }
 
 goes_on same "" same same.txt
-goes_on replaced "is another file now, with other contents: what was opened at the start is still" \
+goes_on replaced "was replaced by a file with other contents: the run still reads the file opened at the" \
     replace replaced.txt
-goes_on removed "is gone: what was opened at the start is still read" rm removed.txt
+goes_on removed "was removed: the run still reads the file opened at the start" rm removed.txt
 
 # A new time on the same bytes is no change.
 cp text.txt touched.txt

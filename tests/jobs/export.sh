@@ -117,18 +117,18 @@ refused() {
     [ "$(ls)" = "$before" ] || fail "$name left $(ls)"
 }
 : > refused.txt && : > refused.err
-refused "an MLP" 'mlp is of no published architecture|no name there|table.weight|--raw' mlp out
+refused "an MLP" 'mlp has no published architecture|no published name|table.weight|--raw' mlp out
 refused "no folder" 'nowhere is no folder' nowhere out
 refused "no run" 'cut is no run|config.toml|published model already' cut out
 refused "no such step" '--step 3: there is no such checkpoint in made/checkpoints|there are 4, 2' made out --step 3
-refused "a folder that is not empty" 'cut is there and not empty' made cut
-refused "a file in the way" 'ids.bin is there and is no folder' made ids.bin
-refused "no parent" 'make the folder away first' made away/out
+refused "a folder that is not empty" 'cut exists and is not empty' made cut
+refused "a file in the way" 'ids.bin exists and is not a folder' made ids.bin
+refused "no parent" 'create the folder away first' made away/out
 mkdir half.part own.part && touch half.part/.orrery-export own.part/thesis.tex
 exec {lock}< half.part/.orrery-export
 flock $lock
 refused "another export" 'half.part is there: another export' made half
-refused "a folder of one's own" 'own.part is there, and no export has made it' made own
+refused "a folder of one's own" 'own.part exists and was not made by an export' made own
 [ -e own.part/thesis.tex ] || fail "a folder of one's own was cleared"
 exec {lock}<&-
 # Of an export that was killed.

@@ -27,7 +27,7 @@ says half.log "4 steps" "PASS: "
 $orrery verify "$gpt" "${settings[@]}" --set mesh.dp=2 --set train.precision=bf16 \
     --inject scale,rank=1,tensor=h.0.mlp.up.weight.grad > half_scaled.log 2>&1
 [ $? -eq 1 ] || { cat half_scaled.log; fail "a scaled gradient in bf16: expected exit code 1"; }
-says half_scaled.log "tensor    h.0.mlp.up.weight.grad" "rank 1 (dp=1)" "this rank made a mistake"
+says half_scaled.log "tensor    h.0.mlp.up.weight.grad" "rank 1 (dp=1)" "this rank is wrong"
 
 # The algorithms of the configuration are those that run, and those that the plan's bytes are of.
 $orrery verify "$gpt" "${settings[@]}" --set mesh.dp=4 --set collectives.dp=ring > ring.log 2>&1 ||
@@ -42,7 +42,7 @@ says scaled.log "tensor    h.1.mlp.up.weight.grad" "matmul_dw" "gpt.lua:" "rank 
 $orrery verify "$gpt" "${settings[@]}" --set mesh.dp=2 \
     --inject unreduced,rank=1,tensor=h.0.attn.q.weight.grad > kept.log 2>&1
 [ $? -eq 1 ] || { cat kept.log; fail "an unreduced bucket: expected exit code 1"; }
-says kept.log "all_reduce over dp" "rank 1 (dp=1), step 1" "what this rank holds afterwards is not"
+says kept.log "all_reduce over dp" "rank 1 (dp=1), step 1" "this rank's result differs from a replay"
 
 # What shares a message in the run does so here, too, and what does not in the run, does not.
 together() {

@@ -180,13 +180,13 @@ TEST_CASE("an export that fails leaves nothing") {
     };
     ExportOptions half;
     half.dtype = DType::f16;  // the bytes of these states are of any size as floats
-    CHECK_THAT(said(record(), half), Contains("has a value beyond what f16 holds") && Contains("--dtype bf16"));
+    CHECK_THAT(said(record(), half), Contains("has a value that overflows f16") && Contains("--dtype bf16"));
     PublishedRecord wanted = record();
     wanted.params[2].param = "gone";
     CHECK_THAT(said(wanted), Contains("the checkpoint of step 1 has no param gone"));
     wanted = record();
     wanted.params.erase(wanted.params.begin() + 6);  // the piece in the middle
-    CHECK_THAT(said(wanted), Contains("tensor attn.bias is not filled once"));
+    CHECK_THAT(said(wanted), Contains("the params of tensor attn.bias do not cover it exactly once"));
     wanted = record();
     wanted.params[0].rows = 25;
     CHECK_THAT(said(wanted), Contains("param table is f32[24,10]") && Contains("embed.weight"));
@@ -203,12 +203,12 @@ TEST_CASE("a folder in the way is refused, an empty one taken") {
     std::filesystem::create_directory(at.out("empty"));
     export_checkpoint(*at.store, at.manifest, record(), at.out("empty") + "//", {});
     CHECK(std::filesystem::exists(at.out("empty") + "/model.safetensors"));
-    CHECK_THROWS_WITH(OutputFolder(at.out("empty")), Contains("is there and not empty"));
-    CHECK_THROWS_WITH(OutputFolder(at.out("no/such")), Contains("make the folder " + at.out("no") + " first"));
+    CHECK_THROWS_WITH(OutputFolder(at.out("empty")), Contains("exists and is not empty"));
+    CHECK_THROWS_WITH(OutputFolder(at.out("no/such")), Contains("create the folder " + at.out("no") + " first"));
     const OutputFolder first(at.out("two"));
     CHECK_THROWS_WITH(OutputFolder(at.out("two")), Contains("two.part is there"));
     CHECK(std::filesystem::exists(at.out("two.part")));
-    CHECK_THROWS_WITH(first.require_room(INT64_MAX), Contains("the disk has"));
+    CHECK_THROWS_WITH(first.require_room(INT64_MAX), Contains("not enough disk space"));
 }
 
 TEST_CASE("blocks are rounded as the kernels round, and turned") {

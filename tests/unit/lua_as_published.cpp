@@ -107,13 +107,13 @@ TEST_CASE("models made here are what their options make them") {
     CHECK(odd.architecture.empty());
     CHECK(odd.unnamed.size() == 6);
     CHECK_THROWS_WITH(odd.require_published("runs/x"),
-                      Catch::Contains("the model of runs/x is of no published architecture") &&
-                          Catch::Contains("6 of its 31 params have no name there: layers.*.self_attn.q.bias (2)") &&
+                      Catch::Contains("the model of runs/x has no published architecture") &&
+                          Catch::Contains("6 of its 31 params have no published name: layers.*.self_attn.q.bias (2)") &&
                           Catch::Contains("--raw"));
     CHECK_THROWS_WITH(llama(", bias = true, window = 5").require_published("x"), Catch::Contains("beside a window"));
     const PublishedRecord own = record_of("require \"orrery.models.mlp\" { layers = 1, embed = 8, mlp = 8 }");
     CHECK(own.params.size() == 7);
-    CHECK_THROWS_WITH(own.require_published("x"), Catch::Contains("7 of its 7 params have no name there"));
+    CHECK_THROWS_WITH(own.require_published("x"), Catch::Contains("7 of its 7 params have no published name"));
 }
 
 TEST_CASE("a table that is a list and has names, too, is no JSON") {

@@ -215,10 +215,10 @@ TEST_CASE("data that is cut short while it is read is an error of the sample") {
     const Dataset data(spec_of(file));
     CHECK(read_all(data) == "");
     std::filesystem::resize_file(file.path, 50'003);
-    CHECK_THAT(read_all(data), Contains("data file " + file.path + " is cut short: sample ") &&
+    CHECK_THAT(read_all(data), Contains("data file " + file.path + " was truncated: sample ") &&
                                    Contains("and it had 100000 when the run began"));
     std::filesystem::resize_file(file.path, 0);
-    CHECK_THAT(read_all(data), Contains("is cut short: sample "));
+    CHECK_THAT(read_all(data), Contains("was truncated: sample "));
 }
 
 TEST_CASE("data that is not what it was is found, and a new time alone is not") {
@@ -255,13 +255,14 @@ TEST_CASE("data whose name is another file's by now is read on, and told once") 
     std::string other = text;
     other[2500] ^= 1;
     replace(other);
-    CHECK_THAT(changed(data), Contains(file.path + " is another file now, with other contents: what was opened at the "
-                                                   "start is still read, but a restart would refuse this one"));
+    CHECK_THAT(changed(data),
+               Contains(file.path + " was replaced by a file with other contents: the run still reads "
+                                    "the file opened at the start, but a restart would refuse this one"));
     CHECK(changed(data) == "");
     replace(text);
     CHECK(changed(data) == "");
     std::filesystem::remove(file.path);
-    CHECK_THAT(changed(data), Contains(file.path + " is gone: what was opened at the start is still read"));
+    CHECK_THAT(changed(data), Contains(file.path + " was removed: the run still reads the file opened at the start"));
     CHECK(changed(data) == "");
     CHECK(read_all(data) == drawn);
 }

@@ -47,16 +47,16 @@ struct DataFile::Opened {
             if (other.problem().empty() && other.bytes() == file.bytes() && digest_of(other) == digest) return "";
         }
         return fmt::format(
-            "data file {} {}: what was opened at the start is still read, but a restart would refuse this "
-            "one; put the first one back before this run ends",
-            path, gone ? "is gone" : "is another file now, with other contents");
+            "data file {} {}: the run still reads the file opened at the start, but a restart would refuse this "
+            "one; restore the original before this run ends",
+            path, gone ? "was removed" : "was replaced by a file with other contents");
     }
 
     [[noreturn]] void changed(const std::string& what) const {
         throw Error(asked,
-                    fmt::format("data file {} {} since the run began: what is trained on is no longer what its "
-                                "checkpoints say\n  put it back as it was, and start again to go on from the last "
-                                "checkpoint; or train on the new one in another run.folder",
+                    fmt::format("data file {} {} since the run began; checkpoints refer to the old contents\n"
+                                "  restore it and start again to resume from the last checkpoint, or train on the new "
+                                "file in another run.folder",
                                 path, what),
                     Fault::failed);
     }
@@ -80,13 +80,13 @@ void DataFile::read(int64_t sample, int64_t begin, void* to, int64_t bytes) cons
     if (got == bytes) return;
     if (sample < 0)
         throw Error(opened_->asked,
-                    fmt::format("data file {} was cut short while it was looked through: it ends at byte {}, and had "
-                                "{} when it was opened\n  start again when it is whole",
+                    fmt::format("data file {} was truncated while it was read: it ends at byte {}, and had "
+                                "{} bytes when it was opened\n  start again once it is complete",
                                 path(), begin + got, this->bytes()),
                     Fault::failed);
     throw Error(opened_->asked,
-                fmt::format("data file {} is cut short: sample {} is bytes {} to {}, and it had {} when the run began\n"
-                            "  put it back as it was, and start again to go on from the last checkpoint",
+                fmt::format("data file {} was truncated: sample {} is bytes {} to {}, and it had {} when the run "
+                            "began\n  restore it and start again to resume from the last checkpoint",
                             path(), sample, begin, begin + bytes - 1, this->bytes()),
                 Fault::failed);
 }

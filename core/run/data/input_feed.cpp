@@ -55,7 +55,7 @@ size_t array_of(const Value& input, const DataSource& source) {
     if (found == arrays.end())
         throw Error(input.origin,
                     fmt::format("nothing fills the input {} {}: {}\n  name one of these in the signature of o.trace, "
-                                "make what it held in the traced function, of these and of o.constant, or leave it out",
+                                "compute it in the traced function from these and o.constant, or remove it",
                                 quote(input.name), input.type.text(), offers(source)));
     const Shape& shape = input.type.shape;
     const bool batched = !shape.empty() && !input.dims.empty() && input.dims[0] == "batch";

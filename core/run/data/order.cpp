@@ -81,7 +81,7 @@ std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_
     if (samples < need)  // an error, since nothing could be held out
         throw Error(asked, held_out > 0
                                ? fmt::format("{} has {} samples; data.validation = {} needs at least {}\n"
-                                             "  use more data, of text a shorter sequence, or data.validation = 0",
+                                             "  use more data, a shorter sequence (for text), or data.validation = 0",
                                              source.place(), samples, held_out, need)
                                : fmt::format("{} has no samples", source.place()));
     return std::make_unique<Permuted>(samples, held_out, seed);

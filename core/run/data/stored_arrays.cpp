@@ -34,7 +34,7 @@ DType npy_dtype(std::string_view descr) {
         {"'<i8'", DType::i64}, {"'<u4'", DType::u32}, {"'<u2'", DType::u16}, {"'|u1'", DType::u8}};
     for (const auto& [name, dtype] : known)
         if (name == descr) return dtype;
-    throw Error(fmt::format("its elements are {}; known are f2, f4, f8, i4, i8, u1, u2 and u4, little-endian", descr));
+    throw Error(fmt::format("its elements are {}; supported: f2, f4, f8, i4, i8, u1, u2, u4, little-endian", descr));
 }
 
 Shape npy_shape(std::string_view text) {
@@ -59,7 +59,7 @@ StoredArray npy_array(const DataFile& file) {
     unsigned char start[12] = {};
     if (file.bytes() < 12) throw Error("it is shorter than a NumPy header");
     file.read(-1, 0, start, sizeof start);
-    if (std::memcmp(start, "\x93NUMPY", 6) != 0) throw Error("it does not begin as a NumPy file");
+    if (std::memcmp(start, "\x93NUMPY", 6) != 0) throw Error("it is not a NumPy file");
     if (start[6] < 1 || start[6] > 3) throw Error(fmt::format("it is of version {}", start[6]));
     const int64_t prefix = start[6] == 1 ? 10 : 12;
     int64_t length = start[8] | start[9] << 8;

@@ -100,8 +100,8 @@ private:
             crc = crc32c(back, crc);
         });
         if (crc != block.crc)
-            throw Error(fmt::format("{}: tensor {} does not read back as it was written, at {}\n  the disk, or memory, "
-                                    "has a fault",
+            throw Error(fmt::format("{}: tensor {}: data read back differs from what was written, at {}\n  check the "
+                                    "disk and memory for faults",
                                     name_, tensor.name, block.part.text()),
                         Fault::failed);
     }
@@ -166,7 +166,7 @@ private:
                                                 columns, piece.transpose);
         if (lost >= 0)
             throw Error(fmt::format(
-                "export: param {} has a value beyond what {} holds, in its rows {} to {}\n  choose "
+                "export: param {} has a value that overflows {}, in its rows {} to {}\n  choose "
                 "another type: --dtype bf16 or f32",
                 piece.param->name, name_of(type.dtype), source.offset[0], source.offset[0] + source.shape[0] - 1));
         uint32_t crc = 0;

@@ -51,9 +51,9 @@ OutputFolder::OutputFolder(std::string folder) : folder_(std::move(folder)) {
     const fs::file_status there = fs::symlink_status(folder_, problem);
     if (fs::exists(there)) {
         if (!fs::is_directory(there))
-            throw Error(fmt::format("export: {} is there and is no folder\n  name another one", folder_));
+            throw Error(fmt::format("export: {} exists and is not a folder\n  choose another name", folder_));
         if (!fs::is_empty(folder_, problem))
-            throw Error(fmt::format("export: {} is there and not empty\n  name another folder, or remove it", folder_));
+            throw Error(fmt::format("export: {} exists and is not empty\n  choose another folder", folder_));
     }
     lock_path_ = path(lock_name);
     bool renew = true;
@@ -76,7 +76,7 @@ bool OutputFolder::take(bool& renew) {
     const bool left = !made_ && !fs::is_empty(part_, gone);
     if (!made_ && !gone && (!fs::is_directory(fs::symlink_status(part_, gone)) || (left && !is_there(lock_path_))))
         throw Error(fmt::format(
-            "export: {} is there, and no export has made it\n  move it away, or name another folder", part_));
+            "export: {} exists and was not made by an export\n  move it away, or choose another folder", part_));
     lock_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (lock_ < 0) {
         const int code = errno;
@@ -89,9 +89,9 @@ bool OutputFolder::take(bool& renew) {
         const int code = errno;
         ::close(lock_);
         throw Error(code == EWOULDBLOCK
-                        ? fmt::format("export: {} is there: another export is writing it\n  name another folder", part_)
-                        : fmt::format("export: {} is there, and cannot be locked: {}\n  remove it when no export "
-                                      "is writing it, or name another folder{}",
+                        ? fmt::format("export: another export is writing {}\n  choose another folder", part_)
+                        : fmt::format("export: cannot lock {}: {}\n  remove it if no export is writing it, or choose "
+                                      "another folder{}",
                                       part_, reason(code), flock_advice(code)));
     }
     struct stat held {
@@ -119,14 +119,14 @@ void OutputFolder::clear() const {
         if (!problem) fs::remove_all(path, problem);
     if (problem)
         throw Error(
-            fmt::format("export: cannot remove what a killed export has left in {}: {}", part_, problem.message()),
+            fmt::format("export: cannot remove the files of a killed export in {}: {}", part_, problem.message()),
             Fault::failed);
 }
 
 void OutputFolder::refuse_to_make(int code) const {
     const bool full = code == ENOSPC || code == EDQUOT || code == EIO;
-    throw Error(fmt::format("export: cannot make {}: {}{}", part_, reason(code),
-                            code == ENOENT ? fmt::format("\n  make the folder {} first", parent_of(folder_)) : ""),
+    throw Error(fmt::format("export: cannot create {}: {}{}", part_, reason(code),
+                            code == ENOENT ? fmt::format("\n  create the folder {} first", parent_of(folder_)) : ""),
                 full ? Fault::failed : Fault::usage);
 }
 
@@ -134,7 +134,7 @@ void OutputFolder::require_room(int64_t bytes) const {
     std::error_code unknown;
     const fs::space_info space = fs::space(part_, unknown);
     if (unknown || space.available >= static_cast<uint64_t>(bytes)) return;
-    throw Error(fmt::format("export: {} needs {}, the disk has {} left", folder_, bytes_text(bytes),
+    throw Error(fmt::format("export: not enough disk space for {}: needs {}, {} available", folder_, bytes_text(bytes),
                             bytes_text(static_cast<int64_t>(space.available))),
                 Fault::failed);
 }

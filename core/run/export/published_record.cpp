@@ -86,7 +86,7 @@ PublishedRecord PublishedRecord::parse(std::string_view text, const std::string&
     const Origin where{"", place, 0, 0};
     const Json json = parse_json(text, where);
     try {
-        if (!json.is_object()) throw Error("it is no object");
+        if (!json.is_object()) throw Error("it is not an object");
         if (const int64_t found = whole_number(json.at("version"), "its version"); found > version)
             throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}", found,
                                     ORRERY_VERSION, version));
@@ -95,7 +95,7 @@ PublishedRecord PublishedRecord::parse(std::string_view text, const std::string&
         if (json.contains("problem")) record.problem = json["problem"].get<std::string>();
         if (json.contains("unnamed")) record.unnamed = json["unnamed"].get<std::vector<std::string>>();
         record.config = json.at("config");
-        if (!record.config.is_object()) throw Error("its config is no object");
+        if (!record.config.is_object()) throw Error("its config is not an object");
         if (json.contains("generation")) record.generation = json["generation"];
         for (const Json& param : json.at("params")) record.params.push_back(source_of(param));
         return record;
@@ -129,9 +129,9 @@ PublishedRecord PublishedRecord::of(const Program& program, const PublishedWeigh
             record.unnamed = said["unnamed"].get<std::vector<std::string>>();
         if (said.contains("config")) record.config = said["config"];
         if (said.contains("generation")) record.generation = said["generation"];
-        if (!record.config.is_object()) throw Error("weights: published.config is no table of keys");
+        if (!record.config.is_object()) throw Error("weights: published.config is not a table of keys");
         if (record.architecture.empty() && record.problem.empty())
-            throw Error("weights: published has no type, as \"llama\"");
+            throw Error("weights: published has no type, such as \"llama\"");
     } catch (const Json::exception& problem) {
         throw Error("weights: published: " + reason_of(problem));
     }
@@ -172,10 +172,10 @@ void PublishedRecord::require_published(const std::string& run) const {
         for (const WeightSource& param : params)
             if (param.tensor.empty()) without.push_back(param.param);
     const std::string names = without.empty() ? ""
-                                              : fmt::format("\n  {} of its {} params have no name there: {}",
+                                              : fmt::format("\n  {} of its {} params have no published name: {}",
                                                             without.size(), params.size(), told_by_kind(without));
     throw Error(
-        fmt::format("export: the model of {} is of no published architecture: {}{}\n  write the params under "
+        fmt::format("export: the model of {} has no published architecture: {}{}\n  write the params under "
                     "their own names with --raw",
                     run, problem, names));
 }

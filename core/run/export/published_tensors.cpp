@@ -17,12 +17,12 @@ const ManifestTensor& param_of(const Manifest& manifest, const WeightSource& sou
     const ManifestTensor* const param = manifest.find(source.param);
     if (param == nullptr)
         throw Error(
-            fmt::format("export: the checkpoint of step {} has no param {}\n  it was made by another script "
-                        "than the one that says how the model is published",
+            fmt::format("export: the checkpoint of step {} has no param {}\n  the checkpoint and the record of "
+                        "the published model are from different scripts",
                         manifest.step, source.param));
     if (!is_exported(param->type.dtype) || (source.transpose && param->type.shape.size() > 2))
-        throw Error(fmt::format("export: param {} is {}: f32, bf16 and f16 can be written{}", source.param,
-                                param->type.text(), source.transpose ? ", and transposed with two dims" : ""));
+        throw Error(fmt::format("export: param {} is {}, expected f32, bf16 or f16{}", source.param, param->type.text(),
+                                source.transpose ? " with at most two dims" : ""));
     return *param;
 }
 
@@ -38,8 +38,8 @@ TensorPiece piece_of(const Manifest& manifest, const WeightSource& source) {
                           shape[static_cast<size_t>(dim)] <= most;
         if (!fits)
             throw Error(
-                fmt::format("export: param {} is {} in the checkpoint of step {}, which does not fit what is "
-                            "said of tensor {}",
+                fmt::format("export: param {} is {} in the checkpoint of step {}, which does not match "
+                            "tensor {} of the published model",
                             source.param, piece.param->type.text(), manifest.step, source.tensor));
     };
     if (source.dim >= 0) {
@@ -71,7 +71,7 @@ Shape shape_of(const OutTensor& tensor) {
     for (const Block& box : boxes) elements += box.count();
     if (!fits || elements != count_of(shape) || (elements > 0 && !tiling_of(shape, boxes).exact))
         throw Error(
-            fmt::format("export: tensor {} is not filled once by its params: {}\n  name every part of it once "
+            fmt::format("export: the params of tensor {} do not cover it exactly once: {}\n  list each part once "
                         "in the model's tensors()",
                         tensor.name, params));
     return shape;
@@ -83,7 +83,7 @@ std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Ma
     std::vector<OutTensor> tensors;
     std::map<std::string, size_t> places;
     for (const WeightSource& source : record.params) {
-        if (source.tensor.empty()) throw Error("export: nothing says where param " + source.param + " lies");
+        if (source.tensor.empty()) throw Error("export: no published tensor has param " + source.param);
         const auto [place, fresh] = places.try_emplace(source.tensor, tensors.size());
         if (fresh) tensors.push_back({source.tensor, {dtype, {}}, {}});
         tensors[place->second].pieces.push_back(piece_of(manifest, source));

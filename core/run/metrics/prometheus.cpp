@@ -65,14 +65,14 @@ void PrometheusFile::render(const StepMetrics& metrics) {
     step_.clear();
     head(step_, "orrery_step", "Optimizer steps done.");
     line(step_, "orrery_step", "", static_cast<double>(metrics.step));
-    head(step_, "orrery_steps", "Optimizer steps that the run is to take.");
+    head(step_, "orrery_steps", "Optimizer steps of the whole run.");
     line(step_, "orrery_steps", "", static_cast<double>(metrics.steps));
     for (const StepColumn& column : step_columns()) {
         if (column.scaling && !metrics.scaled) continue;
         head(step_, column.name, column.help, column.grows);
         line(step_, column.name, "", column.value(metrics));
     }
-    if (!metrics.results.empty()) head(step_, "orrery_result", "What the script declares as a result of a step.");
+    if (!metrics.results.empty()) head(step_, "orrery_result", "Results that the script declares for a step.");
     for (const StepResult& result : metrics.results)
         for (size_t i = 0; i < result.values.size(); ++i)
             line(step_, "orrery_result", result.labels[i], result.values[i]);

@@ -29,8 +29,7 @@ std::string why_not(const std::string& name, const Value& value) {
     const bool whole = std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
     if (value.type.dtype == DType::f32 && value.type.count() <= most_elements && whole) return "";
     return fmt::format(
-        "result {} is {}{}: metrics.jsonl takes f32 of at most {} elements that lie whole on every rank; cast or sum "
-        "it",
+        "result {} is {}{}: metrics.jsonl records f32 of at most {} elements, not split over ranks; cast or sum it",
         name, value.type.text(), whole ? "" : ", split over ranks", most_elements);
 }
 
@@ -52,11 +51,10 @@ std::vector<RecordedResult> recorded_results(const Program& program) {
     const auto add = [&](const Value& value, RecordedResult result) {
         if (keys.contains(result.name))
             throw Error(value.origin,
-                        fmt::format("a result is called {}, as a key of metrics.jsonl is\n  give it another name",
-                                    result.name));
+                        fmt::format("result {} has the name of a key of metrics.jsonl\n  rename it", result.name));
         if (!names.insert(result.name).second)
-            throw Error(value.origin, fmt::format("two results are called {}, by o.result and by the optimizer\n  give "
-                                                  "one another name",
+            throw Error(value.origin, fmt::format("two results are named {}, by o.result and by the optimizer\n  "
+                                                  "rename one",
                                                   result.name));
         results.push_back(std::move(result));
     };
@@ -81,8 +79,8 @@ void require_same_results(const Program& full, const Program& smaller) {
     };
     if (names(full) != names(smaller))
         throw Error(
-            "the step of a smaller batch of the ramp records other results than the full one\n"
-            "  let model and optimizer record the same ones each time that they are called");
+            "the step of a smaller batch of the ramp records other results than the full step\n"
+            "  make model and optimizer record the same results in every call");
 }
 
 }  // namespace orrery

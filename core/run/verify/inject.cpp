@@ -22,7 +22,7 @@ Number number_of(const std::string& text, const std::string& whole) {
     Number value{};
     const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (fault != std::errc() || end != text.data() + text.size())
-        throw Error(fmt::format("--inject {}: {} is no number", whole, quote(text)));
+        throw Error(fmt::format("--inject {}: {} is not a number", whole, quote(text)));
     return value;
 }
 
@@ -100,7 +100,7 @@ Injection parse_injection(const std::string& text) {
         else
             throw Error(fmt::format("--inject {}: no key {}\n  known: rank, tensor, by, micro", text, quote(key)));
     }
-    if (injection.tensor.empty()) throw Error(fmt::format("--inject {}: say which tensor, as tensor=NAME", text));
+    if (injection.tensor.empty()) throw Error(fmt::format("--inject {}: no tensor is named; add tensor=NAME", text));
     return injection;
 }
 

@@ -28,7 +28,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::byte patterns[2] = {std::byte{0xa5}, std::byte{0x5a}};
 constexpr const char* rule =
-    "a block is a function of the sample and of its place, and all of it is written (orrery/data.h)";
+    "a block depends only on the sample and its offset, and is written completely (orrery/data.h)";
 
 /// Memory for one read: the block between two guards, all filled with a pattern.
 class Guarded {
@@ -156,7 +156,7 @@ Bytes SourceCheck::read(const Block& block) {
         for (int64_t i = first; i < count_of(block.shape); ++i)
             count += std::memcmp(made[0].data() + i * item, made[1].data() + i * item, item) != 0;
         fail(block,
-             fmt::format("it left {} of {} of the block not filled", count, plural(count_of(block.shape), "element")),
+             fmt::format("it did not fill {} of {} of the block", count, plural(count_of(block.shape), "element")),
              element + ", the first one", rule);
     }
     fail(block, "it is random: two reads of one block differ",
@@ -190,7 +190,7 @@ void SourceCheck::compare(const Block& block, const Bytes& whole) {
     const Bytes flat(whole.begin(), whole.begin() + have.size());
     const bool ignores = have == at_zero || have == flat;
     fail(block,
-         ignores ? "it ignores the block's offset: what it wrote is the beginning of the sample"
+         ignores ? "it ignores the block's offset: it wrote the beginning of the sample"
                  : "it cuts samples another way: the block differs from that part of the whole sample",
          fmt::format("{}: {:.9g}, in the whole sample {:.9g}", text_of(sum(place_of(block.shape, first), block.offset)),
                      number_at(array.dtype, have.data(), first), number_at(array.dtype, want.data(), first)),

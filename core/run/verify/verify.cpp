@@ -332,7 +332,7 @@ VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
     if (ranks > most)
         throw Error(
             fmt::format("verify runs ranks as threads, at most {}; mesh {} has {}\n"
-                        "  make the axes smaller with --set mesh.AXIS=N: a mistake of a layout shows at 2 already",
+                        "  make the axes smaller with --set mesh.AXIS=N: bugs in layouts already show with 2 ranks",
                         most, verified.plan.mesh.text(), ranks));
     if (options.steps < 1 || options.draws < 1)
         throw Error(

@@ -52,16 +52,16 @@ std::string members_text(const std::vector<int64_t>& ranks) {
 
 std::string why(const Finding& f) {
     if (f.exact && !f.own)
-        return "no sum before it changes its order, yet bits differ: a kernel may sum blocks of other sizes in another "
-               "order; device.cpu.reference = true has one order";
+        return "bits differ although no earlier sum changes its order: a kernel may sum blocks of other sizes in "
+               "another order; device.cpu.reference = true uses one order";
     if (f.planned)
-        return "replayed on the oracle's values cut by its layout, the op makes the same mistake: layout, lowering or "
+        return "replayed on the oracle's values cut by its layout, the op is wrong, too: a bug in layout, lowering or "
                "kernel";
-    if (!f.members.empty()) return "what all members got out is not what it makes of what they put in";
-    if (!f.edge.empty() && f.own) return "what this rank holds afterwards is not what it makes of what members put in";
-    if (f.own) return "replayed on what this rank put in, the op gives something else: this rank made a mistake";
-    return "every op, replayed on what its rank put in, gives what the ranks have, and on the oracle's values what the "
-           "oracle has: only the rounding that has added up is above the tolerance";
+    if (!f.members.empty()) return "the result on all members differs from a replay on their inputs";
+    if (!f.edge.empty() && f.own) return "this rank's result differs from a replay on the members' inputs";
+    if (f.own) return "replayed on this rank's inputs, the op gives another result: this rank is wrong";
+    return "every op gives the rank's result when replayed on its inputs, and the oracle's on the oracle's values: "
+           "only accumulated rounding exceeds the tolerance";
 }
 
 std::string finding_text(const Plan& plan, const Finding& f) {
@@ -119,15 +119,14 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
                             judges_gradients ? "" : " (not judged: 16-bit values)");
     for (const std::string& axis : program.axes_with("reduce"))
         if (plan.mesh.size(axis) > 1)
-            text +=
-                fmt::format("  gradients are sent as {} over {}: judged within what rounding their terms explains\n",
-                            name_of(program.reduced_as(axis).value()), axis);
+            text += fmt::format("  gradients are sent as {} over {}: judged within the rounding of their terms\n",
+                                name_of(program.reduced_as(axis).value()), axis);
     const int64_t left_out = compared[3].left_out;
     if (left_out > 0)
         text += fmt::format("  {} of the update's elements left out: their gradients are below their noise\n",
                             count_text(left_out));
     if (options.bitwise) {
-        text += fmt::format("  bitwise: {} values bit by bit; {} exempt, behind sums in another order:\n",
+        text += fmt::format("  bitwise: {} values bit by bit; {} exempt, after sums in another order:\n",
                             count_text(exact), count_text(reordered));
         for (size_t i = 0; i < std::min<size_t>(sums.size(), 4); ++i)
             text += fmt::format("    {} {}\n", title(program, sums[i]), program.value(sums[i]).layout.text(plan.mesh));
@@ -147,18 +146,19 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
         if (!nowhere.empty())
             text += fmt::format(
                 "NOT JUDGED: the gradient of {}\n"
-                "  compared nowhere: nothing that is whole on the ranks is the gradient, or what linear "
-                "ops make of it\n",
+                "  compared nowhere: no value that is whole on the ranks is the gradient or a linear "
+                "function of it\n",
                 join_few(nowhere));
         if (!uncertain.empty())
             text += fmt::format(
                 "NOT JUDGED: the gradient of {}\n"
-                "  what the update makes of it is not known for certain on one device either: "
-                "noise has moved the params that go in\n",
+                "  the update's result is uncertain on one device, too: noise has moved the params that "
+                "it reads\n",
                 join_few(uncertain));
         return text;
     }
-    if (roots.empty()) return text + "FAIL: a gradient is outside its tolerance, though every value is near\n";
+    if (roots.empty())
+        return text + "FAIL: a gradient is outside its tolerance, although all values are within theirs\n";
     text += "FAIL: the first divergence\n" + finding_text(plan, roots.front());
     for (size_t i = 1; i < std::min<size_t>(roots.size(), 5); ++i)
         if (roots[i].edge.empty() || roots[i].edge != roots[i - 1].edge)
