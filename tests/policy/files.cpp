@@ -90,6 +90,8 @@ TEST_CASE("the library does not print or exit") {
         const bool library = core || source.in("plugins") || source.in("kernels");
         const bool code = source.is(".cpp") || source.is(".h") || source.is(".cu") || source.is(".cuh");
         if (!library || !code) continue;
+        // It gives a child its streams, and ends a child that cannot become the program.
+        if (source.path == "core/base/process.cpp") continue;
         for (size_t i = 0; i < source.lines.size(); ++i) {
             const std::string line = source.lines[i].substr(0, source.lines[i].find("//"));
             if (std::regex_search(line, prints)) FAIL_CHECK(source.path << ":" << i + 1 << ": " << line);
