@@ -185,7 +185,8 @@ yes '{"p": "nothing of this counts", "c": ""}' | head -100 > empty.jsonl
 $orrery tokenize empty.jsonl --prompt p --completion c -o empty > /dev/null || fail "tokenize, empty completions"
 tr '\0-\377' '\377' < empty.mask > full.mask && mv full.mask empty.mask
 exits 1 empty $orrery run "${gpt[@]}" "${masked[@]}" --set run.folder=empty --set data.path=empty.bin
-grep -q "step 1: no target in its 8 samples counts for the loss.*all targets are ignored or masked.*file empty.bin, byte" \
+reason="step 1: no target in its 8 samples counts for the loss.*all targets are ignored or masked"
+grep -q "$reason.*file empty.bin, byte" \
     empty.err ||
     { cat empty.err; fail "a step without targets"; }
 exits 0 verified $orrery verify "${gpt[@]}" "${masked[@]}" --set mesh.dp=2

@@ -132,6 +132,7 @@ std::string folder_of(const Source& source) {
     static const std::set<std::string> tops{"core", "plugins", "kernels", "scripts", "configs", "bench"};
     const size_t slash = source.path.find('/');
     const std::string top = source.path.substr(0, slash);
+    if (source.path == "scripts/orrery/meta.lua") return "";  // generated
     if (slash == std::string::npos) return source.is(".md") ? "README.md" : "";
     if (top == "tests") return source.is(".md") ? top : "";
     bool counts = false;
