@@ -98,7 +98,7 @@ DeviceFacts PluginFacts::of_device() const {
 TransportFacts PluginFacts::of_transport() const {
     if (!has("devices"))
         throw fault(
-            "do not name the devices whose memory it takes\n  write ORRERY_FACTS(\"devices=cpu\") in its source");
+            "do not list the devices whose memory it supports\n  write ORRERY_FACTS(\"devices=cpu\") in its source");
     return {values("devices"), has("same_process"), has("pins_ranks")};
 }
 

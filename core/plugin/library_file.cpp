@@ -35,7 +35,7 @@ bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes) {
 }
 
 LibraryFile::LibraryFile(std::filesystem::path path) : path_(std::move(path)) {
-    const auto damaged = [] { return Error("it is no shared library for this machine, or is truncated"); };
+    const auto damaged = [] { return Error("it is not a shared library for this machine, or is truncated"); };
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path_, ignored)) throw damaged();  // reading a pipe would block
     std::ifstream file(path_, std::ios::binary);

@@ -67,8 +67,8 @@ std::string owner_problem(const fs::path& path) {
     }, core{};
     if (::stat(path.c_str(), &info) != 0) return std::string("cannot be read: ") + std::strerror(errno);
     if (info.st_mode & S_IWOTH)
-        return "everybody may write it (mode " + std::string(S_ISDIR(info.st_mode) ? "of its folder" : "of the file") +
-               ")\n  mend it with: chmod o-w " + shown(path);
+        return "it is world-writable (mode " + std::string(S_ISDIR(info.st_mode) ? "of its folder" : "of the file") +
+               ")\n  fix it with: chmod o-w " + shown(path);
     // A user who could replace liborrery.so is trusted already.
     const fs::path self = this_code().path;
     const bool have_core = ::stat(self.c_str(), &core) == 0;
@@ -89,11 +89,11 @@ LibraryFile library_of(const Found& file) {
 void check_abi(const Found& file, const LibraryFile& library) {
     const auto mark = library.section_that_begins(section_prefix);
     if (!mark)
-        throw Error("it is no orrery plugin: it has no section " + std::string(section_prefix) +
+        throw Error("it is not an orrery plugin: it has no section " + std::string(section_prefix) +
                     "*\n  build it with orrery_plugin() of the CMake package, and use ORRERY_PLUGIN in its source");
     const std::string abi = mark->substr(section_prefix.size());
     if (abi != this_abi())
-        throw Error("it was built against another orrery" + built_line(abi) + "\n  this is    " +
+        throw Error("it was built for another version of orrery" + built_line(abi) + "\n  this is    " +
                     describe_abi(this_abi()) + rebuild_line(file));
 }
 
@@ -112,7 +112,7 @@ const PluginInfo& open(const Found& file) {
         const std::string reason = said ? said : problem.message();
         const bool symbol = reason.find("undefined symbol") != std::string::npos;
         throw Error(reason + (symbol ? rebuild_line(file)
-                                     : "\n  install the library that it names, or tell ldconfig where it is"));
+                                     : "\n  install the library that it names, or add its folder with ldconfig"));
     }
     if (!library.has("orrery_plugin"))
         throw Error("it does not export the symbol orrery_plugin\n  its source needs ORRERY_PLUGIN(\"" + file.kind +
@@ -126,7 +126,7 @@ const PluginInfo& open(const Found& file) {
 
 void check_info(const Found& file, const PluginInfo& info) {
     if (info.size != sizeof(PluginInfo) || info.abi != this_abi())
-        throw Error("its PluginInfo was made by hand or for another orrery" + rebuild_line(file));
+        throw Error("its PluginInfo was made by hand or for another version of orrery" + rebuild_line(file));
     if (info.name != file.kind + "." + file.name)
         throw Error("it calls itself " + quote(info.name) + ", its file name says \"" + file.kind + "." + file.name +
                     "\"\n  give both the same name: orrery_plugin(" + file.kind + " " + file.name +
@@ -140,14 +140,14 @@ Registry registered(const Found& file, const PluginInfo& info) {
     Registry alone;
     const auto failed = [](const std::string& why) {
         return Error("it failed while registering: " + why +
-                     "\n  mend the function given to ORRERY_PLUGIN, or take the file out of the folder");
+                     "\n  fix the function given to ORRERY_PLUGIN, or remove the file from the folder");
     };
     try {
         info.add_to(alone);
     } catch (const std::exception& problem) {
         throw failed(problem.what());
     } catch (...) {
-        throw failed("it threw something that is no std::exception");
+        throw failed("it threw something other than a std::exception");
     }
     const std::vector<std::string> names = alone.names();
     const bool only_ops = names.size() == alone.ops().size();
@@ -177,7 +177,7 @@ std::string first_line(const fs::path& path) {
     return line;
 }
 
-std::string absent_line(const Found& file) { return "this build has none: " + first_line(file.path); }
+std::string absent_line(const Found& file) { return "not included in this build: " + first_line(file.path); }
 
 /// Reads the facts without running code of the file. Throws Error also for another ABI, and for a transport without
 /// `devices`, which the choice of a transport needs.
@@ -308,7 +308,7 @@ void Loader::load_op(std::string_view op, Registry& registry, const Origin& aske
     if (plugin.empty()) return load("op", op, registry, asked);  // throws an error that lists the available plugins
     load("op", plugin, registry, asked);
     if (!find_plugin_op(op))
-        throw Error(asked, "no op " + quote(op) + "\n  the plugin op/" + plugin + " does not bring it");
+        throw Error(asked, "no op " + quote(op) + "\n  the plugin op/" + plugin + " does not define it");
 }
 
 void Loader::load_ops(const Program& program, Registry& registry) const {

@@ -61,7 +61,7 @@ refused "neighbour in [device.cpu]" 'did you mean "reference"' -- \
 # A plugin of another build is refused before any of its code runs.
 bad_plugins=$(dirname "$orrery")/tests/bad_plugins
 [ -e "$bad_plugins/liborrery_store_stale.so" ] || fail "no $bad_plugins: build the target bad_plugins"
-built='built against another orrery|built for  orrery 7f3a91c0, gcc 11, debug|this is    orrery '
+built='built for another version of orrery|built for  orrery 7f3a91c0, gcc 11, debug|this is    orrery '
 refused_set "stale plugin" \
     "--set run.store=stale|$bad_plugins/liborrery_store_stale.so|$built|cmake --build build --target store_stale" \
     "plugins.path=[\"$bad_plugins\"]" run.store=stale

@@ -43,7 +43,7 @@ std::string once(const std::string& name) {
     return "\n  give ORRERY_PLUGIN a function that calls add_store(\"" + name + "\", ...) once";
 }
 
-const std::string mend = "\n  mend the function given to ORRERY_PLUGIN, or take the file out of the folder";
+const std::string mend = "\n  fix the function given to ORRERY_PLUGIN, or remove the file from the folder";
 
 std::string head(const std::string& name) {
     return "run.toml:3:9: cannot load bad_plugins/liborrery_store_" + name + ".so\n  ";
@@ -80,7 +80,7 @@ TEST_CASE("a stale plugin is refused before any of its code runs") {
     fs::remove(trace);
     ::setenv("ORRERY_TEST_TRACE", trace.c_str(), 1);
     CHECK(refusal("stale") == head("stale") +
-                                  "it was built against another orrery\n"
+                                  "it was built for another version of orrery\n"
                                   "  built for  orrery 7f3a91c0, gcc 11, debug\n"
                                   "  this is    <this>\n"
                                   "  rebuild it with: cmake --build build --target store_stale");
@@ -95,7 +95,7 @@ TEST_CASE("a stale plugin is refused before any of its code runs") {
 TEST_CASE("each way to build a plugin wrong has its own message") {
     CHECK(refusal("no_section") ==
           head("no_section") +
-              "it is no orrery plugin: it has no section .orrery.*\n"
+              "it is not an orrery plugin: it has no section .orrery.*\n"
               "  build it with orrery_plugin() of the CMake package, and use ORRERY_PLUGIN in its source");
     CHECK(refusal("no_symbol") == head("no_symbol") +
                                       "it does not export the symbol orrery_plugin\n"
@@ -116,13 +116,13 @@ TEST_CASE("each way to build a plugin wrong has its own message") {
           head("two") + "it registers store/another, store/two, expected store/two alone" + once("two"));
     CHECK(refusal("gone") == head("gone") +
                                  "liborrery_test_gone.so: cannot open shared object file: No such file or directory\n"
-                                 "  install the library that it names, or tell ldconfig where it is");
+                                 "  install the library that it names, or add its folder with ldconfig");
 }
 
 TEST_CASE("what a plugin throws while registering is caught and quoted") {
     CHECK(refusal("throws") == head("throws") + "it failed while registering: the tape is not in the drive" + mend);
     CHECK(refusal("throws_int") ==
-          head("throws_int") + "it failed while registering: it threw something that is no std::exception" + mend);
+          head("throws_int") + "it failed while registering: it threw something other than a std::exception" + mend);
 }
 
 TEST_CASE("a file that others may change, or that is damaged, is refused") {
@@ -131,11 +131,11 @@ TEST_CASE("a file that others may change, or that is damaged, is refused") {
     ::chmod(copy.file.c_str(), 0666);
     CHECK(refusal("fine", copy.folder) ==
           "run.toml:3:9: cannot load copied_plugins/liborrery_store_fine.so\n"
-          "  everybody may write it (mode of the file)\n"
-          "  mend it with: chmod o-w copied_plugins/liborrery_store_fine.so");
+          "  it is world-writable (mode of the file)\n"
+          "  fix it with: chmod o-w copied_plugins/liborrery_store_fine.so");
     ::chmod(copy.file.c_str(), 0644);
     ::chmod(copy.folder.c_str(), 0777);
-    CHECK(refusal("fine", copy.folder).find("everybody may write it (mode of its folder)") != std::string::npos);
+    CHECK(refusal("fine", copy.folder).find("it is world-writable (mode of its folder)") != std::string::npos);
     ::chmod(copy.folder.c_str(), 0755);
     for (const uintmax_t keep : {0, 30, 100, 3000}) {
         // A new file each time: the old one is mapped for good.
@@ -144,7 +144,7 @@ TEST_CASE("a file that others may change, or that is damaged, is refused") {
         fs::resize_file(copy.file, keep);
         CHECK(refusal("fine", copy.folder) ==
               "run.toml:3:9: cannot load copied_plugins/liborrery_store_fine.so\n"
-              "  it is no shared library for this machine, or is truncated\n"
+              "  it is not a shared library for this machine, or is truncated\n"
               "  rebuild it with: cmake --build build --target store_fine");
     }
 }
@@ -234,11 +234,11 @@ TEST_CASE("a plugin that the build left out says why") {
     CHECK(loader.names() == std::vector<std::string>{"device/abacus", "store/fine"});
     const std::vector<PluginReport> reports = loader.list();
     REQUIRE(reports.size() == 2);
-    CHECK(reports[0].reason == "this build has none: no beads were found");
+    CHECK(reports[0].reason == "not included in this build: no beads were found");
     Registry registry;
     CHECK_THROWS_WITH(loader.load("device", "abacus", registry, asked),
                       "run.toml:3:9: cannot load copied_plugins/liborrery_device_abacus.why\n"
-                      "  this build has none: no beads were found");
+                      "  not included in this build: no beads were found");
 }
 
 TEST_CASE("an abi string is described for people") {
@@ -359,5 +359,5 @@ TEST_CASE("a section of facts that is longer than a text of facts, or outside of
     CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_size = 0; })(),
                       Contains("do not end with a zero byte"));
     CHECK_THROWS_WITH(with_header([](Elf64_Shdr& part) { part.sh_name = uint32_t{1} << 30; })(),
-                      Contains("it is no shared library for this machine, or is truncated"));
+                      Contains("it is not a shared library for this machine, or is truncated"));
 }

@@ -170,7 +170,7 @@ TEST_CASE("an op's plugin is found by the op's name, from several threads") {
     CHECK(find_plugin_op("swish_gate")->plugin == "op/swish_gate");
     Registry registry;
     CHECK_THROWS_WITH(loader.load_op("swish_gate_more", registry, {"", "a.lua", 7}),
-                      "a.lua:7: no op \"swish_gate_more\"\n  the plugin op/swish_gate does not bring it");
+                      "a.lua:7: no op \"swish_gate_more\"\n  the plugin op/swish_gate does not define it");
     CHECK_THROWS_WITH(loader.load_op("swish_gat", registry, {"", "a.lua", 7}),
                       Catch::Contains("did you mean \"swish_gate\"?"));
     Program program;  // ops that nobody has a plugin for are its check's
