@@ -50,7 +50,7 @@ void AtomicFile::open(Fault fault) {
     ::unlink(partial_.c_str());  // left by a killed process
     buffer_.clear();
     buffer_.reserve(buffer_bytes);  // so that a file that is replaced again and again allocates once
-    file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ < 0) fail(errno, fault);
     there_ = true;
     struct stat old {};
