@@ -13,22 +13,22 @@ std::string described(const Tensor& t) { return fmt::format("{}[{}]", name_of(t.
 void require_match(const Group& group, std::string_view op, const Tensor& in, const Tensor& out, int64_t in_factor,
                    int64_t out_factor) {
     if (in.dtype == out.dtype && in.count() * out_factor == out.count() * in_factor) return;
-    throw Error(fmt::format("{} over {} of {} members: input {} does not fit output {}; expected one dtype and counts "
-                            "in the ratio {}:{}",
+    throw Error(fmt::format("{} over {} of {} members: input {} does not match output {}; expected the same dtype and "
+                            "element counts in the ratio {}:{}",
                             op, group.name, group.size(), described(in), described(out), in_factor, out_factor),
                 Fault::failed);
 }
 
 void require_split(const Group& group, std::string_view op, const Tensor& in) {
     if (in.count() % group.size() == 0) return;
-    throw Error(
-        fmt::format("{} over {}: {} elements do not split among {} members", op, group.name, in.count(), group.size()),
-        Fault::failed);
+    throw Error(fmt::format("{} over {}: {} elements are not divisible by {} members", op, group.name, in.count(),
+                            group.size()),
+                Fault::failed);
 }
 
 void require_member(const Group& group, std::string_view op, int peer) {
     if (peer >= 0 && peer < group.size()) return;
-    throw Error(fmt::format("{} over {}: there is no member {}, the group has {}", op, group.name, peer, group.size()),
+    throw Error(fmt::format("{} over {}: no member {}, the group has {}", op, group.name, peer, group.size()),
                 Fault::failed);
 }
 
@@ -45,8 +45,8 @@ std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, st
                                         : rendezvous.get(fmt::format("{}/{}", what, i),
                                                          std::max(left, std::chrono::milliseconds(0))));
         } catch (const Error& error) {
-            throw Error(fmt::format("rank {} did not come to form the group {}: {}",
-                                    group.ranks[static_cast<size_t>(i)], group.name, error.what()),
+            throw Error(fmt::format("rank {} did not join the group {}: {}", group.ranks[static_cast<size_t>(i)],
+                                    group.name, error.what()),
                         error.fault());
         }
     }
@@ -88,8 +88,8 @@ std::string process_state(int64_t pid) {
         case 'R': return "is running";
         case 'S': return "is sleeping";
         case 'T': return "is stopped (SIGSTOP)";
-        case 't': return "is held by a debugger";
-        case 'D': return "waits for a disk or driver (state D)";
+        case 't': return "is stopped by a debugger";
+        case 'D': return "is in uninterruptible sleep: it waits for a disk or driver (state D)";
         case 'Z': return "has ended";
         default: return fmt::format("is in state {}", stat[at + 2]);
     }

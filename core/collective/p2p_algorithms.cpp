@@ -74,8 +74,8 @@ void P2pOptions::require_alike(const Group& group, Rendezvous& rendezvous, std::
     const std::vector<std::string> all = exchange(group, rendezvous, what, mine, timeout);
     const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& text) { return text != mine; });
     if (other != all.end())
-        throw Error(fmt::format("group {}: rank {} has {}; this rank has {}\n  give all ranks the same table of the "
-                                "transport",
+        throw Error(fmt::format("group {}: transport options differ between ranks: rank {} has {}; this rank has {}\n"
+                                "  give all ranks the same table of the transport",
                                 group.name, group.ranks[static_cast<size_t>(other - all.begin())], *other, mine),
                     Fault::peer);
 }

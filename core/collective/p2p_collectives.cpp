@@ -132,7 +132,7 @@ void P2pCommunicator::greet(std::string_view transport) {
     // The received bytes are not checked. scratch_ outlives transfers that an error leaves in flight.
     static_assert(sizes.back() <= whole_bytes && receives_ahead >= 2);
     char *const out = scratch_.data(), *const in = out + sizes.back();
-    op_ = "the greeting";
+    op_ = "the connection check";
     // All transfers start at once, so that a member blocked by a third one has already greeted the others.
     std::vector<std::array<uint64_t, 2 * sizes.size()>> tickets(static_cast<size_t>(group_.size()));
     for (size_t i = 0; i < sizes.size(); ++i)

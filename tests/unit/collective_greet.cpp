@@ -55,7 +55,7 @@ TEST_CASE("a greeting names the pair, and the size that does not pass") {
     Narrow none({0, wide, 0, wide});
     CHECK_THROWS_WITH(
         none.greet("some"),
-        Contains("transport some: the greeting") && Contains("rank 12 is late") &&
+        Contains("transport some: the connection check") && Contains("rank 12 is late") &&
             Contains("between rank 10 and rank 12, 0 of 97344 bytes had passed: the connection carries no"));
     CHECK(none.started == 2 * 3 * 7);  // the others were greeted, too
     Narrow small({0, wide, 1400});
