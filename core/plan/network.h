@@ -11,8 +11,7 @@
 
 namespace orrery {
 
-/// The contracts of a mesh's transports, by axis name. A joined axis ("rep+dp") has one transport; its contract is
-/// that of the first axis.
+/// The contracts of a mesh's transports, by axis name. A joined axis ("rep+dp") has the contract of its first axis.
 class Network {
 public:
     using Contracts = std::map<std::string, TransportContract>;

@@ -9,8 +9,7 @@
 
 namespace orrery {
 
-/// The plan as text: buffers with their lifetimes, then one line per instruction. Equal plans give equal text. It
-/// contains no script lines.
+/// The plan as text: buffers with lifetimes, one line per instruction, no script lines. Equal plans give equal text.
 std::string print(const Plan& plan);
 /// The part of one class, preceded by the heading of the plan.
 std::string print(const Plan& plan, size_t rank_class);
@@ -26,8 +25,8 @@ std::string fingerprint(const Plan& plan);
 /// The value of Plan::fingerprint in plans that only predict costs and must not be run (sim/software).
 inline constexpr std::string_view for_prices_alone = "for prices alone";
 
-/// Named parts of the fingerprint, to report where two plans differ: the mesh, each class, and the messages between two
-/// classes over an axis.
+/// Named parts of the fingerprint, to report where plans differ: mesh, each class, messages between classes over an
+/// axis.
 std::vector<std::pair<std::string, std::string>> fingerprints(const Plan& plan);
 
 }  // namespace orrery

@@ -91,8 +91,7 @@ private:
     std::vector<std::vector<int>> to_, from_;  ///< by pool and slot
 };
 
-/// The frames that matter to the repeated part: those it accesses, and for each slot that a new frame takes during the
-/// part, the frame that was in the slot before.
+/// The frames accessed in the repeated part. If a new frame takes a slot there, also the frame that was in it before.
 std::vector<Frame> looped_frames(const RankClass& c) {
     int64_t micros = 0;
     for (const Buffer& b : c.buffers) micros = std::max(micros, b.micro + 1);

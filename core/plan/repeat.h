@@ -63,8 +63,7 @@ std::vector<Issued> issued_of(const RankClass& c, Counts&& counts) {
     return all;
 }
 
-/// The plan with every run written out, for code that inspects each instruction. Memory and time are proportional to
-/// the number of micro-batches.
+/// The plan with every run written out, for code that inspects each instruction. Linear in micro-batches.
 Plan unrolled(const Plan& plan);
 
 /// Compares two snapshots of positions (indices of executions), taken after the first and after the second run. They
@@ -140,8 +139,8 @@ public:
     Pools(const RankClass& c, const std::vector<std::vector<int>>& slots);
     const std::vector<Pool>& all() const { return pools_; }
 
-    /// Splits a range at the borders of slots and calls use(begin, end, slot, pool) for each part, (none, nullptr) if
-    /// the part is outside all pools.
+    /// Splits a range at the borders of slots. Calls use(begin, end, slot, pool) for each part; (none, nullptr) outside
+    /// pools.
     template <class Use>
     void cut(int64_t begin, int64_t end, Use&& use) const {
         while (begin < end) {
@@ -164,9 +163,8 @@ private:
     std::vector<Pool> pools_;
 };
 
-/// True if the notes on an arena after the second run equal those after the first, shifted by one run. Notes on frames
-/// are compared in the slots of the next run. same(before, after, in a frame) compares two notes. Always true for at
-/// most two runs.
+/// True if the notes on an arena after the second run equal those after the first, shifted by one run: notes on frames
+/// are compared in the slots of the next run. same(before, after, in a frame) compares two. True for at most two runs.
 template <class What, class Same>
 bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, const Ranges<What>& after, Same&& same) {
     struct Part {
@@ -206,8 +204,7 @@ bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, co
 }
 
 /// Derives the notes on the scratch arena after the last run from those after the first. Notes on frames move to the
-/// slots of the last run. Slots that no frame maps to become `unknown`, because the runs in between may have written
-/// there.
+/// slots of the last run. Other slots become `unknown`, because the runs in between may have written there.
 template <class What>
 Ranges<What> in_last_run(const RankClass& c, const Ranges<What>& first, const What& unknown) {
     const Pools pools(c, slot_map(c, 0, last_run(c)));

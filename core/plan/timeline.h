@@ -41,8 +41,7 @@ bool splits_weights(const Schedule& schedule);
 FragmentTime unit_time(const Schedule& schedule);
 
 /// Computes the start of each fragment. F waits for F of the previous stage, B for F and for B of the next stage, W for
-/// B. Linear in the number of fragments. Throws Error if the orders deadlock, naming each blocked rank, its fragment
-/// and what it waits for.
+/// B. Linear. Throws Error if the orders deadlock, naming each blocked rank, its fragment and what it waits for.
 Timeline timeline(const Schedule& schedule, const FragmentTime& time);
 Timeline timeline(const Schedule& schedule);  ///< in the units of unit_time
 

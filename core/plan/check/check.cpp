@@ -49,7 +49,7 @@ private:
                                     class_.scratch_bytes));
     }
 
-    /// Checks that a Repeat is within the step, and that the instructions before it match the end of its part one run
+    /// Checks that a Repeat is within the step, and that the instructions before it match the end of the part, a run
     /// later.
     void repeat() {
         const Repeat& r = class_.repeat;
@@ -212,7 +212,7 @@ private:
             fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
     }
 
-    /// Checks that all instructions of a queue belong to one lane, which the transport runs in order, as check_values
+    /// Checks that the instructions of a queue share a lane, which the transport runs in order, as check_values
     /// assumes.
     void queue(const Instruction& i, const Axis& axis) {
         const auto lanes = contracts_.of(axis.name).lanes;

@@ -48,8 +48,7 @@ void check_collective_tables(const Plan& plan, const std::map<std::string, std::
                              const Network& contracts);
 
 /// Proves that a snapshot can be copied during a step: every param and state is copied once, copies do not overlap, and
-/// the first instruction that writes a value is the one in CopiedValue::written. Throws Error naming the value, this
-/// instruction, and the one that writes it.
+/// CopiedValue::written is the first instruction that writes the value. Throws Error naming the value and instructions.
 void check_snapshots(const Plan& plan, const std::vector<SnapshotPlan>& snapshots);
 
 /// The distinct groups along an axis, each as the classes of its members. `class_of`: classes_of_ranks().

@@ -5,8 +5,8 @@
 // the clock of the awaited instruction. A read requires that the bytes hold its operand's value, with the right
 // micro-batch and all contributions, and that the write is complete by the clock. A write requires the same of the
 // previous write and all reads since. At the end, updates and results must be in their places. A repeated part is
-// walked twice, and the notes after the second run must equal those after the first, shifted by one run (README.md has
-// the proof).
+// walked twice; the notes after the second run must equal those after the first, shifted by one run (README.md has the
+// proof).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -168,8 +168,7 @@ private:
         return std::find(class_.stages.begin(), class_.stages.end(), stage) != class_.stages.end();
     }
     bool receives(const Op& op) const { return is_transfer(op_def(op.kind)) && !has_stage(op.stage); }
-    /// Whether this class must run the op. A transfer belongs to both ends; an op without a stage to every class that
-    /// needs it.
+    /// Whether this class must run the op. A transfer belongs to both ends, an op without a stage to every class.
     bool mine(const Op& op) const {
         if (class_.stages.empty() || op.stage == none || has_stage(op.stage)) return true;
         return is_transfer(op_def(op.kind)) && has_stage(static_cast<int>(op.attributes.integer("to")));

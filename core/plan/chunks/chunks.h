@@ -38,13 +38,12 @@ struct ChunkTable {
 };
 
 /// Proves that the table computes its collective, by tracking who contributed to each chunk of each member. At the end
-/// every required chunk must contain each contributor exactly once. A member must have what it sends. A copy must not
-/// hit a chunk that its receiver sends, or that another move writes, in the same step. Throws Error naming table, rank,
-/// chunk and step.
+/// every required chunk must contain each contributor once. A member must have what it sends. A copy must not hit a
+/// chunk that is sent or written by another move in the same step. Throws Error naming table, rank, chunk and step.
 void prove(const ChunkTable& table);
 
-/// Proves that the table does not deadlock under the send semantics and lanes of a transport. Throws Error naming the
-/// members that wait for each other.
+/// Proves that the table does not deadlock under the contract. Throws Error naming the members that wait for each
+/// other.
 void prove_progress(const ChunkTable& table, const TransportContract& contract);
 
 struct ChunkCost {

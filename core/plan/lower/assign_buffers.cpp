@@ -274,8 +274,8 @@ void Emitter::keep_sent() {
     }
 }
 
-/// Keeps the buffers of a group's messages until the group ends, because its messages proceed concurrently. Groups are
-/// adjacent messages, as in the executor.
+/// Keeps buffers of messages until their group (adjacent messages, as in the executor) ends: its messages are
+/// concurrent.
 void Emitter::keep_groups() {
     int end = none;
     for (size_t at = out_.stream.size(); at-- > 0;) {

@@ -456,8 +456,8 @@ void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
     emit_collective(Opcode::reduce_scatter, step, {packed, out});
 }
 
-/// Changes a split along dim `from` into one along dim `to`. Block j of dim `to` goes to member j, which concatenates
-/// blocks along `from`.
+/// Moves the split from dim `from` to dim `to`: block j of dim `to` goes to member j, which concatenates blocks along
+/// `from`.
 void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const size_t from = op.attributes.integer("from");

@@ -68,8 +68,7 @@ public:
     const ValueRole& value(ValueId id) const { return values[id]; }
     ValueRole& value(ValueId id) { return values[id]; }
     Placement over_micro(ValueId id) const;
-    /// The location of a value for a reader in micro-batch `micro` (-1: once per step). Follows aliases, not
-    /// transposes.
+    /// Where a reader in micro-batch `micro` (-1: once per step) finds the value. Follows aliases, not transposes.
     Ref find(ValueId id, int64_t micro) const;
     int instance(ValueId id, int64_t micro) const;
     /// The values that the op's instructions read: inputs before folded transposes; for a sum, the leaves in `sums`.

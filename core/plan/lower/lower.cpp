@@ -71,8 +71,8 @@ lowering::Messages messages(const lowering::StagePlacement& spread, const Mesh& 
     return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
 }
 
-/// The prefetch depth by AxisId: what strategies request, else one layer on queued transports, and none on others,
-/// where the host blocks in each gather.
+/// Prefetch depth by AxisId: as strategies request, else one layer on queued transports, none where gathers block the
+/// host.
 std::vector<PrefetchDepth> run_ahead(const Program& program, const Mesh& mesh, const LowerOptions& options) {
     std::vector<PrefetchDepth> ahead;
     for (const Axis& axis : mesh.axes()) {

@@ -16,10 +16,10 @@ namespace orrery {
 /// that lower the same programs in the same order get the same offsets.
 class Persistent {
 public:
-    /// Offset of a value in bytes, a multiple of 64; equal for equal names. `part`: pipeline rank. Throws Error if the
-    /// name was placed with another size.
+    /// Offset in bytes, a multiple of 64, equal for equal names. `part`: pipeline rank. Throws Error if the size
+    /// differs.
     int64_t place(std::string_view name, int64_t bytes, int part = 0);
-    /// Offset of a block that programs use in turn ("inputs", "results"): the first block of that name that is large
+    /// Offset of a block that programs use in turn ("inputs", "results"): the first with that name that is large
     /// enough.
     int64_t place_block(std::string_view name, int64_t bytes, int part = 0);
     /// Prepares parts 0 to `parts` - 1. Different threads may then place values in different parts.
@@ -53,10 +53,9 @@ struct LowerOptions {
     PrefetchDepth prefetch_at_most{INT64_MAX, INT64_MAX};
 };
 
-/// Lowers a distributed and fused program to instruction streams: orders fragments, joins all-reduces of gradients in
-/// buckets, gives each value a place, and inserts waits for all dependencies between queues. Time and memory are linear
-/// in ops times written micro-batches, and independent of the number of ranks. Throws Error with op and script line if
-/// it cannot.
+/// Lowers a distributed and fused program: orders fragments, joins all-reduces of gradients in buckets, gives each
+/// value a place, and inserts waits for dependencies between queues. Time and memory are linear in ops times written
+/// micro-batches, and independent of the number of ranks. Throws Error with op and script line.
 Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerOptions& options = {});
 
 /// The bytes that a rank allocates.

@@ -234,8 +234,7 @@ private:
         for (size_t i = 0; i < order_.buckets.size(); ++i) settle(i);
     }
 
-    /// Members of a bucket agree in this key. Its last field separates the loss, made in the forward pass, from
-    /// gradients.
+    /// Members of a bucket have equal keys. The last field separates the loss, from the forward pass, from gradients.
     using Key = std::tuple<AxisId, ReduceOp, DType, bool>;
 
     void join(int at, OpId id, std::map<Key, size_t>& open) {
@@ -307,8 +306,8 @@ private:
         }
     }
 
-    /// Keeps the input of a reduce-scatter alive while it may trail. Otherwise, kernels that reuse its place would wait
-    /// for the message.
+    /// Keeps the input of a reduce-scatter alive while it may trail. Kernels that reuse its place would wait for the
+    /// message.
     void hold(const RunAhead& moved) {
         chain();
         behind_the_loop();

@@ -71,8 +71,8 @@ private:
         begin_[i] = end_[i] = all[number];
     }
 
-    /// One draft represents the n-th send of a channel and its n-th receive. It lies between the drafts for the start
-    /// and end of the group of each.
+    /// One draft is the n-th send of a channel and its n-th receive, between the start and end drafts of the group of
+    /// each.
     void place_message(int i) {
         const ReplayItem& item = view_.at(i);
         assert(view_.channels[item.channel] == 0);

@@ -55,9 +55,8 @@ public:
     };
 
     /// `class_of`: by rank, its class or a finer one; ranks of equal number share an actor. `members`: max number of
-    /// members that are played where one actor could represent all; long streams lower it. Throws Error if a rank sends
-    /// to itself, or if the groups of a class' ranks differ in their classes. Memory is linear in instructions times
-    /// actors.
+    /// members played where one actor could represent all; long streams lower it. Throws Error if a rank sends to
+    /// itself, or if groups of one class differ in their classes. Items: instructions times actors.
     PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members,
              Detail detail = Detail::order);
 

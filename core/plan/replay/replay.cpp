@@ -70,8 +70,7 @@ Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
     link();
 }
 
-/// Lists for each item what it unblocks, and counts the conditions for each item to start: its issue (for a group, the
-/// start of the group), its waits and its lane.
+/// Lists what each item unblocks. Counts the conditions for its start: issue (of the whole group), waits and lane.
 void Replay::link() {
     std::vector<int> counts(view_.items.size() + 1, 0);
     const auto each = [&](auto&& give) {

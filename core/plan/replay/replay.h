@@ -38,8 +38,8 @@ public:
     /// Adds an item. `waits`: items of any actor, also later ones, that must be done before it starts. `holds`: earlier
     /// items of the same actor that must be done before it is issued.
     int add(ReplayItem item, const std::vector<int>& waits = {}, const std::vector<int>& holds = {});
-    /// A channel from one actor to another, whose sends and receives meet in order. `slots`: how many sends may be done
-    /// before they are received.
+    /// A channel from one actor to another; its messages meet in order. `slots`: sends that may be done before being
+    /// received.
     int add_channel(int slots);
     /// A meeting of `members` actors, each with one item at a time.
     int add_meeting(int members);
@@ -70,9 +70,8 @@ public:
     static constexpr int64_t never = std::numeric_limits<int64_t>::max();
 
     virtual ~ReplayPolicy() = default;
-    /// The duration of an item. Work: its duration. Send: time from the later start of send and receive until both are
-    /// done. Meet: time from the arrival of the last member, which is asked, until all are done. `open_end`: unknown
-    /// until `ended`.
+    /// How long an item takes. Work: from its start. Send: from the later start of send and receive. Meet: from the
+    /// start of the last member, which is asked. `open_end`: unknown until `ended`.
     virtual int64_t cost(int /*item*/) { return 0; }
     /// The time at which the next item with an open end finishes if nothing else starts; `never` if none is running.
     virtual int64_t next_end() { return never; }
@@ -106,8 +105,8 @@ public:
 
     /// An unfinished item that blocks this unfinished item; nullopt if its partner does not exist.
     std::optional<int> blocker(int item) const;
-    /// All unfinished items that block this one: its waits, or all missing members of its meeting, else `blocker`. A
-    /// meeting needs a search of the whole view.
+    /// All unfinished items that block this one: its waits, or the missing members of its meeting (linear search), or
+    /// `blocker`.
     std::vector<int> blockers(int item) const;
     /// The first started send of the channel that has not met its receive.
     std::optional<int> unmet_send(int channel) const;
