@@ -135,8 +135,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
     return ranks.size() == 1 ? " (rank " + first + ")" : " (ranks " + first + ".." + std::to_string(ranks.back()) + ")";
 }
 
-/// Names messages: "what class 0 sends class 1 over pp"; with relative peers "what class 0 sends its member +1 over
-/// dp".
+/// Names messages: "what class 0 sends class 1 over pp"; if relative "what class 0 sends its member +1 over dp".
 std::string message_name(const Plan& plan, size_t k, const Instruction& i, const std::map<int64_t, size_t>& class_of) {
     const bool sends = i.opcode == Opcode::send;
     const std::string over = " over " + plan.mesh.axis(i.axis).name;

@@ -156,7 +156,7 @@ private:
     const Program& program_;
     int64_t times_ = 1;                                     ///< executions per step of the current instruction
     std::map<std::string, Own> own_;                        ///< counts of the current stream, by entry
-    std::map<std::string, std::set<std::string>> axes_of_;  ///< axes that it names, by a mark's origin
+    std::map<std::string, std::set<std::string>> axes_of_;  ///< by the origin of a mark: axes that it names
     std::set<std::pair<ValueId, std::string>> used_;
     std::map<std::string, Redistribution> entries_;
     std::set<std::pair<const Redistribution*, ValueId>> seen_;

@@ -25,8 +25,7 @@ std::string fingerprint(const Plan& plan);
 /// The value of Plan::fingerprint in plans that only predict costs and must not be run (sim/software).
 inline constexpr std::string_view for_prices_alone = "for prices alone";
 
-/// Named parts of the fingerprint, to report where plans differ: mesh, each class, messages between classes over an
-/// axis.
+/// Named parts of the fingerprint, to report where plans differ: mesh, classes, messages between two classes.
 std::vector<std::pair<std::string, std::string>> fingerprints(const Plan& plan);
 
 }  // namespace orrery

@@ -139,8 +139,7 @@ public:
     Pools(const RankClass& c, const std::vector<std::vector<int>>& slots);
     const std::vector<Pool>& all() const { return pools_; }
 
-    /// Splits a range at the borders of slots. Calls use(begin, end, slot, pool) for each part; (none, nullptr) outside
-    /// pools.
+    /// Splits a range at borders of slots. Calls use(begin, end, slot, pool) per part; (none, nullptr) outside pools.
     template <class Use>
     void cut(int64_t begin, int64_t end, Use&& use) const {
         while (begin < end) {
@@ -163,8 +162,9 @@ private:
     std::vector<Pool> pools_;
 };
 
-/// True if the notes on an arena after the second run equal those after the first, shifted by one run: notes on frames
-/// are compared in the slots of the next run. same(before, after, in a frame) compares two. True for at most two runs.
+/// True if the notes (Ranges) on an arena after the second run equal those after the first, shifted by one run: notes
+/// on frames are compared in the slots of the next run. same(before, after, in a frame) compares two. True for at most
+/// two runs.
 template <class What, class Same>
 bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, const Ranges<What>& after, Same&& same) {
     struct Part {

@@ -32,7 +32,7 @@ public:
                 std::vector<int> waits;
                 for (const Key& need : needs(key(r, schedule.ranks[r].order[i]))) {
                     const auto found = item_of_.find(need);
-                    waits.push_back(found == item_of_.end() ? view_.size() : found->second);  // itself: never starts
+                    waits.push_back(found == item_of_.end() ? view_.size() : found->second);  // missing: never starts
                 }
                 view_.add({.lane = 0, .source = static_cast<int>(i)}, waits);
             }

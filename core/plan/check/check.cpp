@@ -17,7 +17,7 @@ namespace orrery {
 
 namespace {
 
-/// Checks the form of one class.
+/// Checks the repeated part, frames, buffers, operands and queues of one class.
 class Form {
 public:
     Form(const Plan& plan, const RankClass& c, const Network& contracts)
@@ -49,8 +49,7 @@ private:
                                     class_.scratch_bytes));
     }
 
-    /// Checks that a Repeat is within the step, and that the instructions before it match the end of the part, a run
-    /// later.
+    /// Checks that a Repeat is within the step, and that the run before it matches its end, one run later.
     void repeat() {
         const Repeat& r = class_.repeat;
         const int size = class_.stream.size();
@@ -212,8 +211,7 @@ private:
             fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
     }
 
-    /// Checks that the instructions of a queue share a lane, which the transport runs in order, as check_values
-    /// assumes.
+    /// Checks that the instructions of a queue share a lane of the transport, and hence run in order.
     void queue(const Instruction& i, const Axis& axis) {
         const auto lanes = contracts_.of(axis.name).lanes;
         const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;
@@ -243,7 +241,7 @@ private:
     const Network& contracts_;
     int index_ = 0;
     using Lane = std::tuple<AxisId, int, bool, Opcode>;  ///< axis, peer, whether it is relative, direction
-    std::map<int, std::pair<Lane, int>> lanes_;          ///< by queue, with its first instruction
+    std::map<int, std::pair<Lane, int>> lanes_;          ///< by queue: its lane and first instruction
 };
 
 std::string largest_values(const Plan& plan, const RankClass& c) {

@@ -14,7 +14,7 @@ namespace orrery {
 
 namespace {
 
-constexpr size_t shown_links = 24;  // max instructions of a cycle in the message
+constexpr size_t shown_links = 24;  // max instructions of a cycle in an error
 
 /// Replays the plan once, with all costs zero. README.md explains why one execution suffices.
 class DeadlockProof final : public ReplayPolicy {

@@ -112,7 +112,7 @@ private:
     const RankClass& class_;
     const SnapshotPlan& snapshot_;
     std::map<int64_t, Bytes> lies_;  ///< by address in the persistent arena
-    std::set<ValueId> found_;        ///< values that are written by their bound
+    std::set<ValueId> found_;        ///< values that instruction `written` writes
 };
 
 }  // namespace

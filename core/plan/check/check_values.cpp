@@ -102,7 +102,7 @@ public:
     }
 
 private:
-    /// Index in the stream of a position. Positions count instructions with the second run of a Repeat written out.
+    /// The index in the stream of a position. Positions count executions up to the second run of a Repeat.
     int stored(int position) const {
         return run_ > 0 && position >= class_.repeat.end ? position - class_.repeat.length() : position;
     }

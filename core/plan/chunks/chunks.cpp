@@ -43,7 +43,7 @@ struct Run {
 
 std::vector<Run> runs_of(const ChunkTable& table, std::vector<int>* run_of_move = nullptr) {
     std::vector<Run> runs;
-    std::map<std::tuple<int, int, bool>, size_t> last;  // run of the current step, by (from, to, reduces)
+    std::map<std::tuple<int, int, bool>, size_t> last;  // by (from, to, reduces): last run of the step
     std::map<std::pair<int, int>, int> waves;
     int step = -1;
     for (const ChunkMove& m : table.moves) {

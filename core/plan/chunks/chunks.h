@@ -42,8 +42,7 @@ struct ChunkTable {
 /// chunk that is sent or written by another move in the same step. Throws Error naming table, rank, chunk and step.
 void prove(const ChunkTable& table);
 
-/// Proves that the table does not deadlock under the contract. Throws Error naming the members that wait for each
-/// other.
+/// Proves that the table cannot deadlock under the contract. Throws Error naming the members that block each other.
 void prove_progress(const ChunkTable& table, const TransportContract& contract);
 
 struct ChunkCost {

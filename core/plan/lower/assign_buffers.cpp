@@ -1,4 +1,4 @@
-// Emitter: gives each value a place, or the place of another value.
+// Emitter: assigns each value a buffer, a new one or that of another value.
 #include <algorithm>
 
 #include "plan/access.h"
@@ -143,7 +143,7 @@ void Emitter::find_gradients() {
     }
 }
 
-/// Max growth of the scratch arena for overlapped messages: 1/32.
+/// Messages that overlap with kernels may enlarge the scratch arena by at most 1/32.
 constexpr int64_t most_more_memory = 32;
 
 /// The buffers of queued gradient messages to keep alive until `end`, the last instruction of the loop. Otherwise,
@@ -274,8 +274,7 @@ void Emitter::keep_sent() {
     }
 }
 
-/// Keeps buffers of messages until their group (adjacent messages, as in the executor) ends: its messages are
-/// concurrent.
+/// Keeps the buffers of concurrent messages until their group ends. Groups are adjacent messages, as in the executor.
 void Emitter::keep_groups() {
     int end = none;
     for (size_t at = out_.stream.size(); at-- > 0;) {

@@ -136,7 +136,7 @@ void Emitter::step(const Step& s) {
     }
 }
 
-/// The operand of a reader. Counts one use less.
+/// The operand for one read of a value. Decrements the number of uses left.
 Operand Emitter::read(ValueId id, int64_t micro) {
     const Ref ref = roles_.find(id, micro);
     const Spot& here = spot(ref.instance);
@@ -171,7 +171,7 @@ Instruction& Emitter::emit(Opcode what, const Step& step, std::vector<Operand> o
     return instruction;
 }
 
-/// The device's workspace for a kernel. Its errors are thrown at the line of the op.
+/// The workspace in bytes that the device needs for a kernel. Errors of the device get the line of the op.
 int64_t Emitter::workspace_of(const Step& step, const KernelSpec& spec) const {
     if (!options_.workspace) return 0;
     try {
@@ -430,7 +430,7 @@ void Emitter::hold(const Underway& message) {
     }
 }
 
-/// [A, L, B] on every member -> [P, A, L, B] -> [A, P L, B].
+/// Gathers dim L of all P members: [A, L, B] -> [P, A, L, B] -> [A, P L, B].
 void Emitter::gather(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const size_t dim = op.attributes.integer("dim");
@@ -444,7 +444,7 @@ void Emitter::gather(const Step& step, const Operand& in, Underway& message) {
     emit_collective(Opcode::all_gather, step, {in, message.came});
 }
 
-/// [A, P L, B] -> [P, A, L, B] -> [A, L, B].
+/// Reduces and scatters a dim of size P L over P members: [A, P L, B] -> [P, A, L, B] -> [A, L, B].
 void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
     const Op& op = program().op(step.op);
     const size_t dim = op.attributes.integer("dim");
@@ -456,8 +456,7 @@ void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
     emit_collective(Opcode::reduce_scatter, step, {packed, out});
 }
 
-/// Moves the split from dim `from` to dim `to`: block j of dim `to` goes to member j, which concatenates blocks along
-/// `from`.
+/// Moves a split from dim `from` to dim `to`: member j gets block j of dim `to`, and joins the blocks along `from`.
 void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const size_t from = op.attributes.integer("from");
@@ -498,7 +497,7 @@ void Emitter::joined(const Step& step) {
 
 // Messages between pipeline stages.
 
-/// The queue for messages with one peer. There is one for each lane of the transport.
+/// The queue for messages with one peer: one per lane of the transport.
 int Emitter::lane(AxisId axis, int peer, Opcode what) {
     const auto lanes = contract(axis).lanes;
     if (lanes == TransportContract::Lanes::communicator) return 1 + axis;
@@ -506,7 +505,7 @@ int Emitter::lane(AxisId axis, int peer, Opcode what) {
     return further_queue(axis, peer, what);
 }
 
-/// The queues of named axes come first, others in order of first use.
+/// A queue other than those of the named axes, numbered after them in order of first use.
 int Emitter::further_queue(AxisId axis, int peer, Opcode what) {
     const int next = 1 + static_cast<int>(roles_.mesh.axes().size() + lanes_.size());
     return lanes_.try_emplace({axis, peer, what}, next).first->second;

@@ -43,7 +43,7 @@ private:
         Operand made;
     };
 
-    // Places.
+    // Buffers and places.
     void place_persistent();
     void place_results();
     void place_buckets();
@@ -60,7 +60,7 @@ private:
     int& uses(int instance) { return order_.readers[instance]; }
     TensorType type(ValueId id, int64_t micro) const;
 
-    // Steps.
+    // Instructions of each step.
     void step(const Step& step);
     void kernel(const Step& step);
     void finish_sum(const Step& step);

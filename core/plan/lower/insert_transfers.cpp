@@ -58,7 +58,7 @@ private:
         return micro_ == none ? Placement::replicated() : program_.value(id).layout.at(micro_);
     }
     bool scalar(ValueId id) const { return program_.value(id).type.count() == 1; }
-    /// Whether the value is small and whole on each rank of its stage.
+    /// Whether the value is small, f32, and whole on each rank of its stage.
     bool small(ValueId id) const {
         const Value& value = program_.value(id);
         const auto& splits = value.layout.splits();

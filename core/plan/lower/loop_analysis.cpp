@@ -206,7 +206,7 @@ bool LoopAnalysis::only_after(const Op& op) const {
     });
 }
 
-/// Moves ops that only the end of the step reads after the loop, collectives of gradients among them; readers first.
+/// Delays ops until after the loop if only ops after the loop read them, such as collectives of gradients.
 void LoopAnalysis::sink_and_delay() {
     for (size_t i = program.ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];

@@ -13,7 +13,7 @@ enum class Section : uint8_t { unused, before, inside, after };
 
 struct OpRole {
     Section section = Section::unused;
-    Fragment::Kind kind = Fragment::Kind::forward;  ///< only for Section::inside
+    Fragment::Kind kind = Fragment::Kind::forward;  ///< kind of fragment that it belongs to
     bool weight = false;                            ///< backward-weight (W): leads only to gradients of params
     bool absorbed = false;  ///< needs no instruction: an alias, a folded transpose, or a sum made by accumulation
 };

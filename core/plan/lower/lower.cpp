@@ -71,8 +71,7 @@ lowering::Messages messages(const lowering::StagePlacement& spread, const Mesh& 
     return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
 }
 
-/// Prefetch depth by AxisId: as strategies request, else one layer on queued transports, none where gathers block the
-/// host.
+/// Prefetch depth by AxisId: as strategies request, else one layer if the transport queues gathers, else none.
 std::vector<PrefetchDepth> run_ahead(const Program& program, const Mesh& mesh, const LowerOptions& options) {
     std::vector<PrefetchDepth> ahead;
     for (const Axis& axis : mesh.axes()) {

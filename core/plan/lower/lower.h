@@ -16,11 +16,9 @@ namespace orrery {
 /// that lower the same programs in the same order get the same offsets.
 class Persistent {
 public:
-    /// Offset in bytes, a multiple of 64, equal for equal names. `part`: pipeline rank. Throws Error if the size
-    /// differs.
+    /// Offset in bytes (a multiple of 64) for a name. `part`: pipeline rank. Throws Error if its size was different.
     int64_t place(std::string_view name, int64_t bytes, int part = 0);
-    /// Offset of a block that programs use in turn ("inputs", "results"): the first with that name that is large
-    /// enough.
+    /// Offset of a block that programs use in turn ("inputs", "results"): the first of that name that is large enough.
     int64_t place_block(std::string_view name, int64_t bytes, int part = 0);
     /// Prepares parts 0 to `parts` - 1. Different threads may then place values in different parts.
     void open(int parts);

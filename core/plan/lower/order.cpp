@@ -16,7 +16,7 @@ namespace {
 /// Orders the steps of one pipeline rank:
 ///  1. lay_out writes the ops before the loop, those of each fragment, and those after the loop. It sets collectives
 ///     after the loop aside, as they may run as soon as the last micro-batch has made their inputs.
-///  2. post_receives or receive_on_time moves receives, so that no ranks wait for each other.
+///  2. post_receives or receive_on_time moves receives, so that their order cannot deadlock.
 ///  3. RunAhead moves gathers of params and steps that wait for reduce-scatters.
 ///  4. hoist attaches each collective that was set aside to the step that makes its input. All-reduces that may share a
 ///     message join a bucket, which is attached to the step that makes its last member.
@@ -306,8 +306,7 @@ private:
         }
     }
 
-    /// Keeps the input of a reduce-scatter alive while it may trail. Kernels that reuse its place would wait for the
-    /// message.
+    /// Keeps the input of a reduce-scatter alive while it may trail, or kernels that reuse its place would wait for it.
     void hold(const RunAhead& moved) {
         chain();
         behind_the_loop();

@@ -258,7 +258,7 @@ std::vector<int> RunAhead::ends(const std::vector<Message>& messages) const {
     return all;
 }
 
-/// Moves the steps that make an op's inputs, if they are in the layer or later, before the layer.
+/// Moves the steps that make an op's inputs before the layer, if they are in it or after it.
 void RunAhead::bring_along(OpId op, int64_t micro, size_t layer) {
     for (ValueId in : program().op(op).inputs) {
         const OpId maker = program().value(in).op;

@@ -346,7 +346,7 @@ private:
         }
         give_slots(kinds);
         if (!slots_turn(class_)) return false;
-        for (Buffer& b : class_.buffers)  // all runs access it, so it stays alive through the part
+        for (Buffer& b : class_.buffers)  // all runs access it, so it stays alive until the part ends
             if (b.frames == none && b.first < repeat.begin && b.last >= repeat.begin)
                 b.last = std::max(b.last, std::min(repeat.end, size() - 1));
         return true;

@@ -71,8 +71,7 @@ private:
         begin_[i] = end_[i] = all[number];
     }
 
-    /// One draft is the n-th send of a channel and its n-th receive, between the start and end drafts of the group of
-    /// each.
+    /// One draft is the n-th send of a channel and its n-th receive, between start and end drafts of their groups.
     void place_message(int i) {
         const ReplayItem& item = view_.at(i);
         assert(view_.channels[item.channel] == 0);
@@ -131,7 +130,7 @@ private:
 
     const ReplayView& view_;
     const std::function<Amounts(int)>& cost_;
-    const std::vector<int> before_;  ///< by item
+    const std::vector<int> before_;  ///< by item: see before_in_lanes
     int lanes_ = 0;
     std::vector<int> begin_, end_;  ///< by item: the draft at its start, and the one at its end
     std::map<int, std::vector<int>> meetings_;

@@ -23,8 +23,7 @@ struct Dag {
     std::vector<Node> nodes;  ///< sorted so that predecessors come first
     std::vector<int> before;
 
-    /// The end time for the given prices. `slopes`: set to d end / d price, how often the critical path pays each
-    /// price.
+    /// The end time for given prices. `slopes`: set to d end / d price, how often the critical path pays each price.
     double play(const std::vector<double>& prices, std::vector<double>* slopes = nullptr) const;
 };
 

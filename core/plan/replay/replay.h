@@ -38,8 +38,7 @@ public:
     /// Adds an item. `waits`: items of any actor, also later ones, that must be done before it starts. `holds`: earlier
     /// items of the same actor that must be done before it is issued.
     int add(ReplayItem item, const std::vector<int>& waits = {}, const std::vector<int>& holds = {});
-    /// A channel from one actor to another; its messages meet in order. `slots`: sends that may be done before being
-    /// received.
+    /// A channel from one actor to another, in order. `slots`: number of sends that may be done before being received.
     int add_channel(int slots);
     /// A meeting of `members` actors, each with one item at a time.
     int add_meeting(int members);
@@ -71,13 +70,13 @@ public:
 
     virtual ~ReplayPolicy() = default;
     /// How long an item takes. Work: from its start. Send: from the later start of send and receive. Meet: from the
-    /// start of the last member, which is asked. `open_end`: unknown until `ended`.
+    /// start of the last member (`item`). `open_end`: unknown until `ended`.
     virtual int64_t cost(int /*item*/) { return 0; }
     /// The time at which the next item with an open end finishes if nothing else starts; `never` if none is running.
     virtual int64_t next_end() { return never; }
     /// Appends all items that finish now, at the time that next_end() returned.
     virtual void ended(int64_t /*now*/, std::vector<int>& /*items*/) {}
-    /// A send and its receive have met; called before cost(send). Throws if the two do not match.
+    /// A send and its receive have met; called before cost(send). May throw if they do not match.
     virtual void met(int /*send*/, int /*receive*/) {}
     /// All members of a meeting have started, the last one being at the back; called before its cost.
     virtual void met_all(const std::vector<int>& /*members*/) {}
@@ -105,8 +104,7 @@ public:
 
     /// An unfinished item that blocks this unfinished item; nullopt if its partner does not exist.
     std::optional<int> blocker(int item) const;
-    /// All unfinished items that block this one: its waits, or the missing members of its meeting (linear search), or
-    /// `blocker`.
+    /// All unfinished items that block this one: its waits, or missing members of its meeting (a search), or `blocker`.
     std::vector<int> blockers(int item) const;
     /// The first started send of the channel that has not met its receive.
     std::optional<int> unmet_send(int channel) const;
