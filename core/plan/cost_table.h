@@ -33,7 +33,7 @@ struct WireCost {
     std::string op;  ///< a name of Opcode, or "message" for a send and its receive
     int64_t ranks = 2;
     int64_t bytes = 0;                       ///< S of orrery/communicator.h, the larger tensor
-    Measured time;                           ///< of the member that waited least for others
+    Measured time;                           ///< of the member with the shortest waits for others
     std::optional<double> processor_s = {};  ///< processor time of one member, over all its threads
     std::string axis = {};                   ///< axis of the mesh; empty unless a run measured it
     std::optional<double> mean_s = {};       ///< mean over all members, including waits for others

@@ -24,9 +24,9 @@ struct HostPlaces {
     std::optional<int64_t> offset(ValueId value) const;
 };
 
-/// The block of the inputs on these ranks. Throws Error if another value lies between them.
+/// The block of the inputs on these ranks. Throws Error if another value is between them.
 HostPlaces host_inputs(const Program& program, const RankClass& ranks);
-/// The block of results of at most `most` bytes. Results that are params, states or inputs are not copied.
+/// The block of results up to `most` bytes each. Results that are params, states or inputs are not copied.
 HostPlaces host_results(const Program& program, const RankClass& ranks, int64_t most = small_result_bytes);
 
 }  // namespace orrery

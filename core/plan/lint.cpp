@@ -55,7 +55,7 @@ public:
     }
 
 private:
-    /// Merges the counts of one stream into the entries, which report the rank that sends most, not a sum over ranks.
+    /// Merges the counts of one stream into the entries, which report the max over ranks, not a sum.
     void take_most() {
         for (const auto& [key, own] : own_) {
             Redistribution& all = entries_.at(key);

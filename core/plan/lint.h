@@ -17,15 +17,15 @@ struct Redistribution {
     Origin origin;          ///< the script line that needs it
     bool implicit = false;  ///< a gather or all-to-all that no mark requested
     int64_t values = 0;     ///< distinct values of the program
-    int64_t count = 0;      ///< messages per step, on the rank that sends most
+    int64_t count = 0;      ///< messages per step, on the rank that sends the max number of bytes
     int64_t bytes = 0;      ///< bytes sent per step by that rank
     int64_t streams = 0;    ///< instruction streams that contain it, one per pipeline rank
 };
 
-/// All redistributions of a step, the most bytes first. Linear in the program and its streams.
+/// All redistributions of a step, sorted by bytes, largest first. Linear in the program and its streams.
 std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires = {});
 
-/// A table of at most `most` entries, and a line about the implicit ones. Empty if nothing is redistributed.
+/// A table of up to `most` entries, and a line about the implicit ones. Empty if nothing is redistributed.
 std::string lint_text(const std::vector<Redistribution>& entries, size_t most = 40);
 
 }  // namespace orrery

@@ -59,7 +59,7 @@ public:
         for (const auto& [begin, range] : ranges_) use(begin, range.end, range.note);
     }
 
-    /// The note of the range with exactly these ends, or nullptr. Most accesses are to such a range.
+    /// The note of the range with exactly these ends, or nullptr. This is the common case.
     Note* exactly(int64_t begin, int64_t end) {
         const auto found = ranges_.find(begin);
         return found != ranges_.end() && found->second.end == end ? &found->second.note : nullptr;

@@ -259,7 +259,7 @@ private:
     const RankClass& from_;
     RankClass to_;
     std::map<std::pair<int, int64_t>, int> copies_;
-    std::map<int, bool> lives_;  ///< buffers whose lifetime is recomputed
+    std::map<int, bool> lives_;  ///< buffers with a recomputed lifetime
     std::map<int, std::vector<PerRank>> by_micro_;
     std::map<std::pair<int, int64_t>, int> kernels_;
 };

@@ -35,7 +35,7 @@ inline int64_t times_of(const RankClass& c, size_t index) {
     const bool repeated = static_cast<int>(index) >= c.repeat.begin && static_cast<int>(index) < c.repeat.end;
     return repeated ? c.repeat.times : 1;
 }
-/// The number of micro-batches whose instructions the stream stores: all except those of runs 1 and later.
+/// The number of micro-batches stored in the stream: all except those of runs 1 and later.
 int64_t stored_micros(const RankClass& c, const Mesh& mesh);
 
 /// The address of the operand's first byte in a given run, in bytes from the start of its arena.

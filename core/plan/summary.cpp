@@ -29,7 +29,7 @@ void count_persistent(const RankClass& c, ClassSummary& s) {
     }
 }
 
-/// Splits the scratch bytes at the moment when most are alive into gradients, workspaces and the rest.
+/// Splits the scratch bytes at the moment of max use into gradients, workspaces and the rest.
 void count_scratch(const RankClass& c, ClassSummary& s) {
     struct Change {
         int when;

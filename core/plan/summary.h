@@ -30,7 +30,7 @@ private:
 struct ClassSummary {
     int64_t ranks = 0;
     int64_t inputs = 0, params = 0, states = 0, results = 0;  ///< bytes in the persistent arena
-    /// Bytes in the scratch arena at the moment when most are alive; workspaces belong to kernels.
+    /// Bytes in the scratch arena at the moment of max use; workspaces belong to kernels.
     int64_t gradients = 0, activations = 0, workspaces = 0;
     int64_t scratch = 0;  ///< bytes of the scratch arena; floor: lower bound for any assignment
     int64_t floor = 0;

@@ -20,8 +20,8 @@ struct Timeline {
     std::vector<std::vector<Slot>> ranks;  ///< by rank, in the order of the schedule
     int64_t makespan = 0;                  ///< end of the last fragment
     std::vector<int64_t> busy;             ///< by rank: time spent in fragments
-    /// By rank: max number of (micro-batch, chunk) pairs whose activations are alive at once. They are alive from the
-    /// start of F to the end of the last fragment (B or W) of the pair.
+    /// By rank: max number of (micro-batch, chunk) pairs with activations alive at once. They are alive from the start
+    /// of F to the end of the last fragment (B or W) of the pair.
     std::vector<int64_t> peak;
 
     int64_t idle(size_t rank) const { return makespan - busy.at(rank); }

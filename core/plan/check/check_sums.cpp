@@ -75,7 +75,7 @@ bool Sums::passes(const Op& op) const {
            plan_.mesh.find(op.attributes.text("axis")) == micro_axis_;
 }
 
-/// The input that the op passes on. Sets `micro` to -1 for a sum over micro-batches, whose reader runs after the loop.
+/// The input that the op passes on. Sets `micro` to -1 for a sum over micro-batches, which is read after the loop.
 ValueId Sums::input(const Op& op, int64_t& micro) const {
     const bool over_micro = op.attributes.has("axis") && collective_of(op) != Opcode::kernel;
     if (over_micro && plan_.mesh.find(op.attributes.text("axis")) == micro_axis_) micro = -1;

@@ -56,7 +56,7 @@ ChunkTable ring_table(int members) {
     return w.done();
 }
 
-/// For each bit, members whose indices differ in it exchange partial sums. Members beyond the largest power of two
+/// For each bit, members with indices that differ in it exchange partial sums. Members beyond the largest power of two
 /// first add theirs to a partner, and receive the result at the end.
 ChunkTable recursive_doubling_table(int members) {
     Writer w("recursive_doubling", members, 1);

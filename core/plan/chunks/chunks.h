@@ -37,7 +37,7 @@ struct ChunkTable {
     std::string text() const;  ///< one move per line, for fingerprints
 };
 
-/// Proves that the table computes its collective, by tracking who contributed to each chunk of each member. At the end
+/// Proves that the table computes its collective, by tracking the contributors to each chunk of each member. At the end
 /// every required chunk must contain each contributor once. A member must have what it sends. A copy must not hit a
 /// chunk that is sent or written by another move in the same step. Throws Error naming table, rank, chunk and step.
 void prove(const ChunkTable& table);

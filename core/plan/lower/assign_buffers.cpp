@@ -78,7 +78,7 @@ void Emitter::place_persistent() {
 }
 
 /// Places results next to each other, the smallest first, so that the host reads the small ones with one copy. Results
-/// made elsewhere, such as in a bucket or over a param, are copied at the end of the step.
+/// made in other buffers, such as in a bucket or over a param, are copied at the end of the step.
 void Emitter::place_results() {
     std::vector<std::pair<int64_t, ValueId>> made;  // (bytes, value)
     for (const Result& result : roles_.results) {

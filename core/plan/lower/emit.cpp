@@ -342,7 +342,7 @@ void Emitter::shard(const Step& step) {
     if (role.per_micro && role.accumulated) accumulate(step, op.outputs[0], made);
 }
 
-/// Copies a reshape whose output has its own place, because it is part of a sum or of a gathered value.
+/// Copies the input of a reshape to the output if that has its own place, in a sum or a gathered value.
 void Emitter::move(const Step& step) {
     Operand from = read_all(step)[0];
     const Target to = target(step, 0, {}, {});

@@ -157,7 +157,7 @@ private:
         put(std::move(op), index);
     }
 
-    /// Splits a sum whose leaves are on several ranks: each rank adds its own, and a stage_sum adds the totals.
+    /// Splits a sum with leaves on several ranks: each rank adds its own, and a stage_sum adds the totals.
     void sum(Op root, int index) {
         std::vector<ValueId> leaves;
         std::vector<OpId> inner;

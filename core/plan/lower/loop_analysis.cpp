@@ -183,7 +183,7 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     } else if (reads_varying || reads_late) {
         role.section = Section::after;
     } else {
-        // An op that reads a value kept for one fragment runs in each fragment as well.
+        // An op that reads a value retained for one fragment runs in each fragment as well.
         const bool fragment = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
             const OpId maker = program.value(input).op;
             return maker != none && ops[maker].section == Section::inside;

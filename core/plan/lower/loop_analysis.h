@@ -77,7 +77,7 @@ public:
     const std::vector<ValueId>& makes(OpId op) const { return sends(op) ? nothing_ : program.op(op).outputs; }
     /// Whether the op is a transfer from a stage of this rank.
     bool sends(OpId op) const;
-    /// The chunk of this rank to whose fragments the op belongs.
+    /// The chunk (index among the rank's stages) of the op.
     int chunk_of(OpId op) const;
     bool holds(ValueId id) const { return value(id).first_instance != none; }
     AxisId axis(const Op& op) const;

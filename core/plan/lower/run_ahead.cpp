@@ -273,7 +273,7 @@ void RunAhead::bring_along(OpId op, int64_t micro, size_t layer) {
     }
 }
 
-/// Makes a gather whose output another gather reads begin no later than that one.
+/// Lets gathers begin no later than the gather `op` if it reads their output.
 void RunAhead::begin_in_order(OpId op, int64_t micro, int begin, const std::map<size_t, size_t>& gather_at,
                               std::vector<int>& begins) const {
     for (ValueId in : program().op(op).inputs) {

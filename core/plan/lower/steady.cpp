@@ -10,7 +10,7 @@
 //
 // A buffer that is alive at the border of a run gets a slot for each micro-batch (Frames). Buffers of equal size share
 // a pool of slots. The lifetimes for all micro-batches of the full step follow from those of one run. Slots are
-// assigned in this order of time, the most recently freed first, so that all runs reuse slots in the same pattern.
+// assigned in this order of time, the last freed first, so that all runs reuse slots in the same pattern.
 #include "plan/lower/steady.h"
 
 #include <algorithm>
@@ -368,7 +368,7 @@ private:
         if (b.last >= repeat.end) late.second = later(last);
     }
 
-    /// Assigns slots in order of time, the most recently freed first.
+    /// Assigns slots in order of time, the last freed first.
     void give_slots(const std::vector<Kind>& kinds) {
         struct Event {
             int within;

@@ -8,7 +8,7 @@
 
 namespace orrery::lowering {
 
-/// A schedule from whose steady state all but one of `times` runs of `micros` micro-batches have been removed.
+/// A schedule with all but one of `times` runs of `micros` micro-batches removed from its steady state.
 struct Steady {
     const Schedule* whole = nullptr;
     Schedule schedule;    ///< the shortened schedule, of `written` micro-batches
@@ -20,7 +20,7 @@ struct Steady {
 };
 
 /// Finds the steady state of a schedule of `micros` micro-batches: a number q such that the order of every rank repeats
-/// itself with all micro-batches increased by q. Chooses the q that removes most, the smallest if several do. Keeps
+/// itself with all micro-batches increased by q. Chooses the q that removes the max number of them. Keeps
 /// warm-up, cool-down, and as many runs as are in flight at once, plus `more`. nullopt if nothing can be removed.
 std::optional<Steady> find_steady(const Schedule& schedule, int64_t micros, int64_t more);
 

@@ -96,7 +96,7 @@ bool PlanView::varies(AxisId axis, const std::vector<int>& class_of) const {
     return false;
 }
 
-/// Chooses the axes whose members are played one by one. One actor suffices on an axis without messages
+/// Chooses the axes on which members are played one by one. One actor suffices on an axis without messages
 /// (require_alike), and on an axis with only relative messages and the same classes everywhere (proof in README.md). On
 /// the latter, up to `members` are played nevertheless, because errors then name them.
 void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {

@@ -48,7 +48,7 @@ public:
     /// Which instructions become items.
     enum class Detail : uint8_t {
         /// Each instruction. If a part of the stream is repeated, all runs are played, but only messages and meetings;
-        /// their waits include those by way of kernels (`Between`).
+        /// their waits include those through kernels (`Between`).
         order,
         all,   ///< each instruction of every run
         time,  ///< like all, but kernels and copies of a fragment without waits between them form one item
@@ -77,7 +77,7 @@ public:
     const std::map<Channel, int>& channels() const { return channels_; }
 
 private:
-    /// Ranks of a class with the same coordinates on the axes whose members are played.
+    /// Ranks of a class with the same coordinates on the axes on which members are played.
     struct Actor {
         int of_class = 0;
         std::vector<int64_t> ranks;

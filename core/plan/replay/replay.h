@@ -21,7 +21,7 @@ struct ReplayItem {
     };
     Kind kind = Kind::work;
     int actor = 0;
-    int lane = none;     ///< index of the actor's lane, whose items run one by one; none: no lane
+    int lane = none;     ///< index of the actor's lane; its items run one by one; none: no lane
     int channel = none;  ///< send, receive: index of the channel; meet: index of the meeting
     int group = none;    ///< index of the group; its items start together, and are done when all have met
     int held = none;     ///< a blocking call that must be done before this item is issued
@@ -59,7 +59,7 @@ public:
     std::vector<int> holds, hold_first{0};
 };
 
-/// By item: the item of the same lane that precedes it, or precedes its whole group; none if there is no such item.
+/// By item: the item of the same lane that precedes it, or precedes its whole group; none without such an item.
 std::vector<int> before_in_lanes(const ReplayView& view);
 
 /// The costs of a replay, and callbacks for its events. Times are in units of the policy.
