@@ -346,8 +346,8 @@ private:
         }
     }
 
-    /// The chain of attached steps between a kernel and an op's input: their number, and whether they include a
-    /// collective, and one over another axis than `own`.
+    /// The chain of attached steps from a kernel to an op's input: its length, whether it contains a collective, and
+    /// whether it contains one over an axis other than `own`.
     struct Way {
         int steps = 0;
         bool collective = false, other_axis = false;

@@ -20,8 +20,8 @@ struct Steady {
 };
 
 /// Finds the steady state of a schedule of `micros` micro-batches: a number q such that the order of every rank repeats
-/// itself with all micro-batches increased by q. Chooses the q that removes the max number of them. Keeps
-/// warm-up, cool-down, and as many runs as are in flight at once, plus `more`. nullopt if nothing can be removed.
+/// itself with all micro-batches increased by q. Chooses the q that removes the max number of them. Keeps warm-up,
+/// cool-down, and as many runs as are in flight at once, plus `more`. nullopt if nothing can be removed.
 std::optional<Steady> find_steady(const Schedule& schedule, int64_t micros, int64_t more);
 
 /// The step that made a buffer, and the micro-batch that it belongs to (-1: shared by all).
