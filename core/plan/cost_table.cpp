@@ -16,11 +16,11 @@ namespace {
 constexpr const char* format_name = "orrery costs";
 constexpr int64_t version = 1;
 
-// Beyond these nothing was measured, and sums of such numbers would lose their sense.
+// Bounds for numbers in a file. Larger ones were never measured, and their sums would overflow or lose precision.
 constexpr int64_t most_ranks = 1 << 24, most_counted = int64_t{1} << 50;
 constexpr double most_seconds = 1e9;
 
-/// Facts that are numbers, as text.
+/// The facts that must be integers in a range.
 struct NumberFact {
     const char* name;
     int64_t least, most;
@@ -30,7 +30,7 @@ constexpr NumberFact number_facts[] = {
     {"threads", 0, most_ranks},    {"steps", 0, most_counted},
 };
 
-/// JSON knows no number that is not finite: {"number": "-inf"}.
+/// JSON cannot represent infinities and NaN; they become {"number": "-inf"}.
 Json json_of(const Attribute& attribute) {
     return std::visit(
         [](const auto& value) -> Json {
@@ -51,7 +51,7 @@ Attribute attribute_of(const Json& json) {
     return std::stod(json.at("number").get<std::string>());
 }
 
-/// "f32[8,512]" back.
+/// Parses a type such as "f32[8,512]".
 TensorType type_of(const std::string& text) {
     const size_t open = text.find('[');
     const auto dtype = parse_dtype(text.substr(0, open));
@@ -134,7 +134,7 @@ void add(Json& row, const Measured& time) {
     if (time.in_turns) row["in_turns"] = true;
 }
 
-/// Seconds, or a spread of them.
+/// Parses a time in seconds, or a spread.
 double seconds_of(const Json& value, const std::string& key) {
     const double seconds = value.is_number() ? value.get<double>() : -1;
     if (!(seconds >= 0 && seconds <= most_seconds))
@@ -206,7 +206,7 @@ std::string rows_text(const std::vector<Row>& rows) {
     return text + (rows.empty() ? "]" : "\n ]");
 }
 
-/// As `read` makes them, with the row's place in what goes wrong.
+/// Parses the rows of a table. Errors name the row.
 template <class Row>
 std::vector<Row> rows_of(const Json& json, const char* key, Row (*read)(const Json&)) {
     std::vector<Row> rows;

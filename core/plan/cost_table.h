@@ -10,59 +10,59 @@
 
 namespace orrery {
 
-/// How long something took that was repeated.
+/// A time measured over several repetitions.
 struct Measured {
-    double seconds = 0;                  ///< the median, or the mean where `samples` were only added up
-    std::optional<double> least_s = {};  ///< the fastest
-    std::optional<double> spread = {};   ///< (third - first quartile) / median
+    double seconds = 0;                  ///< median; mean if only a sum was recorded
+    std::optional<double> least_s = {};  ///< the fastest repetition
+    std::optional<double> spread = {};   ///< interquartile range / median
     int64_t samples = 0;
-    bool in_turns = false;  ///< of a run with more threads than processors: others had them meanwhile
+    bool in_turns = false;  ///< more threads than processors: the time includes that of other threads
 };
 
-/// One launch of a kernel on a device, alone.
+/// The time of one kernel launch, measured on its own.
 struct KernelCost {
     KernelSpec spec;
-    int threads = 1;  ///< of the rank
+    int threads = 1;  ///< threads of the rank
     Measured time;
-    int beside = 0;  ///< other ranks of its host that worked meanwhile
+    int beside = 0;  ///< other ranks of the host that worked at the same time
 };
 
-/// One collective or message.
+/// The time of one collective or message.
 struct WireCost {
     std::string transport;
-    std::string op;  ///< as Opcode's names; "message": a send and its receive
+    std::string op;  ///< a name of Opcode, or "message" for a send and its receive
     int64_t ranks = 2;
-    int64_t bytes = 0;                       ///< S of orrery/communicator.h, of the larger tensor
-    Measured time;                           ///< of the member that waits least for others
-    std::optional<double> processor_s = {};  ///< processor time of one member, all its threads
-    std::string axis = {};                   ///< of the mesh, where a run measured it
-    std::optional<double> mean_s = {};       ///< over all members, with their waiting for others
+    int64_t bytes = 0;                       ///< S of orrery/communicator.h, the larger tensor
+    Measured time;                           ///< of the member with the shortest waits for others
+    std::optional<double> processor_s = {};  ///< processor time of one member, over all its threads
+    std::string axis = {};                   ///< axis of the mesh; empty unless a run measured it
+    std::optional<double> mean_s = {};       ///< mean over all members, including waits for others
 };
 
-/// What `orrery calibrate` and each run measure, and `orrery simulate` takes for prices.
+/// Costs measured by `orrery calibrate` or by a run, from which `orrery simulate` predicts.
 struct CostTable {
     std::string made_by;  ///< "calibrate", "run"
-    std::string device;   ///< the plugin: "cpu"
+    std::string device;   ///< name of the device plugin: "cpu"
     std::string machine;  ///< Device::machine: "name=value" lines
-    /// Further facts: hosts, ranks, mesh, the step's seconds.
+    /// Further facts: hosts, ranks, mesh, seconds per step.
     std::vector<std::pair<std::string, std::string>> facts = {};
-    std::vector<std::pair<std::string, double>> totals = {};  ///< seconds of a step, by what they went to
+    std::vector<std::pair<std::string, double>> totals = {};  ///< seconds per step, by activity: "step", "compute"
     std::vector<KernelCost> kernels = {};
     std::vector<WireCost> wires = {};
-    std::vector<std::string> notes = {};  ///< what was left out, and why
+    std::vector<std::string> notes = {};  ///< what was not measured, and why
 };
 
-/// JSON, one row a line; the same text for equal tables.
+/// The table as JSON, one row per line. Equal tables give equal text.
 std::string cost_table_text(const CostTable& table);
-/// Reads it back. Throws Error naming `file` and the row that is wrong.
+/// Parses that text. Throws Error naming `file` and the invalid row.
 CostTable parse_cost_table(std::string_view text, const std::string& file);
 
-/// "matmul {trans_b=true} f32[8,512] f32[64,512] -> f32[8,64]": equal for equal specs alone, and for messages.
+/// A unique text for a spec: "matmul {trans_b=true} f32[8,512] f32[64,512] -> f32[8,64]".
 std::string spec_text(const KernelSpec& spec);
-/// What a machine says of itself, in one form: its lines trimmed and sorted, without empty ones.
+/// Normalizes Device::machine: lines trimmed and sorted, empty ones removed.
 std::string machine_key(const std::string& machine);
 
-/// The identity of a device's machine: Device::machine, or its name where it has none.
+/// Device::machine, or the device's name if that is empty.
 std::string machine_of(Device& device);
 
 }  // namespace orrery

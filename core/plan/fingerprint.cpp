@@ -10,7 +10,7 @@ namespace orrery {
 
 namespace {
 
-/// Bytes in a fixed order; every string and list is preceded by its length, so that no two plans write alike.
+/// Serializes a plan for hashing. Strings and lists start with their length, so different plans give different bytes.
 class Writer {
 public:
     void number(int64_t n) { append({reinterpret_cast<const char*>(&n), sizeof n}); }
@@ -35,7 +35,7 @@ public:
         if (const std::string* word = std::get_if<std::string>(&attribute)) text(*word);
         if (const auto* list = std::get_if<std::vector<int64_t>>(&attribute)) numbers(*list);
     }
-    /// Ends it: call once.
+    /// The digest of everything written. Call it once, at the end.
     std::string digest() {
         digest_.update(bytes_);
         return digest_.hex();
@@ -49,7 +49,7 @@ private:
         bytes_.clear();
     }
 
-    std::string bytes_;  ///< yet to be added
+    std::string bytes_;  ///< not hashed yet
     Sha256 digest_;
 };
 
@@ -113,7 +113,7 @@ void write(Writer& w, const RankClass& c) {
         if (b.frames != none) w.numbers({&b - c.buffers.data(), b.frames, b.micro});
 }
 
-/// What the host reads and writes by name.
+/// Writes what the host accesses by name: inputs, params, states, results and updates.
 void write(Writer& w, const Program& program) {
     for (size_t id = 0; id < program.values.size(); ++id) {
         const Value& v = program.values[id];
@@ -135,8 +135,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
     return ranks.size() == 1 ? " (rank " + first + ")" : " (ranks " + first + ".." + std::to_string(ranks.back()) + ")";
 }
 
-/// "what class 0 sends class 1 over pp"; relative, where the peers of one class may be of several, "what class 0 sends
-/// its member +1 over dp".
+/// Names messages: "what class 0 sends class 1 over pp"; if relative "what class 0 sends its member +1 over dp".
 std::string message_name(const Plan& plan, size_t k, const Instruction& i, const std::map<int64_t, size_t>& class_of) {
     const bool sends = i.opcode == Opcode::send;
     const std::string over = " over " + plan.mesh.axis(i.axis).name;
@@ -149,7 +148,7 @@ std::string message_name(const Plan& plan, size_t k, const Instruction& i, const
            std::to_string(sends ? peer : k) + over;
 }
 
-/// Tags and sizes, in order, of what one class sends another over an axis, and of what the other receives.
+/// The tags and types of all messages, in order, by sending and receiving class and by axis.
 std::map<std::string, Writer> messages_of(const Plan& plan) {
     std::map<std::string, Writer> all;
     std::map<int64_t, size_t> class_of;

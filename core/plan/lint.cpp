@@ -15,7 +15,7 @@
 namespace orrery {
 namespace {
 
-/// Layers are alike: "h.3.mlp" -> "h.*.mlp"; "for matmul %71" -> "for matmul".
+/// Makes the names of repeated layers equal: "h.3.mlp" -> "h.*.mlp"; "for matmul %71" -> "for matmul".
 std::string without_numbers(const std::string& text) {
     std::vector<std::string> words;
     for (const std::string& word : split(text, ' ')) {
@@ -55,7 +55,7 @@ public:
     }
 
 private:
-    /// An entry is what one rank of a pipeline sends, not what all of them do.
+    /// Merges the counts of one stream into the entries, which report the max over ranks, not a sum.
     void take_most() {
         for (const auto& [key, own] : own_) {
             Redistribution& all = entries_.at(key);
@@ -67,7 +67,7 @@ private:
         own_.clear();
     }
 
-    /// One message; of a joined one each member by itself.
+    /// Adds one message. Each value joined in an all_reduce is added separately.
     void add(const Instruction& i) {
         if (i.opcode != Opcode::all_reduce || i.operands.size() <= 2)
             return add(i, i.op, i.operands[0].value, wires_.bytes_sent(i, plan_.mesh));
@@ -109,7 +109,7 @@ private:
         return without_numbers(op.scope.empty() ? op.kind : fmt::format("{} of {}", op.kind, op.scope));
     }
 
-    /// Those that caused the value's layout and mark something on this axis.
+    /// The strategies that caused the value's layout and have a mark on this axis.
     std::string strategies(ValueId value, const std::string& axis) const {
         std::string all;
         for (const Origin& cause : program_.value(value).causes) {
@@ -120,7 +120,7 @@ private:
         return all;
     }
 
-    /// The axis, or one of those that it is made of.
+    /// True if `axes` contains the axis, or one of the axes that it joins.
     bool names(const std::set<std::string>& axes, const std::string& axis) const {
         const std::vector<AxisId>& parts = plan_.mesh.parts(plan_.mesh.over(axis).value());
         return std::any_of(parts.begin(), parts.end(),
@@ -139,7 +139,7 @@ private:
         if (used_.count({original, axis})) return true;
         const OpId id = program_.value(original).op;
         if (id == none) return false;
-        // A low-precision copy of a param is read as the param is marked, and so are the params of a bucket.
+        // The marks of a param also apply to its low-precision copy, and to a bucket of params.
         const Op& maker = program_.op(id);
         const OpDef& def = op_def(maker.kind);
         const bool same = def.casts || def.moves == Moves::renames || def.moves == Moves::permutes;
@@ -154,9 +154,9 @@ private:
     const Plan& plan_;
     const WireBytes& wires_;
     const Program& program_;
-    int64_t times_ = 1;                                     ///< of the message at hand
-    std::map<std::string, Own> own_;                        ///< of the stream at hand, by entry
-    std::map<std::string, std::set<std::string>> axes_of_;  ///< by a mark's origin
+    int64_t times_ = 1;                                     ///< executions per step of the current instruction
+    std::map<std::string, Own> own_;                        ///< counts of the current stream, by entry
+    std::map<std::string, std::set<std::string>> axes_of_;  ///< by the origin of a mark: axes that it names
     std::set<std::pair<ValueId, std::string>> used_;
     std::map<std::string, Redistribution> entries_;
     std::set<std::pair<const Redistribution*, ValueId>> seen_;

@@ -11,8 +11,7 @@
 
 namespace orrery {
 
-/// What the transports of a mesh promise, by the name of the axis that each serves. Axes that share messages ("rep+dp")
-/// have one transport, so the first one's contract is theirs.
+/// The contracts of a mesh's transports, by axis name. A joined axis ("rep+dp") has the contract of its first axis.
 class Network {
 public:
     using Contracts = std::map<std::string, TransportContract>;
@@ -21,13 +20,13 @@ public:
     Network(std::initializer_list<Contracts::value_type> contracts) : contracts_(contracts) {}
 
     TransportContract& operator[](const std::string& axis) { return contracts_[axis]; }
-    /// An axis without a transport, in a plan that is made for none, has the default contract.
+    /// The contract of an axis. An axis without a transport has the default contract.
     const TransportContract& of(const std::string& axis) const {
         static const TransportContract by_default;
         const auto found = find(axis);
         return found == contracts_.end() ? by_default : found->second;
     }
-    /// Throws Fault::failed, naming the axis and those that have a transport.
+    /// The contract of an axis. Throws Fault::failed if the axis has no transport, naming the axes that have one.
     const TransportContract& at(const std::string& axis) const {
         if (const auto found = find(axis); found != contracts_.end()) return found->second;
         std::string names;

@@ -4,7 +4,7 @@
 
 namespace orrery {
 
-/// Bytes of an arena, each range with a note. Ranges split where a new one begins or ends inside them.
+/// Maps the bytes of an arena to notes, one per range. A range is split where a new one begins or ends inside it.
 template <class Note>
 class Ranges {
 public:
@@ -13,7 +13,7 @@ public:
         Note note;
     };
 
-    /// Calls visit(note) for every part of [begin, end), notes of bytes never seen being fresh.
+    /// Calls visit(note) for every part of [begin, end). Parts without a note get a default-constructed one first.
     template <class Visit>
     void visit(int64_t begin, int64_t end, Visit&& visit) {
         if (begin >= end) return;
@@ -31,7 +31,7 @@ public:
         }
     }
 
-    /// Forgets what [begin, end) was and gives it one note.
+    /// Gives [begin, end) a single note and discards the previous ones.
     void replace(int64_t begin, int64_t end, Note note) {
         if (begin >= end) return;
         if (Note* const whole = exactly(begin, end)) {
@@ -44,7 +44,7 @@ public:
         ranges_.emplace_hint(ranges_.erase(first, last), begin, Range{end, std::move(note)});
     }
 
-    /// The same for those parts alone that were seen.
+    /// Calls visit(note) for those parts of [begin, end) that have a note.
     template <class Visit>
     void visit_seen(int64_t begin, int64_t end, Visit&& visit) {
         if (begin >= end) return;
@@ -53,13 +53,13 @@ public:
         for (auto it = ranges_.lower_bound(begin); it != ranges_.end() && it->first < end; ++it) visit(it->second.note);
     }
 
-    /// Calls use(begin, end, note) for every range that was seen, in order.
+    /// Calls use(begin, end, note) for every range that has a note, by address.
     template <class Use>
     void for_each(Use&& use) const {
         for (const auto& [begin, range] : ranges_) use(begin, range.end, range.note);
     }
 
-    /// The note of a range with these ends, to which most accesses go; nullptr where there is none.
+    /// The note of the range with exactly these ends, or nullptr. This is the common case.
     Note* exactly(int64_t begin, int64_t end) {
         const auto found = ranges_.find(begin);
         return found != ranges_.end() && found->second.end == end ? &found->second.note : nullptr;

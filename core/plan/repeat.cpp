@@ -53,14 +53,14 @@ Instruction in_run(const RankClass& c, const Issued& issued) {
 
 namespace {
 
-/// A frame in the first run.
+/// The lifetime of one frame in the first run, over all buffers in it.
 struct Frame {
     int frames = none;
     int64_t micro = 0;
-    int first = INT_MAX, last = none;  ///< instructions
+    int first = INT_MAX, last = none;  ///< indices of instructions
 };
 
-/// Maps slots to slots; false where two go to one, or one to two.
+/// A one-to-one map of slots, per pool. `add` returns false if a pair contradicts an earlier one.
 class SlotMap {
 public:
     explicit SlotMap(const RankClass& c) {
@@ -91,7 +91,7 @@ private:
     std::vector<std::vector<int>> to_, from_;  ///< by pool and slot
 };
 
-/// Those that are touched in the stretch, or have before it the slot that one takes there.
+/// The frames accessed in the repeated part. If a new frame takes a slot there, also the frame that was in it before.
 std::vector<Frame> looped_frames(const RankClass& c) {
     int64_t micros = 0;
     for (const Buffer& b : c.buffers) micros = std::max(micros, b.micro + 1);
@@ -194,7 +194,7 @@ public:
     }
 
 private:
-    /// Of a buffer that no run moves and that ends behind the begin of the stretch.
+    /// Moves the lifetime of a buffer that has no copy per run past the runs that were written out.
     void stretch(Buffer& b) const {
         const auto behind = static_cast<int>(last_run(from_) * from_.repeat.length());
         if (b.first >= from_.repeat.end) b.first += behind;
@@ -215,7 +215,7 @@ private:
         to_.stream.push_back(std::move(i));
     }
 
-    /// One for each run of what lives in frames, or in the stretch alone.
+    /// A buffer in a frame, or used only inside the repeated part, gets a copy for each run.
     int buffer(int id, int64_t run, int here) {
         const Buffer& b = from_.buffers[id];
         const bool inside = b.first >= from_.repeat.begin && b.last < from_.repeat.end;
@@ -242,7 +242,7 @@ private:
         if (patches == by_micro_.end()) return index;
         const auto [known, fresh] = kernels_.try_emplace({index, micro}, to_.kernels.size());
         if (!fresh) return known->second;
-        RankClass alone;  // its patches by micro-batch alone
+        RankClass alone;  // only its patches that depend on the micro-batch
         alone.kernels = {from_.kernels[index]};
         alone.per_rank = patches->second;
         for (PerRank& p : alone.per_rank) p.kernel = 0;
@@ -259,7 +259,7 @@ private:
     const RankClass& from_;
     RankClass to_;
     std::map<std::pair<int, int64_t>, int> copies_;
-    std::map<int, bool> lives_;  ///< buffers whose lifetime is counted anew
+    std::map<int, bool> lives_;  ///< buffers with a recomputed lifetime
     std::map<int, std::vector<PerRank>> by_micro_;
     std::map<std::pair<int, int64_t>, int> kernels_;
 };

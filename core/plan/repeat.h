@@ -1,4 +1,4 @@
-// Everything about the repeated part of a stream is in this header, templates included: more than 200 lines.
+// More than 200 lines: the templates for the repeated part of a stream belong together.
 #pragma once
 #include <algorithm>
 #include <climits>
@@ -11,41 +11,40 @@
 
 namespace orrery {
 
-/// So many micro-batches are written out one by one; of more, the steady state once where there is one.
+/// Up to this many micro-batches, a stream holds each one. Beyond it, the steady state is stored once if there is one.
 inline constexpr int64_t written_micros = 64;
 
-/// An instruction of the stream in a run of its class' Repeat: 0 before the stretch, the last one behind it.
+/// One execution of an instruction. `run` is 0 before the repeated part, and the last run after it.
 struct Issued {
     int index = 0;
     int64_t run = 0;
 };
 
 inline bool repeats(const RankClass& c) { return c.repeat.times > 1; }
-/// How many instructions a step issues.
+/// The number of instructions executed per step, with all runs.
 int64_t issues(const RankClass& c);
-/// Its number among all that a step issues, and back.
+/// The index of an execution among all those of a step, and the inverse.
 int64_t position_of(const RankClass& c, const Issued& issued);
 Issued issued_at(const RankClass& c, int64_t position);
-/// What `who` waits for where its instruction names `wait`.
+/// The execution that `who` waits for when its instruction lists `wait`.
 Issued waited_for(const RankClass& c, const Issued& who, int wait);
-/// The run in which what lies behind the stretch stands: the last.
+/// The number of the last run. Instructions after the repeated part belong to it.
 inline int64_t last_run(const RankClass& c) { return c.repeat.times - 1; }
-/// How often an instruction is issued in a step.
+/// How often an instruction is executed per step.
 inline int64_t times_of(const RankClass& c, size_t index) {
     const bool repeated = static_cast<int>(index) >= c.repeat.begin && static_cast<int>(index) < c.repeat.end;
     return repeated ? c.repeat.times : 1;
 }
-/// Micro-batches that the stored stream has: all but those of the further runs.
+/// The number of micro-batches stored in the stream: all except those of runs 1 and later.
 int64_t stored_micros(const RankClass& c, const Mesh& mesh);
 
-/// The operand's first byte in its arena in a run.
+/// The address of the operand's first byte in a given run, in bytes from the start of its arena.
 int64_t address(const RankClass& c, const Operand& operand, int64_t run);
-/// The fragment of an instruction in its run.
 Fragment fragment_in_run(const RankClass& c, const Issued& issued);
-/// Of the run: fragment and tag. Operands stay as they are stored.
+/// The instruction with the fragment and tag of its run. Its operands remain those of the first run.
 Instruction in_run(const RankClass& c, const Issued& issued);
 
-/// What of the stream `counts`, in the order of issue, in each run.
+/// All executions of instructions for which `counts` is true, in the order of execution.
 template <class Counts>
 std::vector<Issued> issued_of(const RankClass& c, Counts&& counts) {
     std::vector<Issued> all;
@@ -64,16 +63,16 @@ std::vector<Issued> issued_of(const RankClass& c, Counts&& counts) {
     return all;
 }
 
-/// The same plan with every run written out: for whoever looks at each instruction by itself. Memory and time grow with
-/// the micro-batches.
+/// The plan with every run written out, for code that inspects each instruction. Linear in micro-batches.
 Plan unrolled(const Plan& plan);
 
-/// Whether a state that notes instructions by their place among all issued is, at the end of the second run, what it
-/// was at the end of the first: of each queue some are the same ones still, all later ones a run further on, and what
-/// all queues know to be done is as good as none. Ask for each pair, then `holds`; then the others.
+/// Compares two snapshots of positions (indices of executions), taken after the first and after the second run. They
+/// agree if every position either is unchanged or has advanced by exactly one run. In each queue, the unchanged
+/// positions must precede all those that advanced. A position that every other queue already knows to be complete is
+/// ignored. Call operator() for each pair of positions, then `holds`, and only then the other two functions.
 class LaterRun {
 public:
-    /// `known`: [queue][other], what is known at the end of the second run.
+    /// `known`: [queue][other], the last position of `other` that `queue` knows to be complete after the second run.
     LaterRun(const RankClass& c, size_t queues, const std::vector<int>& known)
         : length_(c.repeat.length()), known_(known), still_(queues, none), moving_(queues, INT_MAX) {
         for (auto& queue : asks_) queue.assign(queues, 0);
@@ -81,7 +80,7 @@ public:
             for (const Operand& o : c.stream[i].operands)
                 asks_[c.buffers[o.buffer].frames != none][c.stream[i].queue] = 1;
     }
-    /// `framed`: they touched a frame.
+    /// `framed`: the position belongs to an access to a frame.
     bool operator()(size_t queue, int before, int after, bool framed) {
         if (settled(queue, after, framed)) return true;
         if (after == before) still_[queue] = std::max(still_[queue], before);
@@ -94,14 +93,14 @@ public:
         return true;
     }
 
-    /// What is known to be done, [rows][queue]: the last of each queue. It is what was known before, or more: then it
-    /// is in all further runs.
+    /// Compares the last known complete positions, [rows][queue]. True if each one is at least its earlier value,
+    /// advanced by one run where positions of that queue advance. Every further run then knows at least as much.
     bool at_least(const int* before, const int* after, size_t rows) const {
         for (size_t i = 0; i < rows * still_.size(); ++i)
             if (after[i] < (before[i] >= moving_[i % still_.size()] ? before[i] + length_ : before[i])) return false;
         return true;
     }
-    /// No run moves what is known there: a wait for it is worth the same in all of them.
+    /// True if no position in the row advances, so that a wait for it has the same effect in all runs.
     bool stays(const int* row) const {
         for (size_t q = 0; q < still_.size(); ++q)
             if (row[q] >= moving_[q]) return false;
@@ -117,30 +116,30 @@ private:
 
     int length_;
     const std::vector<int>& known_;
-    std::vector<char> asks_[2];        ///< by queue: in the stretch or behind it it touches other bytes; frames
-    std::vector<int> still_, moving_;  ///< by queue: the last that is the same, the first that is not
+    std::vector<char> asks_[2];  ///< by queue: it accesses other bytes (0) or frames (1), in or after the repeated part
+    std::vector<int> still_, moving_;  ///< by queue: the last unchanged position; the first that advanced
 };
 
-/// By pool of Frames and slot in run `from`: the slot that stands for it in run `to`, none where the stretch finds
-/// nothing in it; {} where there are no such, as two frames that share a slot in one run do not in the other.
+/// Maps the slots of frames in run `from` to those in run `to`, indexed by pool and slot. An element is `none` if the
+/// repeated part does not use that slot. Empty if two frames share a slot in only one of the two runs.
 std::vector<std::vector<int>> slot_map(const RankClass& c, int64_t from, int64_t to);
-/// Frames that share a slot in one run of the stretch do in every run, and no others.
+/// True if any two frames of the repeated part that share a slot in one run do so in every run.
 bool slots_turn(const RankClass& c);
-/// Of each queue that touches frames in the stretch: the last instruction that does.
+/// For each queue that accesses frames in the repeated part, the index of its last instruction that does.
 std::vector<int> last_in_frames(const RankClass& c, size_t queues);
 
-/// Pools of frames in the scratch arena, by offset.
+/// The pools of frames in the scratch arena, sorted by offset, with a map from slots to slots.
 class Pools {
 public:
     struct Pool {
         int64_t offset, end, stride;
-        std::vector<int> to;     ///< by slot
-        std::vector<char> used;  ///< by slot: one goes there
+        std::vector<int> to;     ///< by slot; `none`: not mapped
+        std::vector<char> used;  ///< by slot: some slot maps to it
     };
     Pools(const RankClass& c, const std::vector<std::vector<int>>& slots);
     const std::vector<Pool>& all() const { return pools_; }
 
-    /// Calls use(begin, end, slot, pool) for each part of a range: inside one slot, or (none, nullptr) outside all.
+    /// Splits a range at borders of slots. Calls use(begin, end, slot, pool) per part; (none, nullptr) outside pools.
     template <class Use>
     void cut(int64_t begin, int64_t end, Use&& use) const {
         while (begin < end) {
@@ -163,9 +162,9 @@ private:
     std::vector<Pool> pools_;
 };
 
-/// Whether what is noted of an arena at the end of the second run is what was noted at the end of the first, a run
-/// later: same(before, after, in a frame) for all bytes, those of frames in the slots of a run later. Nothing to ask
-/// where no third run follows.
+/// True if the notes (Ranges) on an arena after the second run equal those after the first, shifted by one run: notes
+/// on frames are compared in the slots of the next run. same(before, after, in a frame) compares two. True for at most
+/// two runs.
 template <class What, class Same>
 bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, const Ranges<What>& after, Same&& same) {
     struct Part {
@@ -204,8 +203,8 @@ bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, co
     return a == then.size() && b == now.size();
 }
 
-/// What was noted of the scratch arena at the end of the first run, as it is at the end of the last: that of frames in
-/// its slots, and `unknown` where the runs between may have left any.
+/// Derives the notes on the scratch arena after the last run from those after the first. Notes on frames move to the
+/// slots of the last run. Other slots become `unknown`, because the runs in between may have written there.
 template <class What>
 Ranges<What> in_last_run(const RankClass& c, const Ranges<What>& first, const What& unknown) {
     const Pools pools(c, slot_map(c, 0, last_run(c)));

@@ -6,33 +6,33 @@
 
 namespace orrery {
 
-/// Where the copy lies that saves beside the steps are made of.
+/// The memory of the copy from which asynchronous saves read.
 enum class SnapshotPlace : uint8_t {
-    none,    ///< there are no such saves
-    device,  ///< in the memory that the arenas are in, which is the host's
-    host,    ///< in another one
+    none,    ///< saves are not asynchronous
+    device,  ///< the memory of the arenas, which is host memory
+    host,    ///< host memory, while the arenas are in device memory
 };
 
-/// A param or state of the ranks of a class, as a snapshot of it is copied.
+/// A param or state in a snapshot of a rank.
 struct CopiedValue {
     ValueId value = none;
-    int buffer = none;   ///< where it lies, in the persistent arena
-    int64_t bytes = 0;   ///< of the local part
-    int64_t offset = 0;  ///< in the snapshot, a multiple of arena_alignment
-    /// The first instruction of a step that writes it; none: no step does. A copy that is begun when a step has ended
-    /// must be done before the next one issues that.
+    int buffer = none;   ///< its place in the persistent arena
+    int64_t bytes = 0;   ///< size of the local part
+    int64_t offset = 0;  ///< bytes from the start of the snapshot, a multiple of arena_alignment
+    /// First instruction of a step that writes the value; `none`: never written. A copy started between two steps must
+    /// finish before the next step executes this instruction.
     int written = none;
 };
 
-/// A copy of all params and states that may be made beside the next step, value by value in this order: those that a
-/// step writes first come first. Where a device copies (SnapshotPlace::host) all lies by address, in as many bytes, and
-/// all is copied before any of it is written.
+/// A copy of all params and states that may be made during the next step. The values are copied in this order, those
+/// that the step writes first coming first. If a device copies (SnapshotPlace::host), the snapshot has the same size,
+/// values are ordered by address, and the whole copy finishes before any value is written.
 struct SnapshotPlan {
     std::vector<CopiedValue> values;
-    int64_t bytes = 0;  ///< of the snapshot
+    int64_t bytes = 0;  ///< size of the snapshot
 };
 
-/// By class. `check_snapshots` proves them.
+/// The snapshot of each class. `check_snapshots` proves them.
 std::vector<SnapshotPlan> snapshots_of(const Plan& plan);
 
 }  // namespace orrery

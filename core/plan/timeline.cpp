@@ -13,10 +13,10 @@ namespace {
 
 using Kind = Fragment::Kind;
 
-/// A fragment of the whole pipeline: kind, stage, micro-batch.
+/// Identifies a fragment in the whole pipeline: kind, stage, micro-batch.
 using Key = std::tuple<Kind, int, int64_t>;
 
-/// One actor a rank, one item a fragment; messages take no time.
+/// Replays a schedule with one actor per rank and one item per fragment; messages take no time.
 class Played final : public ReplayPolicy {
 public:
     Played(const Schedule& schedule, const FragmentTime& time) : schedule_(schedule), time_(time) {
@@ -32,7 +32,7 @@ public:
                 std::vector<int> waits;
                 for (const Key& need : needs(key(r, schedule.ranks[r].order[i]))) {
                     const auto found = item_of_.find(need);
-                    waits.push_back(found == item_of_.end() ? view_.size() : found->second);  // itself: for ever
+                    waits.push_back(found == item_of_.end() ? view_.size() : found->second);  // missing: never starts
                 }
                 view_.add({.lane = 0, .source = static_cast<int>(i)}, waits);
             }
@@ -66,7 +66,7 @@ private:
 
     Key key(size_t rank, const Fragment& f) const { return {f.kind, schedule_.stage_of(rank, f.chunk), f.micro}; }
 
-    /// What must have ended before a fragment starts.
+    /// The fragments that must end before this one starts.
     std::vector<Key> needs(const Key& key) const {
         const auto [kind, stage, micro] = key;
         std::vector<Key> all;

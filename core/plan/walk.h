@@ -3,7 +3,7 @@
 
 namespace orrery {
 
-/// Gives one instruction to a machine, its waits first; see `walk`.
+/// Passes one instruction to a machine, its waits first; see `walk`.
 template <class Machine>
 void visit(const RankClass& rank_class, int index, Machine& machine) {
     const Instruction& instruction = rank_class.stream[index];
@@ -20,17 +20,16 @@ void visit(const RankClass& rank_class, int index, Machine& machine) {
     }
 }
 
-/// The one loop over a stream. The executor gives it a device and communicators.
-/// `index` is the instruction's place in the stream; of a repeated stretch it comes once in each run. A Machine has
-///   void begin_run(int64_t run)         of a plan that repeats a stretch: 0 before it, then each run; the last one's
-///                                       number holds behind it, too
-///   void wait(int index, int earlier)   what instruction `earlier` (of another queue) does must be done before `index`
+/// Runs a stream: calls the machine once per execution of an instruction, in order. Exceptions of the machine end the
+/// walk. `index` is an index into the stream. The executor is such a machine, with a device and communicators:
+///   void begin_run(int64_t run)         called with 0 first, then before each further run of the repeated part; the
+///                                       last run includes the instructions after that part
+///   void wait(int index, int earlier)   `index` must not start before `earlier`, on another queue, is complete
 ///   void kernel(int index)
 ///   void copy(int index)
 ///   void collective(int index)          all_reduce, all_gather, reduce_scatter, all_to_all
 ///   void send(int index)
 ///   void receive(int index)
-/// Whatever it throws ends the walk.
 template <class Machine>
 void walk(const RankClass& rank_class, Machine& machine) {
     const Repeat& repeat = rank_class.repeat;

@@ -17,7 +17,7 @@ namespace orrery {
 
 namespace {
 
-/// Form of one class.
+/// Checks the repeated part, frames, buffers, operands and queues of one class.
 class Form {
 public:
     Form(const Plan& plan, const RankClass& c, const Network& contracts)
@@ -49,7 +49,7 @@ private:
                                     class_.scratch_bytes));
     }
 
-    /// Its runs are inside the step, and what may be waited for by its place in a run looks alike in all.
+    /// Checks that a Repeat is within the step, and that the run before it matches its end, one run later.
     void repeat() {
         const Repeat& r = class_.repeat;
         const int size = class_.stream.size();
@@ -150,7 +150,7 @@ private:
         if (i.workspace != none) workspace(i);
     }
 
-    /// In the scratch arena, alive, and apart from what the kernel reads and writes.
+    /// Checks that the workspace is in the scratch arena, alive, and does not overlap the kernel's operands.
     void workspace(const Instruction& i) const {
         if (i.workspace < 0 || i.workspace >= std::ssize(class_.buffers)) fail("its workspace has no buffer");
         const Buffer& b = class_.buffers[i.workspace];
@@ -211,7 +211,7 @@ private:
             fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
     }
 
-    /// What one queue holds is done in order (check_values relies on it): the transport does so within a lane.
+    /// Checks that the instructions of a queue share a lane of the transport, and hence run in order.
     void queue(const Instruction& i, const Axis& axis) {
         const auto lanes = contracts_.of(axis.name).lanes;
         const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;
@@ -240,8 +240,8 @@ private:
     const RankClass& class_;
     const Network& contracts_;
     int index_ = 0;
-    using Lane = std::tuple<AxisId, int, bool, Opcode>;  ///< axis, peer and whether it is relative, direction
-    std::map<int, std::pair<Lane, int>> lanes_;          ///< by queue, with the first instruction there
+    using Lane = std::tuple<AxisId, int, bool, Opcode>;  ///< axis, peer, whether it is relative, direction
+    std::map<int, std::pair<Lane, int>> lanes_;          ///< by queue: its lane and first instruction
 };
 
 std::string largest_values(const Plan& plan, const RankClass& c) {

@@ -1,4 +1,4 @@
-// Collectives made of messages share lanes with the plan's own messages: do these stay apart?
+// Proves that messages of collectives and messages of the plan on the same lanes cannot be confused.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,11 +14,11 @@ namespace orrery {
 
 namespace {
 
-/// Messages of a class with one member that stand before each of its collectives that tables make.
+/// The messages between a member and one peer, and how many of them precede each table-based collective.
 struct Before {
     std::vector<Issued> collectives;
-    std::vector<size_t> messages;  ///< by collective: how many
-    std::vector<Issued> all;       ///< messages
+    std::vector<size_t> messages;  ///< by collective: number of messages before it
+    std::vector<Issued> all;       ///< all messages
 };
 
 class TableCheck {
@@ -35,7 +35,7 @@ public:
     }
 
 private:
-    using Tables = std::map<Opcode, const ChunkTable*>;  ///< those with a message between two members, by collective
+    using Tables = std::map<Opcode, const ChunkTable*>;  ///< tables with a message between two members, by collective
     struct Member {
         int of_class, index;
     };
@@ -54,7 +54,7 @@ private:
         return result;
     }
 
-    /// What one member sends to another. Both run the same collectives: check_collectives.
+    /// Checks the messages from one member to another. Both run the same collectives (check_collectives).
     void edge(Member from, Member to, const Tables& tables) const {
         const Before sent = before(from, Opcode::send, to.index, tables);
         const Before received = before(to, Opcode::receive, from.index, tables);

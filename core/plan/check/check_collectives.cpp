@@ -1,4 +1,4 @@
-// Do the members of every group run the same collectives?
+// Proves that the members of every group run the same collectives in the same order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::vector<Issued> collectives_over(const RankClass& c, AxisId axis) {
     return issued_of(c, [&](const Instruction& i) { return is_collective(i.opcode) && i.axis == axis; });
 }
 
-/// One program: equal sizes do not make them the same collective. Of a joined one: its members, at the same places.
+/// Whether two collectives are the same op on the same values, joined values being at the same offsets.
 bool same_meaning(const Instruction& x, const Instruction& y) {
     if (x.op != y.op || x.fragment.micro != y.fragment.micro || x.operands.size() != y.operands.size()) return false;
     for (size_t o = 3; x.opcode == Opcode::all_reduce && o < x.operands.size(); o += 2) {

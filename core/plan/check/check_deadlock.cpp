@@ -1,4 +1,4 @@
-// Does everybody get to the end of the step?
+// Proves that every rank reaches the end of the step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace orrery {
 
 namespace {
 
-constexpr size_t shown_links = 24;  // of a cycle
+constexpr size_t shown_links = 24;  // max instructions of a cycle in an error
 
-/// One execution, where everything takes no time.
+/// Replays the plan once, with all costs zero. README.md explains why one execution suffices.
 class DeadlockProof final : public ReplayPolicy {
 public:
     DeadlockProof(const Plan& plan, const Network& contracts, int64_t members)
@@ -52,7 +52,7 @@ private:
         return describe(plan_, plan_.classes[played_.class_of(item)], played_.issued(item)) + played_.place(item);
     }
 
-    /// The chain of waits from one that is stuck: its cycle, or the partner that is missing.
+    /// The chain of waits from a blocked item: the cycle that it leads to, or the missing partner.
     std::string chain(int item) const {
         std::vector<int> seen;
         while (std::find(seen.begin(), seen.end(), item) == seen.end()) {
@@ -74,7 +74,7 @@ private:
         return cycle + ", which waits for the first of these";
     }
 
-    /// "axis pp: rendezvous sends, a lane per peer ...", of each axis over which the plan sends.
+    /// The contract of each axis with messages, as text: "axis pp: rendezvous sends, a lane per peer ...".
     std::string relied_on() const {
         std::set<AxisId> axes;
         for (int i = 0; i < played_.view().size(); ++i)
@@ -98,7 +98,7 @@ void check_deadlock(const Plan& plan, const Network& contracts, int64_t members)
     if (plan.classes.size() == 1) {
         const auto& stream = plan.classes[0].stream;
         if (std::none_of(stream.begin(), stream.end(), [](const Instruction& i) { return is_message(i.opcode); }))
-            return;  // one stream meets only itself, at the same places
+            return;  // all ranks run the same collectives in the same order
     }
     DeadlockProof(plan, contracts, members).run();
 }

@@ -44,21 +44,21 @@ public:
 private:
     const std::vector<Fragment>& order() const { return schedule_.ranks[rank_].order; }
 
-    /// At the line of the rank's order where it has one.
+    /// Throws at the line of the rank's order if it has one.
     [[noreturn]] void refuse(const std::string& why) const {
         Origin at = rank_ < lines_.size() ? lines_[rank_] : schedule_.origin;
         at.who = "schedule " + schedule_.name;
         throw Error(at, why);
     }
 
-    /// " on pipeline rank 1", and which stage where it has several.
+    /// " on pipeline rank 1", followed by the stage if the program has several.
     std::string whose(int chunk) const {
         std::string text = fmt::format(" on pipeline rank {}", rank_);
         if (stages_ > 1) text += fmt::format(" (stage {})", schedule_.stage_of(rank_, chunk));
         return text;
     }
 
-    /// Stages of the rank at hand.
+    /// The number of stages on the current rank.
     int chunks() const {
         if (schedule_.stages.empty()) return std::max<int>(stages_ / std::ssize(schedule_.ranks), 1);
         return rank_ < schedule_.stages.size() ? std::ssize(schedule_.stages[rank_]) : 0;
@@ -97,7 +97,7 @@ private:
                 }
     }
 
-    /// Each stage lies on one rank.
+    /// Checks that each stage is on exactly one rank.
     void find_stages() const {
         std::vector<int> ranks_of(stages_, 0);
         for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)

@@ -5,10 +5,10 @@
 
 namespace orrery {
 
-/// Every stage runs every micro-batch forward and (with `backward`) backward exactly once, on one rank, in an order
-/// that ends: F after F of the stage before, B after F and after B of the stage behind, W, where there is any, after
-/// its B. Throws Error at the line of the rank's order (`lines`), or else at the schedule's origin, naming fragment,
-/// stage and rank; of an order that waits for itself, what each rank waits for.
+/// Checks that every stage runs every micro-batch forward and (if `backward`) backward exactly once, on one rank,
+/// without deadlock. F waits for F of the previous stage, B for F and for B of the next stage, W for B. Throws Error at
+/// the line of the rank's order (`lines`), else at the schedule's origin, naming fragment, stage and rank, and what
+/// blocks them.
 void check_schedule(const Schedule& schedule, int64_t micros, int stages, bool backward,
                     const std::vector<Origin>& lines = {});
 

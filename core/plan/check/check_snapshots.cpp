@@ -1,5 +1,4 @@
-// check_snapshots: what a snapshot copies beside a step is not written before its bound, by the bytes that each
-// instruction writes.
+// Proves that no value of a snapshot is written before the instruction that its copy must precede.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +48,7 @@ private:
                                 quote(plan_.program.value(value.value).name), why));
     }
 
-    /// Every param and state once, where the host finds it; in the order of the bounds.
+    /// Checks that the snapshot copies every param and state once, from its place, sorted by `written`.
     void complete() {
         std::map<ValueId, const Operand*> wanted;
         for (const Operand& place : class_.places) {
@@ -76,7 +75,7 @@ private:
                                     quote(plan_.program.value(wanted.begin()->first).name)));
     }
 
-    /// No copy lies in another one.
+    /// Checks that copies do not overlap.
     void apart() const {
         int64_t end = 0;
         for (const CopiedValue& value : snapshot_.values) {
@@ -88,7 +87,7 @@ private:
         }
     }
 
-    /// In any run of a repeated stretch: what moves with the micro-batch moves evenly.
+    /// Checks the bytes that an instruction writes, in all runs. Addresses move evenly from the first run to the last.
     void written(int index, const Operand& operand) {
         const bool repeated = times_of(class_, index) > 1;
         const int64_t first = address(class_, operand,
@@ -112,8 +111,8 @@ private:
     const Plan& plan_;
     const RankClass& class_;
     const SnapshotPlan& snapshot_;
-    std::map<int64_t, Bytes> lies_;  ///< by first byte in the persistent arena
-    std::set<ValueId> found_;        ///< its bound writes it
+    std::map<int64_t, Bytes> lies_;  ///< by address in the persistent arena
+    std::set<ValueId> found_;        ///< values that instruction `written` writes
 };
 
 }  // namespace

@@ -8,41 +8,41 @@
 
 namespace orrery {
 
-/// What bytes are summed from, as numbers modulo 2^64: each contribution (what an op made once, or in one micro-batch)
-/// has a hash, and a sum has that of its parts added up. Two different sums agree by chance about once in 2^40.
+/// The contributions to some bytes, as a hash modulo 2^64. Each contribution, made by an op once or in one micro-batch,
+/// has a hash; the hash of a sum is the sum of the hashes. Different sums collide with probability about 2^-40.
 struct Contributions {
-    uint64_t once = 0;  ///< of what is made once a step
-    uint64_t each = 0;  ///< of what is made in each micro-batch: a value's hash times base^(micro + 1)
+    uint64_t once = 0;  ///< hash of contributions made once per step
+    uint64_t each = 0;  ///< hash of those made per micro-batch: value's hash * base^(micro + 1)
     bool operator==(const Contributions&) const = default;
     Contributions& operator+=(const Contributions& other);
-    /// The same of micro-batches that are so many later.
+    /// The same contributions, `micros` micro-batches later.
     Contributions later(int64_t micros) const;
 };
 inline Contributions operator+(Contributions a, const Contributions& b) { return a += b; }
 inline Contributions operator-(const Contributions& a, const Contributions& b) {
     return {a.once - b.once, a.each - b.each};
 }
-/// One that stands for the micro-batch itself, -1 for the step.
+/// A contribution that identifies only the micro-batch, or the step if `micro` is -1.
 Contributions contribution(int64_t micro);
 
-/// What the bytes of a value are summed from.
+/// Computes the contributions that the bytes of each value must have.
 class Sums {
 public:
-    /// `micros`: micro-batches of a step; readers in `further` ones may ask, too. `in_loop`, by op: runs in every
-    /// micro-batch.
+    /// `micros`: micro-batches per step. `further`: number of later micro-batches for which `expected` may also be
+    /// called. `in_loop`: by op, whether it runs in every micro-batch.
     Sums(const Plan& plan, AxisId micro_axis, int64_t micros, int64_t further, std::vector<char> in_loop);
 
-    /// What an op makes of this value in micro-batch `micro` (-1: once a step).
+    /// The contribution of the op that computes the value in micro-batch `micro` (-1: once per step).
     Contributions made(ValueId value, int64_t micro) const;
-    /// What a reader in micro-batch `micro` (-1: after the last) must find: of a sum all that it is made of, after the
-    /// loop of every micro-batch. nullopt where that differs from byte to byte.
+    /// The contributions that a reader in micro-batch `micro` must find (-1: after the last one, where a sum contains
+    /// those of all micro-batches). nullopt if they differ from byte to byte.
     std::optional<Contributions> expected(ValueId value, int64_t micro);
-    /// "without %7 grad of micro-batch 1": how `found` differs from what is expected.
+    /// The difference between `found` and the expected contributions as text: "without %7 grad of micro-batch 1".
     std::string difference(ValueId value, int64_t micro, const Contributions& found);
 
-    /// Kernels that only add what others have made.
+    /// Whether a kernel only adds its inputs.
     static bool adds(const std::string& kind);
-    /// The op hands its input's bytes on, all or some, whoever does it.
+    /// Whether the op only passes on bytes of its input, all or some.
     bool passes(const Op& op) const;
 
 private:
@@ -59,9 +59,9 @@ private:
     const Plan& plan_;
     AxisId micro_axis_;
     int64_t micros_;
-    size_t width_;  ///< of a row of known_
+    size_t width_;  ///< entries per row of known_
     std::vector<char> in_loop_;
-    std::vector<int> rows_;     ///< by value: its row of known_, which it gets when it is asked for; none
+    std::vector<int> rows_;     ///< by value: its row in known_; none: not allocated yet
     std::vector<Known> known_;  ///< [row][micro + 1]
 };
 

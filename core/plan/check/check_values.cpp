@@ -1,4 +1,12 @@
-// What each byte holds while a stream runs, of which contributions, and whether queues that share bytes are ordered.
+// Proves contents, order and sums: walks each stream and notes for every byte of the arenas
+//  - the value in it, its micro-batch, and the contributions summed in it;
+//  - the instruction that wrote it, and the instructions that have read it since.
+// Each queue has a vector clock: the last instruction of every other queue that it knows to be complete. A wait merges
+// the clock of the awaited instruction. A read requires that the bytes hold its operand's value, with the right
+// micro-batch and all contributions, and that the write is complete by the clock. A write requires the same of the
+// previous write and all reads since. At the end, updates and results must be in their places. A repeated part is
+// walked twice; the notes after the second run must equal those after the first, shifted by one run (README.md has the
+// proof).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,13 +34,13 @@ constexpr Contributions unknown{~uint64_t{0}, ~uint64_t{0}};
 
 struct Held {
     ValueId value = none;
-    int writer = none;         ///< instruction; none: there before the step
-    int64_t micro = -1;        ///< of the writer
-    Contributions sum;         ///< what it is made of
-    std::vector<int> readers;  ///< since the write
+    int writer = none;         ///< position of the instruction; none: written before the step
+    int64_t micro = -1;        ///< micro-batch of the writer
+    Contributions sum;         ///< contributions in the bytes
+    std::vector<int> readers;  ///< positions of the instructions that have read it since the write
 };
 
-/// What the program says, the same for all classes.
+/// What the program requires; equal for all classes.
 struct Wanted {
     explicit Wanted(const Program& program) : updates(program.values.size(), none), ops(program.ops.size(), 0) {
         for (const Update& update : program.updates) updates[update.target] = update.value;
@@ -47,8 +55,8 @@ struct Wanted {
         }
     }
 
-    std::vector<ValueId> updates;  ///< by value: what it holds after the step; none: what it held before
-    std::vector<char> ops;         ///< by op: needed for what the step leaves behind anywhere
+    std::vector<ValueId> updates;  ///< by value: the value in its place after the step; none: unchanged
+    std::vector<char> ops;         ///< by op: whether any result or update depends on it
 };
 
 class Contents {
@@ -94,7 +102,7 @@ public:
     }
 
 private:
-    /// By its place among all that is issued until the second run of a Repeat ends.
+    /// The index in the stream of a position. Positions count executions up to the second run of a Repeat.
     int stored(int position) const {
         return run_ > 0 && position >= class_.repeat.end ? position - class_.repeat.length() : position;
     }
@@ -115,14 +123,14 @@ private:
     }
 
     struct State {
-        std::vector<int> clock;  ///< [queue][other]: last instruction known to be done
+        std::vector<int> clock;  ///< [queue][other]: last instruction of `other` known to be complete
         Ranges<Held> ranges[2];
     };
 
     /// How often the instruction that does an op's own work runs, and in which micro-batches.
     struct Runs {
         int64_t count = 0;
-        int64_t micros = 0;  ///< sum of their numbers; -1 once a step
+        int64_t micros = 0;  ///< sum of the micro-batch indices; -1 if once per step
         Contributions all;
     };
 
@@ -131,7 +139,7 @@ private:
         const std::string& kind = plan_.program.op(id).kind;
         if (i.opcode == Opcode::kernel) {
             const std::string& kernel = class_.kernels[i.kernel].op;
-            if (kernel != kernel_of(op_def(kind))) return;  // packs, unpacks or adds for it
+            if (kernel != kernel_of(op_def(kind))) return;  // it packs, unpacks or adds for the op
         }
         Runs& runs = runs_[id];
         ++runs.count;
@@ -139,15 +147,14 @@ private:
         runs.all += contribution(i.fragment.micro);
     }
 
-    /// Ops that lowering may do without an instruction: they only rename bytes, or the readers or writers do their
-    /// work.
+    /// Whether lowering may omit the op: it only renames bytes, or its readers or writers do its work.
     bool renames(const Op& op) const {
         const bool over_micro = op.attributes.has("axis") && plan_.mesh.find(op.attributes.text("axis")) == micro_axis_;
         const OpDef& def = op_def(op.kind);
         return def.alias || def.moves == Moves::cuts || over_micro;
     }
 
-    /// The value whose bytes these are.
+    /// The value that was computed into these bytes, before ops that lowering omitted.
     ValueId source(ValueId id) const {
         while (id != none) {
             const OpId maker = plan_.program.value(id).op;
@@ -161,14 +168,14 @@ private:
         return std::find(class_.stages.begin(), class_.stages.end(), stage) != class_.stages.end();
     }
     bool receives(const Op& op) const { return is_transfer(op_def(op.kind)) && !has_stage(op.stage); }
-    /// The op is this class' to run: a transfer that of both ends; one without a stage that of those that need it.
+    /// Whether this class must run the op. A transfer belongs to both ends, an op without a stage to every class.
     bool mine(const Op& op) const {
         if (class_.stages.empty() || op.stage == none || has_stage(op.stage)) return true;
         return is_transfer(op_def(op.kind)) && has_stage(static_cast<int>(op.attributes.integer("to")));
     }
     bool has_place(ValueId id) const { return placed_.count(id) != 0; }
 
-    /// Each op that the step needs of this class has run once, or once in every micro-batch.
+    /// Checks that each op needed by this class runs once, or once in every micro-batch.
     void complete() const {
         std::vector<char> needed(plan_.program.values.size(), 0);
         for (const Result& result : plan_.program.results)
@@ -199,7 +206,7 @@ private:
         }
     }
 
-    /// What no buffer holds any more means nothing in another run; who touched it last still does.
+    /// Clears the contents of bytes outside all live buffers, so that no run relies on them. Their accesses remain.
     void forget(State& state, int64_t run) const {
         std::vector<std::pair<int64_t, int64_t>> alive{{class_.scratch_bytes, class_.scratch_bytes}};
         for (const Buffer& b : class_.buffers)
@@ -220,9 +227,8 @@ private:
         }
     }
 
-    /// The first run is behind; the second is checked, too, and later ones do what it did if they find what it found,
-    /// with micro-batches moved on: every byte of it, who touched it and what is known of that; sums with the
-    /// contributions of a run more. README.md has the proof.
+    /// Checks the second run after the first. If it leaves all notes as the first run did, shifted by one run and with
+    /// its own contributions to sums, then every later run succeeds as well.
     void further_runs() {
         const Repeat& r = class_.repeat;
         State first = now_;
@@ -248,7 +254,7 @@ private:
         }
     }
 
-    /// Fails where the second run does not leave what it found.
+    /// Fails if the notes after the second run are not those after the first (`begin`), shifted by one run.
     void unlike(const State& begin) {
         const Repeat& r = class_.repeat;
         const auto refuse = [&](const std::string& what) {
@@ -267,7 +273,7 @@ private:
             if (before.value == none) return true;
             if (before.micro >= 0 && after.micro != before.micro + r.micros) return false;
             Contributions moved = before.sum.later(r.micros);
-            if (!framed) {  // what all micro-batches add to
+            if (!framed) {  // a sum to which all micro-batches add
                 const std::optional<Contributions> more = of_run_->expected(before.value, -1);
                 if (!more) return false;
                 moved.each += more->each;
@@ -281,7 +287,7 @@ private:
             return is;
         };
         const auto what = [&] { return differs.empty() ? "other bytes were touched" : differs; };
-        Ranges<Held> before = begin.ranges[0];  // each run reads other bytes of inputs
+        Ranges<Held> before = begin.ranges[0];  // each run reads other bytes of the inputs
         for (const Buffer& b : class_.buffers)
             if (b.arena == Arena::persistent && b.use == BufferUse::input)
                 for (Ranges<Held>* all : {&before, &now_.ranges[0]}) all->replace(b.offset, b.offset + b.bytes, {});
@@ -311,7 +317,7 @@ private:
         return text;
     }
 
-    /// By queue: what comes after the last is after all.
+    /// The last reader in each queue. Whatever comes after it comes after all readers.
     std::vector<int> last_readers(const Held& held) const {
         std::vector<int> last(queues_, none);
         for (const int reader : held.readers) {
@@ -325,7 +331,7 @@ private:
         return micro_axis_ != none && plan_.program.value(id).layout.at(micro_axis_).kind == Placement::Kind::split;
     }
 
-    /// Advances the clocks: what is known to be done when this instruction starts.
+    /// Advances the vector clock of the queue to the start of the current instruction.
     void tick() {
         const size_t mine = at(index_).queue;
         int* known = &now_.clock[mine * queues_];
@@ -358,7 +364,7 @@ private:
         tick();
         const Instruction& i = at(index_);
         const bool joined = i.operands.size() > 2 && i.opcode == Opcode::all_reduce;
-        // All reads come before all writes: an output may lie on an input.
+        // All reads come before all writes, because an output may overwrite an input.
         found_.assign(i.operands.size(), {});
         for_each_access(class_, i, [&](const Operand& o, bool reads, bool) {
             if (reads) found_[place_of(i, o)] = read(o, !joined && checks_sum(i, o));
@@ -373,7 +379,7 @@ private:
 
     static size_t place_of(const Instruction& i, const Operand& o) { return &o - i.operands.data(); }
 
-    /// What an instruction does with the bytes that it is given.
+    /// How an instruction obtains the contributions of its output.
     enum class Work : uint8_t { makes, adds, moves };
     Work work(const Instruction& i) const {
         if (i.opcode == Opcode::copy) return Work::moves;
@@ -386,7 +392,7 @@ private:
         return own && !sums_->passes(op) ? Work::makes : Work::moves;
     }
 
-    /// Sums are complete when they are read, except by what only adds, or moves parts of them.
+    /// Sums must be complete when read, except by instructions that only add to them or move parts of them.
     bool checks_sum(const Instruction& i, const Operand& o) const {
         if (o.value == none) return false;
         if (i.opcode != Opcode::kernel && i.opcode != Opcode::copy) return true;
@@ -398,7 +404,7 @@ private:
         return i.opcode == Opcode::kernel ? class_.kernels[i.kernel].inputs.size() : 1;
     }
 
-    /// What the bytes that an instruction writes are made of.
+    /// The contributions in the bytes that an instruction writes.
     Contributions sum_of(const Instruction& i, const Operand& o) const {
         const size_t place = place_of(i, o);
         if (place >= i.operands.size()) return {};  // a workspace
@@ -415,7 +421,7 @@ private:
         return i.opcode == Opcode::kernel ? found_[place] + mine : mine;  // an accumulating kernel has read its output
     }
 
-    /// Returns what the bytes are made of; parts of different sums make nothing that is known.
+    /// Checks a read and returns the contributions in the bytes; `unknown` if they differ between parts.
     Contributions read(const Operand& o, bool whole_sum) {
         const int64_t begin = place(o);
         const int64_t micro = micro_of(index_);
@@ -471,10 +477,10 @@ private:
         held->writer = writer;
         held->micro = micro;
         held->sum = sum;
-        held->readers.clear();  // keeps its memory
+        held->readers.clear();  // keeps its capacity
     }
 
-    /// At the end of the step a param or state holds its update, a result its value, the rest what was there.
+    /// Checks a place after the step: a param or state holds its update, a result its value, the rest is unchanged.
     void left_behind(const Operand& place) {
         const ValueId update = wanted_.updates[place.value];
         const ValueId expected = update == none ? place.value : update;
@@ -500,17 +506,17 @@ private:
     const RankClass& class_;
     size_t queues_;
     const AxisId micro_axis_;
-    const int64_t micros_;                           ///< of the stored stream
-    std::vector<Runs> runs_;                         ///< per op
-    std::vector<Runs> runs_at_begin_, runs_at_end_;  ///< before and behind a Repeat's stretch
-    std::vector<int> group_;                         ///< per instruction; see groups_of
+    const int64_t micros_;                           ///< micro-batches of the stored stream
+    std::vector<Runs> runs_;                         ///< by op
+    std::vector<Runs> runs_at_begin_, runs_at_end_;  ///< before and after the repeated part
+    std::vector<int> group_;                         ///< by instruction: see groups_of
     std::optional<Sums> sums_;
-    std::optional<Sums> of_run_;        ///< of as many micro-batches as a run has
-    std::vector<Contributions> found_;  ///< by operand of the instruction at hand: what was read
+    std::optional<Sums> of_run_;        ///< for the micro-batches of one run
+    std::vector<Contributions> found_;  ///< by operand of the current instruction: contributions read
     std::unordered_set<ValueId> placed_;
     State now_;
-    std::vector<int> done_;  ///< [instruction][other]
-    int index_ = 0;          ///< by its place among all issued
+    std::vector<int> done_;  ///< [position][queue]: vector clock after the instruction
+    int index_ = 0;          ///< position of the current instruction
     int64_t run_ = 0;        ///< 1: in the second run of a Repeat
 };
 
@@ -518,7 +524,7 @@ private:
 
 namespace {
 
-/// Every op with a stage, and every update, is some class' to do.
+/// Checks that every op with a stage, and every update, belongs to some class.
 void check_homes(const Plan& plan) {
     std::set<int> stages;
     std::set<ValueId> places;

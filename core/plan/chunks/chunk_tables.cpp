@@ -1,4 +1,4 @@
-// The all_reduce algorithms that messages offer, as tables.
+// The built-in all_reduce algorithms as chunk tables.
 #include <algorithm>
 #include <map>
 
@@ -36,7 +36,7 @@ private:
     bool used_ = false;
 };
 
-/// Largest power of two that is no more than n.
+/// The largest power of two <= n.
 int power_below(int n) {
     int p = 1;
     while (2 * p <= n) p *= 2;
@@ -45,7 +45,7 @@ int power_below(int n) {
 
 }  // namespace
 
-/// In step s member r passes chunk r-s on, and in the second half chunk r+1-s, which is then complete.
+/// Member r sends to r + 1: in step s of the first half chunk r - s, to be added; then chunk r + 1 - s, complete.
 ChunkTable ring_table(int members) {
     Writer w("ring", members, members);
     const auto wrap = [&](int i) { return ((i % members) + members) % members; };
@@ -56,8 +56,8 @@ ChunkTable ring_table(int members) {
     return w.done();
 }
 
-/// Members whose numbers differ in one bit exchange all they have. Those beyond the last power of two give theirs to a
-/// partner first and get the result in the end.
+/// For each bit, members with indices that differ in it exchange partial sums. Members beyond the largest power of two
+/// first add theirs to a partner, and receive the result at the end.
 ChunkTable recursive_doubling_table(int members) {
     Writer w("recursive_doubling", members, 1);
     const int core = power_below(members);
@@ -69,7 +69,7 @@ ChunkTable recursive_doubling_table(int members) {
     return w.done();
 }
 
-/// Halving: partners at distance d, d/2, ... 1 keep one half each of what they had. Doubling: they swap it back.
+/// Halving: partners at distance d, d/2, ... 1 each reduce one half of the chunks. Doubling: they exchange the results.
 ChunkTable halving_doubling_table(int members) {
     const int core = power_below(members);
     Writer w("halving_doubling", members, core);
@@ -83,7 +83,7 @@ ChunkTable halving_doubling_table(int members) {
     return w.done();
 }
 
-/// Up a binomial tree to member 0 and down again.
+/// Reduces along a binomial tree to member 0, then broadcasts back along the same tree.
 ChunkTable tree_table(int members) {
     Writer w("tree", members, 1);
     int bit = 1;
@@ -96,7 +96,7 @@ ChunkTable tree_table(int members) {
 
 namespace {
 
-/// Equally many members on each host: local number j of each host owns part j; rings between hosts reduce it.
+/// For hosts of equal size: member j of each host owns part j, which rings between the hosts reduce.
 ChunkTable even_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     const int count = std::ssize(hosts), local = hosts[0].size();
     Writer w("hierarchical", members, local * count);
@@ -119,7 +119,7 @@ ChunkTable even_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     return w.done();
 }
 
-/// Hosts of different sizes: one member of each speaks for it.
+/// For hosts of different sizes: each host reduces to one member, and these members all_reduce.
 ChunkTable uneven_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     Writer w("hierarchical", members, 1);
     size_t most = 0;

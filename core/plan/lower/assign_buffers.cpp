@@ -1,4 +1,4 @@
-// Emitter: which place each value gets, and when a value is made in place of another.
+// Emitter: assigns each value a buffer, a new one or that of another value.
 #include <algorithm>
 
 #include "plan/access.h"
@@ -22,7 +22,7 @@ BufferUse use_of(Role role) {
 
 }  // namespace
 
-/// `once`: of what all micro-batches share, even if the first of them makes it.
+/// `once`: the buffer is shared by all micro-batches, even if the first of them makes it.
 int Emitter::new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once) {
     const bool each = at_ && at_->micro >= 0 && !once;
     made_by_.push_back(each ? MadeBy{at_->op, at_->part, made_here_++, at_->micro} : MadeBy{});
@@ -49,14 +49,14 @@ Operand Emitter::temporary(TensorType type, ValueId value) {
     return {buffer, 0, std::move(type), value};
 }
 
-/// Local type as a reader in micro-batch `micro` sees it; of all micro-batches when it reads once a step.
+/// The local type that a reader in micro-batch `micro` sees. A reader once per step (-1) sees all micro-batches.
 TensorType Emitter::type(ValueId id, int64_t micro) const {
     TensorType type = roles_.value(id).type;
     if (micro < 0 && roles_.value(id).gathered) type.shape[roles_.over_micro(id).dim] *= roles_.micros;
     return type;
 }
 
-/// Inputs lie side by side, so that the host fills them in one copy.
+/// Places inputs next to each other, so that the host fills them with one copy.
 void Emitter::place_persistent() {
     const auto each = [&](auto place) {
         for (ValueId id = 0; id < std::ssize(program().values); ++id)
@@ -77,10 +77,10 @@ void Emitter::place_persistent() {
     });
 }
 
-/// Results are written where the host reads them, side by side, the smallest first, so that it reads those of few bytes
-/// in one copy; what is made elsewhere (in a bucket, over a param) is copied at the end of the step.
+/// Places results next to each other, the smallest first, so that the host reads the small ones with one copy. Results
+/// made in other buffers, such as in a bucket or over a param, are copied at the end of the step.
 void Emitter::place_results() {
-    std::vector<std::pair<int64_t, ValueId>> made;  // bytes
+    std::vector<std::pair<int64_t, ValueId>> made;  // (bytes, value)
     for (const Result& result : roles_.results) {
         const bool known =
             std::any_of(made.begin(), made.end(), [&](const auto& m) { return m.second == result.value; });
@@ -121,7 +121,7 @@ void Emitter::place_buckets() {
     }
 }
 
-/// A param's gradient, what it is summed from and what collectives make of it.
+/// Marks the gradients of params, the values that they are summed from, and the outputs of collectives on them.
 void Emitter::find_gradients() {
     gradient_.assign(program().values.size(), 0);
     std::vector<ValueId> open;
@@ -143,12 +143,11 @@ void Emitter::find_gradients() {
     }
 }
 
-/// What messages beside the last micro-batch may take: 1/32. In it the places that reduce-scatters write come to those
-/// that they read.
+/// Messages that overlap with kernels may enlarge the scratch arena by at most 1/32.
 constexpr int64_t most_more_memory = 32;
 
-/// A queued message of gradients runs beside the kernels of the last micro-batch, which would wait for it were its
-/// places theirs: the buffers that had to live until `end`, the loop's last instruction, so that none is.
+/// The buffers of queued gradient messages to keep alive until `end`, the last instruction of the loop. Otherwise,
+/// kernels of the last micro-batch that reuse them would wait for the messages.
 std::vector<size_t> Emitter::beside_messages(int end) const {
     std::vector<size_t> longer;
     for (int at = repeats() ? out_.repeat.end : 0; at < end; ++at) {
@@ -162,7 +161,7 @@ std::vector<size_t> Emitter::beside_messages(int end) const {
     return longer;
 }
 
-/// Messages keep their places where that takes little more memory.
+/// Assigns offsets in the scratch arena. Keeps messages' buffers alive until the loop ends if that costs little memory.
 void Emitter::place_scratch() {
     std::vector<Lifetime> lifetimes;
     std::vector<size_t> ids, index(out_.buffers.size());
@@ -201,7 +200,7 @@ void Emitter::place_scratch() {
     out_.scratch_floor = placed.floor;
 }
 
-/// True when an output of `bytes` may be written over operand `input`: nobody reads that again and it fills its buffer.
+/// Whether an output may overwrite operand `input`: it has no further readers and fills its buffer.
 bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t bytes,
                         const std::vector<Operand>& reads) {
     const Buffer& buffer = out_.buffers[in.buffer];
@@ -213,7 +212,7 @@ bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t 
     return std::count_if(reads.begin(), reads.end(), [&](const Operand& o) { return o.buffer == in.buffer; }) == 1;
 }
 
-/// The place of the param or state that takes this output, when it may be written now; none otherwise.
+/// The place of the param or state that this output updates if it can be written now, else none.
 int Emitter::update_place(const Step& step, size_t output, const std::vector<Operand>& reads,
                           const std::vector<std::pair<int, int>>& in_place) {
     const ValueId id = program().op(step.op).outputs[output];
@@ -246,7 +245,7 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
         here.buffer = update_place(step, output, reads, in_place);
         for (const auto& [out, in] : in_place) {
             if (here.buffer != none || role.gathered || out != static_cast<int>(output)) continue;
-            if (in >= std::ssize(reads)) continue;  // an operand that may be absent
+            if (in >= std::ssize(reads)) continue;  // an optional operand
             const Operand& from = reads[in];
             if (take_over(step, from, in, bytes, reads)) here.buffer = from.buffer;
         }
@@ -260,8 +259,8 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
     return target;
 }
 
-/// What was sent stays until this rank knows that it has arrived. Were its place used at once, a receive into it would
-/// wait for the peer, which may wait in the same way for this rank.
+/// Keeps the buffer of a send until this rank knows that the message has arrived. If a receive reused it, it would wait
+/// for the peer, which may wait for this rank in the same way.
 void Emitter::keep_sent() {
     const int end = std::ssize(out_.stream) - 1;
     for (size_t at = 0; at < order_.steps.size(); ++at) {
@@ -275,8 +274,7 @@ void Emitter::keep_sent() {
     }
 }
 
-/// The messages of a group proceed together: what one sends lasts until the end of it, so that no other is received
-/// there. Groups are as the executor makes them, of messages side by side.
+/// Keeps the buffers of concurrent messages until their group ends. Groups are adjacent messages, as in the executor.
 void Emitter::keep_groups() {
     int end = none;
     for (size_t at = out_.stream.size(); at-- > 0;) {

@@ -11,40 +11,39 @@
 
 namespace orrery::lowering {
 
-/// Writes the stream of one rank class: finds operands, chooses what is made in place, resolves kernels' specs.
-/// Scratch buffers get lifetimes here and offsets in `place`.
+/// Writes the instruction stream of one rank class: finds operands, decides what is computed in place.
 class Emitter {
 public:
-    /// `steady`: what the schedule repeats; nullptr: all micro-batches are written out.
+    /// `steady`: the steady state of the schedule; nullptr: all micro-batches are written out.
     Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent, const LowerOptions& options,
             const Steady* steady, RankClass& out);
-    /// False where the stream does not repeat itself as the schedule does.
+    /// False if the stream does not repeat itself like the schedule.
     bool run();
 
 private:
-    /// Where an instance lives.
+    /// The location of an instance.
     struct Spot {
         int buffer = none;
         int64_t offset = 0;
         bool written = false;
     };
-    /// Where an op's output goes, and what remains to be done when the kernel cannot add to it.
+    /// Where an output goes, and whether it must still be added if the kernel cannot accumulate.
     struct Target {
         ValueId value = none;
         Operand place;
-        bool add = false;  ///< the place holds a part of the sum already
+        bool add = false;  ///< the place already contains a part of the sum
     };
 
-    /// A collective that has been emitted, and what is left to do when it has come.
+    /// A collective in flight, and what remains to be done after it arrives.
     struct Underway {
-        std::vector<int> buffers;  ///< that the message reads and writes
-        Operand came, out;         ///< blocks to be put in order, where `perm` says how
+        std::vector<int> buffers;  ///< buffers that the message accesses
+        Operand came, out;         ///< if `perm` is set: blocks as received, and their destination
         std::vector<int64_t> perm;
         Target to;
         Operand made;
     };
 
-    // Places.
+    // Buffers and places.
     void place_persistent();
     void place_results();
     void place_buckets();
@@ -56,12 +55,12 @@ private:
     int persistent_buffer(int64_t offset, int64_t bytes, ValueId value, BufferUse use);
     Operand temporary(TensorType type, ValueId value);
     Spot& spot(int instance) { return spots_[instance]; }
-    /// What runs of a Repeat move an operand by.
+    /// Bytes that the operand moves per micro-batch in a Repeat.
     int64_t step_of(const Ref& ref) const { return repeats() ? ref.step : 0; }
     int& uses(int instance) { return order_.readers[instance]; }
     TensorType type(ValueId id, int64_t micro) const;
 
-    // Steps.
+    // Instructions of each step.
     void step(const Step& step);
     void kernel(const Step& step);
     void finish_sum(const Step& step);
@@ -111,25 +110,25 @@ private:
     const LowerOptions& options_;
     const Steady* const steady_;
     RankClass& out_;
-    const Step* at_ = nullptr;                         ///< the step at hand
-    int made_here_ = 0;                                ///< buffers that it has made for its micro-batch
-    std::vector<MadeBy> made_by_;                      ///< per buffer
-    std::vector<Spot> spots_;                          ///< per instance
-    std::vector<char> gradient_;                       ///< per value
-    std::vector<ValueId> update_target_;               ///< per value: the param or state that takes it
-    std::vector<char> updated_;                        ///< per value: written at its target's place already
-    std::vector<std::pair<ValueId, Operand>> copies_;  ///< results that no kernel writes in their place
+    const Step* at_ = nullptr;                         ///< the current step
+    int made_here_ = 0;                                ///< buffers that the current step has made for its micro-batch
+    std::vector<MadeBy> made_by_;                      ///< by buffer
+    std::vector<Spot> spots_;                          ///< by instance
+    std::vector<char> gradient_;                       ///< by value: it is part of a param's gradient
+    std::vector<ValueId> update_target_;               ///< by value: the param or state that it updates
+    std::vector<char> updated_;                        ///< by value: written directly at its target's place
+    std::vector<std::pair<ValueId, Operand>> copies_;  ///< results to copy into place at the end of the step
     std::unordered_map<std::string, int> kernel_ids_;
-    std::vector<int64_t> workspaces_;                        ///< bytes per kernel
-    std::vector<int> first_of_step_;                         ///< per step: its first instruction
+    std::vector<int64_t> workspaces_;                        ///< by kernel: bytes
+    std::vector<int> first_of_step_;                         ///< by step: its first instruction
     std::map<std::pair<OpId, int64_t>, Underway> underway_;  ///< by op and micro-batch
-    std::vector<char> sent_;                                 ///< per instance: a peer reads it, at its own time
-    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< queues beside the named axes' own
+    std::vector<char> sent_;                                 ///< by instance: a peer may still read it
+    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< queues other than those of the named axes
 };
 
-/// Sets `waits` of every instruction: a read waits for the last write of those bytes, a write for the last write and
-/// the reads since, where these are on another queue. What an earlier wait already implies is left out.
-/// False where the waits of a Repeat's stretch would not be enough in its later runs.
+/// Sets the `waits` of every instruction. A read waits for the last write of the same bytes, and a write for the last
+/// write and the reads since, if these are on other queues. Waits that an earlier one implies are omitted. False if the
+/// waits of a Repeat would not suffice in its later runs.
 bool insert_waits(RankClass& rank_class);
 
 }  // namespace orrery::lowering

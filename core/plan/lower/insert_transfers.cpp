@@ -29,7 +29,7 @@ public:
         find_homes();
         find_readers();
         std::vector<Op> ops = std::move(program_.ops);
-        program_.ops = ops;  // messages name them while the new ones are made
+        program_.ops = ops;  // error messages name the old ops
         for (size_t i = 0; i < ops.size(); ++i) visit(ops[i], i);
         find_ends();
         finish();
@@ -38,7 +38,7 @@ public:
 private:
     struct Entry {
         int place;
-        int old;  ///< its number before, none for new ops
+        int old;  ///< index before the pass; none: a new op
         Op op;
     };
 
@@ -58,7 +58,7 @@ private:
         return micro_ == none ? Placement::replicated() : program_.value(id).layout.at(micro_);
     }
     bool scalar(ValueId id) const { return program_.value(id).type.count() == 1; }
-    /// A few numbers that lie whole on each of a stage's ranks.
+    /// Whether the value is small, f32, and whole on each rank of its stage.
     bool small(ValueId id) const {
         const Value& value = program_.value(id);
         const auto& splits = value.layout.splits();
@@ -66,7 +66,7 @@ private:
                std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
     }
 
-    /// The first stage that reads a param; its states rest there too.
+    /// Assigns each param to the first stage that reads it, and its states to the same stage.
     void find_homes() {
         for (const Op& op : program_.ops)
             for (ValueId input : op.inputs) {
@@ -108,7 +108,7 @@ private:
 
     void visit(Op op, int index) {
         if (op.phase == Phase::update) {
-            if (inner_[index]) return;  // comes with its sum
+            if (inner_[index]) return;  // is added with its sum
             if (sums(op)) return sum(std::move(op), index);
             return update(std::move(op), index);
         }
@@ -121,7 +121,7 @@ private:
         put(std::move(op), index);
     }
 
-    /// Reads what its stage can reach; outputs live there.
+    /// Adds an op after transferring its inputs to its stage. Its outputs are stored there.
     void put(Op op, int index) {
         bool late = false;
         for (ValueId& input : op.inputs) {
@@ -130,7 +130,7 @@ private:
         }
         for (ValueId output : op.outputs) {
             lives(output, op.stage);
-            // Linear in what is complete only after the loop: so is this.
+            // An op linear in a value that is complete only after the loop also runs after the loop.
             if (late && over_micro(output).kind == Kind::partial)
                 program_.value(output).layout.set(micro_, Placement::replicated());
             late_[output] = late;
@@ -138,7 +138,7 @@ private:
         entries_.push_back({2 * index, index, std::move(op)});
     }
 
-    /// Scalars of other ranks are shared; what else an op of the update reads decides where it runs.
+    /// Adds an op of the update at the stage of the param or tensor that it reads. Scalars of other ranks are shared.
     void update(Op op, int index) {
         std::vector<ValueId> wide, narrow;
         for (ValueId input : op.inputs)
@@ -157,7 +157,7 @@ private:
         put(std::move(op), index);
     }
 
-    /// A sum whose leaves lie on several ranks: each adds its own, then one message adds these.
+    /// Splits a sum with leaves on several ranks: each rank adds its own, and a stage_sum adds the totals.
     void sum(Op root, int index) {
         std::vector<ValueId> leaves;
         std::vector<OpId> inner;
@@ -170,7 +170,7 @@ private:
             for (OpId id : inner) update(program_.op(id), id);
             return update(std::move(root), index);
         }
-        if (shared) {  // counts once
+        if (shared) {  // is added on one rank only
             const std::vector<ValueId> everyones = std::move(by_rank[everywhere]);
             by_rank.erase(everywhere);
             auto& first = by_rank.begin()->second;
@@ -205,7 +205,7 @@ private:
         }
     }
 
-    /// parts: by pipeline rank; the others contribute zero. `like`: whose origin and scope the op takes.
+    /// Adds a stage_sum of `parts`, by pipeline rank; other ranks contribute zero. `like`: gives origin and scope.
     void add_over_stages(const std::map<int, ValueId>& parts, ValueId total, const Op& like, int place, int old) {
         Op op = like;
         op.kind = "stage_sum";
@@ -249,7 +249,7 @@ private:
         return std::ssize(program_.values) - 1;
     }
 
-    /// A scalar, or some numbers, of one rank, made known to all.
+    /// Makes a scalar or small value of one rank available on all ranks.
     ValueId share(ValueId id) {
         const auto known = shared_.find(id);
         if (known != shared_.end()) return known->second;
@@ -265,7 +265,7 @@ private:
         return total;
     }
 
-    /// The value as an op of a stage can read it.
+    /// The value as a stage can read it, after a transfer if it is on another rank.
     ValueId reach(ValueId id, const Op& reader, int to) {
         if (at(id) == everywhere || at(id) == rank(to)) return id;
         const auto known = transfers_.find({id, rank(to)});
@@ -291,7 +291,7 @@ private:
         return copy;
     }
 
-    /// Inside the loop data flows forward with the stages, gradients backward.
+    /// Within the loop, activations flow to later stages and gradients to earlier ones.
     void refuse_against(ValueId id, const Op& reader, int to, bool once_a_step) const {
         if (once_a_step || late_[id]) return;
         const Op& maker = program_.op(program_.value(id).op);
@@ -304,7 +304,7 @@ private:
                                                maker.phase == Phase::forward ? "forward" : "backward"));
     }
 
-    /// What the host reads in each step it reads on every rank; updates end where their target rests.
+    /// Shares small results, which the host reads on every rank, and sends updates to the stage of their target.
     void find_ends() {
         for (Result& result : program_.results)
             if (at(result.value) != everywhere && (scalar(result.value) || small(result.value)))
@@ -334,9 +334,9 @@ private:
     StagePlacement& out_;
     const AxisId micro_;
     std::vector<int> stage_;    ///< by value
-    std::vector<char> late_;    ///< by value: complete after the loop
+    std::vector<char> late_;    ///< by value: it is complete only after the loop
     std::vector<int> readers_;  ///< by value
-    std::vector<char> inner_;   ///< by op: part of a larger sum
+    std::vector<char> inner_;   ///< by op: it is part of a larger sum
     std::map<std::pair<ValueId, int>, ValueId> transfers_;
     std::map<ValueId, ValueId> shared_;
     std::vector<Entry> entries_;

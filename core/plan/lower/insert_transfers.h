@@ -5,23 +5,25 @@
 
 namespace orrery::lowering {
 
-/// Where on the pipeline a program's ops run and its values live.
+/// The pipeline ranks on which a program's ops run and its values are stored.
 struct StagePlacement {
-    AxisId axis = none;                    ///< carries the stages; none: the program has one stage
-    std::vector<int> rank_of;              ///< by stage: its rank on the pipeline
+    AxisId axis = none;                    ///< axis of the stages; none: the program has one stage
+    std::vector<int> rank_of;              ///< by stage: pipeline rank
     std::vector<std::vector<int>> stages;  ///< by pipeline rank: its stages, by chunk
-    std::vector<int> at;                   ///< by value: the pipeline rank that has it; none: every rank that needs it
+    std::vector<int> at;                   ///< by value: pipeline rank that stores it; none: all ranks that need it
 
     int ranks() const { return stages.empty() ? 1 : std::ssize(stages); }
 };
 
-/// Makes the ways between stages explicit, so that what follows looks at one rank at a time:
-///   transfer   a value that another rank's stage reads is sent there once (in each micro-batch, or once a step)
-///   stage_sum  a scalar that every rank needs, or a sum whose parts lie on several ranks, is added over the axis
-/// A param or state rests at the first stage that reads it; its update runs there. The gradient of a param that
-/// several stages read is summed over micro-batches on each and then sent home. Ops of the update without a stage of
-/// their own run where their inputs are, or (`stage` none) on every rank that needs them. Ops stay in program order.
-/// Throws Error where data would flow against the order of stages.
+/// Makes communication between stages explicit, so that later passes handle one rank at a time:
+///   y1 = matmul(x, w) stage 0              y1 = matmul(x, w) stage 0
+///   z1 = gelu(y1)     stage 1      ->      y2 = transfer(y1) stage 0 to 1
+///                                          z1 = gelu(y2)     stage 1
+/// A value is transferred once to each other rank that reads it, per micro-batch or per step. A scalar that every rank
+/// needs, or a sum with parts on several ranks, becomes a `stage_sum` over the axis. A param or state is stored and
+/// updated at the first stage that reads it. If several stages read it, each sums its gradient over micro-batches and
+/// sends the sum there. An op of the update without a stage runs where its inputs are, or on every rank that needs it.
+/// Ops keep their order. Throws Error if data would flow against the order of stages.
 StagePlacement insert_transfers(Program& program, const Mesh& mesh, const Schedule& schedule);
 
 }  // namespace orrery::lowering

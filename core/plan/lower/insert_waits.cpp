@@ -10,13 +10,13 @@ namespace orrery::lowering {
 
 namespace {
 
-/// Who touched a byte last. Reads since the write: the last one of each queue.
+/// The last accesses to some bytes: the write, and the last read of each queue since.
 struct Touched {
     int writer = none;
     std::vector<int> readers;
 };
 
-/// Instructions by their place among all that are issued until the second run of a Repeat ends.
+/// Inserts waits with vector clocks. Positions are indices of executions, with the second run of a Repeat written out.
 class Waits {
 public:
     explicit Waits(RankClass& rank_class)
@@ -39,12 +39,12 @@ public:
 
 private:
     struct State {
-        std::vector<int> known;  ///< [queue][other]: last instruction of `other` that is done before the queue's next
+        std::vector<int> known;  ///< [queue][other]: last instruction of `other` known to be complete
         Ranges<Touched> ranges[2];
     };
 
-    /// What the stretch waits for is enough in all runs: the second finds what the first found, a run later, and waits
-    /// for nothing more. A wait that it adds is one of the first run, too, and of what stands behind.
+    /// Finds waits of the repeated part that suffice in all runs. Walks runs 0 and 1, and again if run 1 adds waits,
+    /// which then also apply to run 0. True if run 1 adds none in the end, and leaves the same state one run later.
     bool runs() {
         const Repeat& r = class_.repeat;
         const State before = now_;
@@ -89,7 +89,7 @@ private:
                later_->at_least(rows, rows + count * queues_, count);
     }
 
-    /// What is waited for under the same name in all runs is the same in all.
+    /// A wait for an instruction before the repeated part must have the same effect in all runs.
     bool steady_waits() const {
         const Repeat& r = class_.repeat;
         for (size_t i = r.begin; i < class_.stream.size(); ++i)
@@ -128,14 +128,14 @@ private:
         std::copy(known, known + queues_, &done_[position * queues_]);
     }
 
-    /// Of a wait of the run at hand.
+    /// The position that a wait of the current run refers to.
     int position_of(int wait) const {
         const Repeat& r = class_.repeat;
         return run_ > 0 && wait >= r.from() ? wait + r.length() : wait;
     }
 
-    /// The wait that names what is issued there. What a micro-batch does moves on from run to run, and is named by its
-    /// place in the run or in the one before: from further back the next one of its queue is taken.
+    /// The index by which a wait names the instruction at `position`. Waits for instructions of micro-batches advance
+    /// with the runs, so they name one in this run or the previous one; for an older one, the next one of its queue.
     int stored(int position) const {
         const Repeat& r = class_.repeat;
         const int run_back = run_ == 0 ? r.from() : r.begin;
@@ -155,7 +155,7 @@ private:
 
     void touch(int position, const Operand& operand, bool reads, bool writes) {
         const Buffer& buffer = class_.buffers[operand.buffer];
-        if (buffer.arena == Arena::persistent && buffer.use == BufferUse::input && !writes) return;  // nobody writes it
+        if (buffer.arena == Arena::persistent && buffer.use == BufferUse::input && !writes) return;  // never written
         const int64_t begin = address(class_, operand, behind_ ? last_run(class_) : run_);
         const int64_t end = begin + operand.type.bytes();
         auto& ranges = now_.ranges[arena(class_, operand) == Arena::scratch];
@@ -180,14 +180,14 @@ private:
 
     RankClass& class_;
     size_t queues_;
-    std::optional<LaterRun> later_;  ///< of the first two runs
+    std::optional<LaterRun> later_;  ///< compares the first two runs
     State now_;
-    std::vector<int> done_;    ///< [position][other]: what is known to be done when the instruction is
-    std::vector<int> needed_;  ///< per queue, of the instruction at hand
+    std::vector<int> done_;    ///< [position][other]: vector clock after the instruction
+    std::vector<int> needed_;  ///< by queue, for the current instruction
     int64_t run_ = 0;
     bool added_ = false;
-    bool in_runs_ = false;  ///< in the stretch, or behind it
-    bool behind_ = false;   ///< of a run's instructions, places are those of the last run
+    bool in_runs_ = false;  ///< in the repeated part or after it
+    bool behind_ = false;   ///< after the repeated part: addresses are those of the last run
 };
 
 }  // namespace

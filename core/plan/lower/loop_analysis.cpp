@@ -8,21 +8,21 @@ namespace orrery::lowering {
 
 namespace {
 
-/// Linear ops of one input that cost less once, on the sum over micro-batches, than on each contribution.
+/// Whether the op is linear in its only input, and cheaper on the sum over micro-batches than on each contribution.
 bool may_sink(const Program& program, const Op& op) {
     const OpDef& def = op_def(op.kind);
     if (op.inputs.size() != 1 || def.multiplies.empty()) return false;
     return !def.casts || program.value(op.inputs[0]).type.dtype == DType::f32;
 }
 
-/// As a mark asked for what redistributes a value; sums have a flag of that name.
+/// Whether a mark asked that the redistributed value be discarded after each fragment.
 bool lives_for_one_fragment(const Op& op) {
     const Attribute* const keep = op.attributes.find("keep");
     const auto* const text = keep ? std::get_if<std::string>(keep) : nullptr;
     return text && *text == "fragment";
 }
 
-/// True when `dim` is the outermost one that counts: a block of it is contiguous.
+/// Whether all dims before `dim` have size 1, so that a block of `dim` is contiguous.
 bool outermost(const Shape& shape, int dim) {
     return std::all_of(shape.begin(), shape.begin() + dim, [](int64_t size) { return size == 1; });
 }
@@ -139,7 +139,7 @@ void LoopAnalysis::find_needed() {
         const bool wanted =
             std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return needed[id] != 0; });
         if (!wanted) continue;
-        ops[i].section = Section::inside;  // anything but unused; find_sections decides
+        ops[i].section = Section::inside;  // find_sections chooses the final section
         for (ValueId input : op.inputs) needed[input] = 1;
     }
 }
@@ -154,7 +154,7 @@ void LoopAnalysis::find_readers() {
     }
 }
 
-/// One op, its inputs being settled: it runs no earlier than they do. `late` values are complete after the loop.
+/// Chooses the section of an op after those of its inputs. `late` values are complete only after the loop.
 void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     const Op& op = program.op(id);
     OpRole& role = ops[id];
@@ -167,7 +167,7 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     const bool free = spread.axis != none && op.stage == none && op.phase != Phase::update;
     const bool transfers = is_transfer(def(id));
     const bool from_rest = transfers && program.value(op.inputs[0]).op == none;
-    // A gradient goes home to its param once a step: no fragment of another stage waits for a W.
+    // A gradient is sent to its param's stage once per step: no fragment of another stage waits for a W.
     const bool goes_home = transfers && role.weight;
     if (micros == 1 && (free || from_rest) && !reads_late) {
         role.section = Section::before;
@@ -183,7 +183,7 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     } else if (reads_varying || reads_late) {
         role.section = Section::after;
     } else {
-        // What reads a copy that lives for one fragment lives no longer.
+        // An op that reads a value retained for one fragment runs in each fragment as well.
         const bool fragment = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
             const OpId maker = program.value(input).op;
             return maker != none && ops[maker].section == Section::inside;
@@ -206,7 +206,7 @@ bool LoopAnalysis::only_after(const Op& op) const {
     });
 }
 
-/// Consumers first: what only the end of the step reads runs there, collectives of gradients among them.
+/// Delays ops until after the loop if only ops after the loop read them, such as collectives of gradients.
 void LoopAnalysis::sink_and_delay() {
     for (size_t i = program.ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
@@ -270,14 +270,14 @@ void LoopAnalysis::find_instances() {
     }
 }
 
-// What one rank of the pipeline runs of a program.
+// The share of one pipeline rank.
 
 bool LoopAnalysis::sends(OpId id) const {
     const Op& op = program.op(id);
     return spread.axis != none && is_transfer(def(id)) && spread.rank_of[op.stage] == rank;
 }
 
-/// Some of the op's work is this rank's. An op without a stage is everyone's who needs it.
+/// Whether this rank runs part of the op. An op without a stage belongs to every rank that needs it.
 bool LoopAnalysis::mine(const Op& op) const {
     if (spread.axis == none || op.stage == none) return true;
     if (spread.rank_of[op.stage] == rank) return true;
@@ -293,7 +293,7 @@ int LoopAnalysis::chunk_of(OpId id) const {
     return static_cast<int>(std::find(own.begin(), own.end(), stage) - own.begin());
 }
 
-/// What this rank reads for an op: nothing to receive, one part of a sum over stages.
+/// The values that this rank reads for an op: none for a receive, one for a sum over stages.
 std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
     const Op& op = program.op(id);
     if (spread.axis == none || rank == none) return op.inputs;
@@ -302,7 +302,7 @@ std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
     return op.inputs;
 }
 
-/// Leaves the ops that this rank runs: those of its stages, and those of no stage that these need here.
+/// Keeps the ops that this rank runs: those of its stages, and those without a stage that these need.
 void LoopAnalysis::take_share() {
     const auto here = [&](ValueId id) {
         const int at = spread.at[id];
@@ -331,7 +331,7 @@ void LoopAnalysis::take_share() {
     }
 }
 
-/// This rank has a place for the value. What nobody reads rests on the first rank, inputs everywhere.
+/// Whether this rank stores the value: its ops use it, or it is a param or state assigned to this rank.
 bool LoopAnalysis::touched(ValueId id) const {
     if (spread.axis == none || used_[id]) return true;
     const Value& v = program.value(id);
@@ -339,13 +339,13 @@ bool LoopAnalysis::touched(ValueId id) const {
     return spread.at[id] == rank;
 }
 
-// Values that need no instruction: reshapes, outermost slices, transposes that matmul can read, sums made in place.
+// Values that need no instruction: reshapes, outermost slices, transposes that matmuls can read, sums made in place.
 
 void LoopAnalysis::alias_op(const Op& op, OpRole& role) {
     const ValueId in = op.inputs[0], out = op.outputs[0];
     ValueRole& to = value(out);
     const ValueRole& from = value(in);
-    // A contribution that is added to others has to be moved; a whole kept for later has its own place.
+    // A contribution to a sum must be moved, and a gathered value has its own place.
     if (to.accumulated || to.gathered) return;
     const OpDef& def = this->def(op);
     const bool over_micro_axis = def.collective && micro_axis != none && axis(op) == micro_axis;
@@ -399,13 +399,13 @@ void LoopAnalysis::fold_transposes() {
             const Op& m = program.op(reader);
             const auto& swaps = def(m).swaps;
             if (swaps.empty()) return false;
-            // Of a flattened left operand only the stored order can be read.
+            // A flattened left operand can only be read in stored order.
             const bool left = m.inputs[0] == out && program.value(m.inputs[1]).type.shape.size() == 2 &&
                               program.value(out).type.shape.size() > 2;
             const auto unswapped = m.inputs.begin() + swaps.size();
             return !left && std::find(unswapped, m.inputs.end(), out) == m.inputs.end();
         });
-        // A source that exists for another stretch of the loop cannot be read in place of the copy.
+        // A reader in another section cannot read a micro-batch's instance.
         const bool same_section = std::all_of(reading.ops.begin(), reading.ops.end(), [&](OpId reader) {
             return ops[reader].section == ops[i].section || !value(op.inputs[0]).per_micro;
         });
@@ -416,7 +416,7 @@ void LoopAnalysis::fold_transposes() {
     }
 }
 
-/// Collects the leaves of the sum of which `leaf` is an operand. Inner sums are those that only this sum reads.
+/// Collects the leaves of the sum of which `leaf` is an operand. A sum that only this sum reads is merged into it.
 bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) {
     const Value& v = program.value(leaf);
     const ValueId total_id = program.op(root).outputs[0];
@@ -437,7 +437,7 @@ bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) 
     return true;
 }
 
-/// Leaves that kernels can add themselves are: the first that only this sum reads is written, the others accumulate.
+/// Lets kernels add their leaves to the sum: the first direct leaf writes it, the others accumulate.
 void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
     const ValueId total = program.op(root).outputs[0];
     if (value(total).per_micro && value(total).accumulated) return;
@@ -451,7 +451,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
         const ValueRole& role = value(leaf);
         const Section made = v.op == none ? Section::unused : ops[v.op].section;
         const Section summed = ops[root].section;
-        // A sum after the loop takes the contributions of every micro-batch, too.
+        // A sum after the loop also accumulates the contributions of each micro-batch.
         const Placement micro = over_micro(leaf);
         const bool looped = made == Section::inside && summed == Section::after && role.accumulated &&
                             !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
@@ -470,7 +470,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
     if (accumulating == 0) return;
     for (ValueId leaf : direct) value(leaf).sum = total;
     ops[root].absorbed = rest.empty();
-    // Inner sums have no instruction of their own.
+    // Inner sums need no instructions.
     std::vector<ValueId> inner(program.op(root).inputs);
     while (!inner.empty()) {
         const ValueId id = inner.back();

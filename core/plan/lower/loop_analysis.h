@@ -8,87 +8,86 @@
 
 namespace orrery::lowering {
 
-/// When an op runs: once before the fragments, in the fragments of each micro-batch, or once after them.
+/// When an op runs: once before the loop over micro-batches, in fragments of each micro-batch, or once after it.
 enum class Section : uint8_t { unused, before, inside, after };
 
 struct OpRole {
     Section section = Section::unused;
-    Fragment::Kind kind = Fragment::Kind::forward;  ///< inside
-    bool weight = false;                            ///< W: leads to gradients of params only
-    bool absorbed = false;  ///< no instruction of its own: an alias, a folded transpose, a sum made by accumulation
+    Fragment::Kind kind = Fragment::Kind::forward;  ///< kind of fragment that it belongs to
+    bool weight = false;                            ///< backward-weight (W): leads only to gradients of params
+    bool absorbed = false;  ///< needs no instruction: an alias, a folded transpose, or a sum made by accumulation
 };
 
-/// Where a value's contents live. An *instance* is one place: per micro-batch, once a step, or both.
+/// Where a value is stored. An instance is one storage location: per micro-batch, per step, or both exist.
 struct ValueRole {
-    bool per_micro = false;    ///< an instance for each micro-batch
-    bool accumulated = false;  ///< an instance that sums the micro-batches' contributions
-    bool gathered = false;     ///< micro-batches are slices of one whole instance, the outermost dim in order
-    bool swapped = false;      ///< a transpose folded into the matmuls that read it: read `alias` with the flag flipped
-    ValueId alias = none;      ///< lives in this value's instance, at `offset` + micro * `step` bytes
+    bool per_micro = false;    ///< each micro-batch has an instance
+    bool accumulated = false;  ///< one instance sums the contributions of all micro-batches
+    bool gathered = false;     ///< one instance contains all micro-batches as slices of its outermost dim, in order
+    bool swapped = false;  ///< a transpose folded into its matmuls: they read `alias` with the transpose flag flipped
+    ValueId alias = none;  ///< stored in this value's instance, `offset` + micro * `step` bytes from its start
     int64_t offset = 0;
     int64_t step = 0;
-    ValueId sum = none;  ///< contributes straight into this value's instance: written first, then added
+    ValueId sum = none;  ///< contributes directly to this value's instance: the first writes, the others add
     int first_instance = none;
-    TensorType type;          ///< local; of one micro-batch where it is split over micro
+    TensorType type;          ///< local type; of one micro-batch if split over micro
     int64_t whole_bytes = 0;  ///< local bytes of all micro-batches
 };
 
-/// One instance and the place in it.
+/// A location: an instance and an offset in it.
 struct Ref {
     int instance = none;
     int64_t offset = 0;
-    int64_t step = 0;   ///< what the offset grows by with each micro-batch
-    bool each = false;  ///< the instance is one micro-batch's own
+    int64_t step = 0;   ///< bytes added to `offset` per micro-batch
+    bool each = false;  ///< the instance belongs to one micro-batch
 };
 
-/// What lowering knows of each op and value before it orders anything. Linear in the size of the program.
+/// What lowering knows of each op and value before it orders the steps. Linear in the size of the program.
 class LoopAnalysis {
 public:
-    /// Of the whole program: which ops are needed, and when they run. All ranks of the pipeline agree on that.
-    /// `written`: micro-batches that are written out; the rest repeats them (steady.h).
+    /// Analyzes the whole program: which ops are needed, and when they run. All pipeline ranks agree on the result.
+    /// `written`: number of micro-batches that streams contain; the others are repetitions (steady.h).
     LoopAnalysis(const Program& program, const Mesh& mesh, const StagePlacement& spread, int64_t written);
-    /// The share of one rank of the pipeline; what it does not run is Section::unused.
+    /// The share of one pipeline rank. Ops that it does not run are Section::unused.
     LoopAnalysis(const LoopAnalysis& whole, int rank);
 
     const Program& program;
     const Mesh& mesh;
     const StagePlacement& spread;
-    int rank = none;  ///< on the pipeline; none: of the whole program
+    int rank = none;  ///< pipeline rank; none: the whole program
     AxisId micro_axis = none;
     int64_t micros = 1;
-    int64_t written = 1;  ///< of these, those that have instances
+    int64_t written = 1;  ///< micro-batches that have instances, at most `micros`
     std::vector<OpRole> ops;
     std::vector<ValueRole> values;
-    std::map<OpId, std::vector<ValueId>> sums;  ///< root of a sum -> the leaves that do not add themselves
+    std::map<OpId, std::vector<ValueId>> sums;  ///< root of a sum -> the leaves that need instructions to be added
     int instances = 0;
-    std::vector<Result> results;  ///< those that this rank has
+    std::vector<Result> results;  ///< results on this rank
     std::vector<Update> updates;
 
     const OpRole& of(const Op& op) const { return ops[&op - program.ops.data()]; }
     const ValueRole& value(ValueId id) const { return values[id]; }
     ValueRole& value(ValueId id) { return values[id]; }
     Placement over_micro(ValueId id) const;
-    /// Where a reader in micro-batch `micro` (-1: once a step) finds the value; follows aliases, not swaps.
+    /// Where a reader in micro-batch `micro` (-1: once per step) finds the value. Follows aliases, not transposes.
     Ref find(ValueId id, int64_t micro) const;
     int instance(ValueId id, int64_t micro) const;
-    /// The values that the op's instructions read: its inputs, past folded transposes; of a sum, the remaining leaves.
+    /// The values that the op's instructions read: inputs before folded transposes; for a sum, the leaves in `sums`.
     std::vector<ValueId> reads(OpId op) const;
-    /// What this rank makes: of a transfer the receiver alone makes something.
+    /// The outputs that this rank computes or receives; none for a transfer that it sends.
     const std::vector<ValueId>& makes(OpId op) const { return sends(op) ? nothing_ : program.op(op).outputs; }
-    /// A transfer from this rank's stages.
+    /// Whether the op is a transfer from a stage of this rank.
     bool sends(OpId op) const;
-    /// The rank's stage, by chunk, to whose fragments the op belongs.
+    /// The chunk (index among the rank's stages) of the op.
     int chunk_of(OpId op) const;
     bool holds(ValueId id) const { return value(id).first_instance != none; }
-    /// The mesh axis of a collective.
     AxisId axis(const Op& op) const;
     const OpDef& def(OpId op) const { return *defs_[op]; }
     const OpDef& def(const Op& op) const { return *defs_[&op - program.ops.data()]; }
     bool collective(const Op& op) const { return communicates(def(op)); }
-    /// Over the axis that carries the stages.
+    /// Whether the op communicates over the axis of the stages.
     bool crosses(const Op& op) const { return def(op).between_stages; }
 
-    /// Needed ops that read a value, results and updates that name it.
+    /// The needed ops that read a value, and the number of results and updates that name it.
     struct Readers {
         std::vector<OpId> ops;
         int ends = 0;

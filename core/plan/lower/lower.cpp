@@ -52,7 +52,7 @@ int64_t Persistent::place_block(std::string_view name, int64_t bytes, int part) 
 
 namespace {
 
-/// Every rank at one place of an axis; all of them without an axis.
+/// The ranks with one coordinate on an axis; all ranks if `axis` is none.
 std::vector<int64_t> ranks_at(const Mesh& mesh, AxisId axis, int64_t place) {
     int64_t stride = 1;
     for (size_t a = mesh.axes().size(); axis != none && a-- > static_cast<size_t>(axis) + 1;)
@@ -71,8 +71,7 @@ lowering::Messages messages(const lowering::StagePlacement& spread, const Mesh& 
     return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
 }
 
-/// By AxisId: what strategies ask for; else a layer where gathers are queued behind the device's work, and none where
-/// the host waits for each.
+/// Prefetch depth by AxisId: as strategies request, else one layer if the transport queues gathers, else none.
 std::vector<PrefetchDepth> run_ahead(const Program& program, const Mesh& mesh, const LowerOptions& options) {
     std::vector<PrefetchDepth> ahead;
     for (const Axis& axis : mesh.axes()) {
@@ -84,7 +83,7 @@ std::vector<PrefetchDepth> run_ahead(const Program& program, const Mesh& mesh, c
     return ahead;
 }
 
-/// Of the axes over which anything moved.
+/// Records the prefetch depth of all axes over which a message was moved.
 void note_ahead(Plan& plan, const std::vector<lowering::Order>& orders, const std::vector<PrefetchDepth>& ahead) {
     for (const lowering::Order& order : orders)
         for (const lowering::Step& step : order.steps) {
@@ -96,17 +95,17 @@ void note_ahead(Plan& plan, const std::vector<lowering::Order>& orders, const st
         }
 }
 
-/// How many runs more are written out before all are.
+/// Further runs to write out before the repetition is given up.
 constexpr int64_t most_more = 5;
 
-/// What micro-batches leave one by one for the end of the step cannot be told of one run.
+/// Values collected from all micro-batches for the end of the step prevent a repetition.
 bool gathers(const lowering::LoopAnalysis& share) {
     for (size_t i = 0; i < share.values.size(); ++i)
         if (share.values[i].gathered && share.program.values[i].op != none) return true;
     return false;
 }
 
-/// False where a class does not repeat what its schedule repeats.
+/// False if some class does not repeat itself like its schedule.
 bool write_classes(Plan& plan, const lowering::StagePlacement& spread, Persistent& persistent,
                    const LowerOptions& options, const lowering::Steady* steady) {
     const int64_t written = steady ? steady->written : plan.mesh.microbatches();

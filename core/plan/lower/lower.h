@@ -12,19 +12,17 @@
 
 namespace orrery {
 
-/// Places in the persistent arena, by name: one object per session, shared by its programs. Every rank that gives the
-/// same programs in the same order gets the same offsets.
+/// Assigns places in the persistent arena by name. There is one object per session, shared by its programs. All ranks
+/// that lower the same programs in the same order get the same offsets.
 class Persistent {
 public:
-    /// Offset in bytes, a multiple of 64; the same for the same name. `part`: pipeline rank. Throws when the name was
-    /// placed with another size.
+    /// Offset in bytes (a multiple of 64) for a name. `part`: pipeline rank. Throws Error if its size was different.
     int64_t place(std::string_view name, int64_t bytes, int part = 0);
-    /// The same for a block of places that programs use in turn, each as much as it needs ("inputs", "results"): the
-    /// first of the name that is large enough.
+    /// Offset of a block that programs use in turn ("inputs", "results"): the first of that name that is large enough.
     int64_t place_block(std::string_view name, int64_t bytes, int part = 0);
-    /// Places in parts below that number may then be asked for on several threads, each its own part's.
+    /// Prepares parts 0 to `parts` - 1. Different threads may then place values in different parts.
     void open(int parts);
-    /// Of the arena of one pipeline rank, 64 at least.
+    /// Size of the arena of one pipeline rank, at least 64.
     int64_t bytes(int part = 0) const;
 
 private:
@@ -40,34 +38,33 @@ private:
 };
 
 struct LowerOptions {
-    Network contracts;  ///< by axis name; an axis left out has the default contract
-    /// nullptr: sequential_schedule, for programs of one stage. Programs without a backward pass run its F alone.
+    Network contracts;  ///< by axis name; a missing axis has the default contract
+    /// nullptr: sequential_schedule, for programs with one stage. Programs without a backward pass run only its F.
     const Schedule* schedule = nullptr;
     int threads_per_rank = 1;
-    /// Bytes of scratch that the device needs for one launch; they are placed in the scratch arena. Empty: not asked,
-    /// the executor then allocates them beside the arena.
+    /// Scratch bytes that the device needs for one launch of a kernel; placed in the scratch arena. Empty: unknown, and
+    /// the executor allocates them separately.
     std::function<int64_t(const KernelSpec&)> workspace;
     int64_t written_micros = orrery::written_micros;
-    bool fingerprinted = true;  ///< false: the plan never runs
-    /// No gather runs further ahead, whatever strategies ask for: to find what would fit in memory.
+    bool fingerprinted = true;  ///< false: the plan will not run
+    /// Upper bound for the prefetch depth that strategies request; used to find the depth that fits in memory.
     PrefetchDepth prefetch_at_most{INT64_MAX, INT64_MAX};
 };
 
-/// Makes the streams of a distributed and fused program: orders fragments, joins gradients' all-reduces in buckets,
-/// gives every value a place and every dependency between queues a wait. Time and memory are linear in ops times
-/// micro-batches and do not depend on the number of ranks. Throws Error with op and script line where a program cannot
-/// be run so.
+/// Lowers a distributed and fused program: orders fragments, joins all-reduces of gradients in buckets, gives each
+/// value a place, and inserts waits for dependencies between queues. Time and memory are linear in ops times written
+/// micro-batches, and independent of the number of ranks. Throws Error with op and script line.
 Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerOptions& options = {});
 
-/// What a rank allocates.
+/// The bytes that a rank allocates.
 struct ArenaBytes {
     int64_t persistent = 64;
     int64_t scratch = 64;
     int64_t both() const { return persistent + scratch; }
 };
 
-/// Of the ranks of each class: the places of all programs, and the scratch that their plans take turns in. The plans
-/// are of one mesh, one at least.
+/// The arena sizes of each class: the places of all programs, and the largest scratch arena of the plans. There must be
+/// at least one plan, and all must have the same mesh.
 std::vector<ArenaBytes> arena_bytes(const Persistent& persistent, const std::vector<const Plan*>& plans);
 
 }  // namespace orrery

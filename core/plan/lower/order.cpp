@@ -13,6 +13,14 @@ namespace orrery::lowering {
 
 namespace {
 
+/// Orders the steps of one pipeline rank:
+///  1. lay_out writes the ops before the loop, those of each fragment, and those after the loop. It sets collectives
+///     after the loop aside, as they may run as soon as the last micro-batch has made their inputs.
+///  2. post_receives or receive_on_time moves receives, so that their order cannot deadlock.
+///  3. RunAhead moves gathers of params and steps that wait for reduce-scatters.
+///  4. hoist attaches each collective that was set aside to the step that makes its input. All-reduces that may share a
+///     message join a bucket, which is attached to the step that makes its last member.
+///  5. merge inserts the attached steps.
 class Ordering {
 public:
     Ordering(const LoopAnalysis& roles, const RankSchedule& schedule, bool group)
@@ -24,7 +32,7 @@ public:
         lay_out();
     }
 
-    /// Values of one micro-batch sent to each rank, in order.
+    /// The values that are sent to each rank, with their micro-batches, in order.
     using Message = std::pair<OpId, int64_t>;
     std::map<int, std::vector<Message>> sends() const {
         std::map<int, std::vector<Message>> to;
@@ -36,7 +44,7 @@ public:
         return to;
     }
 
-    /// A receive stands where its value is needed, or where one that the peer sends later is needed.
+    /// Moves receives up to match the order of the peer's sends: each precedes the receives of all later sends.
     void post_receives(const std::vector<Message>& sent) {
         std::map<Message, size_t> needed;
         for (size_t at = 0; at < base_.size(); ++at)
@@ -61,7 +69,7 @@ public:
         base_ = std::move(steps);
     }
 
-    /// When each value is sent, with its place among the rank's sends. `slots`: of the rank's fragments.
+    /// By message: the time when it is sent, and its index among the sends of its rank. `slots`: the rank's fragments.
     using Sent = std::map<Message, std::pair<int64_t, size_t>>;
     void note_sends(const std::vector<Slot>& slots, Sent& all) const {
         size_t sends = 0;
@@ -70,10 +78,10 @@ public:
                 all[{s.op, s.micro}] = {slots[fragment_index(s.fragment)].end, sends++};
     }
 
-    /// A receive stands between the two fragments where time has come to its send, next to what is sent then. So all
-    /// ranks order their messages by one clock, and groups of them in one lane cannot wait in a circle.
+    /// Moves each receive between two fragments, to the time of its send on the schedule's timeline. All ranks then
+    /// order their messages by one clock, so groups of messages in one lane cannot wait for each other in a cycle.
     void receive_on_time(const std::vector<Slot>& slots, const Sent& sent) {
-        using Key = std::tuple<size_t, int64_t, size_t>;  // fragment, time, place among the sends
+        using Key = std::tuple<size_t, int64_t, size_t>;  // fragment, time, index among the sends
         std::vector<std::pair<Key, Step>> receives;
         std::vector<Step> rest;
         for (const Step& s : base_) {
@@ -148,7 +156,7 @@ private:
         once(Section::after);
     }
 
-    /// A gradient in the type of its message (compile/passes/narrow_gradients.h) leaves with that.
+    /// Whether the op casts a gradient to the type of its message (narrow_gradients.h). It moves with the message.
     bool sent_as_cast(const Op& op) const {
         if (!roles_.def(op).casts || op.phase != Phase::backward) return false;
         const auto& readers = roles_.readers(op.outputs[0]);
@@ -158,7 +166,7 @@ private:
                });
     }
 
-    /// The ops of each chunk's F, B and W. B brings W along where the schedule has no W of its own.
+    /// The ops of each chunk's F, B and W fragments. B includes W if the schedule has no W.
     std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> by_fragment(bool separate_weights) const {
         std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> all;
         for (OpId id = 0; id < std::ssize(roles_.ops); ++id) {
@@ -190,7 +198,7 @@ private:
     int& made_at(int instance) { return made_at_[instance]; }
     int& readers_at(int instance) { return readers_[instance]; }
 
-    /// A kernel makes the input for this all-reduce alone, so that it can be made inside the bucket.
+    /// Whether a kernel makes the input only for this all-reduce, so that it can write the input into the bucket.
     bool can_join(OpId id) {
         const Op& op = program().op(id);
         if (roles_.def(id).collective != Opcode::all_reduce ||
@@ -200,7 +208,7 @@ private:
         ValueId root = op.inputs[0];
         while (roles_.value(root).alias != none) root = roles_.value(root).alias;
         const OpId maker = program().value(root).op;
-        // What is made after the loop may come later than what reads the other members.
+        // An input made after the loop could come after the readers of other members.
         const int made = made_at(in.instance);
         return maker != none && in.offset == 0 && readers_at(in.instance) == 1 && made >= 0 && base_[made].micro >= 0 &&
                roles_.instance(root, -1) == in.instance && !roles_.value(root).gathered &&
@@ -226,7 +234,7 @@ private:
         for (size_t i = 0; i < order_.buckets.size(); ++i) settle(i);
     }
 
-    /// What may share a message. The loss, made in the forward pass, does not hold a gradients' bucket open or alive.
+    /// Members of a bucket have equal keys. The last field separates the loss, from the forward pass, from gradients.
     using Key = std::tuple<AxisId, ReduceOp, DType, bool>;
 
     void join(int at, OpId id, std::map<Key, size_t>& open) {
@@ -248,7 +256,7 @@ private:
         ready_[open[key]] = std::max(ready_[open[key]], at);
     }
 
-    /// Places the members and puts the message right after the last of them is made.
+    /// Assigns offsets to the members, and puts the message right after the step that makes the last of them.
     void settle(size_t index) {
         Bucket& bucket = order_.buckets[index];
         auto alignment = [](const Bucket::Member& m) { return std::min<int64_t>(64, m.bytes & -m.bytes); };
@@ -266,7 +274,7 @@ private:
             made_at(roles_.instance(program().op(member.op).outputs[0], -1)) = ready_[index];
     }
 
-    /// A collective that reads another's output must not overtake it: places only grow along such a chain.
+    /// Moves collectives that read the output of another one after it. Positions only increase along such a chain.
     void chain() {
         for (auto& [at, step] : attached_) {
             const std::vector<ValueId> inputs = step.bucket == none ? roles_.reads(step.op) : std::vector<ValueId>{};
@@ -276,11 +284,11 @@ private:
         }
     }
 
-    /// A collective that waits for one of another axis (a norm's gradient, scattered over dp and then summed over tp)
-    /// stands behind the loop where the loop has collectives of its own axis still to come: it would hold these up
-    /// until the other's message is over.
+    /// Moves a collective that depends on one over another axis to the end of the loop, if the loop still has
+    /// collectives over its own axis. It would block these until the other axis' message is complete. An example is a
+    /// norm's gradient, scattered over dp and then summed over tp.
     void behind_the_loop() {
-        std::map<AxisId, int> last;  // the loop's collectives
+        std::map<AxisId, int> last;  // by axis: the last collective of the loop
         int end = none;
         for (size_t at = 0; at < base_.size(); ++at) {
             if (!in_loop(base_[at])) continue;
@@ -298,8 +306,7 @@ private:
         }
     }
 
-    /// What a reduce-scatter reads stays for as long as it may trail: were its place used at once, what is computed
-    /// there would wait for it.
+    /// Keeps the input of a reduce-scatter alive while it may trail, or kernels that reuse its place would wait for it.
     void hold(const RunAhead& moved) {
         chain();
         behind_the_loop();
@@ -324,7 +331,7 @@ private:
         }
     }
 
-    /// Hoisted steps follow the step that makes their input; what needs nothing from the loop comes after it.
+    /// Inserts each attached step after the step that makes its input, or after the loop if it needs nothing from it.
     void merge() {
         auto rank = [&](const std::pair<int, Step>& a) { return std::make_tuple(a.first, chained(a.second)); };
         std::stable_sort(attached_.begin(), attached_.end(),
@@ -339,8 +346,8 @@ private:
         }
     }
 
-    /// What an op's input went through on its way from a kernel: how many hoisted steps, a collective among them, one
-    /// of another axis than `own`.
+    /// The chain of attached steps from a kernel to an op's input: its length, whether it contains a collective, and
+    /// whether it contains one over an axis other than `own`.
     struct Way {
         int steps = 0;
         bool collective = false, other_axis = false;
@@ -365,7 +372,7 @@ private:
         return roles_.of(op).section == Section::after && sent_as_cast(op);
     }
 
-    /// Places of steps that are hoisted to one: casts of what kernels gave, buckets, then what follows these.
+    /// The order among steps attached to one step: casts of kernel outputs, buckets, by length of chain, releases.
     int chained(const Step& step) const {
         if (step.part == Step::Part::release) return std::numeric_limits<int>::max();
         if (step.bucket != none) return 0;
@@ -376,13 +383,13 @@ private:
     const LoopAnalysis& roles_;
     const RankSchedule& schedule_;
     bool group_;
-    std::map<std::tuple<Fragment::Kind, int64_t, int>, size_t> fragments_;  ///< their places in the schedule
+    std::map<std::tuple<Fragment::Kind, int64_t, int>, size_t> fragments_;  ///< index in the schedule
     std::vector<Step> base_;
     std::vector<OpId> hoisted_;
-    std::vector<std::pair<int, Step>> attached_;  ///< (place in base_, step)
-    std::vector<int> made_at_;                    ///< per instance: the last step that writes it
-    std::vector<int> readers_;                    ///< per instance: steps and ends that read it
-    std::vector<int> ready_;                      ///< per bucket
+    std::vector<std::pair<int, Step>> attached_;  ///< (step of base_ that it follows, step)
+    std::vector<int> made_at_;                    ///< by instance: the last step that writes it
+    std::vector<int> readers_;                    ///< by instance: number of steps, results and updates that read it
+    std::vector<int> ready_;                      ///< by bucket: the step that makes its last member
     Order order_;
 };
 
@@ -397,7 +404,8 @@ ReduceOp reduce_of(const Op& op) {
 
 namespace {
 
-/// Plays the messages of all ranks side by side. What a rank has done is known to those that received from it since.
+/// Finds the receive after which each sender knows that its message has arrived. Replays the messages of all ranks with
+/// vector clocks: a receive passes on all that the sender knew when it sent.
 class Arrivals final : public ReplayPolicy {
 public:
     Arrivals(const std::vector<LoopAnalysis>& shares, std::vector<Order>& orders)
@@ -438,7 +446,7 @@ public:
     }
 
 private:
-    /// Every message has one of its own: it is received wherever the receiver's order has it.
+    /// Each message has a channel of its own, because receives may be in any order.
     int channel_of(const std::pair<OpId, int64_t>& message) {
         const auto [place, fresh] = channels_.try_emplace(message, channels_.size());
         if (!fresh) return place->second;
@@ -449,10 +457,10 @@ private:
 
     std::vector<Order>& orders_;
     std::map<std::pair<OpId, int64_t>, int> channels_;
-    std::vector<std::vector<int>> sent_;                     ///< by channel: what the sender knew
-    std::vector<std::pair<int, int>> received_;              ///< by channel: by which rank, in which step
-    std::vector<std::vector<int>> known_;                    ///< [rank][other]: the last step known to be done
-    std::vector<std::vector<std::pair<int, size_t>>> open_;  ///< by rank: sends, with channels, that may not have come
+    std::vector<std::vector<int>> sent_;         ///< by channel: what the sender knew when it sent
+    std::vector<std::pair<int, int>> received_;  ///< by channel: the receiving rank, and its step
+    std::vector<std::vector<int>> known_;        ///< [rank][other]: the last step of `other` known to be complete
+    std::vector<std::vector<std::pair<int, size_t>>> open_;  ///< by rank: (send, channel) that may not have arrived
     ReplayView view_;
 };
 

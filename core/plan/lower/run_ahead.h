@@ -10,29 +10,31 @@
 
 namespace orrery::lowering {
 
-/// Moves gathers of params ahead of their readers, and what waits for reduce-scatters behind their makers, as far as
-/// `PrefetchDepth` says. Steps of the loop over micro-batches are cut where the layer or the fragment changes; a gather
-/// begins where the layer begins that is so many before the one that reads it, in whatever fragment that is, with the
-/// ops that pack it. Reduce-scatters over an axis without such gathers stay. Where there are such, a layer's gradients
-/// of params are made before those of its inputs, if it has no other messages. Messages of an axis keep their order.
-/// Linear in steps, but for sorts and what a layer's gradients read.
+/// Prefetches gathers of params, and lets reduce-scatters of gradients trail, by a PrefetchDepth. With one layer:
+///   layer 2: kernels                      layer 2: begin gather 3, kernels
+///   layer 3: gather 3, kernels     ->     layer 3: end gather 3, kernels
+/// The loop is divided into layers, where the layer of the model or the fragment changes. A gather and the ops that
+/// pack its input move to the start of an earlier layer, possibly of another fragment. The ops that wait for a
+/// reduce-scatter move to the end of a later layer, if the axis has such gathers. In such a loop, a layer without other
+/// messages computes gradients of params before those of its inputs. Messages over one axis keep their order. Linear in
+/// steps, but for sorting and the ops that gradients read.
 class RunAhead {
 public:
-    /// `ahead`: by AxisId. `base`: the rank's steps, in order.
+    /// `ahead`: by AxisId. `base`: the steps of the rank, in order.
     RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& ahead, std::vector<Step> base);
 
     std::vector<Step> take_steps() { return std::move(steps_); }
-    /// Reduce-scatters behind the loop, each with the step (of take_steps()) that it follows, in order: the step up to
-    /// whose end its places are its own; none where nothing is held.
+    /// For each reduce-scatter after the loop, given with the step (of take_steps()) that it follows, in order: the
+    /// step until which its input must be retained; none if it need not be.
     std::vector<int> held_until(const std::vector<std::pair<int, OpId>>& scatters) const;
 
 private:
-    /// A message with the layer that it belongs to.
+    /// A message and its layer.
     struct Message {
-        size_t step = 0;  ///< in base_
+        size_t step = 0;  ///< index in base_
         AxisId axis = none;
         int layer = 0;
-        int64_t bytes = 0;  ///< of the gathered params, or the gradients
+        int64_t bytes = 0;  ///< size of the gathered params, or of the gradients
     };
 
     const Program& program() const { return roles_.program; }
@@ -44,7 +46,7 @@ private:
     bool of_params_alone(OpId op);
     bool trails(const Step& s);
     bool follow(ValueId value, std::set<OpId>& followers) const;
-    /// Of a step: to the layer that it stands in, to the one that opens next, or to the one that was opened last.
+    /// The layer to which a step belongs: the current one, the next one, or the last one.
     enum class Belongs : uint8_t { here, to_the_next, to_the_last };
     std::vector<Belongs> find_messages();
     void cut_in_layers();
@@ -59,25 +61,25 @@ private:
     std::vector<int> ends(const std::vector<Message>& messages) const;
     void merge();
 
-    using Parts = std::vector<std::pair<size_t, Step::Part>>;  ///< steps of base_
+    using Parts = std::vector<std::pair<size_t, Step::Part>>;  ///< indices in base_
 
     const LoopAnalysis& roles_;
     const std::vector<PrefetchDepth>& ahead_;
     std::vector<Step> base_;
     std::vector<Step> steps_;
-    std::vector<int> at_;      ///< [op * (written + 1) + micro + 1]: the step in base_
-    std::vector<int> scopes_;  ///< per op: layers_of_ops
-    std::vector<char> pure_;   ///< per op: 0 not looked at, 1 of params alone, 2 not
+    std::vector<int> at_;      ///< [op * (written + 1) + micro + 1]: index in base_
+    std::vector<int> scopes_;  ///< by op: see layers_of_ops
+    std::vector<char> pure_;   ///< by op: 0 unknown, 1 depends only on params and states, 2 does not
     std::vector<Message> gathers_, scatters_;
-    std::vector<char> gathers_over_;  ///< by AxisId
+    std::vector<char> gathers_over_;  ///< by AxisId: some gather over the axis may move
     std::map<OpId, std::optional<std::set<OpId>>>
-        followers_;                     ///< of reduce-scatters: what waits for it; none: it stays
-    std::vector<int> layer_of_;         ///< per step of base_; none outside of the loop, and of transfers
-    std::vector<size_t> first_, last_;  ///< per layer: steps of base_
-    std::vector<char> taken_;           ///< per step of base_: stands elsewhere
-    std::vector<Parts> front_, back_;   ///< per layer: what stands before and behind it
-    std::vector<int> layer_at_;         ///< per step of steps_
-    std::vector<int> end_of_;           ///< per layer: its last step of steps_
+        followers_;                     ///< by reduce-scatter: ops of the loop that wait for it; none: it cannot move
+    std::vector<int> layer_of_;         ///< by step of base_; none: outside the loop, or a transfer
+    std::vector<size_t> first_, last_;  ///< by layer: steps of base_
+    std::vector<char> taken_;           ///< by step of base_: it has been moved
+    std::vector<Parts> front_, back_;   ///< by layer: steps moved before it; steps moved after it
+    std::vector<int> layer_at_;         ///< by step of steps_
+    std::vector<int> end_of_;           ///< by layer: its last step in steps_
 };
 
 }  // namespace orrery::lowering

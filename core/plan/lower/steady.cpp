@@ -1,4 +1,16 @@
-// The steady state of a pipeline: which part of a schedule, and then of a stream, only moves on from run to run.
+// Finds the steady state of a pipeline, which every stream stores once. It repeats every q micro-batches (1F1B: q = 1).
+// On the first of two pipeline ranks, for example:
+//     F0 F1 [B0 F2] [B1 F3] ... [B97 F99] B98 B99
+//
+// find_steady removes runs from the schedule and renumbers the later micro-batches. The rest is lowered like a step
+// with fewer micro-batches. find_repeat then compares each instruction of the stream with the one that comes one run
+// later. They must agree in op, kernel, queue and values; micro-batch and tag must differ by q; their buffers must be
+// made by the same step, q micro-batches later. The longest part that satisfies this is the steady state. The Repeat
+// begins at the instruction in it where the fewest bytes are alive.
+//
+// A buffer that is alive at the border of a run gets a slot for each micro-batch (Frames). Buffers of equal size share
+// a pool of slots. The lifetimes for all micro-batches of the full step follow from those of one run. Slots are
+// assigned in this order of time, the last freed first, so that all runs reuse slots in the same pattern.
 #include "plan/lower/steady.h"
 
 #include <algorithm>
@@ -21,7 +33,7 @@ bool later(const Fragment& a, const Fragment& b, int64_t micros) {
     return a.kind == b.kind && a.chunk == b.chunk && b.micro == a.micro + micros;
 }
 
-/// Most micro-batches of one chunk, from the oldest to the youngest, that are under way at once.
+/// Max difference between the oldest and the youngest micro-batch of a chunk that are in flight at once, plus one.
 int64_t under_way(const std::vector<Fragment>& order) {
     std::map<std::pair<int, int64_t>, size_t> last;
     for (size_t i = 0; i < order.size(); ++i) last[{order[i].chunk, order[i].micro}] = i;
@@ -36,7 +48,7 @@ int64_t under_way(const std::vector<Fragment>& order) {
     return most;
 }
 
-/// What of one rank's order repeats itself every `length` fragments: [begin, end).
+/// The longest part [begin, end) of a rank's order that repeats itself every `length` fragments.
 struct Stretch {
     size_t begin = 0, end = 0, length = 0;
     int64_t runs(int64_t keep, size_t slack) const {
@@ -53,7 +65,7 @@ Stretch stretch(const std::vector<Fragment>& order, size_t length, int64_t micro
         if (end > at && end + length - at > best.end - best.begin) best = {at, end + length, length};
         at = end + 1;
     }
-    // The first micro-batch writes what the others add to.
+    // The first micro-batch is excluded, because it writes sums to which the others add.
     size_t first = 0;
     for (size_t i = 0; i < order.size(); ++i)
         if (order[i].micro == 0) first = i + 1;
@@ -109,8 +121,8 @@ public:
     bool run() {
         const size_t rank = class_.stage;
         const std::vector<Fragment>& order = steady_.schedule.ranks[rank].order;
-        // A fragment, and the one that is like it a run earlier. Some have no instructions, and among those of the last
-        // micro-batch stands what runs once a step.
+        // Finds the distance between a fragment's first kernel and that of the same fragment one run earlier. Several
+        // fragments are tried, because some have no kernels, and the last micro-batch contains what runs once per step.
         const int period = steady_.period[rank];
         int begin = 0, end = 0;
         for (int last = steady_.last[rank], f = last; end == begin && f >= period && f > last - 2 * period; --f) {
@@ -118,7 +130,7 @@ public:
             const int then = first_of(order[f - period]);
             if (then == none || at <= then || at - then == length_) continue;
             length_ = at - then;
-            // Instructions that are like those a run later: [begin, end).
+            // [begin, end): instructions that equal those one run later.
             begin = end = then;
             while (begin > 0 && alike(begin - 1)) --begin;
             while (end + length_ < size() && alike(end)) ++end;
@@ -168,7 +180,7 @@ private:
         return a.workspace == none || same_place(a.workspace, b.workspace);
     }
 
-    /// Where least lives on: from [first, last].
+    /// The index in [first, last] at which the fewest bytes are alive.
     int best_begin(int first, int last) const {
         std::vector<int64_t> change(size() + 2, 0);
         for (const Buffer& b : class_.buffers) {
@@ -180,7 +192,7 @@ private:
         int best = none;
         for (int i = 0; i <= last; ++i) {
             alive += change[i];
-            // Messages side by side are one group.
+            // A run cannot begin after a message, because adjacent messages form a group.
             if (i < first || alive > least || (i > 0 && is_message(at(i - 1).opcode))) continue;
             least = alive;
             best = i;
@@ -188,7 +200,7 @@ private:
         return best;
     }
 
-    /// Whether it is alive on both sides of a run's begin or end.
+    /// Whether the buffer is alive on both sides of a run's begin or end.
     bool lives_on(const Buffer& b) const {
         const Repeat& r = class_.repeat;
         for (int border = r.from(); border <= r.end; border += length_)
@@ -196,12 +208,12 @@ private:
         return false;
     }
 
-    /// By instruction: the place in the order of the fragment during which it is issued. Some stand ahead of their
-    /// fragment or behind it; the longest sequence that does not fall says where each begins.
+    /// By instruction: the index in `order` of the fragment during which it is issued. Messages may be issued outside
+    /// of their own fragment. The longest non-decreasing subsequence determines where each fragment begins.
     std::vector<int> places(const std::vector<Fragment>& order) const {
         std::map<std::tuple<Fragment::Kind, int, int64_t>, int> of;
         for (size_t i = 0; i < order.size(); ++i) of[{order[i].kind, order[i].chunk, order[i].micro}] = i;
-        std::vector<int> found, ends, before, at;  // ends: by length, the place of the least last
+        std::vector<int> found, ends, before, at;  // ends: by length, the sequence with the smallest last element
         for (int i = 0; i < size(); ++i) {
             const Fragment& f = this->at(i).fragment;
             const auto known = of.find({f.kind, f.chunk, f.micro});
@@ -225,25 +237,25 @@ private:
     }
 
     using Key = std::tuple<OpId, Step::Part, int, int64_t>;
-    /// A fragment, seen from a micro-batch, and which of the instructions issued during it.
+    /// A fragment relative to a micro-batch, and the index of an instruction issued during it.
     struct Relative {
         Fragment::Kind kind = Fragment::Kind::forward;
         int chunk = 0;
         int64_t micro = 0;
         int within = 0;
     };
-    /// By micro-batch of a run: where it begins and ends.
+    /// By micro-batch of a run: the first and the last access.
     using Life = std::vector<std::pair<Relative, Relative>>;
 
-    /// When an instruction is issued: in the whole order the fragment, and which of the instructions issued during it.
+    /// A time in the full schedule: index of the fragment, and of the instruction issued during it.
     struct When {
         int place = 0, within = 0;
         auto operator<=>(const When&) const = default;
     };
-    /// Of one buffer of a step, in all micro-batches.
+    /// A buffer that a step makes for each micro-batch.
     struct Kind {
         Life life;
-        std::vector<std::pair<When, When>> lives;  ///< by micro-batch
+        std::vector<std::pair<When, When>> lives;  ///< by micro-batch: first and last access
     };
 
     static When when(const std::vector<int>& place, int index) {
@@ -252,7 +264,7 @@ private:
         return {here, index - static_cast<int>(first)};
     }
 
-    /// False where some micro-batch of a run has none, or several.
+    /// Finds the lifetime for each micro-batch of a run. False if one has no such buffer, or several.
     bool life_of(const std::vector<int>& group, const std::vector<Fragment>& order, const std::vector<int>& place,
                  Life& life) const {
         life.assign(steady_.micros, {});
@@ -289,7 +301,7 @@ private:
         const std::vector<int> place = places(order);
         const auto& whole = steady_.whole->ranks[class_.stage].order;
         const int64_t micros = steady_.written + (repeat.times - 1) * repeat.micros;
-        std::map<std::pair<Fragment::Kind, int>, std::vector<int>> at;  // by kind, chunk and micro-batch
+        std::map<std::pair<Fragment::Kind, int>, std::vector<int>> at;  // by (kind, chunk), then micro-batch
         for (size_t i = 0; i < whole.size(); ++i)
             at.try_emplace({whole[i].kind, whole[i].chunk}, micros, none).first->second[whole[i].micro] = i;
         const auto lives = [&](const Relative& r, int64_t first, auto&& use) {
@@ -304,7 +316,7 @@ private:
             }
         };
         std::vector<Kind> kinds;
-        std::map<int64_t, int> pools;  // by bytes: what is as large takes its place
+        std::map<int64_t, int> pools;  // by bytes: buffers of equal size share a pool
         std::set<int64_t> sizes;
         for (const Key& key : living) sizes.insert(std::get<3>(key));
         for (const auto& [key, group] : groups) {
@@ -334,13 +346,13 @@ private:
         }
         give_slots(kinds);
         if (!slots_turn(class_)) return false;
-        for (Buffer& b : class_.buffers)  // what all runs find there stays for all
+        for (Buffer& b : class_.buffers)  // all runs access it, so it stays alive until the part ends
             if (b.frames == none && b.first < repeat.begin && b.last >= repeat.begin)
                 b.last = std::max(b.last, std::min(repeat.end, size() - 1));
         return true;
     }
 
-    /// On the way in and out some live longer than between, or shorter.
+    /// Overrides the lifetimes in warm-up and cool-down, which differ from those in the steady state.
     void on_the_way(Kind& kind, int id, const std::vector<int>& place) const {
         const Repeat& repeat = class_.repeat;
         const Buffer& b = class_.buffers[id];
@@ -356,7 +368,7 @@ private:
         if (b.last >= repeat.end) late.second = later(last);
     }
 
-    /// Who begins gets the slot that was left last, so that followers follow alike in every run.
+    /// Assigns slots in order of time, the last freed first.
     void give_slots(const std::vector<Kind>& kinds) {
         struct Event {
             int within;

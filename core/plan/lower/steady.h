@@ -8,33 +8,32 @@
 
 namespace orrery::lowering {
 
-/// A schedule without the runs of its steady state that are like the first: `times` runs of `micros` micro-batches each
-/// stand for one of those that are left.
+/// A schedule with all but one of `times` runs of `micros` micro-batches removed from its steady state.
 struct Steady {
     const Schedule* whole = nullptr;
-    Schedule schedule;    ///< of `written` micro-batches
+    Schedule schedule;    ///< the shortened schedule, of `written` micro-batches
     int64_t written = 0;  ///< micro-batches
-    int64_t micros = 0;   ///< of a run
+    int64_t micros = 0;   ///< micro-batches per run
     int64_t times = 1;
-    std::vector<int> period;  ///< by rank: fragments of a run
-    std::vector<int> last;    ///< by rank: a fragment of `schedule` such that a whole run before it is steady
+    std::vector<int> period;  ///< by rank: fragments per run
+    std::vector<int> last;    ///< by rank: index of a fragment of `schedule` such that the run before it is steady
 };
 
-/// The steady state of a schedule of `micros` micro-batches: the shortest stretch that all ranks repeat, each its own,
-/// with the micro-batches moved on alike. Kept are the ways in and out, as many runs as micro-batches are under way at
-/// once, and `more`. nullopt: there is none, or nothing to be gained. Cost: fragments times 64.
+/// Finds the steady state of a schedule of `micros` micro-batches: a number q such that the order of every rank repeats
+/// itself with all micro-batches increased by q. Chooses the q that removes the max number of them. Keeps warm-up,
+/// cool-down, and as many runs as are in flight at once, plus `more`. nullopt if nothing can be removed.
 std::optional<Steady> find_steady(const Schedule& schedule, int64_t micros, int64_t more);
 
-/// Which step made a buffer, for one micro-batch (-1: for all).
+/// The step that made a buffer, and the micro-batch that it belongs to (-1: shared by all).
 struct MadeBy {
     OpId op = none;
     Step::Part part = Step::Part::whole;
-    int number = 0;  ///< among those that the step made
+    int number = 0;  ///< index among the buffers that the step made
     int64_t micro = -1;
 };
 
-/// Sets the Repeat of a class and puts in frames what lives from one run to the next. `made_by`: per buffer. False
-/// where the stream does not repeat itself as the schedule does. Before places are given and waits inserted.
+/// Sets the Repeat of a class, and assigns buffers that outlive a run to Frames. Call it before buffers are placed and
+/// waits inserted. `made_by`: by buffer. Returns false if the stream does not repeat itself like the schedule.
 bool find_repeat(const Steady& steady, const std::vector<MadeBy>& made_by, RankClass& c);
 
 }  // namespace orrery::lowering

@@ -8,7 +8,7 @@ namespace orrery::lowering {
 
 namespace {
 
-/// `part` is one of the ops that `whole` is fused of, in the forward pass.
+/// Whether `part` is one of the forward ops that `whole` was fused from.
 bool is_part(const Op& part, const Op& whole) {
     const OpDef& def = op_def(whole.kind);
     const bool plain_norm = def.norm_vectors > 0 && std::ssize(whole.inputs) == 1 + def.norm_vectors;
@@ -41,8 +41,7 @@ public:
     }
 
 private:
-    /// Of a value that the whole batch has a part of: whether it is made again, or a gradient. Params and what is made
-    /// of them alone, and single numbers, are neither.
+    /// The kind of a value that depends on the batch. Params, values computed only from them, and scalars are neither.
     enum class Carries : uint8_t { neither, activation, gradient };
 
     Carries& carries(ValueId id) { return carries_[id]; }
@@ -64,14 +63,14 @@ private:
         return activation ? Carries::activation : Carries::neither;
     }
 
-    /// A forward op that the backward pass runs once more. Of a fused one it may run a part, or the other way round.
+    /// Whether the op recomputes a forward op, a part of a fused forward op, or the fused op of which that is a part.
     bool again(const Op& op) const {
         if (op.forward == none) return false;
         const Op& before = program_.op(op.forward);
         return before.kind == op.kind || is_part(op, before) || is_part(before, op);
     }
 
-    /// To another stage; what is complete only after the loop is sent once.
+    /// Whether the op sends a value to another stage in each micro-batch, and not only after the loop.
     bool sent_each_time(const Op& op) const {
         return is_transfer(op_def(op.kind)) && micro_ != none &&
                program_.value(op.inputs[0]).layout.at(micro_).kind == Placement::Kind::split;

@@ -5,11 +5,10 @@
 
 namespace orrery::lowering {
 
-/// By op: it belongs to W, backward-weight: a gradient that leads to gradients of params only. Found by reachability,
-/// so that the answer does not depend on how many micro-batches there are: the gradient of an activation is needed by
-/// an op that reads an activation (the next layer's product for its weights, at least), that of a param never is, for
-/// the batch has been summed away. B keeps what makes both at once, what computes activations again, and what is sent
-/// to another stage in each micro-batch. `needed`: by op. Linear in the size of the program.
+/// By op: whether it belongs to W, that is, leads only to gradients of params. An op belongs to B if its output reaches
+/// an op that reads an activation (such as the next layer's matmul for its weight gradient), or a transfer per
+/// micro-batch. A gradient of a param never does, because it is summed over the batch. Ops that make both kinds of
+/// gradients, and recomputed ones, stay in B. The number of micro-batches does not matter. `needed`: by op. Linear.
 std::vector<char> weight_gradients(const Program& program, AxisId micro_axis, const std::vector<char>& needed);
 
 }  // namespace orrery::lowering

@@ -11,18 +11,18 @@
 namespace orrery {
 namespace {
 
-/// A node while the graph is made.
+/// A node under construction.
 struct Draft {
     Amounts amounts;
     std::vector<int> before;
-    int actor = none;  ///< none: it has no place in one lane of one actor
+    int actor = none;  ///< none: it does not belong to a lane
     int lane = 0;
-    int place = 0;      ///< in its lane
-    int after = 0;      ///< how many wait for it
-    int merged = none;  ///< it has become part of this one
+    int place = 0;      ///< index in its lane
+    int after = 0;      ///< number of successors
+    int merged = none;  ///< the node into which it was merged
 };
 
-/// Makes the drafts of a view, in an order in which predecessors may come later.
+/// Creates the drafts of a view. Their order is not topological yet.
 class Drafts {
 public:
     Drafts(const ReplayView& view, const std::function<Amounts(int)>& cost)
@@ -33,7 +33,7 @@ public:
         for (int i = 0; i < view.size(); ++i) place(i);
         for (int i = 0; i < view.size(); ++i) link(i);
     }
-    /// With one behind the actor's own, where the host waits.
+    /// Lanes per actor, including an extra one for the waits of the host.
     int lanes() const { return lanes_ + 1; }
     std::vector<Draft> drafts;
 
@@ -59,7 +59,7 @@ private:
         }
     }
 
-    /// The n-th item of each member is one draft.
+    /// One draft represents the n-th item of all members.
     void place_meeting(int i) {
         const ReplayItem& item = view_.at(i);
         std::vector<int>& all = meetings_[item.channel];
@@ -71,8 +71,7 @@ private:
         begin_[i] = end_[i] = all[number];
     }
 
-    /// The n-th send of a channel and its n-th receive are one draft, between the begin and the end of the group of
-    /// each.
+    /// One draft is the n-th send of a channel and its n-th receive, between start and end drafts of their groups.
     void place_message(int i) {
         const ReplayItem& item = view_.at(i);
         assert(view_.channels[item.channel] == 0);
@@ -101,7 +100,7 @@ private:
         end_[i] = closes;
     }
 
-    /// All its items are behind one of their lane.
+    /// True if all items of the group follow the same item of the same lane.
     bool starts_at_once(int group) const {
         const std::vector<int>& items = view_.groups[group];
         return std::all_of(items.begin(), items.end(), [&](int i) {
@@ -131,18 +130,18 @@ private:
 
     const ReplayView& view_;
     const std::function<Amounts(int)>& cost_;
-    const std::vector<int> before_;  ///< by item
+    const std::vector<int> before_;  ///< by item: see before_in_lanes
     int lanes_ = 0;
-    std::vector<int> begin_, end_;  ///< by item: the draft that begins with it, and the one that ends with it
+    std::vector<int> begin_, end_;  ///< by item: the draft at its start, and the one at its end
     std::map<int, std::vector<int>> meetings_;
-    std::map<std::pair<int, int>, size_t> met_;                              ///< by meeting and actor: so far
-    std::map<int, std::pair<std::vector<int>, std::vector<int>>> channels_;  ///< sends, receives
-    std::map<int, std::pair<int, int>> groups_;                              ///< a message alone: -1 - item
+    std::map<std::pair<int, int>, size_t> met_;                              ///< by (meeting, actor): items so far
+    std::map<int, std::pair<std::vector<int>, std::vector<int>>> channels_;  ///< by channel: sends, receives
+    std::map<int, std::pair<int, int>> groups_;  ///< by group: start, end; -1 - item for one message
     int actor_ = none;
-    int host_ = none;  ///< until when the actor's host is held up
+    int host_ = none;  ///< draft for the last wait of the actor's host
 };
 
-/// An order in which predecessors come first (Kahn). Throws where there is none: the view would hang.
+/// A topological order (Kahn). Throws Error if there is none, because the view deadlocks.
 std::vector<int> ordered(const std::vector<Draft>& drafts) {
     std::vector<int> open(drafts.size(), 0), first(drafts.size() + 1, 0), order;
     for (const Draft& draft : drafts)
@@ -166,11 +165,11 @@ std::vector<int> ordered(const std::vector<Draft>& drafts) {
     return order;
 }
 
-/// Drops predecessors that others of the same actor come behind.
+/// Removes predecessors that another predecessor of the same actor implies.
 void drop_known(std::vector<Draft>& drafts, const std::vector<int>& order, int actors, int lanes) {
     const size_t width = lanes;
     std::vector<std::vector<int>> places(actors, std::vector<int>(width, 0));
-    std::vector<int> known(drafts.size() * width, none);  // of the own actor: the last of each lane that is done before
+    std::vector<int> known(drafts.size() * width, none);  // by lane of the same actor: the last draft before it
     for (const int id : order) {
         Draft& draft = drafts[id];
         if (draft.actor == none) continue;
@@ -193,7 +192,7 @@ void drop_known(std::vector<Draft>& drafts, const std::vector<int>& order, int a
     }
 }
 
-/// Joins what follows each other without a choice.
+/// Merges a node into its predecessor if it is the only successor of its only predecessor.
 void join(std::vector<Draft>& drafts, const std::vector<int>& order) {
     for (const int id : order) {
         Draft& draft = drafts[id];

@@ -7,30 +7,29 @@
 
 namespace orrery {
 
-/// How often each of several prices is paid: (price, times).
+/// A cost as (price, number of times it is paid) pairs.
 using Amounts = std::vector<std::pair<int, float>>;
 void add_to(Amounts& all, int price, float times);
 
-/// A view condensed to what its end depends on: nodes that take the sum of some prices and begin when others are over.
-/// Channels and lanes are in order and nothing is dropped, so who waits for whom does not depend on what work costs.
-/// To play it again with other prices takes a thousandth of a Replay's time, and tells the slopes.
+/// A view reduced to a graph for its end time. A node starts when its predecessors end and takes a sum of prices.
+/// Channels and lanes are in order, so this graph is the same for all prices. Evaluating it takes a thousandth of the
+/// time of a Replay and also gives the derivatives.
 struct Dag {
     struct Node {
-        int duration = 0;         ///< of durations
-        int first = 0, last = 0;  ///< its predecessors in `before`
+        int duration = 0;         ///< index in `durations`
+        int first = 0, last = 0;  ///< predecessors: before[first] to before[last - 1]
     };
     std::vector<Amounts> durations;
-    std::vector<Node> nodes;  ///< predecessors come first
+    std::vector<Node> nodes;  ///< sorted so that predecessors come first
     std::vector<int> before;
 
-    /// When all is over, given each price. `slopes`, where not null, becomes d end / d price, one a price: how often
-    /// the critical path pays it.
+    /// The end time for given prices. `slopes`: set to d end / d price, how often the critical path pays each price.
     double play(const std::vector<double>& prices, std::vector<double>* slopes = nullptr) const;
 };
 
-/// The graph that ends when Replay ends for a policy of the same costs, none of them open. `cost`: what an item of work
-/// takes; of a message its send is asked, of a meeting one that comes. Throws Error where the view never ends.
-/// Channels have no slots: a send that finds one is done at the earlier of two times, which no path can say.
+/// The graph with the same end time as a Replay without open ends. `cost`: the duration of a work item, of a message
+/// (asked for its send), or of a meeting (asked for one member). Throws Error if the view deadlocks. Channels must have
+/// no slots, because a send that takes a slot ends at the minimum of two times, which a longest path cannot express.
 Dag condensed(const ReplayView& view, const std::function<Amounts(int item)>& cost);
 
 }  // namespace orrery

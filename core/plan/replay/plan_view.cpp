@@ -15,7 +15,7 @@ namespace orrery {
 namespace {
 
 constexpr int compute_lane = 0;
-/// So many instructions of members are played one by one where one would do as well: some 0.5 GB.
+/// Max instructions in total while members are played where one actor could represent all; takes about 0.5 GB.
 constexpr int64_t most_items = int64_t{1} << 22;
 
 int64_t instructions(const Plan& plan) {
@@ -89,16 +89,16 @@ PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector
     }
 }
 
-/// Whether ranks that differ only along the axis are of different classes.
+/// True if ranks that differ only in their coordinate on the axis belong to different classes.
 bool PlanView::varies(AxisId axis, const std::vector<int>& class_of) const {
     for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank)
         if (class_of[rank] != class_of[rank - own(rank, axis) * stride(axis)]) return true;
     return false;
 }
 
-/// One plays for all members of an axis without messages, whose groups are alike (require_alike); and of one whose
-/// classes do not differ along it and whose messages are all relative: README.md has the proof. Up to `members` are
-/// played all the same, because errors then name them.
+/// Chooses the axes on which members are played one by one. One actor suffices on an axis without messages
+/// (require_alike), and on an axis with only relative messages and the same classes everywhere (proof in README.md). On
+/// the latter, up to `members` are played nevertheless, because errors then name them.
 void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
     const auto& axes = plan_.mesh.axes();
     strides_.assign(axes.size(), 1);
@@ -108,7 +108,7 @@ void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
     for (const RankClass& c : plan_.classes)
         for (const Instruction& i : c.stream)
             if (is_message(i.opcode)) (i.relative ? messages : fixed)[i.axis] = 1;
-    int64_t alike = 1;  // members that are played though one could stand for them
+    int64_t alike = 1;  // members that are played though one actor could represent them
     for (size_t a = 0; a < axes.size(); ++a) {
         if (!messages[a] && !fixed[a]) continue;
         played_[a] = 1;
@@ -139,7 +139,7 @@ void PlanView::find_members() {
             if (plan_.mesh.axes()[a].sequential) continue;
             for (const int64_t rank : plan_.mesh.group(actor.rank(), a)) members.push_back(actors_of_ranks_[rank]);
         }
-    // Groups over several axes are alike where those of each one are.
+    // Groups over joined axes agree if the groups of each single axis do.
     for (const AxisId axis : joined_axes(plan_))
         for (Actor& actor : actors_) {
             actor.members.resize(plan_.mesh.ids());
@@ -150,7 +150,7 @@ void PlanView::find_members() {
         if (!plan_.mesh.axes()[a].sequential) require_alike(a);
 }
 
-/// One actor stands for all its ranks only if the same ones stand in their groups, in the same order. Linear in ranks.
+/// Throws unless all ranks of an actor see the same actors in the same order along the axis. Linear in ranks.
 void PlanView::require_alike(AxisId axis) const {
     const auto size = plan_.mesh.axis(axis).size;
     const auto line_of = [&](int64_t rank) {
@@ -217,7 +217,7 @@ void PlanView::add_actor(const Actor& actor, const std::vector<int>& groups) {
     for (int position = 0; position < static_cast<int>(issues(*class_)); ++position) add_instruction(position);
 }
 
-/// The host itself waits for what a transport that does not queue has begun, and before it calls such a one.
+/// True if the host itself waits. It does so before and after calls of transports that do not queue.
 bool PlanView::on_host(const Instruction& i, const Instruction& earlier) const {
     return (i.axis != none && !queued(i)) || (earlier.axis != none && !queued(earlier));
 }
@@ -225,8 +225,8 @@ bool PlanView::on_host(const Instruction& i, const Instruction& earlier) const {
 int PlanView::lane_of(const Instruction& i) {
     if (i.axis == none) return compute_lane;
     const auto lanes = contract(i.axis).lanes;
-    // A device may run what its communicators have queued one after the other, in the order of issue: what ends then
-    // ends where they run beside each other, which they do.
+    // A device may serialize the queued communication of all its communicators in the order of issue. A plan that
+    // finishes so also finishes if they run concurrently.
     if (detail_ == Detail::order && queued(i) && lanes == TransportContract::Lanes::communicator)
         return lanes_.try_emplace({none, none, none}, std::ssize(lanes_) + 1).first->second;
     const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;
@@ -252,7 +252,7 @@ int PlanView::channel_of(int position) {
     return place->second;
 }
 
-/// none: the actor meets only itself.
+/// none: all members of the group are the same actor.
 int PlanView::meeting_of(AxisId axis) {
     std::vector<int> group = distinct(actor_->members[axis]);
     if (group.size() == 1) return none;
@@ -262,7 +262,7 @@ int PlanView::meeting_of(AxisId axis) {
     return place->second;
 }
 
-/// Whether a kernel is part of the item before it: nothing stands between them, and nothing waits there.
+/// True if the instruction is a kernel that extends the previous item: no wait separates them.
 bool PlanView::join(const Issued& issued, const std::vector<int>& waits) {
     if (detail_ != Detail::time) return false;
     const Instruction& i = class_->stream[issued.index];
@@ -275,13 +275,13 @@ bool PlanView::join(const Issued& issued, const std::vector<int>& waits) {
         ++view_.items[open_].length;
         items_.push_back(open_);
     } else {
-        open_ = kernel ? view_.size() : none;  // where it will stand
+        open_ = kernel ? view_.size() : none;  // index of the item to be added
     }
     if (awaited_[issued.index]) open_ = none;
     return joins;
 }
 
-/// Its number, by which others name it in their waits.
+/// Adds an item and returns the number by which others refer to it in their waits.
 int PlanView::add(const ReplayItem& item, const std::vector<int>& waits) {
     if (!between_) return view_.add(item, waits, holds_);
     if (item.held != none) holds_.push_back(item.held);

@@ -12,17 +12,17 @@
 
 namespace orrery {
 
-/// What lies between the messages and meetings of an actor, left out: which of these an instruction waits for, directly
-/// or by way of others. An actor's lanes end in order, so that the last of each lane says it all.
+/// The transitive dependencies between the messages and meetings of an actor; the kernels between them are contracted.
+/// Lanes end in order, so it suffices to know the last item of each lane.
 class Between {
 public:
     Between(int instructions, int lanes);
-    /// Before each position, in order. `waits`, `holds`: earlier positions; as in ReplayView::add.
+    /// Enters the instructions in order. `waits`, `holds`: earlier positions, as in ReplayView::add.
     void enter(const ReplayItem& item, const std::vector<int>& waits, const std::vector<int>& holds);
-    /// Items that the one that was entered must wait for before it starts, and before it is issued.
+    /// The items that the current instruction waits for before it starts (waits) or is issued (holds).
     const std::vector<int>& waits() const { return waits_; }
     const std::vector<int>& holds() const { return holds_; }
-    /// It is a message or meeting, added as `item`.
+    /// Registers the current instruction, a message or meeting, as `item`.
     void entered(int item);
 
 private:
@@ -32,57 +32,56 @@ private:
     size_t lanes_;
     int position_ = none;
     int lane_ = none;
-    std::vector<int> after_;   ///< [position][lane]: the last item that is done when the instruction is
-    std::vector<int> issued_;  ///< by lane: what was done before the one at hand was issued
-    std::vector<int> told_;    ///< by lane: what holds have told of that
-    std::vector<int> last_;    ///< by lane: the last position
+    std::vector<int> after_;   ///< [position][lane]: the last item that is done once this instruction is done
+    std::vector<int> issued_;  ///< by lane: the last item that is done once the current instruction is issued
+    std::vector<int> told_;    ///< by lane: the last item that earlier holds already name
+    std::vector<int> last_;    ///< by lane: its last position
     std::vector<int> waits_, holds_;
 };
 
-/// A plan as the executor runs it: one thread issues a stream in order. It is held up by a receive, a collective or the
-/// end of a group until that is done, unless the transport queues it, and by waits of the host; never by a send. What
-/// is issued goes to its lane: the compute lane, or one of an axis as its contract says.
-/// One actor a class; of a class whose ranks exchange messages among themselves one a member (`choose_axes`).
+/// A plan as the executor runs it. One thread issues a stream in order. A receive, a collective or the end of a group
+/// blocks it until complete, unless the transport queues them; waits of the host block it, sends never do. Issued
+/// instructions go to the compute lane, or to a lane of their axis as its contract says. There is one actor per class,
+/// or per member if the ranks of a class exchange messages with each other (`choose_axes`).
 class PlanView {
 public:
-    /// What of a stream becomes an item.
+    /// Which instructions become items.
     enum class Detail : uint8_t {
-        /// Each instruction. Where a stretch of a stream is repeated all its runs are played, but messages and meetings
-        /// alone: each waits for those that it would wait for by way of kernels (`Between`).
+        /// Each instruction. If a part of the stream is repeated, all runs are played, but only messages and meetings;
+        /// their waits include those through kernels (`Between`).
         order,
-        all,   ///< each instruction, of all runs
-        time,  ///< the same, but kernels and copies of a fragment that nothing waits between are one item
+        all,   ///< each instruction of every run
+        time,  ///< like all, but kernels and copies of a fragment without waits between them form one item
     };
 
-    /// `class_of`: by rank, the plan's classes or finer ones: ranks of one number share an actor. `members`: the most
-    /// that are played one by one where one would do as well; fewer of long streams. Throws Error where a rank sends to
-    /// itself, or ranks of a class have groups of different classes. Items: instructions times actors.
+    /// `class_of`: by rank, its class or a finer one; ranks of equal number share an actor. `members`: max number of
+    /// members played where one actor could represent all; long streams lower it. Throws Error if a rank sends to
+    /// itself, or if groups of one class differ in their classes. Items: instructions times actors.
     PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members,
              Detail detail = Detail::order);
 
     const ReplayView& view() const { return view_; }
     int class_of(int item) const { return actor_of(item).of_class; }
-    /// The ranks that an actor stands for, ascending.
+    /// The ranks that an actor represents, ascending.
     const std::vector<int64_t>& ranks_of(int actor) const { return actors_[actor].ranks; }
     const RankClass& class_of_actor(int actor) const { return class_at(actors_[actor]); }
-    /// " at dp=3" where the item's class has other actors; else "".
+    /// " at dp=3" if the item's class has several actors, else "".
     std::string place(int item) const;
-    /// The instruction that an item stands for, in its run.
     Issued issued(int item) const { return issued_at(class_at(actor_of(item)), view_.at(item).source); }
     const Instruction& instruction(int item) const;
-    /// The actors that meet in it, ascending; of any other item its own.
+    /// The actors that take part in the item's meeting, ascending; for other items its own actor.
     std::vector<int> actors_in(int item) const;
     const TransportContract& contract(AxisId axis) const { return contracts_[axis]; }
-    /// Axis, sending and receiving actor; of members that one actor plays how far a message goes, else 0.
+    /// Axis, sending actor, receiving actor; distance if one actor represents all members, else 0.
     using Channel = std::tuple<AxisId, int, int, int64_t>;
     const std::map<Channel, int>& channels() const { return channels_; }
 
 private:
-    /// Ranks of a class that are at one place of the axes along which members are played.
+    /// Ranks of a class with the same coordinates on the axes on which members are played.
     struct Actor {
         int of_class = 0;
         std::vector<int64_t> ranks;
-        std::vector<std::vector<int>> members;  ///< by axis: actors, by member
+        std::vector<std::vector<int>> members;  ///< [axis][member]: index of the actor
         int64_t rank() const { return ranks.front(); }
     };
 
@@ -110,7 +109,7 @@ private:
 
     const Plan& plan_;
     std::vector<TransportContract> contracts_;  ///< by axis
-    std::vector<int64_t> strides_;              ///< by axis: from one member's rank to the next one's
+    std::vector<int64_t> strides_;              ///< by axis: rank difference between adjacent members
     std::vector<char> played_;                  ///< by axis: members are played one by one
     std::vector<Actor> actors_;
     std::vector<int> actors_of_ranks_;
@@ -119,19 +118,19 @@ private:
     std::map<std::pair<AxisId, std::vector<int>>, int> meetings_;
     ReplayView view_;
 
-    // Of the actor that is added.
+    // State of the actor that is being added.
     const Actor* actor_ = nullptr;
     const RankClass* class_ = nullptr;
-    std::vector<int> items_;  ///< by position; `between_`: these themselves
+    std::vector<int> items_;  ///< by position: index of the item; with `between_`, the position itself
     std::optional<Between> between_;
-    std::map<std::tuple<AxisId, int, int>, int> lanes_;  ///< (axis, peer, direction)
-    std::map<int, int> group_ids_;                       ///< by position of the first instruction
+    std::map<std::tuple<AxisId, int, int>, int> lanes_;  ///< by (axis, peer, direction)
+    std::map<int, int> group_ids_;                       ///< by position of the group's first instruction
     const std::vector<int>* groups_ = nullptr;
-    std::vector<char> awaited_;  ///< by index of the stream: an instruction waits for it
-    int open_ = none;            ///< Detail::time: the item that the next kernel may join
+    std::vector<char> awaited_;  ///< by index in the stream: another instruction waits for it
+    int open_ = none;            ///< Detail::time: the item that the next kernel may extend
     Fragment open_fragment_;
-    int computed_ = none;  ///< the compute lane's last item
-    int held_ = none;      ///< what the next instruction's issue waits for
+    int computed_ = none;  ///< the last item of the compute lane
+    int held_ = none;      ///< item that must be done before the next one is issued
     std::vector<int> holds_;
 };
 

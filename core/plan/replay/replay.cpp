@@ -39,7 +39,7 @@ int ReplayView::add_group() {
 
 std::vector<int> before_in_lanes(const ReplayView& view) {
     std::vector<int> before(view.items.size(), none);
-    std::map<std::pair<int, int>, int> last;  // of each lane
+    std::map<std::pair<int, int>, int> last;  // last item, by (actor, lane)
     for (int i = 0; i < view.size(); ++i) {
         const ReplayItem& item = view.at(i);
         if (item.lane == none) continue;
@@ -70,8 +70,7 @@ Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
     link();
 }
 
-/// Finds for each item what it frees when it is done, and counts what must be over before an item starts: to be issued
-/// or, of a group, that the group may start; its waits; its lane.
+/// Lists what each item unblocks. Counts the conditions for its start: issue (of the whole group), waits and lane.
 void Replay::link() {
     std::vector<int> counts(view_.items.size() + 1, 0);
     const auto each = [&](auto&& give) {
@@ -182,7 +181,7 @@ void Replay::exchange(int item) {
     buffer(channel);
 }
 
-/// Sends that find a slot are done.
+/// Completes sends that find a free slot.
 void Replay::buffer(int channel) {
     Open& open = open_[channel];
     open.buffered = std::max(open.buffered, open.sends.head);
@@ -222,7 +221,7 @@ void Replay::meet(int item) {
         for (const int member : std::exchange(here, {})) finish(member, now_ + cost);
 }
 
-/// A message has met its partner. Of a group nothing is done before all of it is.
+/// Records that a message has met its partner. The items of a group are done together, when all have met.
 void Replay::settle(int item, int64_t time) {
     state_[item] |= has_met;
     const int group = view_.at(item).group;
@@ -257,7 +256,7 @@ std::optional<int> Replay::undone_wait(int item) const {
     return found == to ? std::nullopt : std::optional(*found);
 }
 
-/// The first item of the lane that is not done.
+/// The first unfinished item of the lane.
 int Replay::front_of_lane(int item) const {
     const ReplayItem& last = view_.at(item);
     for (int i = view_.begin(last.actor); i < item; ++i)
@@ -265,7 +264,7 @@ int Replay::front_of_lane(int item) const {
     return item;
 }
 
-/// What another item of the group waits for keeps all of it.
+/// The item that blocks the group, if it is a different one: the next to be issued, or a member with unfinished waits.
 std::optional<int> Replay::blocked_group(int item) const {
     const int group = view_.at(item).group;
     if (group == none) return std::nullopt;
@@ -317,7 +316,7 @@ std::vector<int> Replay::blockers(int item) const {
     return all;
 }
 
-/// The first item that would meet this one and has not started: of a collective another actor's.
+/// The first item that would meet this one and has not started. For a meeting, it belongs to another actor.
 std::optional<int> Replay::partner(int item) const {
     using Kind = ReplayItem::Kind;
     const ReplayItem& what = view_.at(item);

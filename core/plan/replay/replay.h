@@ -10,37 +10,37 @@
 
 namespace orrery {
 
-/// One piece of an actor's work. The host of an actor issues its items in order; an item starts when it was issued, all
-/// before it in its lane is done, and so is what it waits for.
+/// One piece of work of an actor. The host of an actor issues its items in order. An item starts once it is issued, all
+/// earlier items of its lane are done, and the items that it waits for are done.
 struct ReplayItem {
     enum class Kind : uint8_t {
-        work,     ///< done when its cost is over
-        send,     ///< done when it has met its receive, or has found one of the channel's slots
+        work,     ///< done when its cost has elapsed
+        send,     ///< done when it has met its receive, or has taken one of the channel's slots
         receive,  ///< done when it has met its send
         meet,     ///< done when one item of every member of the meeting has started
     };
     Kind kind = Kind::work;
     int actor = 0;
-    int lane = none;     ///< of the actor; none: nothing stands in its way
-    int channel = none;  ///< of sends and receives, which meet in order; of a meet: the meeting
-    int group = none;    ///< sends and receives that start when all can, and are done when all have met
-    int held = none;     ///< item that must be done before this one is issued: a call that has not returned
-    int64_t tag = 0;     ///< of sends and receives: what tells them apart in messages about them
-    int source = none;   ///< what it stands for in the caller's list: the first of `length`
+    int lane = none;     ///< index of the actor's lane; its items run one by one; none: no lane
+    int channel = none;  ///< send, receive: index of the channel; meet: index of the meeting
+    int group = none;    ///< index of the group; its items start together, and are done when all have met
+    int held = none;     ///< a blocking call that must be done before this item is issued
+    int64_t tag = 0;     ///< send, receive: identifies it in error messages
+    int source = none;   ///< index in the caller's list: the first of `length` entries
     int length = 1;
 };
 
-/// What is played: each actor's items one after the other, actor by actor.
+/// The input of a replay: the items of all actors, sorted by actor.
 class ReplayView {
 public:
-    /// Opens the next actor; items that are added are its own.
+    /// Starts the next actor. All items added from now on belong to it.
     int add_actor();
-    /// `waits`: items, of any actor and perhaps added later, that must be done before it starts. `holds`: earlier items
-    /// of the actor that must be done before it is issued.
+    /// Adds an item. `waits`: items of any actor, also later ones, that must be done before it starts. `holds`: earlier
+    /// items of the same actor that must be done before it is issued.
     int add(ReplayItem item, const std::vector<int>& waits = {}, const std::vector<int>& holds = {});
-    /// Of one actor's sends to another. `slots`: how many are done before they are received.
+    /// A channel from one actor to another, in order. `slots`: number of sends that may be done before being received.
     int add_channel(int slots);
-    /// How many actors meet.
+    /// A meeting of `members` actors, each with one item at a time.
     int add_meeting(int members);
     int add_group();
 
@@ -52,41 +52,41 @@ public:
 
     std::vector<ReplayItem> items;
     std::vector<int> first;
-    std::vector<int> channels;  ///< slots
+    std::vector<int> channels;  ///< slots, by channel
     std::vector<int> meetings;
-    std::vector<std::vector<int>> groups;   ///< items
-    std::vector<int> waits, wait_first{0};  ///< item i has waits[wait_first[i]] to waits[wait_first[i + 1]]
+    std::vector<std::vector<int>> groups;   ///< items, by group
+    std::vector<int> waits, wait_first{0};  ///< item i waits for waits[wait_first[i]] to waits[wait_first[i + 1] - 1]
     std::vector<int> holds, hold_first{0};
 };
 
-/// By item: what its lane does before it, or before its group; none: nothing, or it has no lane.
+/// By item: the item of the same lane that precedes it, or precedes its whole group; none without such an item.
 std::vector<int> before_in_lanes(const ReplayView& view);
 
-/// What a replay is for.
+/// The costs of a replay, and callbacks for its events. Times are in units of the policy.
 class ReplayPolicy {
 public:
     static constexpr int64_t open_end = -1;
     static constexpr int64_t never = std::numeric_limits<int64_t>::max();
 
     virtual ~ReplayPolicy() = default;
-    /// Of work: how long it takes; of a send: how long behind the later of its start and the receive's; of the last
-    /// that comes to a meeting: how long behind that. `open_end`: until `ended` names the item.
+    /// How long an item takes. Work: from its start. Send: from the later start of send and receive. Meet: from the
+    /// start of the last member (`item`). `open_end`: unknown until `ended`.
     virtual int64_t cost(int /*item*/) { return 0; }
-    /// When the next item of an open end is over if nothing else begins; `never`: none runs.
+    /// The time at which the next item with an open end finishes if nothing else starts; `never` if none is running.
     virtual int64_t next_end() { return never; }
-    /// Names all that are over at this moment, which next_end() gave.
+    /// Appends all items that finish now, at the time that next_end() returned.
     virtual void ended(int64_t /*now*/, std::vector<int>& /*items*/) {}
-    /// May throw where the two do not fit. Before the cost of the send is asked.
+    /// A send and its receive have met; called before cost(send). May throw if they do not match.
     virtual void met(int /*send*/, int /*receive*/) {}
-    /// All members of a meeting have come, the last one is at the end. Before its cost is asked.
+    /// All members of a meeting have started, the last one being at the back; called before its cost.
     virtual void met_all(const std::vector<int>& /*members*/) {}
-    /// In the order of time; of one lane in its order.
+    /// An item is done. Called in order of time, and within a lane in its order.
     virtual void done(int /*item*/) {}
 };
 
-/// Plays a view: the one engine of time. Every actor goes as far as it can. Channels are in order and items are never
-/// dropped, so that what is done in the end, and when, does not depend on who is looked at first (Kahn networks are
-/// confluent). Linear in items and waits, with costs times the logarithm of what runs at once.
+/// Simulates a view: the only engine of time in Orrery. Every actor proceeds as far as it can. Channels are in order
+/// and items are never dropped, so the result does not depend on the order in which actors are visited (Kahn networks
+/// are confluent). Linear in items and waits; with costs, also logarithmic in the number of running items.
 class Replay {
 public:
     Replay(const ReplayView& view, ReplayPolicy& policy);
@@ -96,23 +96,22 @@ public:
     bool started(int item) const { return (state_[item] & has_started) != 0; }
     bool met(int item) const { return (state_[item] & has_met) != 0; }
     bool done(int item) const { return (state_[item] & is_done) != 0; }
-    /// The item that the actor's host issues next; view.end(actor) behind the last.
+    /// The next item that the actor's host issues; view.end(actor) after the last one.
     int next(int actor) const { return next_[actor]; }
     int64_t started_at(int item) const { return start_[item]; }
     int64_t done_at(int item) const { return end_[item]; }
     int64_t now() const { return now_; }
 
-    /// What an item that is not done waits for, an item that is not done either; nullopt: a partner that never comes.
+    /// An unfinished item that blocks this unfinished item; nullopt if its partner does not exist.
     std::optional<int> blocker(int item) const;
-    /// What it waits for: all of its waits, and all that are missing in a collective; else what `blocker` names. Looks
-    /// through the whole view for a collective.
+    /// All unfinished items that block this one: its waits, or missing members of its meeting (a search), or `blocker`.
     std::vector<int> blockers(int item) const;
-    /// The first item of the channel that has started without having met.
+    /// The first started send of the channel that has not met its receive.
     std::optional<int> unmet_send(int channel) const;
 
 private:
     enum State : uint8_t { has_started = 1, has_met = 2, is_done = 4 };
-    /// Started items that have not met, in order.
+    /// Started items of a channel that have not met, in order.
     struct Queue {
         std::vector<int> items;
         size_t head = 0;
@@ -121,8 +120,8 @@ private:
     };
     struct Open {
         Queue sends, receives;
-        size_t buffered = 0;  ///< sends up to here have been done, perhaps without having met
-        int taken = 0;        ///< slots
+        size_t buffered = 0;  ///< index of the first send that has neither met nor taken a slot
+        int taken = 0;        ///< slots in use
     };
 
     void link();
@@ -142,7 +141,7 @@ private:
     std::optional<int> partner(int item) const;
     std::optional<int> blocked_group(int item) const;
     int front_of_lane(int item) const;
-    /// An item's own part of a list by item.
+    /// The range of a list that belongs to an item.
     static std::pair<const int*, const int*> part(const std::vector<int>& all, const std::vector<int>& first,
                                                   int item) {
         return {all.data() + first[item], all.data() + first[item + 1]};
@@ -151,19 +150,19 @@ private:
     const ReplayView& view_;
     ReplayPolicy& policy_;
     std::vector<uint8_t> state_;
-    std::vector<int> pending_;        ///< by item: what must be over before it starts
-    std::vector<int> group_pending_;  ///< by group: of all its items, but for their lanes
+    std::vector<int> pending_;        ///< by item: number of conditions left before it starts
+    std::vector<int> group_pending_;  ///< by group: the same, for all its items, without their lanes
     std::vector<int> group_unmet_;
     std::vector<int64_t> group_end_;
     std::vector<int64_t> start_, end_;
-    std::vector<int> before_;               ///< by item: what its lane does before it, or before its group
-    std::vector<int> after_, after_first_;  ///< by item: what it frees, item * 2, + 1 where the wait is a group's
+    std::vector<int> before_;               ///< by item: before_in_lanes
+    std::vector<int> after_, after_first_;  ///< by item: what it unblocks: 2 * item, or 2 * item + 1 for its group
     std::vector<int> next_;                 ///< by actor
     std::vector<Open> open_;                ///< by channel
     std::vector<std::vector<int>> meeting_;
-    std::vector<std::pair<int64_t, int>> running_;  ///< a heap: end, item
-    std::vector<int> finished_;                     ///< done at this moment, not yet told
-    /// By item with an open end: what is over with it.
+    std::vector<std::pair<int64_t, int>> running_;  ///< min-heap of (end, item)
+    std::vector<int> finished_;                     ///< done at the current time, not yet reported
+    /// By item with an open end: the items that finish with it.
     std::unordered_map<int, std::vector<int>> together_;
     std::vector<int> ended_;
     int64_t now_ = 0;
