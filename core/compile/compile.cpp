@@ -220,11 +220,11 @@ Compiled compile_programs(const Experiment& experiment, const CompileOptions& op
     return compiled;
 }
 
-/// The largest gather-ahead that fits in memory, as a sentence for the error. Compiles several times.
+/// The largest prefetch depth that fits in memory, as a sentence for the error. Compiles several times.
 std::string what_fits(const Experiment& experiment, CompileOptions options) {
     options.look = {};
     const int64_t memory = std::exchange(options.memory_bytes, 0);
-    PrefetchDepth asked;  // the largest of all axes on which gathers moved
+    PrefetchDepth asked;  // max over all axes with gathers ahead
     const Compiled unjudged = compile_programs(experiment, options);
     for (const PrefetchDepth& ahead : unjudged.train().ahead)
         asked = {std::max(asked.layers, ahead.layers), std::max(asked.bytes, ahead.bytes)};
@@ -244,7 +244,7 @@ std::string what_fits(const Experiment& experiment, CompileOptions options) {
     const std::string now = fmt::format("\n  gathers run {} ahead; ", asked.text());
     if (!fits({0, 0})) return now + "without that it does not fit either";
     const int64_t unit = by_layers ? 1 : 1 << 20;
-    int64_t least = 0, most = (by_layers ? asked.layers : asked.bytes) / unit;  // known to fit; known not to
+    int64_t least = 0, most = (by_layers ? asked.layers : asked.bytes) / unit;  // least fits, most does not
     while (most - least > 1) {
         const int64_t middle = least + (most - least) / 2;
         (fits(by_layers ? PrefetchDepth{middle, 0} : PrefetchDepth{0, middle * unit}) ? least : most) = middle;

@@ -36,14 +36,13 @@ struct Compiled {
 
     /// Finds a program by name; nullptr when there is none.
     const CompiledProgram* find(std::string_view name) const;
-    /// The full train step.
     const Plan& train() const { return programs.front().plan; }
     /// What must be equal on all ranks, as (name, value): fingerprints of plans, transports, collectives, op plugins.
     std::vector<std::pair<std::string, std::string>> agreement() const;
     std::vector<const Plan*> plans() const;
     /// Device memory of a session without the snapshot, by class of ranks.
     std::vector<ArenaBytes> arenas() const { return arena_bytes(persistent, plans()); }
-    /// The arenas of the class that needs the most.
+    /// The largest arenas of any class.
     ArenaBytes largest_arenas() const;
     /// Bytes of the snapshot on ranks of a class; 0 when none is taken.
     int64_t snapshot_bytes(size_t rank_class) const;
@@ -53,8 +52,7 @@ struct Compiled {
 
 /// One op of each op plugin that the programs use, sorted by plugin.
 std::vector<const PluginOp*> brought_ops(const Compiled& compiled);
-/// Throws Error at the script line of an op whose plugin has no kernel for this kind of device. For use when the device
-/// itself cannot be asked.
+/// Throws Error at the first op whose plugin has no kernel for this kind of device. Use it when no device can be asked.
 void refuse_without_kernels(const Compiled& compiled, std::string_view device_kind);
 
 /// The first op with OpDef::elsewhere that this device has no kernel for; nullptr when there is none.
@@ -63,8 +61,7 @@ const Op* runs_elsewhere(const Compiled& compiled, Device& device);
 /// The collective algorithms of a run, for its summary and bounds.
 inline WireBytes wire_bytes_of(const Compiled& compiled) { return {compiled.contracts, compiled.collectives}; }
 
-/// Distributes, lowers and proves all programs of the experiment except logits. Throws Error when the arenas of a
-/// session exceed `memory_bytes`.
+/// Distributes, lowers and proves all programs but logits. Throws Error when the arenas exceed `memory_bytes`.
 Compiled compile_training(const Experiment& experiment, const CompileOptions& options);
 /// Compiles programs that only evaluate, without the train step; the first one has the params.
 Compiled compile_alone(const Experiment& experiment, const std::vector<MarkedProgram>& programs,

@@ -16,7 +16,7 @@ struct IdRange {
 /// replaces a loss over split logits by other ops.
 std::map<std::string, IdRange> ids_of(const Program& recorded);
 
-/// Limits `ids` to those that `also` allows too.
+/// Restricts `ids` to the ids that `also` allows too.
 void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdRange>& also);
 
 /// The smallest `count` of all inputs; 0 when no op looks up ids.

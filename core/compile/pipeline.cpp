@@ -109,7 +109,6 @@ using In = const PassInput&;
 
 /// All passes, from the script's functions to the program that `lower` turns into a plan, which `prove` proves.
 const Pass list[] = {
-    // Recording: a step for one device.
     {PassPart::record, all, "record", record},
     {PassPart::record, logits, "keep_logits", [](Program& p, In) { p = keep_logits(p); }},
     {PassPart::record, all, "set_precision", [](Program& p, In in) { set_precision(p, in.recipe->precision); }},
@@ -117,9 +116,8 @@ const Pass list[] = {
     {PassPart::record, train, "differentiate", differentiate},
     {PassPart::record, train | evaluate, "split_batch", split_batch},
     {PassPart::record, train, "add_update", [](Program& p, In in) { p = in.recipe->update(std::move(p)); }},
-    // Marks: strategies annotate the program for a mesh.
     {PassPart::mark, all, "annotate", annotate},
-    // Layouts. Stages come before recompute, since a value is recomputed on its own stage.
+    // Stages come before recompute, since a value is recomputed on its own stage.
     {PassPart::distribute, all, "assign_stages", [](Program& p, In in) { assign_stages(p, *in.mesh); }, nullptr,
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
@@ -129,7 +127,6 @@ const Pass list[] = {
     {PassPart::distribute, all, "join_axes", join_axes, nullptr, may_join},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     {PassPart::distribute, all, "add_status", add_status, nullptr, has_status},
-    // Kernels of the device.
     {PassPart::fuse, all, "quantize_products", [](Program& p, In in) { quantize_products(p, *in.mesh); }, nullptr,
      has_f8},
     {PassPart::fuse, all, "fuse", fuse},

@@ -40,7 +40,6 @@ enum class Filler : uint8_t {
 };
 std::string_view name_of(Filler filler);
 
-/// A declared input of a program.
 struct InputDecl {
     std::string name;
     TensorType type;
@@ -48,7 +47,6 @@ struct InputDecl {
     Filler filler = Filler::data;
 };
 
-/// A declared result of a program.
 struct ResultDecl {
     std::string name;
     TensorType type;
@@ -76,7 +74,6 @@ struct MarkedProgram {
     Mesh mesh;
 };
 
-/// A program's proved plan.
 struct CompiledProgram {
     ProgramEntry entry;
     Plan plan;

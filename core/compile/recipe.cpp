@@ -62,7 +62,7 @@ PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* 
     return {entry, &recipe, microbatches, mesh, nullptr};
 }
 
-/// `mesh`: without micro.
+/// Runs the pass `annotate` on a recorded program. `mesh`: without micro.
 MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, Program recorded) {
     const PassInput input = input_of(recipe, entry, &mesh);
     if (!recorded.ops.empty()) recorded = run_passes(PassPart::mark, std::move(recorded), input);
@@ -90,7 +90,7 @@ void require_arrays(const Program& of, const Program& program, const std::string
     }
 }
 
-/// `train`: the step at the full batch.
+/// Records and annotates a program. `train`: the step at the full batch, for comparing params and states.
 MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, const Program& train) {
     try {
         Program recorded = run_passes(PassPart::record, {}, input_of(recipe, entry));
@@ -108,7 +108,6 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
     }
 }
 
-/// Makes the programs that evaluate and sample.
 void make_others(Experiment& made_of, const Mesh& mesh) {
     const Recipe& recipe = *made_of.recipe;
     made_of.programs.push_back(

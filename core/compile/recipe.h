@@ -43,7 +43,6 @@ struct PublishedWeights {
     std::string published = {};         ///< JSON for `orrery export`, see run/export; "": none
 };
 
-/// A strategy that the script requests.
 struct AskedStrategy {
     std::shared_ptr<Strategy> strategy;
     std::string name;
@@ -70,8 +69,7 @@ struct Recipe {
     int64_t batch = 0;    ///< samples of a full step: the size of the inputs' dim "batch"
     Origin trace_origin;  ///< script line that requested the program
     Origin train_origin;  ///< script line that requested its training
-    /// Records the model with the results loss_sum and count. `batch`: the size of every dim "batch"; `length`: of
-    /// every dim "seq", 0: as declared.
+    /// Records the model with the results loss_sum and count. `length`: the size of every dim "seq"; 0: as declared.
     std::function<Program(bool training, int64_t batch, int64_t length)> forward;
     bool mean = false;  ///< the model gives no count: its loss is a mean over the batch
     /// Adds the optimizer to a differentiated program.
@@ -95,8 +93,7 @@ struct Recipe {
     std::string digest() const;
 };
 
-/// The programs of one experiment for one mesh. They share params: names and layouts at rest agree. They are annotated
-/// but not propagated.
+/// The annotated programs of one experiment for one mesh. They share params, whose names and stored layouts agree.
 struct Experiment {
     std::shared_ptr<const Recipe> recipe;
     Mesh mesh;                            ///< with the micro-batches of a full step

@@ -131,7 +131,7 @@ ValueId Backward::sum_to(ValueId gradient, ValueId like) {
 }
 
 void Backward::accumulate(ValueId target, ValueId gradient) {
-    // No backward op reads the gradient of a param or of a view of one: its dims are named once it is complete.
+    // No other op reads the gradient of a param, or of a view of one: its dims are named once it is complete.
     const bool read = !only_viewed(target);
     if (read || fresh(gradient)) gradient = named_like(gradient, target);
     given_.push_back(gradient);

@@ -58,8 +58,7 @@ private:
     OpId forward_ = none;
 };
 
-/// Repairs references after ops were reordered: Value::op, Value::output and Op::forward. `moved`: new index of each
-/// op, by old index.
+/// Repairs Value::op, Value::output and Op::forward after ops were reordered. `moved`: new op index, by old index.
 void relink(Program& program, const std::vector<OpId>& moved);
 
 }  // namespace orrery

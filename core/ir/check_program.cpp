@@ -28,7 +28,7 @@ std::string value_form(const Program& program, ValueId id) {
     return "";
 }
 
-/// True for a temporary that no op makes. `fuse` leaves such values behind; no op may read one.
+/// True for a temporary that no op makes. `fuse` leaves such values; no op may read one.
 bool dropped(const Program& program, ValueId id) {
     const Value& v = program.value(id);
     return v.role == Role::temporary && v.op == none;

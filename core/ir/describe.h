@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// "f32[batch=8,embed=512]"; unnamed dims show their size only.
+/// A type as text: "f32[batch=8,embed=512]". Unnamed dims show only their size.
 std::string text_of(const TensorType& type, const std::vector<std::string>& dims);
 
 /// A word as programs print it: quoted when it has characters other than letters, digits and _ . - /.
@@ -15,7 +15,7 @@ std::string quoted(std::string_view word);
 
 /// An attribute value as text: "0.02", "[8,512]", "tanh", "true". A whole number of type double has a point: "2.0".
 std::string text_of(const Attribute& value);
-/// "{approx=tanh, eps=1e-05}"; "" for no attributes. `skip`: a key to leave out.
+/// Attributes as text: "{approx=tanh, eps=1e-05}"; "" when there are none. `skip`: a key to leave out.
 std::string text_of(const Attributes& attributes, std::string_view skip = "");
 
 /// The value's name, or "%12 (gelu)" when it has no name.

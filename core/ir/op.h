@@ -30,17 +30,14 @@ std::string_view op_inserted_for(Opcode instruction);
 /// Finds an op by name. Throws Error, at `asked` if given, naming it and a similar name when it does not exist.
 const OpDef& op_def(std::string_view kind);
 const OpDef& op_def(std::string_view kind, const Origin& asked);
-/// OpDef::collective of this op.
 std::optional<Opcode> collective_of(const Op& op);
 /// Finds an op by name; nullptr when it does not exist.
 const OpDef* find_op_def(std::string_view kind);
 /// All ops in the order of the table in core/ir/README.md, then those that plugins have added so far.
-/// far.
 std::vector<const OpDef*> all_ops();
 /// The built-in ops, without those of plugins.
 const std::vector<const OpDef*>& own_ops();
 
-/// OpDef::rule for this op.
 FactorRule rule_of(const Program& program, const Op& op);
 
 /// Checks operands and attributes, fills in default attributes and infers the outputs. Throws Error at `origin`.

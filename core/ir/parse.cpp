@@ -144,7 +144,7 @@ private:
         }
     }
 
-    // Makes room for a value id. Ids have no gaps but may come in any order.
+    // The value with this id, created if new. Ids have no gaps but may come in any order.
     Value& slot(ValueId id) {
         if (static_cast<size_t>(id) >= program_.values.size()) {
             if (static_cast<size_t>(id) > most_values_) {

@@ -22,8 +22,7 @@ struct PluginOp {
 std::string problem_of_ops(std::string_view name, const Registry& brought);
 
 /// Adds the ops of a plugin to this process, permanently; programs, plans and devices then find them by name.
-/// Thread-safe; loading the same file again has no effect. Throws Error when another plugin or version has added an op
-/// of that name.
+/// Thread-safe; the same file again has no effect. Throws Error when an op of that name is from another file.
 void add_plugin_ops(std::string_view plugin, std::string_view version, const Registry& brought);
 
 /// Finds an op of a plugin by name; nullptr when there is none. The pointer stays valid.

@@ -6,8 +6,7 @@
 
 namespace orrery {
 
-/// Prints the program as text, one line per value or op. Layouts are printed when a mesh is given. `parse` reads the
-/// text back to an equal program.
+/// Prints the program, one line per value or op, with layouts when a mesh is given. `parse` reads the text back.
 ///
 ///     program mlp  mesh dp=2 tp=2
 ///       %0 x          = input             f32[batch=8,embed=512]   dp:S(0) tp:R  # mlp.lua:3
@@ -20,8 +19,7 @@ namespace orrery {
 ///       store %1 tp S(1)  # tensor, mlp.lua:20
 ///       result loss_sum %3
 ///
-/// "of %2" marks a backward op of the forward op that makes %2. After #: the script line, "by" what set the layout, ";"
-/// why a collective was inserted.
+/// "of %2": its forward op makes %2. After #: the script line, "by" what set the layout, ";" the cause of a collective.
 std::string print(const Program& program, const Mesh* mesh = nullptr);
 
 /// An origin as programs print it: its text when that can be parsed back, otherwise "who" "file" line column.

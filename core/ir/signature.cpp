@@ -71,7 +71,7 @@ std::string_view wanted(char letter) {
     return letter == 'n' ? "i32 or a floating-point type" : "a floating-point type";
 }
 
-/// An operand of the wrong type. `like`: the operand whose type it must have; nullopt: its letter takes other types.
+/// An operand of the wrong type. `like`: the operand whose type it must have; nullopt: its letter excludes its type.
 struct Misfit {
     size_t operand;
     std::optional<size_t> like = {};

@@ -81,8 +81,7 @@ private:
             enforce_budget(assemble(pick, leader));
     }
 
-    /// Orders the axes of each factor as the layout of source `leader` does, then as the others do; `micro` is
-    /// innermost.
+    /// Orders the axes of each factor as source `leader` does, then as the others do; `micro` is innermost.
     Assignment assemble(const std::vector<int>& pick, size_t leader) const {
         Assignment result;
         result.splits.resize(rule_.factors.size());

@@ -7,8 +7,7 @@
 
 namespace orrery {
 
-/// How an op is distributed: the axes that split each factor, outermost first, and the axes over which it is partial
-/// because its linear inputs are.
+/// The axes that split each factor of an op, outermost first, and those over which its linear inputs are partial.
 struct Assignment {
     std::vector<std::vector<AxisId>> splits;
     std::vector<Layout::Partial> linear;

@@ -59,8 +59,7 @@ private:
         if (divides(mark.value, layout, target)) targets.push_back(target);
     }
 
-    /// True when the dim that the mark splits is divisible by all its axes. Throws Error when it is not, unless
-    /// optional.
+    /// True when the dim is divisible by all axes that split it. Throws Error when it is not, unless optional.
     bool divides(ValueId id, const Layout& layout, const Target& target) const {
         if (target.placement.kind != Kind::split) return true;
         const Value& value = program_.value(id);

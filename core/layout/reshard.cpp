@@ -179,8 +179,7 @@ const ReshardPath* Resharder::path(const TensorType& type, const Layout& from, c
     append(key_, to);
     const auto place = known_.find(std::string_view(key_));
     if (place != known_.end()) return place->second.get();
-    // Accumulation over micro-batches comes first, so that the other steps run once per step instead of per
-    // micro-batch.
+    // Accumulation over micro-batches comes first, so that the other steps run once, not per micro-batch.
     Layout start = from;
     for (const auto& partial : from.partials())
         if (mesh_.axis(partial.axis).sequential && to.at(partial.axis).kind == Kind::replicate)

@@ -23,9 +23,8 @@ struct Block {
 /// The block that two blocks of one tensor share; nullopt when they do not overlap.
 std::optional<Block> intersect(const Block& a, const Block& b);
 
-/// Visits `part` of a tensor in runs that are contiguous in two dense row-major blocks, both of which contain it.
-/// `visit` receives the element index in `from`, that in `to`, and the number of elements. Indices ascend; runs are as
-/// long as possible.
+/// Visits `part` of a tensor in maximal runs that are contiguous in two dense row-major blocks, which both contain it.
+/// `visit` gets the element index in `from`, that in `to`, and the number of elements. Indices ascend.
 void for_runs(const Block& part, const Block& from, const Block& to,
               const std::function<void(int64_t, int64_t, int64_t)>& visit);
 
@@ -35,8 +34,7 @@ Block whole(const Shape& global);
 /// The block of a value on one rank, for one micro-batch.
 Block block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro = 0);
 
-/// True for the first of the ranks with the same block; that rank writes it into a checkpoint. Partial axes count as
-/// replicated.
+/// True for the first rank with this block, which writes it into a checkpoint. Partial axes count as replicated.
 bool first_holder(const Layout& layout, const Mesh& mesh, int64_t rank);
 
 /// Copies a block out of a whole tensor. Both are dense in host memory; `item`: bytes per element.

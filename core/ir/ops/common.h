@@ -19,13 +19,13 @@ Typed shaped(Infer& at, DType dtype);
 /// Output 0 has the type and dim names of input 0.
 std::vector<Typed> like_input(Infer& at);
 
-/// Each operand broadcasts to output 0, element by element; not linear.
+/// The rule of an elementwise op whose operands broadcast to output 0; not linear.
 FactorRule elementwise_rule(const Program& program, const Op& op);
-/// The same as elementwise_rule, but linear: input 0 may be partial.
+/// The rule of an elementwise op that is linear in input 0, which may be partial.
 FactorRule linear_rule(const Program& program, const Op& op);
-/// Every dim of the outputs may be split; the inputs are scalars.
+/// The rule of an op whose inputs are scalars: every dim of the outputs may be split.
 FactorRule source_rule(const Program& program, const Op& op);
-/// Operands have one shape; every dim except the last may be split.
+/// The rule of an op on rows, whose operands have one shape: every dim except the last may be split.
 FactorRule last_dim_whole_rule(const Program& program, const Op& op);
 
 int64_t no_flops(const Program& program, const Op& op);
@@ -35,7 +35,6 @@ int64_t some_flops(const Program& program, const Op& op);  ///< 10 per element o
 inline const Shape& shape_of(const Program& program, ValueId id) { return program.value(id).type.shape; }
 inline int rank_of(const Program& program, ValueId id) { return static_cast<int>(shape_of(program, id).size()); }
 
-/// Types of sample operands, by element type.
 inline TensorType f32(Shape shape) { return {DType::f32, std::move(shape)}; }
 inline TensorType i32(Shape shape) { return {DType::i32, std::move(shape)}; }
 inline TensorType u32(Shape shape) { return {DType::u32, std::move(shape)}; }

@@ -77,14 +77,12 @@ void grad_cross_entropy(Backward& g) {
     }
 }
 
-// When the vocabulary is split
-
 /// Three statistics per row are sent between ranks instead of the logits.
 bool decompose_cross_entropy(const OpLayouts& at, const AddPart& add) {
     if (at.inputs[0].splits().back().empty()) return false;
     const Op& op = at.op;
     const ValueId logits = op.inputs[0], targets = op.inputs[1];
-    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // inference has stored the default
+    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // inference stores the default
     const int64_t last = rank_of(at.program, logits) - 1;
     const ValueId top = add("max", {logits}, {{"dims", Ints{last}}}, {})[0];
     const auto stats = add("cross_entropy_stats", {logits, top, targets}, ignore, {});

@@ -64,7 +64,7 @@ void grad_mul(Backward& g) {
 void grad_div(Backward& g) {
     const ValueId da = g.one("div", {g.dy(), g.in(1)});
     if (g.wants(0)) g.give(0, da);
-    if (g.wants(1)) g.give(1, g.one("neg", {g.one("mul", {da, g.out()})}));  // -dy a / b^2
+    if (g.wants(1)) g.give(1, g.one("neg", {g.one("mul", {da, g.out()})}));  // db = -dy a / b^2
 }
 
 // The gradient goes to the selected operand; to a when both are equal.
@@ -79,7 +79,7 @@ void grad_extreme(Backward& g) {
 void grad_pow(Backward& g) {
     const ValueId a = g.in(0);
     const ValueId b = g.in(1);
-    if (g.wants(0)) {  // dy b a^(b-1)
+    if (g.wants(0)) {  // da = dy b a^(b-1)
         const ValueId less = g.one("sub", {b, g.scalar(1, g.type(b).dtype)});
         g.give(0, g.one("mul", {g.dy(), g.one("mul", {b, g.one("pow", {a, less})})}));
     }
@@ -91,7 +91,7 @@ void grad_exp(Backward& g) { g.give(0, g.one("mul", {g.dy(), g.out()})); }
 void grad_log(Backward& g) { g.give(0, g.one("div", {g.dy(), g.in(0)})); }
 void grad_sqrt(Backward& g) { g.give(0, g.one("scale", {g.one("div", {g.dy(), g.out()})}, {{"by", 0.5}})); }
 
-void grad_rsqrt(Backward& g) {  // -1/2 dy y^3
+void grad_rsqrt(Backward& g) {  // dx = -1/2 dy y^3
     const ValueId cube = g.one("mul", {g.out(), g.one("square", {g.out()})});
     g.give(0, g.one("scale", {g.one("mul", {g.dy(), cube})}, {{"by", -0.5}}));
 }
@@ -99,12 +99,12 @@ void grad_rsqrt(Backward& g) {  // -1/2 dy y^3
 void grad_cos(Backward& g) { g.give(0, g.one("neg", {g.one("mul", {g.dy(), g.one("sin", {g.in(0)})})})); }
 void grad_sin(Backward& g) { g.give(0, g.one("mul", {g.dy(), g.one("cos", {g.in(0)})})); }
 
-void grad_tanh(Backward& g) {  // dy (1 - y^2)
+void grad_tanh(Backward& g) {  // dx = dy (1 - y^2)
     const ValueId dy = g.dy();
     g.give(0, g.one("sub", {dy, g.one("mul", {dy, g.one("square", {g.out()})})}));
 }
 
-void grad_sigmoid(Backward& g) {  // dy y (1 - y)
+void grad_sigmoid(Backward& g) {  // dx = dy y (1 - y)
     const ValueId part = g.one("mul", {g.dy(), g.out()});
     g.give(0, g.one("sub", {part, g.one("mul", {part, g.out()})}));
 }

@@ -1,7 +1,6 @@
 // GEMMs with 8-bit float operands. An operand has one scale per rank, from the largest magnitude of the part that the
 // rank holds (current scaling, per tensor: Micikevicius et al. 2022, FP8 Formats for Deep Learning; NVIDIA Transformer
-// Engine, Float8CurrentScaling). The pass quantize_products inserts these ops after propagation. No device plugin here
-// runs them.
+// Engine, Float8CurrentScaling). The pass quantize_products inserts them. No device plugin here has kernels.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -30,7 +29,7 @@ FactorRule quantize_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-/// Finding the largest magnitude, then a multiplication and a rounding, per element.
+/// Three operations per element: a comparison for the largest magnitude, a multiplication, a rounding.
 int64_t quantize_flops(const Program& program, const Op& op) { return 3 * program.value(op.inputs[0]).type.count(); }
 
 void expect_f8(const Infer& at, size_t operand) {

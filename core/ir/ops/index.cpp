@@ -190,7 +190,7 @@ std::vector<Typed> infer_one_hot(Infer& at) {
     return {y};
 }
 
-// A rank with a block of columns computes it from the block's offset.
+// Columns may be split: a rank computes its block from the block's offset.
 FactorRule one_hot_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims dims;

@@ -50,7 +50,6 @@ Typed infer_product(Infer& at) {
     return y;
 }
 
-// Checks the bias too, when there is a third operand.
 Typed infer_biased(Infer& at) {
     Typed y = infer_product(at);
     if (at.count() == 2) return y;

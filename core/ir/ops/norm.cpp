@@ -132,7 +132,6 @@ constexpr Draw deviations{0.5, 2};  // 1 / deviation of a row
 
 Samples rows() { return {{{f32({4, 6, 9})}}, {{f32({4, 33})}}, {{f32({9})}}}; }
 Samples pairs_of_rows() { return {{{f32({4, 6, 9}), f32({4, 6, 9})}}, {{f32({4, 33}), f32({4, 33})}}}; }
-/// Each shape with and without a residual.
 Samples norms(size_t vectors) {
     Samples samples;
     for (const Shape& x : {Shape{4, 6, 9}, Shape{4, 33}, Shape{9}}) {

@@ -95,7 +95,7 @@ void grad_max(Backward& g) {
 
 std::vector<Typed> infer_sumsq(Infer&) { return {make_typed(DType::f32, {}, {})}; }
 
-void grad_sumsq(Backward& g) {  // 2 x dy
+void grad_sumsq(Backward& g) {  // dx = 2 x dy
     if (const auto c = g.uniform()) return g.give(0, g.one("scale", {g.in(0)}, {{"by", 2 * *c}}));
     const ValueId twice = g.one("scale", {g.dy()}, {{"by", 2.0}});
     g.give(0, g.one("mul", {g.in(0), g.cast(twice, g.type(g.in(0)).dtype)}));

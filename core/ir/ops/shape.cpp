@@ -83,7 +83,7 @@ FactorRule reshape_rule(const Program& program, const Op& op) {
             a.take(factor, common);
             b.take(factor, common);
         } else {
-            // Neither divides the other ([6,4] -> [8,3]). After the common part, all is whole until both shapes meet.
+            // No common boundary ([6,4] -> [8,3]): after the common factor, dims are whole until both shapes meet.
             if (common > 1) {
                 const auto factor = make.parallel(common);
                 a.take(factor, common);
