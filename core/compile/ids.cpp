@@ -7,7 +7,7 @@
 namespace orrery {
 namespace {
 
-/// The input that a value is, or is a view of; none when an op computes it.
+/// The input that a value equals or is a view of; none when an op computes it.
 ValueId input_behind(const Program& program, ValueId id) {
     for (;;) {
         const Value& value = program.value(id);

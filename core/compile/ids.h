@@ -6,20 +6,20 @@
 
 namespace orrery {
 
-/// The ids that an input may hold: `least` to count - 1.
+/// The legal ids of an input: from `least` to count - 1.
 struct IdRange {
-    int64_t least = -1;  ///< -1 where that stands for none to all that read it: a target that the loss ignores
-    int64_t count = 0;   ///< rows of the table that it is looked up in, or logits that it is a target of; 0: any number
+    int64_t least = -1;  ///< -1 when all readers of the input accept it as "none" (an ignored target)
+    int64_t count = 0;   ///< size of the dim that the ids index (rows of a table, logits); 0: no limit
 };
 
-/// By name of the input; one that is neither looked up nor a target is not there. `recorded`: not distributed, which
-/// writes a loss over split logits as other ops.
+/// The legal ids of each input whose ids an op looks up, by name. `recorded`: not distributed yet, since distribution
+/// replaces a loss over split logits by other ops.
 std::map<std::string, IdRange> ids_of(const Program& recorded);
 
-/// Leaves of `ids` what `also` allows, too.
+/// Restricts `ids` to the ids that `also` allows too.
 void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdRange>& also);
 
-/// The fewest ids of any input; 0: none is looked up or a target.
+/// The smallest `count` of all inputs; 0 when no op looks up ids.
 int64_t vocabulary_of(const Program& recorded);
 
 }  // namespace orrery

@@ -52,21 +52,21 @@ void mark(Program& p, const PassInput& in) {
     for (const AskedStrategy& asked : in.recipe->strategies) asked.strategy->annotate(p, *in.mesh);
 }
 
-/// Inputs lie whole on every rank, but for the ranks of a pipeline, of which each has a stage.
+/// Marks inputs replicated over every axis but the pipeline's, whose ranks read inputs only on their stage.
 void mark_inputs_whole(Program& p, const PassInput& in, const std::string& pipeline) {
     for (const ValueId input : p.inputs())
         for (const Axis& axis : in.mesh->axes())
             if (axis.name != pipeline) p.store(input, axis.name, Placement::replicated(), in.recipe->train_origin);
 }
 
-/// Every rank has the inputs of the logits program, whose batch of one is not split, and of others that are `whole`.
+/// Leaves the inputs of the logits program unmarked, since its batch is 1; marks those of a `whole` program replicated.
 void annotate(Program& p, const PassInput& in) {
     const bool logits_alone = in.entry.role == ProgramRole::logits;
     if (!logits_alone && !in.entry.whole) return mark(p, in);
     Program marked = p;
     mark(marked, in);
     if (!logits_alone) {
-        mark_inputs_whole(p, in, marked.pipeline().axis);  // marks that come first stay
+        mark_inputs_whole(p, in, marked.pipeline().axis);  // the first mark for a value and axis counts
         return mark(p, in);
     }
     for (const Mark& mark : marked.marks()) {
@@ -107,9 +107,8 @@ void fuse(Program& p, const PassInput& in) { p = fuse_for(std::move(p), *in.mesh
 
 using In = const PassInput&;
 
-/// Every pass from the script to the program that is lowered. `lower` makes the plan of it, `prove` proves that.
+/// All passes, from the script's functions to the program that `lower` turns into a plan, which `prove` proves.
 const Pass list[] = {
-    // One device: what the script records becomes a step.
     {PassPart::record, all, "record", record},
     {PassPart::record, logits, "keep_logits", [](Program& p, In) { p = keep_logits(p); }},
     {PassPart::record, all, "set_precision", [](Program& p, In in) { set_precision(p, in.recipe->precision); }},
@@ -117,9 +116,8 @@ const Pass list[] = {
     {PassPart::record, train, "differentiate", differentiate},
     {PassPart::record, train | evaluate, "split_batch", split_batch},
     {PassPart::record, train, "add_update", [](Program& p, In in) { p = in.recipe->update(std::move(p)); }},
-    // A mesh: strategies mark, nothing else.
     {PassPart::mark, all, "annotate", annotate},
-    // Layouts. What is computed again is computed on its own stage, so stages come first.
+    // Stages come before recompute, since a value is recomputed on its own stage.
     {PassPart::distribute, all, "assign_stages", [](Program& p, In in) { assign_stages(p, *in.mesh); }, nullptr,
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
@@ -129,7 +127,6 @@ const Pass list[] = {
     {PassPart::distribute, all, "join_axes", join_axes, nullptr, may_join},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     {PassPart::distribute, all, "add_status", add_status, nullptr, has_status},
-    // The device's kernels.
     {PassPart::fuse, all, "quantize_products", [](Program& p, In in) { quantize_products(p, *in.mesh); }, nullptr,
      has_f8},
     {PassPart::fuse, all, "fuse", fuse},
@@ -149,7 +146,7 @@ AxisCarriers carriers_of(const CompileOptions& options) {
 
 namespace {
 
-/// `own`: where the program lies once a pass has changed it or made another.
+/// `own`: the program after the first pass that changed it or returned another; nullopt before.
 Program run(PassPart part, const Program& given, std::optional<Program> own, const PassInput& in) {
     const PassLook* look = in.recipe ? &in.recipe->look : &in.options->look;
     const bool laid_out = part == PassPart::distribute || part == PassPart::fuse;

@@ -10,31 +10,31 @@
 
 namespace orrery {
 
-/// What compiling is asked for beside the program.
+/// Options of compiling in addition to the program.
 struct CompileOptions : LowerOptions {
     PropagateOptions redistribution;
-    std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis, proved
-    std::map<std::string, std::string> transports;  ///< by axis: names; axes of one may share a message (join_axes)
-    int64_t memory_bytes = 0;                       ///< of one rank; 0: not judged
-    /// Whether the device has this kernel: ops that would be fused to one it lacks stay as they are. Empty: it has all.
+    std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis: proved chunk tables
+    std::map<std::string, std::string> transports;               ///< by axis: name; axes of one may share messages
+    int64_t memory_bytes = 0;                                    ///< device memory of one rank; 0: no limit
+    /// True when the device has this kernel; ops are fused only if so. Empty: the device has all kernels.
     std::function<bool(const KernelSpec&)> runs;
-    bool proved = true;        ///< false: the plan never runs, one of many that a planner looks at
-    bool status_word = false;  ///< ranks tell each other whether to go on: of train steps
+    bool proved = true;        ///< false: skip the proofs, for plans that a planner only compares
+    bool status_word = false;  ///< train steps: add the status word that ranks exchange
     SnapshotPlace snapshot = SnapshotPlace::none;
     PassLook look;  ///< may be empty
 };
 
 AxisCarriers carriers_of(const CompileOptions& options);
 
-/// A part of the way from a script to a program that `lower` takes; passes of one part run together.
+/// A part of the list of passes. The passes of one part run together.
 enum class PassPart : uint8_t {
-    record,      ///< the script's functions to a step of one device
-    mark,        ///< strategies mark it for a mesh
-    distribute,  ///< layouts and collectives
-    fuse,        ///< kernels that the device has
+    record,      ///< the script's functions become a step for one device
+    mark,        ///< strategies mark the program for a mesh
+    distribute,  ///< layouts and collectives are added
+    fuse,        ///< ops become kernels that the device has
 };
 
-/// What a pass may look at beside the program. Parts behind `mark` have no recipe, those before it no mesh.
+/// The inputs of a pass besides the program. Null: `mesh` before `mark`, `recipe` after it, `options` up to `mark`.
 struct PassInput {
     ProgramEntry entry = {};
     const Recipe* recipe = nullptr;
@@ -43,31 +43,31 @@ struct PassInput {
     const CompileOptions* options = nullptr;
 };
 
-/// A function from program to program: one of `run` and `make`.
+/// A pass: a function from program to program, either `run` or `make`.
 struct Pass {
     PassPart part;
-    unsigned roles;  ///< ProgramRoles it runs for, as bits; behind `mark` all, for `distribute` is told no role
+    unsigned roles;  ///< bits of the ProgramRoles it runs for; all after `mark`, where the role is unknown
     std::string_view name;
-    void (*run)(Program& program, const PassInput& input);                      ///< changes it in place
-    Program (*make)(const Program& program, const PassInput& input) = nullptr;  ///< makes another of it
-    bool (*needed)(const Program& program, const PassInput& input) = nullptr;   ///< nullptr: always
+    void (*run)(Program& program, const PassInput& input);                      ///< changes the program in place
+    Program (*make)(const Program& program, const PassInput& input) = nullptr;  ///< returns another program
+    bool (*needed)(const Program& program, const PassInput& input) = nullptr;   ///< whether to run it; nullptr: always
 };
 
-/// All passes, in the order they run; `lower` and the proofs follow.
+/// All passes in the order in which they run. `lower` and `prove` follow.
 std::span<const Pass> passes();
 
-/// Runs the passes of a part. Ends early where one leaves no op: there is no such program. The program is copied for
-/// the first pass that changes it in place.
+/// Runs the passes of a part. When a recording pass leaves no ops, the program does not exist and the rest is skipped.
+/// The program is copied only when a pass changes it in place.
 Program run_passes(PassPart part, const Program& program, const PassInput& input);
 Program run_passes(PassPart part, Program&& program, const PassInput& input);
 
-/// Layouts, stages, recomputation and collectives for an annotated program.
+/// Runs the part `distribute`: adds stages, recomputation, layouts and collectives to an annotated program.
 Program distribute(const Program& annotated, const Mesh& mesh, const CompileOptions& options = {});
 
-/// Fuses and lowers a distributed program. The program is checked (`check_program`), the plan is not.
+/// Fuses and lowers a distributed program. Checks the program (`check_program`) but not the plan.
 Plan plan_of(Program distributed, const Mesh& mesh, Persistent& persistent, const CompileOptions& options = {});
 
-/// Throws Error unless the plan is complete, free of deadlock under the transports' contracts, and fits.
+/// Throws Error unless the plan is complete, free of deadlocks under the transports' contracts, and fits in memory.
 void prove(const Plan& plan, const CompileOptions& options);
 
 }  // namespace orrery

@@ -16,67 +16,65 @@
 
 namespace orrery {
 
-/// Where a param lies in a published checkpoint (safetensors), as the script's model says.
+/// The tensor of a published checkpoint (safetensors) that a param is loaded from, as the script's model declares.
 struct WeightSource {
-    std::string param;       ///< its name in the programs
-    std::string tensor;      ///< its name in the file
+    std::string param;       ///< name in the programs
+    std::string tensor;      ///< name in the file
     bool transpose = false;  ///< the file holds [out, in], the param is [in, out]
-    int dim = -1;            ///< a part of the stored tensor along this dim; -1: all of it
+    int dim = -1;            ///< dim along which only `size` elements from `start` are read; -1: the whole tensor
     int64_t start = 0;
     int64_t size = 0;
-    int padded = -1;  ///< the dim of the stored tensor that has `rows`, of which the param has more: zeros behind it
+    int padded = -1;  ///< dim with `rows` elements in the file, of which the param has more (zeros); -1: none
     int64_t rows = 0;
     Origin origin;
 };
 
-/// A tensor that a published file may hold twice: as a head of its own name that is tied to the embedding.
+/// A tensor that a published file may contain twice, such as a head tied to the embedding.
 struct WeightCopy {
     std::string tensor, of;
 };
 
-/// Where published files hold the params, and what else such a file may hold.
+/// The params' sources in a published checkpoint, and the other tensors that it may contain.
 struct PublishedWeights {
-    std::vector<WeightSource> sources;  ///< every param of train once, or empty: the script names no source
-    std::vector<std::string> ignore;    ///< tensors that no param is read from: "*.attn.bias", * is any letters
-    std::vector<WeightCopy> copies;     ///< the same, where bit-equal to the other
-    std::string prefix = {};            ///< names that begin with it may stand without it: "transformer."
-    std::string published = {};         ///< JSON: what `orrery export` writes beside them, see run/export; "": nothing
+    std::vector<WeightSource> sources;  ///< one for each param of train; empty: the script names no source
+    std::vector<std::string> ignore;    ///< tensors that are not loaded: "*.attn.bias", * matches any characters
+    std::vector<WeightCopy> copies;     ///< tensors that are not loaded when they equal the other bit for bit
+    std::string prefix = {};            ///< names that begin with it may also appear without it: "transformer."
+    std::string published = {};         ///< JSON for `orrery export`, see run/export; "": none
 };
 
-/// A strategy that a script asked for.
 struct AskedStrategy {
     std::shared_ptr<Strategy> strategy;
     std::string name;
     Origin origin;
-    std::vector<std::pair<std::string, std::string>> words;  ///< its options that are texts, among them its axes
+    std::vector<std::pair<std::string, std::string>> words;  ///< its text options, such as axes
 };
 
-/// Sees a program after each pass: its name, the pass, the program; the mesh once it has layouts, else nullptr.
+/// Called after each pass with its name, the program, and the mesh once the program has layouts (before: nullptr).
 using PassLook = std::function<void(std::string_view pass, const Program& program, const Mesh* mesh)>;
 
-/// A program that a script adds: it sees the same inputs and params, and is evaluated with the model.
+/// A program that a script adds, with the inputs and params of the model; evaluated together with it.
 struct AddedProgram {
     std::string name;
     Origin origin;
-    /// Records it: results loss_sum and count, of which `name` is the quotient.
+    /// Records the program. Its results loss_sum and count have the quotient `name`.
     std::function<Program(int64_t batch)> forward;
     bool mean = false;  ///< it gives no count
 };
 
-/// All that makes an experiment's programs for any mesh and batch: functions that record, and what is asked for. The
-/// functions live as long as the script's Lua and are called on its thread, or as `later` has it.
+/// Everything that makes the programs of an experiment for any mesh and batch: recording functions and requested
+/// options. The functions live as long as the script's Lua state and must be called on its thread, or through `later`.
 struct Recipe {
     std::string name;
     int64_t batch = 0;    ///< samples of a full step: the size of the inputs' dim "batch"
-    Origin trace_origin;  ///< the script's line that asked for the program
-    Origin train_origin;  ///< and for its training
-    /// Records the model: results loss_sum and count. `batch`: the size of every dim "batch"; `length`: of every dim
-    /// "seq", 0: as declared.
+    Origin trace_origin;  ///< script line that requested the program
+    Origin train_origin;  ///< script line that requested its training
+    /// Records the model with the results loss_sum and count. `length`: the size of every dim "seq"; 0: as declared.
     std::function<Program(bool training, int64_t batch, int64_t length)> forward;
     bool mean = false;  ///< the model gives no count: its loss is a mean over the batch
-    /// Records the optimizer behind a differentiated program.
+    /// Adds the optimizer to a differentiated program.
     std::function<Program(Program)> update;
-    /// Makes the order of a pipeline's fragments; chunks of 0 become those that the schedule needs.
+    /// Returns the order of a pipeline's fragments. Replaces `chunks` 0 by the number that the schedule needs.
     std::function<Schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches)> schedule;
     std::vector<AddedProgram> added;
     std::vector<AskedStrategy> strategies;
@@ -84,49 +82,48 @@ struct Recipe {
     int64_t microbatches = 1;
     std::optional<LossScale> loss_scale;
     BatchRamp ramp;
-    PropagateOptions redistribution;  ///< what the script forbids
+    PropagateOptions redistribution;  ///< redistributions that the script forbids
     PublishedWeights weights;
     PassLook look;  ///< may be empty
-    /// Runs work that calls these functions while the script waits in run:train, on whatever thread.
+    /// Runs work that calls these functions while the script waits in run:train; callable from any thread.
     std::function<void(const std::function<void()>& work)> later;
 
-    /// What ranks must have alike before programs are made of it one by one: what is given as words and numbers. What
-    /// functions and strategies make of it, fingerprints tell when it is made.
+    /// A hash of the recipe's names and numbers, which must be equal on all ranks before they make programs.
+    /// Fingerprints of plans cover the results of functions and strategies.
     std::string digest() const;
 };
 
-/// The programs of one experiment for one mesh, over the same params: names agree, layouts at rest agree. Annotated,
-/// not propagated.
+/// The annotated programs of one experiment for one mesh. They share params, whose names and stored layouts agree.
 struct Experiment {
     std::shared_ptr<const Recipe> recipe;
     Mesh mesh;                            ///< with the micro-batches of a full step
-    std::vector<MarkedProgram> programs;  ///< train, the ramp's sizes that are made, eval, added ones, logits
-    std::vector<std::string> axes;        ///< of the mesh, or asked for, as the options of strategies name them
-    std::optional<Schedule> schedule;     ///< of the fragments, where the mesh has a pipeline
+    std::vector<MarkedProgram> programs;  ///< train, the ramp's sizes made so far, eval, added ones, logits
+    std::vector<std::string> axes;        ///< axes that options of strategies name
+    std::optional<Schedule> schedule;     ///< order of fragments; nullopt without a pipeline
 
     const Program& train() const { return programs.front().program; }
     Program& train() { return programs.front().program; }
-    /// nullptr when there is none of the name.
+    /// Finds a program by name; nullptr when there is none.
     const MarkedProgram* find(std::string_view name) const;
 };
 
-/// The recorded step at a batch, before strategies see it. Throws Error with script lines; at `train_origin` where the
-/// batch is not made of whole micro-batches.
+/// Records the train step at a batch, without marks. Throws Error with script lines; at `train_origin` when the batch
+/// is not a whole number of micro-batches.
 Program train_step(const Recipe& recipe, int64_t batch);
 
-/// The sizes that the ramp takes before the full batch, ascending. Throws Error at `train_origin` when one is not made
-/// of whole micro-batches or the rises do not end at the full batch.
+/// The batch sizes of the ramp below the full batch, ascending. Throws Error at `train_origin` when one is not a whole
+/// number of micro-batches, or the increments do not end at the full batch.
 std::vector<int64_t> smaller_batches(const Recipe& recipe);
-/// The train step at a batch of the ramp.
+/// The entry of the train step at a batch of the ramp.
 ProgramEntry train_entry(const Recipe& recipe, int64_t batch);
 
-/// Every program but the ramp's smaller steps, annotated for the mesh (without micro). `step`: what train_step gave for
-/// the full batch. Throws Error with script lines, also where a step of the ramp has fewer micro-batches than the
-/// pipeline's schedule orders. `step_alone`: the full train step and nothing else.
+/// Makes all programs, except the ramp's smaller steps, annotated for the mesh (without micro). `step`: the result of
+/// train_step for the full batch. `step_alone`: make only the full train step. Throws Error with script lines, also
+/// when a step of the ramp has another number of micro-batches than the pipeline's schedule.
 Experiment make_experiment(Recipe recipe, Program step, const Mesh& mesh, bool step_alone = false);
-/// A further program of the experiment. Throws Error with script lines.
+/// Makes a further program of the experiment. Throws Error with script lines.
 MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& entry);
-/// Makes the ramp's smaller steps, too: the `most` smallest of them.
+/// Makes the `most` smallest steps of the ramp too.
 void make_sizes(Experiment& experiment, size_t most = std::numeric_limits<size_t>::max());
 
 }  // namespace orrery

@@ -79,7 +79,7 @@ ValueId Builder::state(ValueId param, std::string_view name, TensorType type, At
 
 namespace {
 
-// Names given by the caller against those that inference found.
+// Applies the caller's dim names to an inferred output.
 void apply_names(const OpDef& def, Typed& output, const Builder::DimNames& given, const Origin& origin) {
     if (given.empty()) return;
     if (given.size() != output.dims.size()) {

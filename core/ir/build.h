@@ -8,9 +8,9 @@
 
 namespace orrery {
 
-/// Appends to a program. Every call checks types, shapes and dim names and throws Error at `origin`, with the operands'
-/// names, shapes and origins. Keeps no reference to values: other code may append to the program between calls, but
-/// names given behind its back are not checked for repetition.
+/// Appends to a program. Every call checks types, shapes and dim names; it throws Error at `origin`, naming the
+/// operands with their shapes and origins. It keeps no references to values, so other code may append to the program
+/// between calls. It does not check new names against those that other code gave after construction.
 class Builder {
 public:
     using DimNames = std::vector<std::string>;
@@ -20,30 +20,30 @@ public:
     ValueId input(std::string_view name, TensorType type, DimNames dims, const Origin& origin);
     /// `init`: {kind = normal|uniform|zeros|ones, scale}; ones times scale.
     ValueId param(std::string_view name, TensorType type, DimNames dims, Attributes init, const Origin& origin);
-    /// State of a param (none: of the optimizer as a whole), of any type; named dims are the param's where the shapes
-    /// agree.
+    /// Adds a state of a param, of any type. `param` none: a state of the whole optimizer. A state of the param's shape
+    /// takes its dim names; other states have unnamed dims.
     ValueId state(ValueId param, std::string_view name, TensorType type, Attributes init, const Origin& origin = {});
 
-    /// Appends an op and returns its outputs. `names[i]` gives dim names to output i: they fill unnamed dims and must
-    /// agree with named ones, except for reshape, where they declare the split, merge or renaming.
+    /// Appends an op and returns its outputs. `names[i]`: dim names of output i. They fill unnamed dims and must agree
+    /// with inferred names. For reshape they replace the inferred names: so it declares a split, merge or renaming.
     std::vector<ValueId> add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
                              const Origin& origin, const std::vector<DimNames>& names = {});
-    /// The only output of an op.
+    /// Appends an op and returns its first output.
     ValueId one(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes, const Origin& origin,
                 const std::vector<DimNames>& names = {});
 
-    /// Gives a temporary a name; throws when another value has it.
+    /// Names a temporary. Throws Error when another value has that name.
     void name(ValueId value, std::string_view name, const Origin& origin);
     void update(ValueId target, ValueId value, const Origin& origin);
     void result(std::string_view name, ValueId value, const Origin& origin);
 
-    void push_scope(std::string_view scope);  ///< "layers", then "0": ops are in "layers.0"
+    void push_scope(std::string_view scope);  ///< after "layers" and "0", new ops have the scope "layers.0"
     void pop_scope();
     const std::string& scope() const { return scope_; }
     void set_scope(std::string scope) { scope_ = std::move(scope); }
     void set_phase(Phase phase) { phase_ = phase; }
     Phase phase() const { return phase_; }
-    /// Backward ops: the forward op they belong to.
+    /// Sets the forward op that new backward ops belong to.
     void set_forward(OpId forward) { forward_ = forward; }
 
 private:
@@ -58,8 +58,7 @@ private:
     OpId forward_ = none;
 };
 
-/// Ops have new places: values find their makers again, and backward ops their forward ops. `moved`: by old place the
-/// new one.
+/// Repairs Value::op, Value::output and Op::forward after ops were reordered. `moved`: new op index, by old index.
 void relink(Program& program, const std::vector<OpId>& moved);
 
 }  // namespace orrery

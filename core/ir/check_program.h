@@ -3,8 +3,8 @@
 
 namespace orrery {
 
-/// Checks that a program is legal: every pass must leave it so. Infers every op again and compares types, names and
-/// attributes. Throws Error naming the op or value and what is wrong. Linear.
+/// Checks that a program is legal. Every pass must leave it legal. Infers the outputs of every op again and compares
+/// types, names and attributes. Throws Error naming the op or value and the problem. Linear.
 void check_program(const Program& program);
 
 }  // namespace orrery

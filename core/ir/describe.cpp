@@ -28,7 +28,7 @@ bool is_bare(std::string_view word) {
     return !word.empty();
 }
 
-// What would read back as a number or a flag.
+// True when the word would be parsed as a number or a flag.
 bool is_ambiguous(std::string_view word) {
     const char c = word.front();
     return (c >= '0' && c <= '9') || c == '-' || c == '.' || word == "true" || word == "false" || word == "inf" ||
@@ -37,7 +37,7 @@ bool is_ambiguous(std::string_view word) {
 
 std::string text_of(double value) {
     std::string text = fmt::format("{}", value);
-    if (text.find_first_of(".en") == std::string::npos) text += ".0";  // "n": inf, nan
+    if (text.find_first_of(".en") == std::string::npos) text += ".0";  // "n" also matches inf and nan
     return text;
 }
 

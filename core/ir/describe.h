@@ -7,21 +7,21 @@
 
 namespace orrery {
 
-/// "f32[batch=8,embed=512]"; unnamed dims show their size only.
+/// A type as text: "f32[batch=8,embed=512]". Unnamed dims show only their size.
 std::string text_of(const TensorType& type, const std::vector<std::string>& dims);
 
-/// A word as programs print it: bare when it is made of letters, digits and _ . - /, otherwise quoted.
+/// A word as programs print it: quoted when it has characters other than letters, digits and _ . - /.
 std::string quoted(std::string_view word);
 
-/// "0.02", "[8,512]", "tanh", "true". A number that is whole keeps its point: "2.0".
+/// An attribute value as text: "0.02", "[8,512]", "tanh", "true". A whole number of type double has a point: "2.0".
 std::string text_of(const Attribute& value);
-/// "{approx=tanh, eps=1e-05}", "" when there are none. `skip`: one key to leave out.
+/// Attributes as text: "{approx=tanh, eps=1e-05}"; "" when there are none. `skip`: a key to leave out.
 std::string text_of(const Attributes& attributes, std::string_view skip = "");
 
-/// The value's name, or "%12 (gelu)" for one without.
+/// The value's name, or "%12 (gelu)" when it has no name.
 std::string label_of(const Program& program, ValueId id);
 
-/// The value that inserted collectives made this one of: of `all_gather` of `all_reduce` of x it is x.
+/// Follows inserted collectives back to their first input: for all_gather(all_reduce(x)), x.
 ValueId original_of(const Program& program, ValueId value);
 
 /// For messages: "x f32[batch=8,embed=512] (mlp.lua:3)".

@@ -7,21 +7,21 @@
 
 namespace orrery {
 
-/// An option of what is sent over an axis. A new one is a row of `edge_options`, its reader a pass.
+/// A communication option of a mesh axis. To add one, add a row to `edge_options` and a pass that reads it.
 struct EdgeOption {
     std::string_view name;
     AttributeDef::Kind kind;
-    std::optional<Phase> phase = {};  ///< it concerns this phase alone
-    bool by_phase = false;            ///< it may be given for one phase
-    /// Throws Error at `origin` for a value that the option cannot have.
+    std::optional<Phase> phase = {};  ///< the only phase it applies to; nullopt: all phases
+    bool by_phase = false;            ///< may be set for a single phase
+    /// Throws Error at `origin` when the value is invalid.
     void (*check)(std::string_view axis, const Attribute& value, const Origin& origin);
-    /// "bucket of 5 bytes over dp is not taken: an earlier strategy chose 9".
+    /// The remark that another value was set earlier: "bucket of 5 bytes over dp is not taken: an earlier ...".
     std::string (*refused)(std::string_view axis, const Attribute& asked, const Attribute& taken);
 };
 
-/// In the order of the text form.
+/// All options, in the order in which programs print them.
 std::span<const EdgeOption> edge_options();
-/// nullptr when there is none.
+/// Finds an option by name; nullptr when there is none.
 const EdgeOption* find_edge_option(std::string_view name);
 
 std::string_view name_of(Phase phase);

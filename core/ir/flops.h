@@ -5,17 +5,17 @@
 
 namespace orrery {
 
-/// Floating-point operations of one op on its global shapes: a product of [m,k] and [k,n] counts 2 m n k, causal
-/// attention half of the full square, with a window what that leaves of the half, an element of a cheap op 1 and of one
-/// with exponentials or divisions 10.
+/// Floating-point operations of one op on its global shapes. A product of [m,k] and [k,n] counts 2 m n k. Causal
+/// attention counts half of the full square; with a window, only the query-key pairs inside it. Elementwise ops count 1
+/// per element, or 10 with exponentials or divisions.
 int64_t flops(const Program& program, const Op& op);
 
-/// flops() of a matrix product or an attention, 0 of any other op.
+/// flops() of a GEMM or an attention; 0 for any other op.
 int64_t product_flops(const Program& program, const Op& op);
 
-/// Of one training step, for model flops utilisation: the forward pass' matrix products and attentions, and up to two
-/// of the same size for each in the backward pass, fewer where an input needs no gradient; two before differentiation.
-/// What is recomputed does not count. May exceed 64 bits.
+/// FLOPs of one training step for model FLOPs utilization: GEMMs and attentions of the forward pass, plus those of
+/// their gradients. A forward op's gradients count at most twice its own FLOPs, so recomputed attention scores do not
+/// count. They count exactly twice before differentiation and for ops of plugins. May exceed 64 bits.
 double model_flops(const Program& program);
 
 }  // namespace orrery

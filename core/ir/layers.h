@@ -5,8 +5,8 @@
 
 namespace orrery {
 
-/// By op: which layer it belongs to, as `layers` (orrery/strategy.h) cuts a model; ops of all phases, and what lies
-/// outside of the row (an embedding, a head) by its outermost scope. none: an op without a scope. Linear.
+/// The layer of each op of any phase, by op index: ids from 0 for the layers of `layers` (orrery/strategy.h), and for
+/// the outermost scopes of ops outside these layers (embedding, head); none for an op without a scope. Linear.
 std::vector<int> layers_of_ops(const Program& program);
 
 }  // namespace orrery

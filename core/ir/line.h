@@ -8,24 +8,24 @@
 
 namespace orrery {
 
-/// Reads one line of a program's text from left to right. Errors name the line and what was found. A copy looks ahead.
+/// Reads one line of a program's text, left to right. Errors name the line and the text found. A copy can look ahead.
 class Line {
 public:
-    /// Keeps references to both.
+    /// Keeps references to `text` and `place`, the origin for errors.
     Line(std::string_view text, const Origin& place) : text_(text), place_(&place) {}
 
     [[noreturn]] void fail(const std::string& expected) const;
-    bool done();                        ///< nothing but blanks is left
-    bool sees(std::string_view token);  ///< skips blanks first, as all others do
+    bool done();                        ///< true when only blanks are left
+    bool sees(std::string_view token);  ///< true when `token` comes next; like all reads, skips blanks first
     bool take(std::string_view token);
     void expect(std::string_view token);
-    std::string_view bare();  ///< letters, digits and _ . - / +; "" when there are none
-    std::string word();       ///< bare or quoted
+    std::string_view bare();  ///< letters, digits and _ . - / +; "" when none come next
+    std::string word();       ///< a bare or quoted word
     std::string quoted();
     int64_t integer() { return number<int64_t>("an integer"); }
-    ValueId value();  ///< "%3"
+    ValueId value();  ///< reads "%3"
     std::string_view rest();
-    Origin origin();  ///< up to " by ", " at %", ";" or the end
+    Origin origin();  ///< reads up to " by ", " at %", ";" or the end
 
     template <class Number>
     Number number(std::string_view what) {

@@ -8,41 +8,39 @@
 
 namespace orrery {
 
-/// One input's elements, all or a block of them.
+/// True when the output holds elements of one input unchanged: all of them or a block.
 bool is_view(const OpDef& def);
-/// Element by element the sum of its two inputs.
+/// True for the elementwise sum of two inputs.
 bool is_sum(const OpDef& def);
-/// The op that combines two element by element: the sum, the maximum or the minimum.
+/// The elementwise op for a reduction: sum -> "add", max -> "maximum", min -> "minimum".
 std::string_view op_combining(ReduceOp how);
-/// Attributes that passes set on any op after it was built; scripts cannot know them.
+/// True for attributes that passes set on any op; scripts cannot set them.
 bool set_by_passes(std::string_view attribute);
-/// The name of the kernel that does the op's own work.
+/// The kernel that does the op's work: OpDef::kernel, or the op's name when that is empty.
 std::string_view kernel_of(const OpDef& def);
-/// Whether a communicator runs it: it sends or receives.
+/// True when a communicator runs the op.
 bool communicates(const OpDef& def);
-/// Whether it sends a value from one pipeline stage to another.
+/// True for the op that sends a value from one pipeline stage to another.
 bool is_transfer(const OpDef& def);
-/// Whether it sums a value over the pipeline axis.
+/// True for the op that sums a value over the pipeline axis.
 bool is_stage_sum(const OpDef& def);
-/// The op that propagation inserts for an instruction.
+/// The op that propagation inserts for a collective: Opcode::all_reduce -> "all_reduce", Opcode::kernel -> "shard".
 std::string_view op_inserted_for(Opcode instruction);
 
-/// Throws Error naming the kind, with a "did you mean", when there is no such op.
+/// Finds an op by name. Throws Error, at `asked` if given, naming it and a similar name when it does not exist.
 const OpDef& op_def(std::string_view kind);
 const OpDef& op_def(std::string_view kind, const Origin& asked);
-/// OpDef::collective of the op.
 std::optional<Opcode> collective_of(const Op& op);
-/// nullptr when there is none.
+/// Finds an op by name; nullptr when it does not exist.
 const OpDef* find_op_def(std::string_view kind);
-/// Every op, in the order of the table in core/ir/README.md; behind them those that plugins have brought so far.
+/// All ops in the order of the table in core/ir/README.md, then those that plugins have added so far.
 std::vector<const OpDef*> all_ops();
-/// Without those.
+/// The built-in ops, without those of plugins.
 const std::vector<const OpDef*>& own_ops();
 
-/// The rule of an op by its definition.
 FactorRule rule_of(const Program& program, const Op& op);
 
-/// Checks operand count and attributes against the definition, completes the attributes and infers the outputs.
+/// Checks operands and attributes, fills in default attributes and infers the outputs. Throws Error at `origin`.
 std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<const ValueId> inputs,
                          Attributes& attributes, const Origin& origin);
 

@@ -7,11 +7,11 @@
 
 namespace orrery {
 
-/// Reads what `print` wrote. Checks the syntax only; `check_program` checks the rest. Throws Error with file, line,
-/// what was found and what is expected. `file` is for messages; `mesh` becomes that of the layouts, if there are any.
+/// Reads the text that `print` writes. Checks only the syntax; `check_program` checks the rest. Throws Error with file,
+/// line, the text found and what was expected. `file`: name for messages. `mesh`: set to the mesh of the text, if any.
 Program parse(std::string_view text, std::string_view file = "program", std::optional<Mesh>* mesh = nullptr);
 
-/// "tensor, mlp.lua:9" back to an origin.
+/// Reads the text of an origin: "tensor, mlp.lua:9".
 Origin parse_origin(std::string_view text);
 
 }  // namespace orrery

@@ -16,7 +16,7 @@ namespace orrery {
 
 namespace {
 
-/// All ops of plugins of this process. Nothing leaves it: plugins stay loaded, and programs keep names only.
+/// All ops of plugins in this process. Entries are never removed: plugins stay loaded.
 struct Table {
     std::shared_mutex mutex;
     std::deque<PluginOp> ops;
@@ -61,7 +61,7 @@ std::string problem_of(const OpDef& def) {
     return "";
 }
 
-/// The code is the same: from one file, which is never unloaded.
+/// True when both definitions are from the same loaded file.
 bool same_code(const OpDef& a, const OpDef& b) {
     return a.infer == b.infer && a.rule == b.rule && a.gradient == b.gradient && a.decompose == b.decompose &&
            a.flops == b.flops;

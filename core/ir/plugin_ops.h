@@ -10,31 +10,30 @@
 
 namespace orrery {
 
-/// An op that a plugin brought into this process.
+/// An op that a plugin added to this process.
 struct PluginOp {
     std::shared_ptr<const OpDef> def;
     std::string plugin, version;  ///< "op/swish_gate", "0.1"
     std::vector<Registry::AddedKernel> kernels;
 };
 
-/// Why these cannot be the ops and kernels of op/NAME, "" where they can: names, what every op must have, kernels of
-/// other ops.
+/// Validates the ops and kernels that the plugin op/NAME registers. Returns the problem, or "" when they are valid.
+/// Checks op names, the required members of OpDef, and that kernels are of the plugin's own ops.
 std::string problem_of_ops(std::string_view name, const Registry& brought);
 
-/// Makes the ops of a plugin known to the process, for good: programs, plans and devices find them by name. Threads may
-/// be ranks that each load the plugin: what is there already from the same file is left as it is. Throws Error where an
-/// op of the name is there from elsewhere.
+/// Adds the ops of a plugin to this process, permanently; programs, plans and devices then find them by name.
+/// Thread-safe; the same file again has no effect. Throws Error when an op of that name is from another file.
 void add_plugin_ops(std::string_view plugin, std::string_view version, const Registry& brought);
 
-/// nullptr: no plugin has brought one of this name. Stays where it is.
+/// Finds an op of a plugin by name; nullptr when there is none. The pointer stays valid.
 const PluginOp* find_plugin_op(std::string_view kind);
-/// In the order in which they came.
+/// All ops of plugins, in the order in which they were added.
 std::vector<const PluginOp*> plugin_ops();
 
-/// In a handler: throws on what an op's function has thrown; what is no Error names the plugin, where one brought the
-/// op.
+/// Rethrows the current exception; call it in a handler. For an op of a plugin, an exception that is not an Error
+/// becomes an Error that names the plugin.
 [[noreturn]] void throw_of_op(std::string_view kind, std::string_view function);
-/// Calls a function of an op's definition ("infer", "rule").
+/// Calls a function of an op's definition ("infer", "rule") and passes its exceptions through throw_of_op.
 template <class Call>
 decltype(auto) call_op(std::string_view kind, std::string_view function, Call&& call) {
     try {
@@ -44,9 +43,9 @@ decltype(auto) call_op(std::string_view kind, std::string_view function, Call&& 
     }
 }
 
-/// "cpu, reference": the kinds of devices for which the op has kernels; "none".
+/// The kinds of devices that the op has kernels for: "cpu, reference"; "none".
 std::string kernels_text(const PluginOp& op);
-/// Throws Error at `asked` where a device of this kind finds no kernel of the op: who brought it, and what there is.
+/// The op's kernel for this kind of device. Throws Error at `asked` naming the plugin and the available kernels.
 const KernelMaker& kernel_maker(const PluginOp& op, std::string_view device_kind, const Origin& asked);
 
 }  // namespace orrery

@@ -49,14 +49,14 @@ public:
     }
 
 private:
-    // A name that cannot be left out.
+    // A word that is printed even when it is empty.
     static std::string word(const std::string& name) { return name.empty() ? "\"\"" : quoted(name); }
 
     void columns(std::string left, std::string call, std::string rest) {
         rows_.push_back({std::move(left), std::move(call), std::move(rest)});
     }
 
-    // The rows of one section are aligned; a few long ones do not push the others out of sight.
+    // Prints the rows of one section in aligned columns. Rows that are much longer do not widen the columns.
     void flush() {
         size_t left = 0;
         size_t call = 0;
@@ -75,7 +75,7 @@ private:
         return name.empty() ? fmt::format("%{}", id) : fmt::format("%{} {}", id, quoted(name));
     }
 
-    // Nothing where no layout was set.
+    // The value's layout; "" when none was set.
     std::string layout_of(ValueId id) const {
         const Value& value = program_.value(id);
         if (!mesh_ || value.layout.splits().size() != value.type.shape.size()) return "";

@@ -6,8 +6,7 @@
 
 namespace orrery {
 
-/// The program as text, one line per value or op; layouts appear when a mesh is given. `parse` reads it back to an
-/// equal program.
+/// Prints the program, one line per value or op, with layouts when a mesh is given. `parse` reads the text back.
 ///
 ///     program mlp  mesh dp=2 tp=2
 ///       %0 x          = input             f32[batch=8,embed=512]   dp:S(0) tp:R  # mlp.lua:3
@@ -20,11 +19,10 @@ namespace orrery {
 ///       store %1 tp S(1)  # tensor, mlp.lua:20
 ///       result loss_sum %3
 ///
-/// "of %2": backward of the op that makes %2. After #: the script line, "by" who set the layout, "; " why a collective
-/// is there.
+/// "of %2": its forward op makes %2. After #: the script line, "by" what set the layout, ";" the cause of a collective.
 std::string print(const Program& program, const Mesh* mesh = nullptr);
 
-/// An origin as programs print it: its text where that reads back, otherwise "who" "file" line column.
+/// An origin as programs print it: its text when that can be parsed back, otherwise "who" "file" line column.
 std::string print(const Origin& origin);
 
 }  // namespace orrery

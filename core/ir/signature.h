@@ -1,4 +1,4 @@
-// Operands against the letters of OpDef::types. The check of a device's spec is in orrery/kernel.h.
+// Checks the types of operands against the letters of OpDef::types. Devices use wrong_operands of orrery/kernel.h.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace orrery {
 
-/// What is wrong with an op's letters by themselves and beside its `operands`, "" where nothing is.
+/// Validates OpDef::types: the letters alone, and against `operands`. Returns the problem, or "" when they are valid.
 std::string problem_of_types(const OpDef& def);
 
-/// Throws Infer's error at the first input that is not of its letter's type.
+/// Checks the input types. Throws Error at the op's origin, naming the first input of a wrong type.
 void check_inputs(const Infer& at, const OpDef& def);
-/// The same for what the op's inference makes of them.
+/// Checks the number and types of the inferred outputs. Throws Error at the op's origin.
 void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& made);
 
 }  // namespace orrery

@@ -14,7 +14,7 @@ constexpr int64_t unreachable = int64_t{1} << 50;
 constexpr int replicated = -1;
 constexpr int passed_on = -2;
 
-/// Where an axis order came from: the layout of an input or of a demanded output.
+/// A layout whose order of axes can be taken over: that of an input or a constraint.
 struct Source {
     const Layout* layout;
     const FactorRule::Dims* dims;
@@ -62,7 +62,7 @@ private:
                            [&](int i) { return inputs_[i].preferred->at(axis) == Placement::partial(ReduceOp::sum); });
     }
 
-    /// Tries every combination, in order; most ops have one or two. Stops at one that moves nothing.
+    /// Tries every combination of options in order and stops at the first that moves nothing. Most ops have one or two.
     void walk(size_t axis, std::vector<int>& pick) {
         if (done_) return;
         if (axis == options_.size()) return enforce_budget(pick);
@@ -81,7 +81,7 @@ private:
             enforce_budget(assemble(pick, leader));
     }
 
-    /// The axes of a factor in the order of the leader's layout, then of the others', `micro` always innermost.
+    /// Orders the axes of each factor as source `leader` does, then as the others do; `micro` is innermost.
     Assignment assemble(const std::vector<int>& pick, size_t leader) const {
         Assignment result;
         result.splits.resize(rule_.factors.size());
@@ -113,7 +113,7 @@ private:
         for (size_t i = 0; i < inputs_.size(); ++i) {
             const int64_t cost = cost_of(inputs_[i], input_layout(rule_, i, assignment));
             all += cost;
-            // What cannot be reached is worse than moving what is pinned.
+            // Unreachable layouts must lose against moving pinned inputs.
             if (inputs_[i].pinned || cost >= unreachable) pinned += cost;
         }
         for (const Constraint& constraint : demands_) {
@@ -144,7 +144,7 @@ private:
     const Mesh& mesh_;
     std::vector<Layout> wanted_;
     std::vector<Source> sources_;
-    std::vector<std::vector<int>> options_;  // per axis
+    std::vector<std::vector<int>> options_;  // factors to split, passed_on or replicated, by axis
     std::optional<Assignment> best_;
     int64_t best_pinned_ = 0;
     int64_t best_all_ = 0;

@@ -6,7 +6,7 @@ namespace orrery {
 
 namespace {
 
-/// Reads one dim. `left`: how much of the current factor is not split yet.
+/// Reads the axes of one dim. `left`: the part of the current factor that is not split yet.
 void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const FactorRule& rule,
               const Mesh& mesh, std::vector<Preference>& preferences) {
     size_t at = 0;

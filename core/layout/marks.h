@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-/// What marks ask of one value on one axis, with the axis found in the mesh.
+/// A mark of one value on an axis of the mesh.
 struct Target {
     AxisId axis = 0;
     Placement placement;
@@ -14,23 +14,23 @@ struct Target {
     Origin origin;
 };
 
-/// The marks of a program, resolved against a mesh. Indexed by value.
+/// The marks of a program for one mesh, by value.
 struct Marks {
     std::vector<std::vector<Target>> store;
     std::vector<std::vector<Target>> use;
 };
 
-/// Looks the axes up (those that the mesh lacks, or of size 1, are dropped), gives states the store targets of their
-/// param on the axes that they do not mark themselves, and every input with a dim named `batch` the split of that dim
-/// over `micro`, innermost. Throws Error naming the value, the dim's name and size, the axis and its size, the mark's
-/// origin and the remedy, when a mark cannot be honoured and is not optional.
+/// Resolves the marks of a program for a mesh. Marks on axes that the mesh lacks or that have size 1 are dropped.
+/// States and gradients inherit the store marks of their param on axes that they do not mark themselves. With
+/// micro-batches, the dim `batch` of every input is also split over `micro`, innermost. Throws Error at a mark that
+/// cannot be applied and is not optional, naming the value, the dim, the axis, their sizes and a remedy.
 Marks collect_marks(const Program& program, const Mesh& mesh);
 
-/// Applies targets to a layout, in their order: each new split goes innermost in its dim.
+/// Applies marks to a layout in order; a new split becomes the innermost of its dim.
 Layout with_targets(Layout layout, const std::vector<Target>& targets);
 
-/// How `use` marks ask a value of this shape to be read that lies like this. Where a dim that they split does not
-/// divide, axes that came by inference, and no mark of the value, give way: the innermost first.
+/// The layout in which the `use` marks of a value of layout `lies` ask to read it. When a dim that they split is not
+/// divisible, axes that no mark of the value names are removed from it, innermost first.
 Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Target>& uses,
                  const std::vector<Target>& stores, const Mesh& mesh);
 

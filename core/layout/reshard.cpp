@@ -12,7 +12,7 @@ namespace {
 
 using Kind = Placement::Kind;
 
-// In units of a byte: what a message costs besides its bytes, and what a local slice costs.
+// Costs in bytes: of a message in addition to its bytes, and of a local slice.
 constexpr int64_t message_cost = 512;
 constexpr int64_t shard_cost = 1;
 
@@ -39,11 +39,16 @@ void append(std::string& key, const Layout& layout) {
     key.push_back('\x7e');
 }
 
-/// An axis goes only where it can stay: right behind axes that are already in the target's order.
+/// True when splitting by `axis` next continues the order of the axes that the target has on this dim.
 bool extends_target(const std::vector<AxisId>& have, AxisId axis, const std::vector<AxisId>& want) {
     return have.size() < want.size() && want[have.size()] == axis && std::equal(have.begin(), have.end(), want.begin());
 }
 
+/// Dijkstra's algorithm over layouts: a node is a layout, an edge one step. An axis moves only to its placement in the
+/// target, or to R on the way. For a tensor of S bytes and n ranks:
+///
+///   S(0) --- all_gather ---> R --- shard ---> S(1)   S (n-1)/n + 513
+///     \______________ all_to_all ______________/     S/n (n-1)/n + 512
 class Search {
 public:
     Search(const Mesh& mesh, const Shape& shape, int64_t item, const Layout& to)
@@ -125,7 +130,7 @@ private:
         return bytes;
     }
 
-    /// `factor`: how often the larger block crosses the wire, before (n-1)/n.
+    /// `factor`: how many times the larger block is sent, before (n-1)/n.
     void move(int at, const Layout& layout, AxisId axis, Opcode instruction, Placement here, Placement there,
               int factor) {
         ReshardStep step{instruction, axis, here.dim, there.dim, here.op, 0, {}};
@@ -133,7 +138,7 @@ private:
         next.set(axis, there);
         const int64_t before = local_bytes(layout);
         const int64_t after = local_bytes(next);
-        if (after < 0) return;  // the dim does not divide
+        if (after < 0) return;  // the dim is not divisible
         const int64_t n = mesh_.size(axis);
         step.bytes = factor * std::max(before, after) * (n - 1) / n;
         const int64_t price = factor > 0 ? step.bytes + message_cost : shard_cost;
@@ -158,7 +163,7 @@ private:
     const Layout& to_;
     std::vector<Node> nodes_;
     std::map<Layout, int, LayoutLess> found_;
-    std::set<std::pair<int64_t, int>> open_;  // ties by discovery order: the same path on every machine
+    std::set<std::pair<int64_t, int>> open_;  // ties in order of discovery, so every machine finds the same path
 };
 
 }  // namespace
@@ -174,7 +179,7 @@ const ReshardPath* Resharder::path(const TensorType& type, const Layout& from, c
     append(key_, to);
     const auto place = known_.find(std::string_view(key_));
     if (place != known_.end()) return place->second.get();
-    // Leaving the loop over micro-batches comes first: what follows then happens once a step.
+    // Accumulation over micro-batches comes first, so that the other steps run once, not per micro-batch.
     Layout start = from;
     for (const auto& partial : from.partials())
         if (mesh_.axis(partial.axis).sequential && to.at(partial.axis).kind == Kind::replicate)

@@ -53,7 +53,7 @@ private:
         }
     }
 
-    /// Which forward ops a marked one depends on.
+    /// Marks the forward ops that a marked op depends on, marked ops included.
     void find_feeding() {
         std::vector<char> read(program_.values.size(), 0);
         feeds_.resize(program_.ops.size(), 0);

@@ -3,15 +3,19 @@
 
 namespace orrery {
 
-/// How many pipeline stages a program has on a mesh: ranks of its pipeline's axis times chunks; 1 without a pipeline,
-/// or where the mesh lacks the axis.
+/// The size of the pipeline's axis times its chunks; 1 without a pipeline or when the mesh lacks the axis.
 int stage_count(const Program& program, const Mesh& mesh);
 
-/// Gives every op of the forward and backward pass a stage. A forward op takes the mark of the innermost marked scope
-/// around it. Without one: what marked ops depend on runs where its own inputs come from (stage 0 when they come from
-/// nowhere), what depends on marked ops alone, on the last stage. A backward op runs where its forward op does. Does
-/// nothing for a program of one stage. Throws Error where a mark names a stage that is not there or scopes are marked
-/// without a pipeline.
+/// Assigns a pipeline stage to every forward and backward op; no effect when there is one stage. A forward op has the
+/// stage of the innermost marked scope that contains it. Without a mark it has the latest stage of its inputs (0
+/// without inputs) if a marked op depends on it, else the last stage. A backward op has the stage of its forward op.
+/// Throws Error when a mark names a stage that does not exist, no scope is marked, or a stage has no forward op.
+/// With the marks layers.0 = 0 and layers.1 = 1:
+///
+///     embed      %2 = embedding %0 %1    stage 0: layers.0 depends on it
+///     layers.0   %4 = matmul %2 %3       stage 0
+///     layers.1   %6 = matmul %4 %5       stage 1
+///     head       %8 = matmul %6 %7       stage 1: the last one
 void assign_stages(Program& program, const Mesh& mesh);
 
 }  // namespace orrery

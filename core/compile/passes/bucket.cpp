@@ -48,12 +48,11 @@ public:
 private:
     struct Bucket {
         std::vector<Op> members;
-        std::vector<Op> followers;  ///< casts of what members make
+        std::vector<Op> followers;  ///< casts of members' outputs
         int64_t bytes = 0;
     };
 
-    /// Where the next value of a param goes: the first stage that reads it (plan/lower/insert_transfers.h). Updates
-    /// have no stage yet.
+    /// Finds the stage of updated params: the first stage that reads the param. Ops of the update have no stage yet.
     void find_homes(const std::vector<Op>& ops) {
         std::vector<int> first(program_.values.size(), none);
         for (const Op& op : ops)
@@ -73,7 +72,7 @@ private:
         return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return waiting_[id] != 0; });
     }
 
-    /// Other axes do not split the value, and its dim only by this one: a block is then a run of rows.
+    /// True when the op can be packed: no axis splits the whole value, and it is at most half a bucket.
     bool joins(const Op& op) const {
         const auto moved = collective_of(op);
         if (moved != Opcode::reduce_scatter && moved != Opcode::all_gather) return false;
@@ -90,7 +89,7 @@ private:
         std::string key =
             fmt::format("{} {} {} {} {} {}", op.kind, op.attributes.text("axis"), op.attributes.text("op"),
                         name_of(in.type.dtype), stage_of(op), op.attributes.text("keep"));
-        // Alike over all other axes: what is partial over micro is accumulated, say.
+        // Members must be partial over the same other axes, such as micro.
         for (const Value* value : {&in, &out})
             for (const auto& partial : value->layout.partials())
                 key += fmt::format(" {}{}", partial.axis, name_of(partial.op));
@@ -112,7 +111,7 @@ private:
         });
     }
 
-    /// A cast of what a bucket will make, as narrow_gradients puts it behind a message, holds up nobody: it waits, too.
+    /// Delays a cast of a member's output (from narrow_gradients) to after the message: it does not flush the bucket.
     bool follow(Op& op) {
         if (!op_def(op.kind).casts || !reads_waiting(op)) return false;
         for (auto& [key, bucket] : open_) {
@@ -140,7 +139,7 @@ private:
         bucket = {};
     }
 
-    /// One more op beside the bucket's, which makes `out`, or a new value of the type and layout.
+    /// Appends an op like `like` with the output `out`; none: with a new value of this shape and layout.
     ValueId make(const Op& like, std::string kind, std::vector<ValueId> inputs, Attributes attributes, Shape shape,
                  Layout layout, ValueId out = none) {
         if (out == none) {
@@ -178,8 +177,8 @@ private:
         return {{"perm", order}};
     }
 
-    /// The value's layout with the axis on dim 0, or without it. What leaves the loop over micro-batches with the
-    /// message is packed behind the loop.
+    /// The layout of a packed value: partial as `like` is, and split over `axis` along dim 0 if `split`. When the
+    /// message ends the loop over micro-batches (`after` is its output), values are packed after the loop.
     Layout lies(ValueId like, size_t rank, AxisId axis, bool split, ValueId after = none) const {
         Layout layout(rank);
         for (const auto& partial : program_.value(like).layout.partials()) {
@@ -225,7 +224,7 @@ private:
         for (const Op& member : bucket.members) start = cut_off(last, member, moved, start, axis, parts);
     }
 
-    /// The member's part of the message, in its own shape.
+    /// Unpacks a member's block into its output. Returns the start of the next block.
     int64_t cut_off(const Op& last, const Op& member, ValueId moved, int64_t start, AxisId axis, int64_t parts) {
         const ValueId y = member.outputs[0];
         const bool split = collective_of(last) == Opcode::reduce_scatter;
@@ -249,8 +248,8 @@ private:
     Program& program_;
     const Mesh& mesh_;
     std::map<std::string, Bucket> open_;
-    std::map<ValueId, int> homes_;  ///< by next value of a param or state
-    std::vector<char> waiting_;     ///< per value: a bucket will make it
+    std::map<ValueId, int> homes_;  ///< by updated value of a param or state
+    std::vector<char> waiting_;     ///< by value: a bucket will produce it
     Phase phase_ = Phase::forward;
 };
 

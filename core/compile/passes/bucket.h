@@ -3,10 +3,16 @@
 
 namespace orrery {
 
-/// Joins reduce-scatters, and all-gathers, of a propagated program in messages of at most Program::bucket_bytes: of one
-/// axis, type, phase, stage and scope of life, as long as nothing reads them yet. The members' blocks are packed side
-/// by side for each rank, and cut apart behind the message; both are ordinary ops. What other axes split is sent alone.
-/// (All-reduces are joined by lowering, which makes their members in place.) Linear in the program.
+/// Packs reduce-scatters, or all-gathers, of a propagated program into messages of at most Program::bucket_bytes. The
+/// members of a message have the same axis, reduction, type, phase, stage and `keep`; nothing reads their outputs
+/// before it. A value that another axis splits, or of more than half a bucket, is sent alone. Lowering packs
+/// all-reduces. Linear. For dp=2:
+///
+///     %5 = reduce_scatter %3 {axis=dp, dim=0}  f32[8,4]     %7  = reshape %3            f32[2,16]
+///     %6 = reduce_scatter %4 {axis=dp, dim=0}  f32[2,6]     %8  = reshape %4            f32[2,6]
+///                                                     ->    %9  = concat %7 %8 {dim=1}  f32[2,22]
+///                                                           %10 = reduce_scatter %9 {axis=dp, dim=0}
+///                                                           %5, %6: slices of %10, reshaped
 void bucket_collectives(Program& program, const Mesh& mesh);
 
 }  // namespace orrery

@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-// What trains depends on: params, and the float results of differentiable ops on them.
+// Marks values that need a gradient: params, and float results that depend on them.
 std::vector<char> wanted_values(const Program& program) {
     std::vector<char> wanted(program.values.size(), 0);
     for (ValueId id : program.params()) wanted[id] = is_float(program.value(id).type.dtype);
@@ -40,7 +40,7 @@ void check_loss(const Program& program, ValueId loss, const std::vector<char>& w
     }
 }
 
-// A gradient must be a value of the backward pass that nothing else overwrites, in f32.
+// The gradient of a param in f32, as a value of the backward pass that no update overwrites.
 ValueId own_gradient(Backward& backward, const Program& program, ValueId param) {
     ValueId grad = backward.cast(backward.total(param), DType::f32);
     const Value& value = program.value(grad);
@@ -62,7 +62,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
     Builder builder(program);
     builder.set_phase(Phase::backward);
     Backward backward(program, builder, slots, wanted);
-    std::vector<OpId> last(program.values.size(), none);  // the forward op whose gradient came last, by param
+    std::vector<OpId> last(program.values.size(), none);  // by value: last op that gave it a gradient
     for (OpId id = std::ssize(program.ops) - 1; id >= 0; --id) {
         const Op& op = program.op(id);
         const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(),
@@ -76,7 +76,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
         backward.begin(id);
         call_op(def.name, "gradient", [&] { def.gradient(backward); });
     }
-    std::vector<char> taken(program.values.size(), 0);  // by an op, or as another param's gradient
+    std::vector<char> taken(program.values.size(), 0);  // read by an op, or the gradient of another param
     for (const Op& op : program.ops)
         for (ValueId input : op.inputs) taken[input] = 1;
     for (ValueId param : program.params()) {
@@ -88,7 +88,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
         else if (static_cast<size_t>(grad) < taken.size())
             taken[grad] = 1;
         program.set_grad(param, grad);
-        program.value(grad).dims = program.value(param).dims;  // also where a value without names came in
+        program.value(grad).dims = program.value(param).dims;  // even when a contribution had no dim names
         if (program.value(grad).name.empty()) {
             builder.name(grad, program.value(param).name + ".grad", program.value(param).origin);
         }

@@ -5,13 +5,16 @@
 
 namespace orrery {
 
-/// Appends the backward pass of a scalar loss and records the gradient of every param that it reaches (set_grad), in
-/// f32 and named "PARAM.grad". Nothing is computed for inputs, integers and what no param needs. Cross entropies on the
-/// way also produce their dlogits (grad = true). `seed`: a scalar f32 that all gradients are multiplied by (a loss
-/// scale); none: 1. Linear in the number of ops.
-/// A gradient names its dims as its value does. Returns, for every value of the forward program, its gradient; none
-/// where there is none or none was needed as a value.
-/// Throws when the loss is not an f32 scalar, when no param reaches it, or naming an op that has no gradient.
+/// Appends the backward pass of a scalar loss. Sets the gradient of every param that the loss depends on (set_grad), in
+/// f32 and named "PARAM.grad". `seed`: an f32 scalar that multiplies all gradients (a loss scale); none: 1. Cross
+/// entropies also compute their dlogits (grad = true). Returns the gradient of each value of the forward program, none
+/// where it has none or only a symbolic one. Throws Error when the loss is not an f32 scalar, when it depends on no
+/// param, or at an op without a gradient. Linear.
+///
+///     forward   %2 = matmul %0 %1      f32[8,10]        forward   %2 = matmul %0 %1
+///               %3 = sumsq %2          f32[]                      %3 = sumsq %2
+///                                                 ->    backward  %4 = scale %2 {by=2.0}             of %3
+///                                                                 %5 w.grad = matmul_dw %0 %4        of %2
 std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed = none);
 
 }  // namespace orrery

@@ -19,14 +19,15 @@ namespace {
 enum class Fits : uint8_t { product, slope, bias, residual, round_norm };
 enum class Of : uint8_t { first, second };
 
-/// Two ops and the one that does both: "op inputs -> outputs". Equal names are equal values. What the first makes for
-/// the second goes, or stays as an output of the joined op ("pre?": where something else needs it, or `flag` is set).
+/// A pair of ops and the op that replaces it, each as "op inputs -> outputs". Equal names are equal values. A value
+/// that the first op makes for the second disappears, unless the joined op has it as an output. "pre?" is an output
+/// only when another op needs it; otherwise `flag` is set.
 struct Row {
     std::string_view first, second, joined;
-    Fits fits;                                 ///< what names cannot say
-    Of like;                                   ///< whose phase, scope and attributes it has
-    Of stands;                                 ///< where it runs
-    std::vector<std::string_view> takes = {};  ///< attributes of the other op
+    Fits fits;                                 ///< conditions besides names
+    Of like;                                   ///< the op that gives phase, scope and attributes
+    Of stands;                                 ///< the op that gives the place
+    std::vector<std::string_view> takes = {};  ///< attributes of the other op to copy
     std::string_view flag = "";
 };
 
@@ -53,7 +54,7 @@ const Row rows[] = {
 };
 // clang-format on
 
-/// "op inputs -> outputs" in its words.
+/// The words of "op inputs -> outputs".
 struct Names {
     std::string_view op;
     std::vector<std::string_view> inputs, outputs;
@@ -80,13 +81,13 @@ std::optional<size_t> place_in(const std::vector<std::string_view>& names, std::
     return found - names.begin();
 }
 
-/// A row, and where in it both ops meet.
+/// A row, parsed, and the value that connects its two ops.
 struct Pattern {
     const Row& row;
     Names first, second, joined;
-    size_t edge = 0;               ///< the input of the second that the first makes, or reads as well
-    std::optional<size_t> made;    ///< the output of the first that this is
-    std::optional<size_t> shared;  ///< or its input
+    size_t edge = 0;               ///< input of the second op: an output or an input of the first
+    std::optional<size_t> made;    ///< index if it is an output of the first op
+    std::optional<size_t> shared;  ///< index if it is an input of the first op
 
     explicit Pattern(const Row& from) : row(from), first(from.first), second(from.second), joined(from.joined) {
         for (edge = 0; edge < second.inputs.size(); ++edge) {
@@ -97,7 +98,7 @@ struct Pattern {
         assert(false && "a row of two ops that do not meet");
     }
 
-    /// The value between both is an output of the joined op, at least where it is needed.
+    /// True when the value between the ops is an output of the joined op, always or if needed.
     bool keeps() const {
         const std::string name = std::string(second.inputs[edge]);
         return place_in(joined.outputs, name) || place_in(joined.outputs, name + "?");
@@ -143,14 +144,14 @@ private:
     bool gone(OpId id) const { return stands_[id] != none; }
     Op& op(OpId id) { return program_.ops[id]; }
 
-    /// Whether nothing reads it before the op.
+    /// True when no op before `id` reads the value.
     bool unread_before(ValueId value, OpId id) const { return readers(value).empty() || readers(value).front() >= id; }
-    /// Whether one op reads it and nobody asked for it.
+    /// True when one op reads the value, and no result, update, gradient or name needs it.
     bool for_one(ValueId value) const {
         return readers(value).size() == 1 && !kept_[value] && program_.value(value).name.empty();
     }
 
-    /// Both run in one fragment, and the second one on what the first one made.
+    /// True when both ops have the same phase and stage.
     static bool together(const Op& a, const Op& b) { return a.phase == b.phase && a.stage == b.stage; }
     bool lie_alike(ValueId a, ValueId b) const { return program_.value(a).layout == program_.value(b).layout; }
     bool of_kind(ValueId id, std::string_view kind) const {
@@ -158,8 +159,8 @@ private:
         return maker != none && program_.op(maker).kind == kind;
     }
 
-    /// A product of rows and a shared matrix in the type of its operands. Transposes are left to lowering, which folds
-    /// them into plain products.
+    /// True for a GEMM with a shared matrix b, in the type of its operands. Operands that are transposes are excluded,
+    /// since lowering folds the transpose into a plain GEMM.
     bool plain_product(const Op& m) const {
         if (program_.value(m.inputs[1]).type.shape.size() != 2) return false;
         const bool known = std::all_of(m.attributes.items().begin(), m.attributes.items().end(), [](const auto& item) {
@@ -170,7 +171,7 @@ private:
                !of_kind(m.inputs[1], "transpose");
     }
 
-    /// `first` is done by the op that now stands at `second`.
+    /// Records that the op at `second` does the work of `first`.
     void replace(OpId first, OpId second) {
         stands_[first] = second;
         ++fused_;
@@ -184,7 +185,7 @@ private:
         value.causes.clear();
     }
 
-    /// The op with which the pattern joins `id`; none when there is none.
+    /// The op that the pattern fuses with `id`; none when there is none.
     OpId partner(const Pattern& p, OpId id) const {
         const Op& second = program_.op(id);
         const ValueId meet = second.inputs[p.edge];
@@ -218,7 +219,7 @@ private:
         return false;
     }
 
-    /// Whether the value between both may go, or be made where the second stands.
+    /// True when the value between the ops may disappear, or be computed at the place of the second.
     bool free(const Pattern& p, ValueId between, OpId id) const {
         if (!lie_alike(between, program_.op(id).outputs[0])) return false;
         return p.keeps() ? unread_before(between, id) : for_one(between);
@@ -248,7 +249,7 @@ private:
         return made;
     }
 
-    /// Joins the op with an earlier one, where both are of the pattern.
+    /// Fuses op `id` with an earlier one when both match the pattern.
     bool join(const Pattern& p, OpId id) {
         const Op& second = program_.op(id);
         if (second.kind != p.second.op || second.inputs.size() != p.second.inputs.size()) return false;
@@ -265,7 +266,7 @@ private:
         return true;
     }
 
-    /// The sum over all rows of dy in f32, as a bias has its gradient.
+    /// True for the f32 sum of dy over all rows: the gradient of a bias.
     bool sums_rows(const Op& sum) const {
         const Value& dy = program_.value(sum.inputs[0]);
         std::vector<int64_t> rows(dy.type.shape.size() - std::min<size_t>(dy.type.shape.size(), 1));
@@ -274,7 +275,7 @@ private:
                program_.value(sum.outputs[0]).type.dtype == DType::f32;
     }
 
-    /// What a sum of two ops takes up is added to by the plain ops alone.
+    /// True when an add reads the value: lowering lets plain kernels accumulate into that sum instead.
     bool added(ValueId id) const {
         return std::any_of(readers(id).begin(), readers(id).end(),
                            [&](OpId reader) { return program_.op(reader).kind == "add"; });
@@ -286,7 +287,7 @@ private:
                            [&](ValueId id) { return program_.value(id).type == type; });
     }
 
-    /// Products in a sum, inner sums included, of which one kernel adds to what another wrote.
+    /// The number of GEMMs among the terms of a sum, inner sums included: a GEMM can accumulate into another's output.
     int added_products(const Op& sum) const {
         int products = 0;
         for (ValueId id : sum.inputs) {
@@ -298,7 +299,7 @@ private:
         return products;
     }
 
-    /// Where the op that makes a value stands now; none for inputs, params and states.
+    /// The current index of the op that computes a value; none for inputs, params and states.
     OpId place(ValueId id) const {
         OpId maker = program_.value(id).op;
         while (maker != none && gone(maker)) maker = stands_[maker];
@@ -324,7 +325,7 @@ private:
     const std::function<bool(const Program&, const Op&)>& runs_;
     std::vector<std::vector<OpId>> readers_;
     std::vector<char> kept_;    ///< by value: a result, an update or a gradient
-    std::vector<OpId> stands_;  ///< by op: the one that does its work now
+    std::vector<OpId> stands_;  ///< by op: the op that does its work now
     int fused_ = 0;
 };
 
@@ -350,7 +351,7 @@ Program fuse_for(Program propagated, const Mesh& mesh, const std::function<bool(
         spec.attributes.erase("keep");
         if (!runs(spec)) return false;
         if (op_def(op.kind).accumulates.empty()) return true;
-        spec.attributes.set("accumulate", true);  // as a later micro-batch asks for it
+        spec.attributes.set("accumulate", true);  // later micro-batches accumulate
         return runs(spec);
     });
 }

@@ -6,20 +6,20 @@
 
 namespace orrery {
 
-/// Joins ops of a propagated program that one kernel does in one pass, where no collective came between them:
-///   matmul with bias, gelu          -> matmul_bias_gelu  y, and what the gelu was applied to where that is read
+/// Replaces pairs of ops of a propagated program by one op whose kernel does both, when no collective is between them:
+///   matmul with bias, gelu          -> matmul_bias_gelu  y, and the input of the gelu if it is needed
 ///   matmul dy w^T, gelu_grad        -> matmul_gelu_grad  gelu'(pre) (dy w^T)
 ///   matmul_dw, sum of dy over rows  -> matmul_dw_bias    the gradients of a weight and its bias
 ///   add, layernorm or rmsnorm       -> that norm         with a residual: y, its statistics, and the sum
-///   a norm's gradient, add          -> that gradient     dx, and what reaches x round the norm
-/// Strategies and propagation see the plain ops. Values keep their ids; one that nothing needs any more is made by no
-/// op. Ops move to the later of the two places, but sums of gradients to the op that they join. Linear in the size of
-/// the program.
-/// `runs`: whether there is a kernel for an op that would be made; empty: for all of them.
+///   gradient of a norm, add         -> that gradient     dx plus the gradient of the residual connection
+/// Values keep their ids; a value that is not needed any more has no op. Sums of gradients move to the op that they are
+/// fused with, others to the later of the two places. `runs`: whether the fused op has a kernel; empty: always. Linear.
+///
+///     %3 = matmul %0 %1 %2  f32[8,2048]   ->   %4 = matmul_bias_gelu %0 %1 %2 {drop_pre=true}  f32[8,2048]
+///     %4 = gelu %3          f32[8,2048]
 Program fuse(Program program, const std::function<bool(const Program&, const Op&)>& runs = {});
 
-/// The same of a propagated program, as far as the device runs the fused ops' kernels on the blocks that ranks have.
-/// `runs`: whether it has a kernel; empty: all.
+/// Fuses what the device has kernels for, on the blocks that ranks have. `runs`: whether it has a kernel; empty: all.
 Program fuse_for(Program propagated, const Mesh& mesh, const std::function<bool(const KernelSpec&)>& runs);
 
 }  // namespace orrery

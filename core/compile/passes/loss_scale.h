@@ -6,19 +6,21 @@
 
 namespace orrery {
 
-/// How gradients of low precision are kept from vanishing: they are computed times a scale that grows while they are
-/// finite and falls when they are not (Micikevicius et al. 2018). The scale is of the sum of losses, not of their mean.
+/// Dynamic loss scaling for gradients of low precision (Micikevicius et al. 2018). The loss, a sum, is multiplied by a
+/// scale, which grows while gradients are finite and falls when they are not.
 struct LossScale {
     double initial = 1024, growth = 2, backoff = 0.5, least = 0x1p-14, most = 32768;
-    int64_t interval = 1000;  ///< finite steps in a row until it grows
+    int64_t interval = 1000;  ///< consecutive finite steps before the scale grows
 };
 
-/// The result of a guarded update without a loss scale: the sum of the squares of all gradients. The update is made
-/// where it is finite.
+/// The result of a guarded update without loss scale: the sum of squares of all gradients. Not finite: no update.
 constexpr std::string_view guard_name = "update.sumsq";
 
-/// Declares its states: "loss_scale", "loss_scale.good" (finite steps in a row) and "loss_scale.steps" (updates so
-/// far).
+/// Adds the states of loss scaling to a program:
+///
+///     %7 loss_scale       = state {kind=ones, scale=1024.0}  f32[]
+///     %8 loss_scale.good  = state {kind=ones, scale=0.0}     f32[]   consecutive finite steps
+///     %9 loss_scale.steps = state {kind=ones, scale=0.0}     f32[]   updates so far
 void add_loss_scale(Program& program, const LossScale& scale, const Origin& origin);
 
 }  // namespace orrery

@@ -22,7 +22,7 @@ bool sums_over_ranks(const Op& op) {
            op.attributes.text("op") == name_of(ReduceOp::sum);
 }
 
-/// Values that are a gradient of a param, a term of one, or what ops that multiply by one number made of these.
+/// Marks gradients of params, their terms, and values that linear ops with a scalar computed from them.
 std::vector<char> find_gradients(const Program& program) {
     std::vector<char> known(program.values.size(), 0);
     for (const auto& [param, grad] : program.grads()) known[grad] = 1;
@@ -84,7 +84,7 @@ private:
         }
     }
 
-    /// Who reads sums in their own type. The next message, over another axis, takes the sum as it was sent.
+    /// Finds the ops that read sums in their own type. A message over another axis reads the narrow sum instead.
     void find_readers() {
         read_.assign(program_.values.size(), 0);
         early_.assign(program_.values.size(), 0);
@@ -108,8 +108,8 @@ private:
         return micro_ ? program_.value(id).layout.at(*micro_) : Placement::replicated();
     }
 
-    /// A sum that the update alone reads comes back where that first reads it: until then it is on its way. What is
-    /// sent in each micro-batch comes back there, to be added up in its own type.
+    /// True when only the update reads a sum: it is cast back right before its first reader. The sum of a micro-batch
+    /// is cast back at once, since it is accumulated in its own type.
     bool delayed(ValueId sum) const { return over_micro(sum).kind != Kind::partial && early_[sum] == 0; }
 
     ValueId add_value(ValueId like, DType type, Layout layout) {
@@ -136,7 +136,7 @@ private:
         return op;
     }
 
-    /// The message's term: what another message gave, or a cast right before this one.
+    /// The narrow input of a message: the output of another narrow message, or a cast right before this one.
     ValueId term(const Op& message, DType type) {
         const ValueId own = message.inputs[0], sum = message.outputs[0];
         if (const auto sent = narrow_.find(own);
@@ -144,7 +144,7 @@ private:
             return sent->second;
         Layout layout = program_.value(own).layout;
         if (micro_ && over_micro(own).kind == Kind::partial && over_micro(sum).kind == Kind::replicate)
-            layout.set(*micro_, Placement::replicated());  // it leaves the loop, and is cast behind it
+            layout.set(*micro_, Placement::replicated());  // cast after the loop over micro-batches
         const ValueId made = add_value(own, type, std::move(layout));
         program_.ops.push_back(cast(message, own, made));
         return made;
@@ -179,11 +179,11 @@ private:
     Program& program_;
     const std::optional<AxisId> micro_;
     const std::vector<char> gradients_;
-    std::map<OpId, DType> messages_;                ///< the type that each is sent as
-    std::set<std::pair<OpId, ValueId>> passed_on_;  ///< messages that read a sum as it was sent
-    std::vector<char> read_, early_;                ///< by value: by anybody else; before the update
-    std::map<ValueId, ValueId> narrow_;             ///< by sum: as it was sent
-    std::map<ValueId, Op> waiting_;                 ///< by sum: the cast that is to come
+    std::map<OpId, DType> messages_;                ///< the type in which each is sent
+    std::set<std::pair<OpId, ValueId>> passed_on_;  ///< messages that read another's narrow sum
+    std::vector<char> read_, early_;                ///< by value: read in its own type; read before the update
+    std::map<ValueId, ValueId> narrow_;             ///< by sum: the narrow sum
+    std::map<ValueId, Op> waiting_;                 ///< by sum: the cast back, not inserted yet
 };
 
 }  // namespace

@@ -4,14 +4,15 @@
 
 namespace orrery {
 
-/// Gradients cross the axes that Program::reduce_as names as the type asked for: each term is cast before an all_reduce
-/// or reduce_scatter, and the sum is cast back to the gradient's own type behind it. Only sums of wider floats that are
-/// gradients of params, or what linear ops made of them, are concerned; the loss, norms and activations are not. What
-/// leaves the loop over micro-batches with the message is cast once behind the loop: contributions are added up in the
-/// gradient's own type. Linear in the program.
+/// Sends gradients in a narrower type over the axes of Program::reduce_as. Each term is cast before an all_reduce or
+/// reduce_scatter, and the sum is cast back. Applies to sums of wider floats that are gradients of params, or that
+/// linear ops computed from them; not to the loss, norms or activations. Contributions of micro-batches are always
+/// accumulated in the gradient's own type. Casting rounds each term by at most 2^-9 (bf16); a transport that sums in
+/// the narrow type rounds at each addition. Linear.
 ///
-/// A term is rounded once, by at most 2^-9 of itself; what a transport sums in the narrow type is rounded again at each
-/// of its additions.
+///     %5 = all_reduce %4 {axis=dp}  f32   ->   %8 = cast %4 {dtype=bf16}     bf16
+///                                              %9 = all_reduce %8 {axis=dp}  bf16
+///                                              %5 = cast %9 {dtype=f32}      f32
 void narrow_gradients(Program& program, const Mesh& mesh);
 
 }  // namespace orrery

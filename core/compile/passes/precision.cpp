@@ -12,7 +12,7 @@ namespace orrery {
 
 namespace {
 
-/// The type of its result can be asked for.
+/// True when the op has the attribute `dtype` for its output.
 bool takes_type(const OpDef& def) {
     return std::any_of(def.attributes.begin(), def.attributes.end(),
                        [](const AttributeDef& attribute) { return attribute.name == "dtype"; });
@@ -27,7 +27,7 @@ public:
         program_.ops.clear();
         program_.ops.reserve(old.size() + program_.values.size() / 2);
         for (Op& op : old) rewrite(std::move(op));
-        // The host reads the numbers of a step as f32.
+        // The host reads scalar results as f32.
         for (Result& result : program_.results)
             if (value(result.value).type == TensorType{compute_, {}} && value(result.value).op != none)
                 result.value = cast_of(result.value, DType::f32, program_.op(value(result.value).op));
@@ -38,7 +38,7 @@ private:
     bool is_f32(ValueId id) const { return value(id).type.dtype == DType::f32; }
     bool is_matrix(ValueId id) const { return value(id).role == Role::param && value(id).type.shape.size() >= 2; }
 
-    // Which f32 inputs of the op must be read in the compute type. Casts and reductions take what there is.
+    // The f32 inputs that the op must read in the compute type. Casts and reductions accept any type.
     std::vector<size_t> to_cast(const Op& op) const {
         std::vector<size_t> places;
         const OpDef& def = op_def(op.kind);
@@ -60,7 +60,7 @@ private:
         return copies_[id] = cast_of(id, compute_, reader);
     }
 
-    /// Made where `near` is.
+    /// Adds a cast with phase and scope of `near`.
     ValueId cast_of(ValueId id, DType type, const Op& near) {
         const ValueId copy = program_.values.size();
         Op cast;
@@ -84,7 +84,7 @@ private:
 
     void rewrite(Op op) {
         for (size_t i : to_cast(op)) op.inputs[i] = low_copy(op.inputs[i], op);
-        // A whole sum of low-precision numbers is a loss or a statistic: it stays f32.
+        // A sum of low-precision values to a scalar is a loss or a statistic: it stays f32.
         const OpDef& def = op_def(op.kind);
         const bool scalar_sum = def.reduces && takes_type(def) && value(op.outputs[0]).type.shape.empty();
         if (scalar_sum && !is_f32(op.inputs[0]) && !op.attributes.has("dtype")) {
@@ -108,10 +108,10 @@ private:
 
 namespace {
 
-/// Whether the op makes what it reads in another type or shape.
+/// True when the output has the elements of the input in another type or shape.
 bool passes_on(const Op& op) { return op_def(op.kind).casts || op_def(op.kind).moves == Moves::renames; }
 
-/// Products of activations with a matrix of params, but the one whose result is the logits.
+/// Marks GEMMs of activations and matrices of params, except those that compute the logits.
 void mark_products(Program& program) {
     std::vector<char> logits(program.values.size(), 0);
     for (const Result& result : program.results) logits[result.value] = 1;

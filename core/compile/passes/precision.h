@@ -4,22 +4,27 @@
 
 namespace orrery {
 
-/// Rewrites a forward program traced in f32 to compute in another type; a no-op for f32. Call before differentiate.
-/// Params stay f32 (the master copy) and are cast once each, by a value named "PARAM.bf16" that all consumers share:
-/// those of two and more dims (embedding tables included) and the vectors that products and elementwise ops read.
-/// Gains and biases of norms, statistics and losses stay f32; activations, the residual stream and logits follow the
-/// compute type. An elementwise op on mixed operands computes in the compute type; an explicit cast to f32 stays.
-/// f8e4m3, "fp8" in scripts, is bf16 with a mark (`f8`) on products of activations with matrices of params, but those
-/// that make logits: quantize_products gives these operands of 8 bits. Embedding, norms and attention are as in bf16.
+/// Rewrites a forward program recorded in f32 to compute in another type; no effect for f32. Call it before
+/// `differentiate`. Params stay f32. A param is cast once, to a value "PARAM.bf16" that all its readers share, when it
+/// is a matrix or when a GEMM or an elementwise op in the compute type reads it. Gains and biases of norms, statistics
+/// and losses stay f32. An elementwise op on mixed operands computes in the compute type.
+///
+///     %2 = matmul %0 %1  f32[8,10]   ->   %5 w.bf16 = cast %1 {dtype=bf16}  bf16[6,10]
+///                                         %2 = matmul %0 %5                 bf16[8,10]    (%0 is bf16, too)
+///
+/// f8e4m3 ("fp8" in scripts) is bf16, with the mark `f8` on GEMMs of activations and matrices of params except those
+/// that compute the logits. `quantize_products` gives the marked ones 8-bit operands.
 void set_precision(Program& program, DType compute);
 
-/// Products that set_precision marked (`f8`), and those of their gradients, of a program with layouts: operands are
-/// cast to 8 bits with a scale each, once for all readers in one stage, and the products read those. Weights and
-/// activations are e4m3, gradients of activations e5m2 (Micikevicius et al. 2022, FP8 Formats for Deep Learning), and
-/// the scale is that of what the rank holds at that moment (current scaling, per tensor, as NVIDIA's Transformer Engine
-/// has it in Float8CurrentScaling). It runs behind propagation: what crosses ranks are floats of 16 and 32 bits, and
-/// scales stay where they are made. What is kept for the backward pass is the 8-bit operand. Products whose local dims
-/// 16 does not divide, which tensor cores lack, stay in 16 bits, with a remark. Linear in the program.
+/// Gives GEMMs that set_precision marked, and those of their gradients, 8-bit operands. An operand is cast once for all
+/// readers of a stage, by one scale per rank: weights and activations to e4m3, gradients of activations to e5m2
+/// (Micikevicius et al. 2022, FP8 Formats for Deep Learning; scales as Float8CurrentScaling of NVIDIA's Transformer
+/// Engine). It runs after propagation: values are sent in 16 or 32 bits, scales are not sent. The backward pass reads
+/// the saved 8-bit operands. A GEMM whose local dims 16 does not divide stays in 16 bits, with a remark. Linear.
+///
+///     %5 = matmul %3 %4 {f8=true}  bf16   ->   %6, %7 = quantize %3  f8e4m3, f32[]
+///                                              %8, %9 = quantize %4  f8e4m3, f32[]
+///                                              %5 = matmul_quantized %6 %8 %7 %9  bf16
 void quantize_products(Program& program, const Mesh& mesh);
 
 }  // namespace orrery

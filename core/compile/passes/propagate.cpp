@@ -19,6 +19,10 @@ namespace {
 
 using Kind = Placement::Kind;
 
+/// One pass over the ops in order; each op is decided on its own. Every value has a preferred layout and the versions
+/// that exist. For an op: read the preferred layouts of its inputs as splits of factors, let `choose` assign axes to
+/// factors, redistribute inputs in other layouts (a new version, which later readers share), give the outputs the
+/// layout of their factors, then redistribute outputs as marks or updates require.
 class Propagation {
 public:
     Propagation(const Program& annotated, const Mesh& mesh, const PropagateOptions& options)
@@ -40,7 +44,7 @@ public:
     }
 
 private:
-    /// Inputs, params and states lie as they are marked.
+    /// Gives an input, param or state the layout of its store marks.
     void rest(ValueId id) {
         Value& value = versions_.program.value(id);
         const auto& store = marks_.store[id];
@@ -79,7 +83,7 @@ private:
                                  });
         FactorRule rule = rule_of(annotated_, op);
         if (rule.added_once.empty()) return apply(op, index, rule, decide(op, rule));
-        // Splitting a contracted factor would add the bias once per rank: then it is added to the sum instead.
+        // A split of the contraction would add the bias once per rank. A separate add then follows the reduction.
         Op bare = op;
         bare.inputs.erase(bare.inputs.begin() + rule.added_once.front());
         const FactorRule bare_rule = rule_of(annotated_, bare);
@@ -99,7 +103,7 @@ private:
         apply(add, index, add_rule, decide(add, add_rule));
     }
 
-    /// The op's own definition writes it as others, where its inputs lie so.
+    /// Replaces the op by others (OpDef::decompose) if its definition does so for these input layouts.
     bool decompose(const Op& op, int index) {
         const OpDef& def = op_def(op.kind);
         if (!def.decompose) return false;
@@ -124,7 +128,7 @@ private:
         return replaced;
     }
 
-    /// What a definition asks for comes from a plugin: that it fits the op is not taken for granted.
+    /// Definitions may be of plugins, so their requests are checked.
     void require_part(const Op& op, std::string_view kind, const std::vector<ValueId>& inputs, Attributes attributes,
                       const std::vector<ValueId>& made) const {
         const auto refuse = [&](const std::string& what) {
@@ -144,7 +148,7 @@ private:
         }
     }
 
-    /// Appends an op of the composite; what `made` does not name becomes a new value.
+    /// Adds an op of a decomposition. Outputs that `made` does not name are new values.
     std::vector<ValueId> add_part(const Op& like, int index, std::string_view kind, std::vector<ValueId> inputs,
                                   Attributes attributes, const std::vector<ValueId>& made) {
         Op op = like;
@@ -175,7 +179,7 @@ private:
         return false;
     }
 
-    /// A cast of a param reads it at rest: what `use` asks for then concerns the cast copy, which has half the bytes.
+    /// True for a cast of a param. It reads the param as stored; `use` marks apply to the copy, which is smaller.
     bool casts_param(const Op& op) const {
         return op.phase != Phase::update && op_def(op.kind).casts && annotated_.value(op.inputs[0]).role == Role::param;
     }
@@ -213,7 +217,7 @@ private:
         return constraint;
     }
 
-    /// The dim of an operand that is one factor alone tells the factor's name.
+    /// The name of a factor: that of an operand's dim which consists of this factor only.
     std::string name_of_factor(const Op& op, const FactorRule& rule, int factor) const {
         const auto look = [&](const std::vector<ValueId>& operands, const std::vector<FactorRule::Dims>& dims) {
             for (size_t i = 0; i < operands.size(); ++i)
@@ -248,7 +252,7 @@ private:
         }
     }
 
-    /// Gives the op its inputs as the assignment needs them, and lays out what it makes.
+    /// Redistributes the inputs as the assignment needs them and sets the layouts of the outputs.
     void apply(Op op, int index, const FactorRule& rule, const Assignment& assignment) {
         bool inside = false;
         ValueId late = none;
@@ -290,7 +294,7 @@ private:
         return mesh_.microbatches() > 1 && splits(layout, static_cast<AxisId>(mesh_.axes().size()) - 1);
     }
 
-    /// Moves a fresh value to where marks or the target of an update want it.
+    /// Redistributes a new value as its marks, or the target of its update, require.
     void satisfy(ValueId value, int index) {
         const auto constraint = demand_of(value, 0);
         if (!constraint) return;
@@ -317,8 +321,8 @@ private:
         if (versions_.held(value).preferred == natural) versions_.held(value).preferred = preferred_for(value, wanted);
     }
 
-    /// An output does on an axis what the first input that splits the same factor does there; who caused that, caused
-    /// this. Otherwise the first input that is not replicated over the axis.
+    /// Sets the origins of the outputs' placements. On each axis: the origin of the first input that the axis splits by
+    /// the same factor, else of the first input that is not replicated over it.
     void blame(const FactorRule& rule, const Assignment& assignment, const std::vector<ValueId>& read,
                const std::vector<ValueId>& made) {
         std::vector<int> factor(mesh_.axes().size(), -1);
@@ -344,7 +348,7 @@ private:
         if (cause == Origin{}) cause = versions_.cause(input, axis);
     }
 
-    /// For messages: why input i has to lie as the assignment says.
+    /// For messages: the reason why input i must have this layout.
     std::string why(const Op& op, const FactorRule& rule, const Assignment& assignment,
                     const std::vector<ValueId>& read, size_t i) const {
         const Layout& preferred = versions_.held(read[i]).preferred;
@@ -397,7 +401,7 @@ private:
         }
     }
 
-    /// The value without anything partial.
+    /// Redistributes the value so that it is not partial.
     ValueId complete(ValueId value, const std::string& cause) {
         Layout wanted = versions_.held(value).preferred;
         const auto partials = wanted.partials();
@@ -412,7 +416,7 @@ private:
     const Marks marks_;
     const ScalarSums sums_;
     Versions versions_;
-    std::map<ValueId, ValueId> targets_;  // updated value -> param or state
+    std::map<ValueId, ValueId> targets_;  // by updated value: the param or state
 };
 
 }  // namespace

@@ -4,26 +4,30 @@
 namespace orrery {
 
 struct PropagateOptions {
-    /// A gather that no mark asked for may send at most this many bytes per rank; negative: any number.
+    /// Max bytes per rank of a gather that no mark asks for; negative: no limit.
     int64_t budget_bytes = -1;
-    /// Every such gather is an error.
+    /// true: a gather that no mark asks for is an error.
     bool forbid_implicit = false;
 };
 
-/// Gives every value of an annotated program, its stages assigned and what is recomputed in it, a layout on the mesh
-/// and inserts the collectives (and local `shard`s) that the layouts ask for. Values keep their ids; those of inserted
-/// ops are appended. Every inserted op has the attributes `axis`, `dim` or `from` and `to`, `op`, `sends` (bytes that
-/// each rank puts on the wire), `cause` (for what), and for a parameter that is read otherwise than it rests `keep`
-/// (step | fragment). The ops stay in program order; what the update needs of the backward pass is redistributed right
-/// behind the op that made it. Results and updates name the value that is complete: never a Partial one, and an
-/// update's lies as its target rests.
+/// Gives every value of an annotated program a layout on the mesh and inserts the collectives between layouts. Stages
+/// and recomputation must be applied before. With x stored dp:S(0), up tp:S(1), down tp:S(0) on a mesh dp=2 tp=2:
 ///
-/// On the sequential axis `micro`, an op with a split or partial operand or output is inside the loop over
-/// micro-batches, every other op is outside. A value partial over `micro` is accumulated: an op outside the loop that
-/// reads it reads the sum.
+///     %2 = matmul x up      f32[8,2048]        %2 = matmul x up               dp:S(0) tp:S(1)
+///     %3 = matmul %2 down   f32[8,512]    ->   %3 = matmul %2 down            dp:S(0) tp:P(sum)
+///     %4 = square %3        f32[8,512]         %9 = all_reduce %3 {axis=tp}   dp:S(0) tp:R
+///                                              %4 = square %9                 dp:S(0) tp:R
 ///
-/// Throws Error naming values, dims, axes, bytes and the origins of both sides when a mark cannot be honoured, a dim
-/// does not divide, an op inside the loop needs a sum over it, or a gather is forbidden or over budget.
+/// Values keep their ids. Inserted ops have the attributes `axis`, `dim` or `from` and `to`, `op`, `sends` (bytes that
+/// each rank sends), `cause`, and `keep` (step | fragment) when the value has `use` marks. They come before their
+/// reader, or right after the producer for values of the backward pass that the update reads. Results are never
+/// partial; an updated value has the layout of its target.
+///
+/// An op is inside the loop over micro-batches when an operand or output is split or partial over the sequential axis
+/// `micro`. A value partial over `micro` is accumulated: an op outside the loop reads its sum.
+///
+/// Throws Error naming values, dims, axes, bytes and origins when a mark cannot be applied, a dim is not divisible, an
+/// op inside the loop needs a sum over it, or a gather is forbidden or over budget.
 Program propagate(const Program& placed, const Mesh& mesh, const PropagateOptions& options = {});
 
 }  // namespace orrery

@@ -3,10 +3,13 @@
 
 namespace orrery {
 
-/// Only what the results need, renumbered. For programs without marks, gradients or updates.
+/// Removes ops that the results do not need, and renumbers the rest. For programs without marks, gradients and updates.
 Program prune(const Program& program);
 
-/// The program up to the logits of its cross entropy, as the result "logits"; without ops when it has not exactly one.
+/// The ops that compute the logits of the loss, with the result "logits"; no ops unless there is exactly one loss.
+///
+///     %3 = matmul %1 %2                   ->   %3 = matmul %1 %2
+///     %4, %5 = cross_entropy %3 %0             result logits %3
 Program keep_logits(const Program& forward);
 
 }  // namespace orrery

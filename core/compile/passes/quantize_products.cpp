@@ -13,7 +13,7 @@ namespace orrery {
 
 namespace {
 
-constexpr int64_t granule = 16;  // what the dims of 8-bit products on tensor cores are multiples of
+constexpr int64_t granule = 16;  // dims of 8-bit GEMMs on tensor cores are multiples of this
 
 class Quantizing {
 public:
@@ -46,7 +46,7 @@ private:
         return value.layout.local_shape(value.type.shape, mesh_);
     }
 
-    /// The product of two operands, all of whose local dims 16 divides: rows together.
+    /// True when rows and columns of both local operands are multiples of 16. Adds a remark when not.
     bool fits(const Op& op) {
         if (op_def(op.kind).quantized.empty()) return false;
         for (size_t i = 0; i < 2; ++i) {
@@ -63,8 +63,8 @@ private:
         return true;
     }
 
-    /// `forward`: of a gradient's product the one that it belongs to. Of its operands one is the gradient of that one's
-    /// result: the first, but for the weight of a transposed table.
+    /// `forward`: the forward GEMM when `op` computes a gradient of it. One operand is then the gradient of its output:
+    /// the second one for the gradient of a weight that is not transposed, otherwise the first one.
     void rewrite(Op& op, const Op* forward) {
         const OpDef& def = op_def(op.kind);
         const bool weight = !def.product;
@@ -93,7 +93,7 @@ private:
         return std::ssize(program_.values) - 1;
     }
 
-    /// Made once for all readers of a stage: the backward pass reads what the forward pass has made.
+    /// Quantizes a value once per stage and type: the backward pass reads the copy of the forward pass.
     Quantized quantized(ValueId id, DType type, const Op& reader) {
         const auto [place, fresh] = made_.try_emplace({id, type, reader.stage});
         if (!fresh) return place->second;

@@ -3,11 +3,15 @@
 
 namespace orrery {
 
-/// Honours the recompute marks of a differentiated program: backward ops read copies of forward values that are made
-/// again right before their first reader, from what is kept. Dropout draws the same numbers. A mark without kinds keeps
-/// what its scope reads and what others read of it; one with kinds makes again what those ops make, for every backward
-/// reader. Casts of params and cross entropy (which makes its gradient going forward) run once. Values keep their ids,
-/// new ones come last. Throws Error naming the mark when no op is below its scope.
+/// Applies the recompute marks of a differentiated program: backward ops read copies of forward values, recomputed
+/// right before their first reader. A mark without kinds is for the backward ops of its scope: copies are computed from
+/// the values that the scope reads; other readers read the saved values. A mark with kinds recomputes the outputs of
+/// ops of these kinds for every backward reader. Dropout draws the same numbers again. Casts of params and losses are
+/// never recomputed. Values keep their ids. Throws Error at a mark without a matching op.
+///
+///     forward   %3 = gelu %2                     forward   %3 = gelu %2
+///     backward  %7 = matmul_dw %3 %6        ->   backward  %9 = gelu %2             of %3
+///                                                          %7 = matmul_dw %9 %6
 Program recompute(const Program& program);
 
 }  // namespace orrery

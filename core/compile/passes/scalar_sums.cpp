@@ -33,7 +33,7 @@ ScalarSums::ScalarSums(const Program& annotated)
             count(input);
             if (scalar_add(annotated, i)) added[input] = true;
         }
-    // A sum that a mark lays out is a value of its own, not a step on the way to another.
+    // A sum with a mark must exist as a value, so it is not merged into another one.
     for (const Mark& mark : annotated.marks()) {
         count(mark.value), count(mark.value);
         marked_[mark.value] = true;
@@ -53,7 +53,7 @@ ScalarSums::ScalarSums(const Program& annotated)
     }
 }
 
-/// Goes down the left operand in a loop: a norm adds one term after the other.
+/// Walks down the left operands in a loop, since a norm adds one term after the other.
 void ScalarSums::collect(ValueId value, Sum& sum, const std::vector<int>& readers) {
     std::vector<ValueId> right;
     while (scalar_add(annotated_, annotated_.value(value).op) && readers[value] == 1) {
@@ -87,14 +87,14 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         int stage;
         std::vector<AxisId> axes;
         ValueId value;
-        OpId ready;  ///< no earlier than this op
+        OpId ready;  ///< the earliest op at whose place it exists
     };
     const Op& last = annotated_.op(root);
     std::vector<Item> items;
-    for (ValueId term : roots_.at(root).terms)  // what a mark asks for is done behind the op that it concerns
+    for (ValueId term : roots_.at(root).terms)  // marks are applied after the op
         items.push_back(
             {stage_of(term), partial_axes(versions, term), term, marked_[term] ? root : annotated_.value(term).op});
-    std::vector<OpId> additions = roots_.at(root).inner;  // each makes what one of the program's did
+    std::vector<OpId> additions = roots_.at(root).inner;  // each gets the output of an addition of the program
     additions.push_back(root);
     size_t next = 0;
     const auto join = [&](Item& into, size_t other) {
@@ -107,7 +107,7 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         into.value = sum;
     };
     while (items.size() > 1) {
-        // Each term joins the first that lies as it does, group by group.
+        // Within a group of one stage and the same partial axes, terms are added in order.
         std::map<std::pair<int, std::vector<AxisId>>, size_t> group_of;
         std::vector<std::vector<size_t>> groups;
         for (size_t i = 0; i < items.size(); ++i) {
@@ -124,11 +124,11 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         if (items.size() == 1) break;
         const auto widest = std::max_element(
             items.begin(), items.end(), [](const Item& a, const Item& b) { return a.axes.size() < b.axes.size(); });
-        if (widest->axes.empty()) {  // one whole sum a stage
+        if (widest->axes.empty()) {  // one complete sum per stage
             for (size_t k = 1; k < items.size(); ++k) join(items[0], k);
             break;
         }
-        // Best is an axis after which there is something to join.
+        // Prefers an axis after whose reduction the value can be added to another.
         size_t pick = widest->axes.size() - 1;
         for (size_t i = 0; i < widest->axes.size(); ++i) {
             std::vector<AxisId> left = widest->axes;

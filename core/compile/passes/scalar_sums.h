@@ -7,22 +7,26 @@
 
 namespace orrery {
 
-/// Adds two terms by an op like `like`, in the place of op `at`.
+/// Adds an op that sums a and b to the value `sum`, like op `like`, at the place of op `at`.
 using AddTerms = std::function<void(const Op& like, OpId at, ValueId a, ValueId b, ValueId sum)>;
 
-/// Sums of scalars in the update (a gradient norm): what is partial over the same axes is added before it is reduced,
-/// so that each set of axes costs one reduction. The sum of alike terms keeps its order.
+/// Sums of scalars in the update, such as a gradient norm. Terms that are partial over the same axes are added before
+/// they are reduced, so each set of axes takes one reduction. Terms of one kind are added in the program's order:
+///
+///     %7 = add %4 %5   (tp:P + tp:P)        %7 = add %4 %5               tp:P
+///     %8 = add %7 %6   (tp:P + R)      ->   %9 = all_reduce %7 {axis=tp} R
+///                                           %8 = add %9 %6               R
 class ScalarSums {
 public:
     explicit ScalarSums(const Program& annotated);
 
-    /// An addition inside of a sum: it is made with its root.
+    /// True for an addition that is not the last of its sum; it is added together with the last one.
     bool inner(size_t op) const { return inner_[op]; }
-    /// The terms of the sum that ends in this op; nullptr when it ends none.
+    /// The terms of the sum that ends in this op; nullptr when none does.
     const std::vector<ValueId>* terms(OpId op) const;
-    /// The additions below the root, in order.
+    /// The additions of a sum except the last, in order.
     const std::vector<OpId>& additions(OpId root) const { return roots_.at(root).inner; }
-    /// Whether the terms are partial over different axes, or belong to different stages.
+    /// True when the terms are partial over different axes.
     bool mixed(OpId root, const Versions& versions) const;
     void combine(OpId root, Versions& versions, const Mesh& mesh, const AddTerms& add) const;
 

@@ -8,28 +8,32 @@
 
 namespace orrery {
 
-/// What every rank tells all others with each train step; the largest wins.
+/// The status that ranks exchange with each train step; the largest one wins.
 enum class Status : uint8_t {
     go_on,
-    saving,       ///< a save is under way on a rank: another one cannot begin
-    stop,         ///< after this step, with a checkpoint of it: a rank was asked to
-    save_failed,  ///< the save under way failed on a rank: all end after this step
-    leave,        ///< after this step, with no checkpoint but the one under way: there is no time for it
+    saving,       ///< a rank has a save in progress, so none can begin
+    stop,         ///< stop after this step and save it: a rank was asked to
+    save_failed,  ///< the save in progress failed on a rank: stop after this step
+    leave,        ///< stop after this step without another save: there is no time
 };
 
-/// Of the input and the result.
+/// Name of the input and the result.
 constexpr std::string_view status_name = "run.status";
 
-/// As a rank gives it. The ranks' words are added, since a sum is what carries the loss, and the largest still wins: a
-/// word is 2^24 times the one below it, and fewer ranks than 2^22 never add up to that, whatever order f32 adds in.
+/// The number that a rank contributes. Contributions are summed, so that the message of the loss can carry them. Each
+/// status is 2^24 times the one before, so the largest wins for fewer than 2^22 ranks, in any order of f32 additions.
 float word_of(Status status);
-/// From the sum of all ranks' words. Throws Error where it is none.
+/// The largest status in a sum of contributions. Throws Error when the sum is invalid.
 Status status_of(float sum);
 
-/// Adds the status word to a distributed program: the input, f32[n], of which each rank gives its own part (n: the
-/// micro-batches that the program's loss is summed over, the word being the first), and the result f32[], summed over
-/// every axis. Where the loss is summed over the same axis, both go in one message if messages are joined (`bucket`);
-/// any other axis has one of 4 bytes, and those that can share one have it together. Nothing for a mesh of one rank.
+/// Adds the status word to a distributed program: an input f32[n], to which each rank contributes, and a result f32[],
+/// its sum over all axes. n is the number of micro-batches that the loss is summed over; the word is in the first
+/// element. If messages are joined (`bucket`), the word shares the messages of the loss; other axes have a message of 4
+/// bytes, or share one. No effect on a mesh of one rank. For dp=2:
+///
+///     %8 run.status = input                  f32[1]  dp:P(sum)
+///     %9  = sum %8                           f32[]   dp:P(sum)
+///     %10 = all_reduce %9 {axis=dp, op=sum}  f32[]   dp:R        result run.status
 void add_status(Program& program, const Mesh& mesh, const AxisCarriers& carriers = {});
 
 }  // namespace orrery

@@ -9,65 +9,65 @@
 
 namespace orrery {
 
-/// Place in the final order: ops keep theirs; inserted ones come before an op or right behind it.
+/// The position of an op in the final order. Ops of the program keep theirs; inserted ones come before or after one.
 struct Place {
     int op = 0;
     bool behind = false;
     auto operator<=>(const Place&) const = default;
 };
 
-/// Who wants a value redistributed.
+/// A request to redistribute a value.
 struct Reader {
-    int index = 0;      ///< the op that reads, in the annotated program; for a constraint the op that made the value
+    int index = 0;      ///< op of the annotated program: the reader, or for a constraint the producer
     std::string cause;  ///< "for matmul %7", "store of up.w", "result loss_sum"
-    std::string why;    ///< for errors: what made this layout necessary
+    std::string why;    ///< for errors: the reason for this layout
     Origin origin;
-    bool asked = false;  ///< a mark, an update or a result asks for this very layout
+    bool asked = false;  ///< true: a mark, an update or a result requires this layout
 };
 
-/// The layouts in which each value exists, and the ops that made them: the book-keeping of propagation.
+/// The versions of each value during propagation: the layouts in which it exists, and the ops that made them.
 class Versions {
 public:
     Versions(const Program& annotated, const Mesh& mesh, const PropagateOptions& options);
 
     struct Held {
-        std::vector<ValueId> versions;  ///< as made, as redistributed
-        std::vector<int> fragments;     ///< of each version: the fragment it lives in, -1 for the whole step
-        Layout preferred;               ///< how ops would like to read it
-        std::vector<Target> uses;       ///< the marks behind a preferred that differs from the layout at rest
-        bool pinned = false;            ///< a strategy said how it is read
-        int source = -1;                ///< constant or random: the entry that makes it, in any layout at no cost
-        bool placed = false;            ///< somebody has read it, so its layout stands
+        std::vector<ValueId> versions;  ///< as computed, then as redistributed
+        std::vector<int> fragments;     ///< by version: the fragment in which it exists; -1: the whole step
+        Layout preferred;               ///< the layout in which ops should read it
+        std::vector<Target> uses;       ///< marks due to which `preferred` differs from the stored layout
+        bool pinned = false;            ///< a strategy marked how it is stored or used
+        int source = -1;  ///< index of the op in entries_ that makes a constant or random value in any layout; -1: none
+        bool placed = false;  ///< true once it was read, so its layout is final
     };
     Held& held(ValueId value) { return held_[value]; }
     const Held& held(ValueId value) const { return held_[value]; }
-    /// A version usable in this fragment.
+    /// True when this version exists in the fragment.
     bool usable(const Held& held, size_t version, int fragment) const {
         return held.fragments[version] < 0 || held.fragments[version] == fragment;
     }
-    /// Ops of one phase and stage are one fragment (of each micro-batch).
+    /// The fragment of an op: its phase and stage.
     static int fragment_of(const Op& op) { return (op.stage + 1) * 3 + static_cast<int>(op.phase); }
 
-    /// The value redistributed as needed: an existing version, or a new one whose ops are inserted.
+    /// Returns a version of the value in this layout. Inserts collectives when none exists.
     ValueId reshard_to(ValueId value, const Layout& needed, const Reader& reader);
-    /// Adds an op that computes; its outputs' layouts are set.
+    /// Adds an op of the program, whose outputs have layouts.
     void emit(Op op, int index);
-    /// Says that the last op emitted makes this value from nothing.
+    /// Marks a value as computed from no inputs by the last op added.
     void mark_source(ValueId value) { held(value).source = std::ssize(entries_) - 1; }
     ValueId add_value(Value value);
 
-    /// Whether this version is known only after the loop over micro-batches.
+    /// True when the version is complete only after the loop over micro-batches.
     bool late(ValueId version) const { return late_[version]; }
     void set_late(ValueId version) { late_[version] = true; }
-    /// Whether reading this version like this means waiting for the loop's end.
+    /// True when reading the version in this layout must wait for the end of the loop.
     bool leaves_loop(ValueId version, const Layout& needed) const;
 
-    /// Who caused what a value does on an axis.
+    /// The origin of a value's placement on an axis.
     Origin cause(ValueId value, AxisId axis) const;
     void set_cause(ValueId value, AxisId axis, const Origin& origin);
     void copy_causes(ValueId from, ValueId to);
 
-    /// The program with all ops in their final order.
+    /// Returns the program with all ops in their final order.
     Program finish();
 
     Program program;
@@ -77,7 +77,7 @@ private:
     struct Entry {
         Place place;
         Op op;
-        int index;  ///< in the annotated program, -1 for inserted ops
+        int index;  ///< index in the annotated program; -1: inserted
     };
     ValueId place_source(ValueId value, const Layout& needed, const Reader& reader);
     ValueId follow(ValueId value, ValueId from, const ReshardPath& path, const Reader& reader);
@@ -93,8 +93,8 @@ private:
     const PropagateOptions& options_;
     std::vector<Held> held_;
     std::vector<bool> late_;
-    std::vector<Place> places_;             ///< where a value is ready
-    std::vector<std::vector<int>> causes_;  ///< per value and axis: index into origins_, -1
+    std::vector<Place> places_;             ///< by value: where it is computed
+    std::vector<std::vector<int>> causes_;  ///< by value and axis: index into origins_; -1: none
     std::vector<Origin> origins_;
     std::vector<Entry> entries_;
 };

@@ -1,4 +1,4 @@
-// The explicit list of ops: a new op adds its file and its family here.
+// The list of built-in ops. A new family of ops is added here.
 #include <fmt/format.h>
 
 #include <unordered_map>

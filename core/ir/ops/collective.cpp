@@ -1,6 +1,5 @@
-// Collectives: inserted by propagation, never by scripts. Global shapes stay; only layouts change. No kernel. What
-// crosses pipeline stages is inserted by plan/lower/insert_transfers: transfer (from the op's stage to stage `to`) and
-// stage_sum.
+// Collectives, which propagation inserts. They change layouts but no global shapes, and have no kernel. Lowering
+// inserts those between pipeline stages: `transfer`, from the op's stage to stage `to`, and `stage_sum`.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -29,7 +28,7 @@ OpDef collective(std::string_view name, Opcode instruction, std::vector<Attribut
             .collective = instruction};
 }
 
-/// One contribution of each rank of the axis that carries stages, in order -> their sum on all of them.
+/// Sums one contribution per rank of the pipeline axis, given in rank order; every rank receives the sum.
 OpDef stage_sum() {
     OpDef def = collective("stage_sum", Opcode::all_reduce, {});
     def.operands = {"x..."};

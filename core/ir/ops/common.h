@@ -5,37 +5,36 @@
 #include "ir/op.h"
 #include "orrery/backward.h"
 
-/// What several op files share.
+/// Type inference, factor rules and samples that several families of ops share.
 namespace orrery::ops {
 
-/// Common type of the operands from..count-1 with numpy broadcasting from the right. Throws when they do not broadcast.
+/// The type of operands from..count-1 broadcast as in numpy, from the right. Throws Error when sizes do not match.
 Typed broadcast(const Infer& at, size_t from = 0);
 
 Typed make_typed(DType dtype, Shape shape, std::vector<std::string> names);
 
-/// What the attribute `shape` of a source says, its dims unnamed. Throws where a size is below 1.
+/// The type of a source op: the shape is its attribute `shape`, the dims are unnamed. Throws Error for a size below 1.
 Typed shaped(Infer& at, DType dtype);
 
-/// Output 0 is like the input 0 in type and names.
+/// Output 0 has the type and dim names of input 0.
 std::vector<Typed> like_input(Infer& at);
 
-/// All operands broadcast to output 0, element by element. Not linear.
+/// The rule of an elementwise op whose operands broadcast to output 0; not linear.
 FactorRule elementwise_rule(const Program& program, const Op& op);
-/// The same, where x (input 0) may be partial.
+/// The rule of an elementwise op that is linear in input 0, which may be partial.
 FactorRule linear_rule(const Program& program, const Op& op);
-/// Only the outputs have dims; every input is a scalar.
+/// The rule of an op whose inputs are scalars: every dim of the outputs may be split.
 FactorRule source_rule(const Program& program, const Op& op);
-/// Same shape in and out; every dim but the last may be split.
+/// The rule of an op on rows, whose operands have one shape: every dim except the last may be split.
 FactorRule last_dim_whole_rule(const Program& program, const Op& op);
 
 int64_t no_flops(const Program& program, const Op& op);
-int64_t one_flop(const Program& program, const Op& op);    ///< one per element of output 0
-int64_t some_flops(const Program& program, const Op& op);  ///< ten per element: exponentials, normalisation
+int64_t one_flop(const Program& program, const Op& op);    ///< 1 per element of output 0
+int64_t some_flops(const Program& program, const Op& op);  ///< 10 per element of output 0
 
 inline const Shape& shape_of(const Program& program, ValueId id) { return program.value(id).type.shape; }
 inline int rank_of(const Program& program, ValueId id) { return static_cast<int>(shape_of(program, id).size()); }
 
-/// Types of sample operands.
 inline TensorType f32(Shape shape) { return {DType::f32, std::move(shape)}; }
 inline TensorType i32(Shape shape) { return {DType::i32, std::move(shape)}; }
 inline TensorType u32(Shape shape) { return {DType::u32, std::move(shape)}; }

@@ -1,6 +1,9 @@
-// Softmax cross entropy: logits [..., V], targets i32 [...] -> loss_sum, count (, dlogits in place). One fused op where
-// a rank holds the whole vocabulary. Where the vocabulary is split, it is decomposed: the rows' max
-// P(max), their sums of exponentials and picked logits P(sum), then the loss, and dlogits over the logits.
+// Softmax cross entropy: logits [...,V], targets i32 [...] -> loss_sum, count (, dlogits in place). It is one fused op
+// when each rank has the whole vocabulary. When V is split it is decomposed into four ops:
+//   max                  row maxima                                P(max)
+//   cross_entropy_stats  sums of exponentials, logits of targets   P(sum)
+//   cross_entropy_loss   loss_sum, count
+//   cross_entropy_grad   dlogits, in place of the logits
 #include "ir/describe.h"
 #include "ir/ops/common.h"
 
@@ -31,7 +34,7 @@ FactorRule cross_entropy_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-// The forward op itself makes dlogits, over the logits: a second copy of them is never held.
+// The forward op itself produces dlogits in the memory of the logits, so that two copies never exist at once.
 ValueId dlogits_of(Backward& g) {
     if (g.op().outputs.size() > 2) return g.out(2);
     const OpId id = g.program().value(g.out(0)).op;
@@ -49,7 +52,7 @@ ValueId dlogits_of(Backward& g) {
     return result;
 }
 
-// A gradient that is there before the op runs (a loss scale) multiplies dlogits before they are rounded.
+// True for a gradient that exists before the op runs (a loss scale); the op then scales dlogits before rounding them.
 bool known_before(const Backward& g, ValueId dy) {
     const Value& value = g.program().value(dy);
     return value.role != Role::temporary && value.type == TensorType{DType::f32, {}};
@@ -74,14 +77,12 @@ void grad_cross_entropy(Backward& g) {
     }
 }
 
-// ---- the composite
-
-/// Over a split vocabulary three statistics a row cross the wire instead of the logits.
+/// Three statistics per row are sent between ranks instead of the logits.
 bool decompose_cross_entropy(const OpLayouts& at, const AddPart& add) {
     if (at.inputs[0].splits().back().empty()) return false;
     const Op& op = at.op;
     const ValueId logits = op.inputs[0], targets = op.inputs[1];
-    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // inference has written it out
+    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // inference stores the default
     const int64_t last = rank_of(at.program, logits) - 1;
     const ValueId top = add("max", {logits}, {{"dims", Ints{last}}}, {})[0];
     const auto stats = add("cross_entropy_stats", {logits, top, targets}, ignore, {});
@@ -113,7 +114,7 @@ std::vector<Typed> infer_dlogits(Infer& at) {
     return {at.typed(0)};
 }
 
-/// Rows of all operands and the split vocabulary of the logits, which is input 0.
+/// Input 0 is the logits; rows and vocabulary may be split. Other operands have one element per row.
 FactorRule sharded_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims rows;
@@ -147,9 +148,9 @@ int64_t cross_entropy_flops(const Program& program, const Op& op) {
     return 10 * program.value(op.inputs[0]).type.count();
 }
 
-constexpr Draw targets{-1, 8};  // rows that are ignored, too
-constexpr Draw tops{1.5, 2};    // the rows' maxima, a little above the logits
-constexpr Draw totals{1, 3};    // their sums of exponentials
+constexpr Draw targets{-1, 8};  // -1: ignored rows
+constexpr Draw tops{1.5, 2};    // row maxima, a little above the logits
+constexpr Draw totals{1, 3};    // sums of exponentials
 
 Samples losses() {
     const TensorType logits = f32({4, 6, 9}), rows = i32({4, 6});

@@ -1,4 +1,4 @@
-// Ops on single elements, with numpy broadcasting from the right: (a, b) -> y and (x) -> y.
+// Elementwise ops: (a, b) -> y with numpy broadcasting from the right, and (x) -> y.
 #include "ir/ops/common.h"
 
 namespace orrery::ops {
@@ -16,7 +16,7 @@ FactorRule both_linear_rule(const Program& program, const Op& op) {
     return rule;
 }
 
-// Linear in the tensor when the other operand is one number.
+// mul and div are linear in the tensor when the other operand is a scalar.
 FactorRule pointwise_product_rule(const Program& program, const Op& op) {
     FactorRule rule = elementwise_rule(program, op);
     if (rank_of(program, op.inputs[1]) == 0) {
@@ -27,7 +27,7 @@ FactorRule pointwise_product_rule(const Program& program, const Op& op) {
     return rule;
 }
 
-// A constant gradient goes on as one; `sign` is d y / d input.
+// Passes the gradient on with a sign; a constant gradient stays symbolic. `sign`: dy / d input.
 void give_signed(Backward& g, size_t i, double sign) {
     if (!g.wants(i)) return;
     if (const auto c = g.uniform()) {
@@ -64,10 +64,10 @@ void grad_mul(Backward& g) {
 void grad_div(Backward& g) {
     const ValueId da = g.one("div", {g.dy(), g.in(1)});
     if (g.wants(0)) g.give(0, da);
-    if (g.wants(1)) g.give(1, g.one("neg", {g.one("mul", {da, g.out()})}));  // -dy a / b^2
+    if (g.wants(1)) g.give(1, g.one("neg", {g.one("mul", {da, g.out()})}));  // db = -dy a / b^2
 }
 
-// The gradient goes to the operand that won; to a where they are equal.
+// The gradient goes to the selected operand; to a when both are equal.
 void grad_extreme(Backward& g) {
     const ValueId first = g.one(g.op().kind == "maximum" ? "greater_equal" : "less_equal", {g.in(0), g.in(1)});
     const ValueId dy = g.dy();
@@ -79,7 +79,7 @@ void grad_extreme(Backward& g) {
 void grad_pow(Backward& g) {
     const ValueId a = g.in(0);
     const ValueId b = g.in(1);
-    if (g.wants(0)) {  // dy b a^(b-1)
+    if (g.wants(0)) {  // da = dy b a^(b-1)
         const ValueId less = g.one("sub", {b, g.scalar(1, g.type(b).dtype)});
         g.give(0, g.one("mul", {g.dy(), g.one("mul", {b, g.one("pow", {a, less})})}));
     }
@@ -91,7 +91,7 @@ void grad_exp(Backward& g) { g.give(0, g.one("mul", {g.dy(), g.out()})); }
 void grad_log(Backward& g) { g.give(0, g.one("div", {g.dy(), g.in(0)})); }
 void grad_sqrt(Backward& g) { g.give(0, g.one("scale", {g.one("div", {g.dy(), g.out()})}, {{"by", 0.5}})); }
 
-void grad_rsqrt(Backward& g) {  // -1/2 dy y^3
+void grad_rsqrt(Backward& g) {  // dx = -1/2 dy y^3
     const ValueId cube = g.one("mul", {g.out(), g.one("square", {g.out()})});
     g.give(0, g.one("scale", {g.one("mul", {g.dy(), cube})}, {{"by", -0.5}}));
 }
@@ -99,12 +99,12 @@ void grad_rsqrt(Backward& g) {  // -1/2 dy y^3
 void grad_cos(Backward& g) { g.give(0, g.one("neg", {g.one("mul", {g.dy(), g.one("sin", {g.in(0)})})})); }
 void grad_sin(Backward& g) { g.give(0, g.one("mul", {g.dy(), g.one("cos", {g.in(0)})})); }
 
-void grad_tanh(Backward& g) {  // dy (1 - y^2)
+void grad_tanh(Backward& g) {  // dx = dy (1 - y^2)
     const ValueId dy = g.dy();
     g.give(0, g.one("sub", {dy, g.one("mul", {dy, g.one("square", {g.out()})})}));
 }
 
-void grad_sigmoid(Backward& g) {  // dy y (1 - y)
+void grad_sigmoid(Backward& g) {  // dx = dy y (1 - y)
     const ValueId part = g.one("mul", {g.dy(), g.out()});
     g.give(0, g.one("sub", {part, g.one("mul", {part, g.out()})}));
 }
@@ -117,7 +117,7 @@ void grad_abs(Backward& g) {
     g.give(0, g.one("select", {positive, dy, g.one("neg", {dy})}));
 }
 
-// silu, relu, gelu: one kernel KIND_grad(x, dy) with the same attributes.
+// silu, relu and gelu have a gradient kernel KIND_grad(x, dy) with the same attributes.
 void grad_fused(Backward& g) { g.give(0, g.one(g.op().kind + "_grad", {g.in(0), g.dy()}, g.attributes())); }
 
 void grad_scale(Backward& g) {
@@ -126,7 +126,7 @@ void grad_scale(Backward& g) {
     g.give(0, g.one("scale", {g.raw_dy()}, {{"by", by}}));
 }
 
-// The type in which the gradient came is kept: an f32 weight gradient of a bf16 copy is the master weight's gradient.
+// The gradient is not cast back: an f32 gradient of the bf16 copy of a weight is the gradient of the f32 weight.
 void grad_cast(Backward& g) {
     if (!is_float(g.type(g.out()).dtype)) return;
     if (const auto c = g.uniform()) return g.give_uniform(0, *c);
@@ -186,7 +186,7 @@ Samples casts() {
     return {{{f32({4, 33})}, {{"dtype", std::string("bf16")}}}, {{f32({4, 33})}, {{"dtype", std::string("f16")}}}};
 }
 
-/// Alike, a row for all, both repeated along other dims, one number for all.
+/// Covers equal shapes, a row broadcast to all rows, operands broadcast along different dims, and scalars.
 Samples broadcasting() {
     return {{{f32({4, 33}), f32({4, 33})}},  {{f32({4, 33}), f32({33})}}, {{f32({9}), f32({4, 9})}},
             {{f32({4, 1, 6}), f32({9, 1})}}, {{f32({}), f32({9})}},       {{f32({4, 9}), f32({})}}};
@@ -237,7 +237,7 @@ OpDef unary(std::string_view name, void (*gradient)(Backward&), std::vector<Attr
             .samples = one};
 }
 
-/// Of positive numbers alone.
+/// An elementwise op that is defined only for positive numbers.
 OpDef root(std::string_view name, void (*gradient)(Backward&)) {
     OpDef def = unary(name, gradient);
     def.samples = one_positive;

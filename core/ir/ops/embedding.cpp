@@ -1,4 +1,4 @@
-// Rows of a table: tokens i32 [...], table [V, C] -> [..., C].
+// Embedding lookup: tokens i32 [...], table [V,C] -> [...,C].
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -28,7 +28,7 @@ std::vector<Typed> infer_embedding_grad(Infer& at) {
     return {make_typed(DType::f32, {vocab, at.shape(1).back()}, {"", at.dims(1).back()})};
 }
 
-// Rows of the vocabulary that a shard lacks come out as zero, so the shards' results add up.
+// Each shard of the vocabulary gives zeros for the rows that it lacks, so the sum over all shards is the result.
 FactorRule embedding_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims tokens;

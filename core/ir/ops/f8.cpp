@@ -1,7 +1,6 @@
-// Products of 8-bit floats: operands are cast with one scale for what a rank holds of a tensor, by its largest
-// magnitude (current scaling, per tensor: Micikevicius et al. 2022, FP8 Formats for Deep Learning; NVIDIA Transformer
-// Engine, Float8CurrentScaling). The pass compile/quantize_products puts them behind layouts; no device at hand runs
-// them.
+// GEMMs with 8-bit float operands. An operand has one scale per rank, from the largest magnitude of the part that the
+// rank holds (current scaling, per tensor: Micikevicius et al. 2022, FP8 Formats for Deep Learning; NVIDIA Transformer
+// Engine, Float8CurrentScaling). The pass quantize_products inserts them. No device plugin here has kernels.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -12,7 +11,7 @@ namespace {
 
 bool is_f8(DType type) { return type == DType::f8e4m3 || type == DType::f8e5m2; }
 
-/// x f32|bf16|f16 -> q of 8 bits, and the number that q is to be multiplied by.
+/// x f32, bf16 or f16 -> q, 8-bit, and scale f32[]; x is about q times scale.
 std::vector<Typed> infer_quantize(Infer& at) {
     const Typed x = at.typed(0);
     const DType type = at.dtype_attribute(DType::f8e4m3);
@@ -20,7 +19,7 @@ std::vector<Typed> infer_quantize(Infer& at) {
     return {make_typed(type, x.type.shape, x.dims), make_typed(DType::f32, {}, {})};
 }
 
-/// One scale for all of it: what a rank would make of a part has another.
+/// No dim may be split, since a rank with a part of x would compute another scale.
 FactorRule quantize_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims dims;
@@ -30,7 +29,7 @@ FactorRule quantize_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-/// The largest magnitude, then a product and a rounding of each element.
+/// Three operations per element: a comparison for the largest magnitude, a multiplication, a rounding.
 int64_t quantize_flops(const Program& program, const Op& op) { return 3 * program.value(op.inputs[0]).type.count(); }
 
 void expect_f8(const Infer& at, size_t operand) {
@@ -43,7 +42,7 @@ void expect_operands(const Infer& at) {
     for (size_t scale : {2u, 3u}) at.expect_rank(scale, 0, 0);
 }
 
-/// The product of the same operands in floats of 16 bits: its shapes, checks, factors and flops.
+/// The 16-bit GEMM of the same operands, for the factor rule and FLOPs.
 const OpDef& plain(const Op& op) { return op_def(op.kind == "matmul_quantized" ? "matmul" : "matmul_dw"); }
 
 struct PairPlaces {
@@ -57,7 +56,7 @@ PairPlaces pair_places(const Attributes& attributes, size_t rank_a) {
     return at;
 }
 
-/// a [..., m, k] b [k, n] -> y [..., m, n], bf16 unless asked otherwise.
+/// a [...,m,k], b [k,n] -> y [...,m,n]; bf16 unless `dtype` is given.
 std::vector<Typed> infer_matmul_quantized(Infer& at) {
     expect_operands(at);
     at.expect_rank(0, 2);
@@ -79,7 +78,7 @@ std::vector<Typed> infer_matmul_quantized(Infer& at) {
     return {y};
 }
 
-/// a [..., k], dy [..., n] -> [k, n]
+/// a [...,k], dy [...,n] -> dw [k,n]
 std::vector<Typed> infer_dw_f8(Infer& at) {
     expect_operands(at);
     at.expect_rank(0, 1);
@@ -89,7 +88,7 @@ std::vector<Typed> infer_dw_f8(Infer& at) {
                        {at.dims(0).back(), at.dims(1).back()})};
 }
 
-/// Those of the plain product; a scale is of the whole operand, so that only what neither has may be split.
+/// The rule of the 16-bit GEMM with every factor whole: a scale belongs to the whole operand.
 FactorRule f8_rule(const Program& program, const Op& op) {
     Op like = op;
     like.inputs.erase(like.inputs.begin() + 2, like.inputs.begin() + 4);

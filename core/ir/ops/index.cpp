@@ -11,14 +11,14 @@ namespace orrery::ops {
 
 namespace {
 
-// ids of a row (1 in all dims behind `dim`), or of single elements (the sizes of `of`).
+// True when ids select whole rows: all their sizes after `dim` are 1, and those of `of` are not.
 bool picks_rows(const Shape& of, const Shape& ids, int64_t dim) {
     const auto behind = static_cast<std::ptrdiff_t>(dim) + 1;
     const Shape sizes(ids.begin() + behind, ids.end()), all(of.begin() + behind, of.end());
     return sizes == Shape(sizes.size(), 1) && sizes != all;
 }
 
-// Checks ids (input 1) against input 0 in all dims but `dim`; names of input 0's dims with those of ids.
+// Checks ids (input 1) against input 0 in all dims but `dim`. Returns the dim names of input 0, completed from ids.
 std::vector<std::string> match_ids(Infer& at, int dim) {
     at.expect_rank(1, at.rank(0), at.rank(0));
     std::vector<std::string> names = at.dims(0);
@@ -56,7 +56,7 @@ std::vector<Typed> infer_scatter_add(Infer& at) {
     return {y};
 }
 
-// The dims before and behind `dim`, which all operands share; ids of rows lack those behind.
+// The dims before and after `dim` are shared by all operands. Ids that select rows lack the dims after it.
 struct IndexRule {
     RuleMaker make;
     FactorRule::Dims shared, ids;
@@ -76,8 +76,8 @@ struct IndexRule {
     }
 };
 
-// Each shard of x gives what it has of the elements asked for and 0 in place of the others, so the results add up;
-// integers, which nothing adds up, are read whole.
+// When x is split along `dim`, each shard gives zeros for elements that it lacks, and the sum is the result. Integers
+// cannot be summed as partial values, so x must then be whole.
 FactorRule gather_rule(const Program& program, const Op& op) {
     IndexRule at(program, op);
     const bool sums = is_float(program.value(op.inputs[0]).type.dtype);
@@ -100,7 +100,7 @@ FactorRule scatter_add_rule(const Program& program, const Op& op) {
     return at.make.rule;
 }
 
-// Of input 0, from the gradient of output 0, whose elements `ids` places along the dim. A weight's comes in f32.
+// Scatters the gradient of output 0 back to input 0, at the positions `ids`. The gradient of a weight is f32.
 void scatter_back(Backward& g, ValueId ids) {
     if (!g.wants(0)) return;
     const int64_t dim = g.attributes().integer("dim");
@@ -133,7 +133,7 @@ std::vector<Typed> infer_top_k(Infer& at) {
     return {values, ids};
 }
 
-// All operands alike, but that `dim` is read and written whole.
+// `dim` is whole in every operand; all other dims may be split.
 FactorRule whole_dim_rule(const Program& program, const Op& op) {
     const size_t whole = op.attributes.integer("dim");
     const Shape& x = shape_of(program, op.inputs[0]);
@@ -161,7 +161,7 @@ std::vector<Typed> infer_cumsum(Infer& at) {
     return like_input(at);
 }
 
-// y_i sums all x_j with j <= i, so dx_j sums all dy_i with i >= j: the other way round.
+// y_i sums all x_j with j <= i, so dx_j sums all dy_i with i >= j: a cumsum in reverse.
 void grad_cumsum(Backward& g) {
     Attributes attributes = g.attributes();
     attributes.set("reverse", !g.attributes().flag("reverse"));
@@ -190,7 +190,7 @@ std::vector<Typed> infer_one_hot(Infer& at) {
     return {y};
 }
 
-// A rank makes its columns from its offset on.
+// Columns may be split: a rank computes its block from the block's offset.
 FactorRule one_hot_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims dims;
@@ -203,7 +203,7 @@ FactorRule one_hot_rule(const Program& program, const Op& op) {
 
 int64_t input_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
 
-// Below 0 and behind the end there is nothing.
+// Ids range over -1 to 9: both ends select nothing.
 Samples gathers() {
     const Draw ids{-1, 9};
     return {{.operands = {f32({4, 9, 6}), i32({4, 3, 6})}, .attributes = {{"dim", int64_t{1}}}, .draws = {{}, ids}},

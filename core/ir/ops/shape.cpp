@@ -9,7 +9,7 @@ namespace orrery::ops {
 
 namespace {
 
-// One size may be -1: it follows from the others.
+// One size may be -1; it is computed from the others.
 std::vector<Typed> infer_reshape(Infer& at) {
     Shape shape = at.attributes.integers("shape");
     int64_t known = 1;
@@ -31,7 +31,7 @@ std::vector<Typed> infer_reshape(Infer& at) {
     }
     at.attributes.set("shape", shape);
     Typed y{{at.dtype(0), shape}, std::vector<std::string>(shape.size())};
-    // Dims before and after the part that changes keep their names.
+    // Dims before and after the changed part keep their names.
     const size_t least = std::min(shape.size(), at.shape(0).size());
     size_t front = 0;
     while (front < least && shape[front] == at.shape(0)[front]) {
@@ -47,12 +47,12 @@ std::vector<Typed> infer_reshape(Infer& at) {
     return {y};
 }
 
-// Reads both shapes from the major side, cutting common factors off: [12,64] -> [768] is {12, 64} -> {12 64}.
+// Reads one shape from the major dim on, in common factors of both shapes: for [12,64] -> [768], 12 then 64.
 struct Cutter {
     const Shape& shape;
     FactorRule::Dims& dims;
     size_t at = 0;
-    int64_t rest = 1;  // of dim at-1 that is not yet covered
+    int64_t rest = 1;  // part of dim at-1 that factors do not cover yet
 
     bool next() {
         while (rest == 1 && at < shape.size()) rest = shape[at++];
@@ -83,7 +83,7 @@ FactorRule reshape_rule(const Program& program, const Op& op) {
             a.take(factor, common);
             b.take(factor, common);
         } else {
-            // Neither nests in the other ([6,4] -> [8,3]): what follows the common part is whole until both sides meet.
+            // No common boundary ([6,4] -> [8,3]): after the common factor, dims are whole until both shapes meet.
             if (common > 1) {
                 const auto factor = make.parallel(common);
                 a.take(factor, common);
@@ -166,7 +166,7 @@ std::vector<Typed> infer_slice(Infer& at) {
     return {y};
 }
 
-// Like elementwise, but the dim that is cut differs in size between operands: each gets a whole factor of its own.
+// The dim that is cut or joined has another size in each operand, so each gets its own whole factor.
 FactorRule cut_rule(const Program& program, const Op& op) {
     const size_t cut = op.attributes.integer("dim");
     RuleMaker make;
