@@ -69,7 +69,7 @@ void prove_there(ScriptRunner& script) {
     script.dataset();
 }
 
-/// Compiles the full step and `sizes` smaller steps of a batch ramp.
+/// Compiles the full step of a batch ramp and `sizes` of its smaller steps.
 void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
     make_sizes(experiment, sizes);
     script.compile_whole(std::move(experiment));
@@ -234,7 +234,7 @@ int check_command(const ScriptCommand& command) {
     script.look = [&](std::string_view pass, const Program& program, const Mesh* mesh) {
         if (dump) dump->look(pass, program, mesh);
         if (command.show == "program" && pass == passes().back().name && lowered.empty())
-            lowered = program_text(program, mesh);  // the full step is compiled first
+            lowered = program_text(program, mesh);  // the full step is compiled before smaller ones
     };
     if (!command.dump.empty()) dump.emplace(command.dump);
     load_checked(script, 0);

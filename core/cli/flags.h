@@ -18,7 +18,7 @@ struct FlagCheck {
 FlagCheck number(double least, double most);
 /// A whole number within bounds.
 FlagCheck whole_number(int64_t least, int64_t most);
-/// The same; prefixes 0x and 0 select other bases.
+/// A whole number within bounds, in decimal, hexadecimal (0x) or octal (0).
 FlagCheck in_range(int64_t least, int64_t most);
 /// A file name, which must not be empty, since "" means that the flag was not given.
 FlagCheck file_name();
@@ -61,7 +61,7 @@ std::vector<Flag> operator+(std::vector<Flag> flags, const std::vector<Flag>& mo
 struct Command {
     std::string name, help;
     std::vector<Flag> flags;
-    std::string footer;                  ///< of its help
+    std::string footer;                  ///< text after the command's help
     std::function<int()> run;            ///< returns the exit code
     bool holds_signals = false;          ///< blocks stop signals, since it has something to save or remove
     bool may_lose_output = false;        ///< exits with its own code even if standard output cannot be written
@@ -78,7 +78,7 @@ struct CommandProgram {
 };
 
 struct ParsedCommand {
-    const Command* command = nullptr;  ///< nullptr: the process exits with `code`
+    const Command* command = nullptr;  ///< the chosen command; nullptr: the process exits with `code`
     int code = 0;
 };
 

@@ -21,7 +21,7 @@ struct LaunchSpec {
     /// Called with `job` before the first rank starts. Threads that it creates block stop signals.
     std::function<void(Job&)> before = {};
     int grace_ms = 1500;  ///< how long other ranks may take to end after one failed
-    /// By local rank, the processors that it may run on; empty: those of this process.
+    /// Processors that each local rank may run on; empty: those of this process.
     std::vector<std::vector<int>> processors = {};
     /// Takes this process's signals until `launch` does, if ranks handle signals by saving. nullptr: a signal ends
     /// ranks and launcher.
@@ -37,7 +37,7 @@ struct LaunchSpec {
     std::function<Loss()> lost = {};
     /// How the ranks meet.
     std::shared_ptr<RendezvousBackend> meeting = {};
-    std::chrono::milliseconds join_timeout{30'000};  ///< for launchers of nodes other than the rendezvous's
+    std::chrono::milliseconds join_timeout{30'000};  ///< max wait of a node's launcher for node 0's rendezvous
 };
 
 /// Starts the ranks and waits for all. If ranks save on signals: SIGUSR1 is forwarded as it is; SIGTERM, SIGINT and
