@@ -34,8 +34,7 @@ struct ScriptUse {
     enum class Scratch {
         counted,    ///< asks the run's device; refuses a plan that it cannot run
         noted,      ///< asks the run's device; notes what cannot run on this machine, since nothing is started
-        by_ranks,   ///< asks the run's device unless opening it holds resources until the process ends; then each rank
-                    ///< checks its own
+        by_ranks,   ///< asks the run's device; leaves that to each rank if opening it holds resources
         elsewhere,  ///< not counted: the plan is compiled for another machine
     };
     Scratch scratch = Scratch::counted;
@@ -115,7 +114,7 @@ public:
     std::map<std::string, std::string> option_values() const;
     /// The device that counts the kernels' scratch; may be nullptr.
     Device* counting();
-    /// Transfers counting()'s device to a session, which reuses the results of its kernel search.
+    /// Moves the device of counting() out, for a session.
     std::unique_ptr<Device> take_device() { return std::move(counting_); }
     /// The reports of values of files that are not used.
     const std::set<std::string>& told() const { return told_; }
@@ -144,8 +143,7 @@ public:
         std::vector<ShorterWindow> shorter;
         std::vector<std::string> notes;
     };
-    /// `shorter`: also prepares windows of 64, 128 ... positions if the script can record them. Call while the script
-    /// runs.
+    /// Call while the script runs. `shorter`: also prepares windows of 64, 128 ... positions that it can record.
     Sampling compile_sampling(bool shorter = false);
 
     const ScriptCommand command;
@@ -156,13 +154,11 @@ public:
     Loader loader;
     Registry registry;
     Network contracts;
-    std::vector<std::string> notes;  ///< what could not be checked on this machine, with the reason; memory for
-                                     ///< sampling
+    std::vector<std::string> notes;  ///< what could not be checked on this machine; memory for sampling
 
     // Results of running the script.
     std::optional<std::vector<Option>> options;  ///< declared options
-    std::optional<GivenKey> microbatches;        ///< the call that sets train.microbatches, regardless of the
-                                                 ///< configuration
+    std::optional<GivenKey> microbatches;        ///< the call that sets train.microbatches, if any
     std::map<std::string, std::string> modules;  ///< texts of the files that `require` read, by file
     std::optional<Experiment> experiment;        ///< the experiment compiled last
     std::optional<DataSpec> data;                ///< training data; ids without a row in the model are excluded
@@ -170,8 +166,7 @@ public:
     bool summarized = false;  ///< whether the script has called summary()
 
 private:
-    /// If no transport is configured and the default one does not support the device, selects the only one that does,
-    /// if any.
+    /// Replaces a default transport that does not support the device, if exactly one other transport does.
     void choose_transport();
     SnapshotPlace snapshot_place() const;
     std::unique_ptr<Device> counting_device(const Job& of, const Settings& on);
@@ -190,8 +185,7 @@ private:
     std::optional<CallWatch> watch_;  ///< time limit for calls of data sources
 };
 
-/// Whether another program's launcher started the ranks and this is rank 0: no process of Orrery has checked the script
-/// before.
+/// Whether this is rank 0 under another program's launcher, so that no process of Orrery has checked the script.
 inline bool first_of_foreign(const Job& job) { return job.assigned && !job.ours && job.rank == 0; }
 
 /// Checks script, configuration, plugins, data and plan before a rank starts; only what depends on several ranks' own

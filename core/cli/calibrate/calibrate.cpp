@@ -56,7 +56,7 @@ void prepare_script(Calibration& all, const ScriptCommand& command) {
     const Compiled& compiled = script.compiled();
     all.settings = script.settings;
     all.plugins = script.loader.names();
-    // a device for a rank of this host
+    // A device as a rank on this host would open it.
     all.device = make_device(script.settings, script.config(), script.registry, script.job);
     all.cases = kernel_cases(compiled.train());
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);

@@ -48,7 +48,7 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
     });
 }
 
-/// The first error in the output, with its further lines, which are indented, joined to it.
+/// The first error in the output as one line: its indented continuation lines are joined to it.
 std::string first_error(const std::string& said) {
     constexpr std::string_view program = "orrery: ";
     std::string text;

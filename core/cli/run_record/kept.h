@@ -17,7 +17,8 @@ void keep_lua(const ScriptRunner& script, const std::string& folder);
 BitSources code_of(const ScriptRunner& script);
 /// What run.json records of a start before the ranks join.
 Json start_of(const ScriptRunner& script);
-/// What run.json records after that: hosts with their ranks and devices. On rank 0; null on other ranks. Collective.
+/// What run.json records after the ranks join: hosts with their ranks and devices. On rank 0; null on other ranks.
+/// Collective.
 Json hosts_of(Session& session);
 
 }  // namespace orrery

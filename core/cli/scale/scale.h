@@ -21,7 +21,7 @@ struct ScaleCommand {
     int64_t limit_s = 1800;         ///< max duration of one run
     bool simulate = false;          ///< predict each size without running, unless `measure`
     bool measure = false;           ///< with `simulate`: also run them
-    SimulateCommand how;            ///< for `simulate`: the cluster ("": this machine), its nodes, tables
+    SimulateCommand how;            ///< for `simulate`: the cluster ("": this machine), its nodes and tables
 };
 
 /// One size of a script, measured or predicted.
@@ -59,7 +59,7 @@ int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 
 /// Throughput, speed-up, efficiency, and the parts that grew compared with the first size, in percentage points.
 std::string scale_text(const ScaleReport& report);
-/// The same as a picture: throughput over ranks with the ideal and the target; below it the breakdown of time.
+/// Draws the report: throughput over ranks with the ideal and the target; below it the breakdown of time.
 std::string scale_svg(const ScaleReport& report);
 
 /// Simulates one size; `sets` of `script` include the changes for it.

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr double tcp_payload = 1448.0 / 1514.0;
 
 /// Compiles as a run on this host would, without starting anything; data may be missing. `quick`: only the train step,
-/// without proof. `processors`: of the host that ran it, 0: this host.
+/// without proof. `processors`: of the host that ran the script; 0: this host.
 std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool quick, int64_t processors) {
     ScriptUse use{.prints = false, .tells = !quick};
     use.options = [quick](CompileOptions& options) {
@@ -90,7 +90,7 @@ struct Tables {
             notes.push_back(fmt::format("{}: {}", from, other));
     }
 
-    /// Adds the cached table. It was not requested, so a damaged one is skipped if there are others.
+    /// Adds the cached table. If it is damaged, it is skipped as long as other tables exist, since nobody requested it.
     void add_kept() {
         try {
             if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));
@@ -209,7 +209,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
             text += "  " + other + "\n";
         text.pop_back();
         return text;
-    } catch (const std::exception& problem) {  // a completed run must not fail because of this
+    } catch (const std::exception& problem) {  // a comparison that fails must not fail a completed run
         return fmt::format("nothing predicted: {}", problem.what());
     }
 }

@@ -38,9 +38,9 @@ public:
     virtual Judged judge(const ScriptCommand& script, const std::string& mapping) const = 0;
     /// "16 nodes of 8 H100", for titles: "gpt on ...".
     virtual std::string name() const = 0;
-    /// Its properties, a line each.
+    /// Properties of the site, a line each.
     virtual std::vector<std::string> facts() const = 0;
-    /// Notes about them after `first`, a line each.
+    /// Notes about the costs of the site, a line each; call after first().
     virtual std::vector<std::string> notes() const { return {}; }
 };
 
