@@ -30,7 +30,7 @@ private:
 /// effect.
 void end_run_record(const std::string& why, int exit_code);
 
-/// The current UTC time: "2026-11-25T14:36:41Z".
+/// A time in UTC as text: "2026-11-25T14:36:41Z".
 std::string utc_text(double seconds_since_1970);
 
 }  // namespace orrery

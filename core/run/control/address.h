@@ -5,8 +5,7 @@
 
 namespace orrery {
 
-/// The loopback address that a name resolves to on this host, "127.0.1.1"; "" if it resolves to another address or to
-/// none.
+/// Returns the loopback address that a name resolves to on this host, "127.0.1.1"; "" if the name has none.
 std::string loopback_of(const std::string& host);
 
 /// A host and port, written "n1:29500" or "[fe80::1]:29500". parse_place returns nullopt for other texts.

@@ -21,7 +21,7 @@ struct DataSpec {
     };
 
     std::shared_ptr<DataSource> source;
-    std::string plugin, held_out_plugin;   ///< plugins of `source` and `held_out`: "data/text"
+    std::string plugin, held_out_plugin;   ///< names of the plugins of `source` and `held_out`: "data/text"
     std::shared_ptr<DataSource> held_out;  ///< source for evaluation, with the same arrays; null: a share of `source`
                                            ///< is held out
     int64_t sequences_per_step = 0;        ///< samples of a full step: the size of the dim "batch"
@@ -44,11 +44,11 @@ public:
     DataSource& source(Split split = Split::train) const;
     /// Name of the source's plugin: "data/text".
     const std::string& plugin(Split split = Split::train) const;
-    /// Plugin of the source that this thread read last; in a mixture, that of the part.
+    /// Plugin of the source that this thread read last; in a mixture, the part's plugin.
     std::string plugin_of_last_read(Split split) const;
     int64_t samples(Split split) const;
     const std::string& digest() const { return source().digest(); }
-    /// Names and values that must be the same on all ranks.
+    /// Names and values of the data that must be the same on all ranks.
     std::vector<std::pair<std::string, std::string>> agreement() const;
 
     /// Position in the source of the index-th sample drawn (DataOrder::position). Held-out samples keep their source's

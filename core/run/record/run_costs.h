@@ -30,11 +30,11 @@ RankCosts costs_of(const Executor& executor);
 std::string encode(const RankCosts& costs);
 RankCosts decode_rank_costs(std::string_view text);
 
-/// Parts of the step that could not be timed.
+/// Names the parts of the step that could not be timed.
 struct Untimed {
     std::string kernels;                      ///< why kernels are not timed: "they are queued on the device"; "": they
                                               ///< are timed
-    std::map<std::string, std::string> axes;  ///< why an axis is not timed, by axis
+    std::map<std::string, std::string> axes;  ///< why an axis' collectives are not timed, by axis
 };
 
 /// Merges all ranks' costs into one table: `kernels`, `wires`, `totals`. `transports`: the transport of each axis.
