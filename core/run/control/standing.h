@@ -18,8 +18,8 @@ struct Position {
     std::vector<int64_t> waits_for;  ///< ranks without which this instruction cannot end
     std::string text;                ///< op, values and script line
 
-    /// The rank's role in the operation that it waits in, and a name of that operation that is the same on all ranks in
-    /// it. unknown: the operation ends once the ranks in `waits_for` move on.
+    /// `part`: this rank's role in the operation that it waits in; unknown: the operation ends once the ranks in
+    /// `waits_for` move on. `meeting`: a name of that operation, the same on all its ranks.
     enum class Part : uint8_t { unknown, sends, receives, meets };
     Part part = Part::unknown;
     std::string meeting = {};

@@ -35,7 +35,8 @@ struct PreflightRank {
     Rendezvous* rendezvous = nullptr;
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0;  ///< index among the ranks of its host
-    int64_t at_once = 0;     ///< ranks of a host that can compute at the same time without sharing processors; 0: all
+    int64_t at_once = 0;     ///< number of ranks of a host that can compute at the same time without sharing
+                             ///< processors; 0: all
     std::chrono::milliseconds timeout{60'000};           ///< max wait for another rank
     std::function<void(const std::string&)> stage = {};  ///< called with the name of each stage as it begins; may be
                                                          ///< empty
@@ -46,7 +47,7 @@ struct PreflightReport {
     std::vector<PreflightFinding> findings;  ///< what is not fit; empty: everything is fit
     int measured = 1;                        ///< number of measurements, including repeated ones
     double seconds = 0;
-    ExpectedFigures expected;  ///< as given by the user, without what is known of devices
+    ExpectedFigures expected;  ///< figures that the user expects, without data sheets of known devices
     PreflightBars bars;
     std::string expected_from;  ///< source of `expected`: "h100.toml, --expect"; "": none
 

@@ -19,7 +19,7 @@ struct PreflightFinding {
     std::string subject;         ///< "rank 3 (host n2)", "link rank 1 (host a) -> rank 2 (host b)"
     std::string reason;          ///< "12.1 GFLOP/s, 24 % of the other ranks' median of 50.3 GFLOP/s"
     double found = 0;            ///< in the unit of the figures
-    double wanted = 0;           ///< the bar, or the others' median
+    double wanted = 0;           ///< the bar, or the others' median, in the unit of the figures
     bool again = true;           ///< a second measurement may give another result
 
     std::string text() const { return subject + ": " + what + ": " + reason; }
@@ -32,10 +32,10 @@ struct PreflightFinding {
 std::vector<PreflightFinding> judge(const PreflightFigures& figures, const ExpectedFigures& expected,
                                     const PreflightBars& bars);
 
-/// Rates as text: "52.1 GFLOP/s", "11.2 GB/s".
+/// Formats rates: "52.1 GFLOP/s", "11.2 GB/s".
 std::string flops_text(double flops_per_s);
 std::string bandwidth_text(double bytes_per_s);
-/// "rank 3 (host n2)"
+/// Names a rank: "rank 3 (host n2)".
 std::string rank_name(const PreflightFigures& figures, int64_t rank);
 
 }  // namespace orrery

@@ -10,14 +10,14 @@ struct Injection {
     enum class What : uint8_t {
         scale,       ///< multiplies a tensor of the rank by `by`
         unreduced,   ///< the rank keeps its own input of a reduction, for the whole message that contains the tensor
-        unexchanged  ///< the same for an all_to_all
+        unexchanged  ///< the rank keeps its own input of an all_to_all, for the whole message that contains the tensor
     };
     What what = What::scale;
     int64_t rank = 0;
     std::string tensor;
     double by = 1.01;
     int64_t micro = 0;  ///< scale: the micro-batch, if the tensor is made in each
-    std::string text;   ///< as given by the user
+    std::string text;   ///< text of the injection as the user gave it
 };
 
 struct VerifyOptions {
