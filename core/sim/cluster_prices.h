@@ -48,8 +48,8 @@ private:
 
     const Cluster& cluster_;
     const Mapping& mapping_;
-    const std::vector<int> like_;        ///< by kind of node: the first kind that is equally fast
-    std::vector<KernelPrices> kernels_;  ///< by kind of node
+    const std::vector<int> like_;        ///< for each kind of node: the first kind that is equally fast
+    std::vector<KernelPrices> kernels_;  ///< prices by kind of node
     ClusterWires wires_;
 };
 

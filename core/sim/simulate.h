@@ -14,7 +14,7 @@
 namespace orrery {
 
 struct SimulateOptions {
-    /// By rank: factor by which its kernels are slower, 1.5 for example.
+    /// Factor by which kernels of a rank are slower, by rank: 1.5, for example.
     std::map<int64_t, double> slow;
     /// Each kernel is slower by a random factor between 1 and 1 + jitter, drawn from (seed, actor, instruction); 0:
     /// none.
@@ -38,7 +38,7 @@ struct ActorTime {
     int64_t ranks = 1;  ///< number of ranks that it represents
     double computing = 0;
     double communicating = 0;          ///< messages and collectives in flight, including time hidden by kernels
-    std::map<AxisId, double> exposed;  ///< the part that kernels waited for
+    std::map<AxisId, double> exposed;  ///< part of `communicating` that kernels waited for
     double waiting = 0;                ///< waiting for other ranks: pipeline bubbles, and late members
 };
 
@@ -64,9 +64,10 @@ struct Simulated {
     double step_s = 0;
     std::vector<SimulatedFragment> fragments;  ///< by actor, in the order of their start
     std::vector<ActorTime> actors;
-    std::vector<SimulatedItem> items;            ///< by actor, in the order of issue; empty without every_launch
-    std::vector<std::vector<int64_t>> ranks_of;  ///< by actor, ascending; empty without every_launch
-    std::map<std::pair<AxisId, std::string>, std::string> carried;  ///< what carried (axis, opcode and bytes)
+    std::vector<SimulatedItem> items;            ///< items by actor, in the order of issue; empty without every_launch
+    std::vector<std::vector<int64_t>> ranks_of;  ///< ranks by actor, ascending; empty without every_launch
+    std::map<std::pair<AxisId, std::string>, std::string> carried;  ///< what carried each (axis, opcode and bytes):
+                                                                    ///< "ring, LL128"
     int64_t events = 0;
 };
 

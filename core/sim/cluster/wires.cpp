@@ -9,7 +9,7 @@ namespace orrery {
 
 namespace {
 
-/// Max links of a demand that are simulated separately; a group with more keeps this many and its busiest link.
+/// Max links of a demand that are simulated separately; a larger group has this many and its busiest link.
 constexpr size_t most_links = 64;
 
 uint64_t hash_of(std::span<const int64_t> first, std::span<const int64_t> second) {
