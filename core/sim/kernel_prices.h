@@ -63,10 +63,10 @@ bool multiplies(Work work);
 KernelWork work_of(const KernelSpec& spec);
 
 /// Seconds of kernels on a device of their own, by formula:
-/// - products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of splits of the
-///   contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
+/// - matrix products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of splits
+///   of the contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
 /// - attention: flash (causal halves it, the backward pass takes 2.5 times the forward one) at a fraction of the
-///   products' rate, with one exponential per score in parallel; or as separate ops
+///   rate of matrix products, with one exponential per score in parallel; or as separate ops
 /// - everything else: the bytes of its operands, `passes` times, over the memory's bandwidth
 class KernelPrices {
 public:
