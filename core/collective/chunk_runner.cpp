@@ -7,7 +7,7 @@
 namespace orrery {
 
 namespace {
-constexpr int64_t ahead = 2;  ///< segments that are being received at a time
+constexpr int64_t ahead = 2;  ///< number of segments that are being received at a time
 }
 
 ChunkRunner::ChunkRunner(ChunkTable table, int me, int64_t segment_bytes, bool receives_block)

@@ -13,7 +13,8 @@
 namespace orrery {
 namespace {
 
-// How an element type is loaded, stored, and in which type it is reduced. Also reduces what the vectors leave over.
+// Defines how an element type is loaded and stored, and in which type it is reduced. Also reduces the elements that do
+// not fill a vector.
 
 template <class T, class Sum = T>
 struct Plain {
@@ -39,7 +40,8 @@ struct F16 {
         const uint32_t body = bits & 0x7fffffff;
         if (body > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | ((body >> 13) & 0x3ff));
         if (body >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
-        if (body < 0x38800000) {  // subnormal or zero: adding 0.5 leaves the rounded mantissa in the low bits
+        if (body < 0x38800000) {  // for a subnormal number or zero, adding 0.5 leaves the rounded mantissa in the low
+                                  // bits
             const float rounded = std::bit_cast<float>(body) + 0.5f;
             return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000u));
         }
@@ -175,7 +177,7 @@ struct VectorU8 : VectorInt {
     ORRERY_AVX2 V apply(Min, V a, V b) { return _mm256_min_epu8(a, b); }
 };
 
-constexpr int64_t write_ahead = 512;  ///< bytes that stores are prefetched ahead
+constexpr int64_t write_ahead = 512;  ///< how many bytes ahead stores are prefetched
 
 /// Reduces groups of four vectors, starting at byte `from`; returns the byte where it stopped. The common case of two
 /// inputs is a separate loop.
