@@ -58,7 +58,7 @@ constexpr std::string_view patterns =
     "<pattern id=\"sum\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
     "patternTransform=\"rotate(45)\"><rect width=\"1.6\" height=\"5\" fill=\"#fff\" fill-opacity=\"0.7\"/></pattern>\n";
 
-/// Pixels per unit of time: fills the page, fits a number into the shortest forward, and limits the width.
+/// Returns the pixels per unit of time: fills the page, fits a number into the shortest forward, and limits the width.
 double time_scale(const Picture& picture, double digits) {
     constexpr double page = 1080, widest = 8000;
     const double cell = picture.memory.empty() ? 40 : 240;
