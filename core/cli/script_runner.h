@@ -41,7 +41,7 @@ struct ScriptUse {
     bool prints = true;         ///< prints the script's output, on rank 0
     bool tells = true;          ///< reports configuration values that the script's calls replace, on rank 0
     bool options_only = false;  ///< throws Error once the script has declared its options
-    std::function<bool(const GivenKey&)> ignores = {};            ///< keys whose values from calls are ignored
+    std::function<bool(const GivenKey&)> ignores = {};            ///< keys that calls may set without effect
     std::function<void(CompileOptions&)> options = {};            ///< changes the options for training programs
     std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< default: compile_whole
     /// Handles a training call; the default, take_down(), only records data and options.

@@ -97,7 +97,7 @@ private:
     int64_t g_ = 0;
 };
 
-/// The sends in flight, whose number it limits.
+/// A limited number of sends in flight.
 class P2pCommunicator::Window {
 public:
     explicit Window(P2pCommunicator& owner) : owner_(owner) {}

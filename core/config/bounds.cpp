@@ -68,7 +68,7 @@ private:
         while (at_ < toml_.size() && toml_[at_] != '\n') ++at_;
     }
 
-    /// Skips a quoted part of a key, whose bytes count. A string value ends at the next separator.
+    /// Skips a quoted part of a key; its bytes count. A string value ends at the next separator.
     void skip_string(char quote) {
         const std::string triple(3, quote);
         const bool multi = toml_.substr(at_, 3) == triple;

@@ -172,7 +172,7 @@ void Commit::done(const CommitAnswer& answer) {
     }
 }
 
-/// The most severe failure of all ranks; ties go to the lowest rank.
+/// The severest failure of all ranks; ties go to the lowest rank.
 CommitVerdict Commit::found(const std::vector<std::string>& words) const {
     CommitVerdict worst{.step = options_.step};
     for (size_t i = 0; i < words.size(); ++i) {

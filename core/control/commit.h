@@ -42,8 +42,8 @@ struct CommitVerdict {
     bool operator==(const CommitVerdict&) const = default;
 };
 
-/// The next action of one rank in a save. An action is either work on the rank's state or the store, whose result is
-/// passed to Commit::done, or a round of messages in which all ranks take part. Actions marked (0) run only on rank 0.
+/// The next action of one rank in a save. An action is either work on the rank's state or the store, answered by
+/// Commit::done, or a round of messages in which all ranks take part. Actions marked (0) run only on rank 0.
 struct CommitAction {
     enum class Kind : uint8_t {
         check,      ///< check whether this rank's state may be saved

@@ -37,7 +37,7 @@ struct LayoutView {
     int64_t bytes = 0;          ///< bytes per rank
 };
 
-/// A param, or several params whose names differ only by numbers.
+/// A param, or several params with names that differ only by numbers.
 struct ParamRow {
     std::string name;  ///< "h.{0..11}.attn.q.weight"
     int64_t count = 1;

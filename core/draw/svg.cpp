@@ -19,7 +19,7 @@ struct Colour {
 };
 constexpr std::array<Colour, 3> fragment_colours{{{0, 114, 178}, {230, 145, 0}, {0, 134, 100}}};
 
-/// A chunk's colour: mixed with white, the first chunk most.
+/// Returns a chunk's colour: mixed with white, more for earlier chunks.
 Colour shade(Colour colour, int chunk, int chunks) {
     const double strength = chunks == 1 ? 0.72 : 0.42 + 0.58 * chunk / (chunks - 1);
     auto mix = [&](int part) { return static_cast<int>(std::lround(255 + (part - 255) * strength)); };

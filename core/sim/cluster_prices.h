@@ -14,7 +14,7 @@ namespace orrery {
 /// Settings of the software that runs the kernels: "compiled" (fused norms and updates, attention written for the
 /// accelerator, like the CUDA plugin's), "eager", "megatron", "unfused", "eight_bit". Throws Error for another name.
 KernelSoftware software_of(const std::string& name, const Constants& constants);
-/// `tf32`: f32 products run in TF32.
+/// `tf32`: f32 matrix products run in TF32.
 AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32 = false);
 
 /// Prices of a cluster whose kernels and links were not measured here, from its data-sheet rates and the table of

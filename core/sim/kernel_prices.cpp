@@ -28,7 +28,7 @@ double leading(const Shape& shape, size_t last) {
     return count;
 }
 
-/// Reads m, n, k of a matmul, of fused matmuls, and of weight-gradient products.
+/// Reads m, n, k of a matmul, of fused matmuls, and of weight-gradient matmuls.
 void read_product(const KernelSpec& spec, KernelWork& work) {
     const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
     if (work.work == Work::weight_product) {

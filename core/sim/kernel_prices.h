@@ -14,12 +14,12 @@ namespace orrery {
 /// fraction `matrix_share`.
 struct AcceleratorRates {
     std::string name;
-    double matrix_flops = 0;     ///< FLOP/s of dense bf16 products
-    double f16_flops = 0;        ///< FLOP/s of f16 products; 0: unknown, same as bf16
+    double matrix_flops = 0;     ///< FLOP/s of dense bf16 matrix products
+    double f16_flops = 0;        ///< FLOP/s of f16 matrix products; 0: unknown, same as bf16
     double f32_flops = 0;        ///< FLOP/s of f32 products, as the device computes them (TF32 or not); 0: unknown,
                                  ///< half of bf16's
     double f64_flops = 0;        ///< FLOP/s of f64 products; 0: unknown, a sixteenth of bf16's
-    double eight_bit_flops = 0;  ///< FLOP/s of 8-bit products; 0: not supported
+    double eight_bit_flops = 0;  ///< FLOP/s of 8-bit matrix products; 0: not supported
     double memory_bytes_per_s = 0;
     int64_t multiprocessors = 108;
     double matrix_share = 0.8;  ///< fraction of matrix_flops that large matrix products reach

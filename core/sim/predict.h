@@ -34,10 +34,10 @@ struct Prediction : StepShares {
     int64_t slowest = 0;           ///< the rank that computes longest
     double slowest_computing = 0;  ///< computing share of the slowest rank
 
-    int64_t memory_bytes = 0;  ///< memory of the rank whose accelerator has the least memory left
-    int64_t memory_rank = 0;   ///< the first rank whose accelerator has the least memory left
+    int64_t memory_bytes = 0;  ///< memory of rank `memory_rank`
+    int64_t memory_rank = 0;   ///< the first rank with the smallest amount of accelerator memory left
     double memory_limit = 0;   ///< memory of that rank's accelerator in bytes
-    int64_t memory_least = 0;  ///< memory of the rank that needs least
+    int64_t memory_least = 0;  ///< memory of the rank that needs the smallest amount
     double energy_j = 0;       ///< energy of a step, with all accelerators at rated power; 0: unknown
     double price = 0;          ///< price of a step; 0: unknown
 

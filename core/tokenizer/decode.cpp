@@ -13,7 +13,7 @@ const std::string_view unreadable = "\xef\xbf\xbd";  // U+FFFD
 
 // Stages work on valid UTF-8. When invalid bytes are retained, each passes between stages as the character U+10FE00 +
 // byte. Each byte of such a character in the text itself passes in the same way, so that both can be told apart.
-const std::string_view stand_in = "\xf4\x8f\xb8";  // prefix of U+10FE00 to U+10FE3F; the stand-ins above have \xb9 to
+const std::string_view stand_in = "\xf4\x8f\xb8";  // prefix of U+10FE00 to U+10FE3F; the characters above have \xb9 to
                                                    // \xbb
 
 int64_t stand_in_at(std::string_view text, size_t at) {

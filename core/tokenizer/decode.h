@@ -34,7 +34,7 @@ public:
     virtual void finish() = 0;  ///< called after the last token
 };
 
-/// What happens to invalid UTF-8, such as the ends of a text that was cut.
+/// `replaced`: by U+FFFD, like the reference; otherwise unchanged
 enum class Unreadable { replaced, kept };  // `replaced`: by U+FFFD, like the reference; `kept`: unchanged
 
 /// Makes the stages of `steps` and returns the first one; the last one appends to `out`. Both arguments must outlive

@@ -47,7 +47,7 @@ void refuse_changed(ScriptRunner& script, const Dataset& data) {
 }
 
 /// For a run's folder, replaces the script by the one saved in the folder, with its modules. A script named on the
-/// command line is kept.
+/// command line stays.
 ScriptCommand of_kept_script(ScriptCommand command) {
     const fs::path folder = command.script, lua = folder / "lua", config = folder / "config.toml";
     std::error_code none;

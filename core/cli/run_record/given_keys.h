@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// Configuration keys whose values are set by calls of the script.
+/// Configuration keys that calls of the script set.
 class GivenKeys {
 public:
     /// Adds a key. Returns a line if a value of a file is not used, "" otherwise. Throws Error at a --set that would

@@ -13,7 +13,7 @@ class Session;
 /// `require` read, so that it can run again from there. Throws Fault::failed naming the path.
 void keep_lua(const ScriptRunner& script, const std::string& folder);
 
-/// The libraries whose code the ranks run: liborrery and the loaded plugins.
+/// The libraries that ranks run code of: liborrery and the loaded plugins.
 BitSources code_of(const ScriptRunner& script);
 /// What run.json records of a start before the ranks join.
 Json start_of(const ScriptRunner& script);

@@ -44,7 +44,7 @@ CompiledHere compiled_of(const ScriptRunner& script) {
             script.device_facts().host_memory};
 }
 
-/// The transports' contracts, with queued calls for axes whose collectives run on their own thread.
+/// The transports' contracts. Calls are queued on axes with a communication thread of their own.
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
     Network contracts = compiled.contracts;
     const Plan& plan = compiled.train();
@@ -90,7 +90,8 @@ struct Tables {
             notes.push_back(fmt::format("{}: {}", from, other));
     }
 
-    /// Adds the cached table. If it is damaged, it is skipped as long as other tables exist, since nobody requested it.
+    /// Adds the cached table. If it is damaged, it is skipped as long as other tables exist, since it was not
+    /// requested.
     void add_kept() {
         try {
             if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));

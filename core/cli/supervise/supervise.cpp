@@ -275,7 +275,7 @@ private:
     const SignalsHeld held_;
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<Agents> agents_;  ///< nullptr: all ranks are on this host
-    std::set<int64_t> running_;       ///< nodes whose ranks may still run
+    std::set<int64_t> running_;       ///< nodes with ranks that may still run
     EventLog log_;                    ///< outlives the ranks, since it may wait for a disk
     LocalRanks local_;
     const double began_;

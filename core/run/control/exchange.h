@@ -55,7 +55,7 @@ public:
     /// Returns rank 0's text on every rank; other ranks' texts are ignored. Rank 0 does not wait.
     std::string from_first(const std::string& topic, const std::string& mine, WaitLimit limit);
 
-    /// The first rank whose text differs from rank 0's, with the texts of both.
+    /// The first rank with another text than rank 0, with the texts of both.
     struct Difference {
         int64_t rank = 0;
         std::string first, other;

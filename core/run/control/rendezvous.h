@@ -25,7 +25,7 @@ std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& 
 /// How the rank of `job` reaches the job's service. The caller fills in what the ranks must agree on.
 JoinOptions place_of(const Job& job);
 
-/// The loss of a process that ends with an error of `fault`, as sent to the other ranks. `site`: see Loss.
+/// The loss of a process that fails with an error of `fault`, as sent to the other ranks. `site`: see Loss.
 Loss loss_of(Fault fault, const Message& why, std::string_view site = "");
 /// The loss that the rank of `job` reports to its launcher for `error`: its own, or the loss of another rank, `heard`,
 /// that caused the error.

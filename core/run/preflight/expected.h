@@ -26,11 +26,11 @@ struct ExpectedFigures {
 struct PreflightBars {
     double matrix = 0.7;
     double memory = 0.7;
-    double node_link = 400.0 / 450;  ///< 400 GB/s each way of NVLink 4's 450, or 800 of 900 in both directions at once
+    double node_link = 400.0 / 450;  ///< 400 of NVLink 4's 450 GB/s in each direction, or 800 of 900 in both at once
     double fabric = 0.8;
     double storage = 0.8;
     double share = 0.7;           ///< share of the others' median below which a rank, link or group is an outlier
-    double storage_share = 0.5;   ///< `share` for storage, whose times scatter more
+    double storage_share = 0.5;   ///< `share` for storage, since its times scatter more
     double latency_share = 0.33;  ///< `share` for latencies
 };
 

@@ -9,7 +9,7 @@ namespace orrery {
 
 /// Time and size limits of a rank's own checks.
 struct RankCheckOptions {
-    double matrix_s = 1;               ///< seconds for products of each type
+    double matrix_s = 1;               ///< seconds for matrix products of each type
     double copy_s = 0.3;               ///< seconds for copies
     int64_t copy_bytes = 0;            ///< bytes of each copy; 0: 64 MiB of host memory, 1 GiB of device memory
     int64_t storage_bytes = 64 << 20;  ///< max bytes written and fsynced at once

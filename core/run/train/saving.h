@@ -48,15 +48,15 @@ public:
     void save(int64_t step, double loss);
     /// Waits for the save in progress, if any; throws its error.
     void finish();
-    /// Waits for the save in progress of a run that ends with another error. Returns the text to append to that error;
-    /// "" if the save succeeded.
+    /// Waits for the save in progress of a run that has failed with another error. Returns the text to append to that
+    /// error; "" if the save succeeded.
     std::string finish_too();
     /// Ends the run because ranks were asked to stop: saves the step first if `all` says that there is time.
     [[noreturn]] void end(int64_t step, Status all, const StopVote& vote, double loss);
     /// Prints the final count of skipped and delayed saves, once.
     void close();
-    /// Called when this rank ends with an error. If a save is in progress, reports the error to the other ranks, so
-    /// that none waits for this one. Also calls close() and writes the run record.
+    /// Called when this rank fails. If a save is in progress, reports the error to the other ranks, so that none waits
+    /// for this one. Also calls close() and writes the run record.
     void let_go(const std::exception& error);
 
     /// Seconds that saves have blocked steps since the last call.

@@ -134,7 +134,8 @@ private:
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         bool held = false;
-        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down, so that the first rank's copy is kept
+        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down, so that the first rank's copy is the
+                                                                // last one written
             const Executor& actual = twins_[rank]->actual();
             if (!actual.holds(id)) continue;
             held = true;

@@ -81,8 +81,9 @@ struct VerifyReport {
     double gradients = -1;                 ///< worst ||g - ref|| relative to 1e-5 ||ref|| + 1e-6 ||all gradients||
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< whether gradients are judged: the program is f32 throughout
-    std::vector<ValueId> unjudged;     ///< params whose gradient could not be compared anywhere
-    std::vector<ValueId> noisy;        ///< those params of `unjudged` whose gradient is uncertain because of noise on
+    std::vector<ValueId> unjudged;     ///< params without any place where their gradient could be compared
+    std::vector<ValueId> noisy;        ///< params among `unjudged` with a gradient that is uncertain because of noise
+                                       ///< on one device
                                        ///< one device
     int64_t exact = 0, reordered = 0;  ///< bitwise: number of values compared bit by bit, and of values whose order of
                                        ///< summation differs

@@ -34,7 +34,8 @@ public:
     bool matters(ValueId gradient) const { return live_[gradient] != 0; }
 
 private:
-    using Carried = std::map<ValueId, bool>;  ///< for each gradient whose terms the value has: whether it is a multiple
+    using Carried = std::map<ValueId, bool>;  ///< for each gradient that the value has terms of: whether the value is a
+                                              ///< multiple of it
                                               ///< of that gradient
 
     void find_live();

@@ -93,7 +93,7 @@ Config& needed_table(Config& parent, std::string_view key, std::string_view expe
     return parent.table(key);
 }
 
-/// Name of the accelerator whose constants apply; "": none.
+/// Name of the accelerator with the constants that apply; "": none.
 std::string measured_as(Config& table) {
     std::string found = table.text("measured_as", "");
     std::vector<std::string> names;

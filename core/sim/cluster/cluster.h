@@ -19,7 +19,8 @@ struct Accelerator {
     double power_w = 0;
     int64_t multiprocessors = 0;
     double matrix_share = 0;  ///< fraction of dense_flops that the largest matrix products reach; 0: unknown
-    std::string measured_as;  ///< accelerator of the table of constants whose entries apply: "H100-80G-SXM"; "": none
+    std::string measured_as;  ///< accelerator of the table of constants that has the entries to use: "H100-80G-SXM";
+                              ///< "": none
     double price_hour = 0;    ///< price of an hour; 0: unknown
 };
 
@@ -112,7 +113,7 @@ public:
     std::string text() const;
 };
 
-/// Whether all kinds of accelerators have 8-bit float products.
+/// Whether all kinds of accelerators have 8-bit float matrix products.
 bool multiplies_eight_bits(const Cluster& cluster);
 
 }  // namespace orrery

@@ -55,8 +55,8 @@ private:
     std::vector<double> capacity_;
 };
 
-/// Bytes on links, divided by the fraction of the rate that transfers reach: 100 bytes over a link whose transfers
-/// reach 80 % count as 125.
+/// Bytes on links, divided by the fraction of the rate that transfers reach: if transfers reach 80 % of a link's rate,
+/// 100 bytes count as 125.
 class LinkLoads {
 public:
     explicit LinkLoads(Links& links) : links_(links) {}

@@ -20,7 +20,7 @@ public:
     ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
                  const NcclSettings& settings = {});
 
-    /// See Prices::collective; a new question takes time linear in the size of `alike`.
+    /// See Prices::collective; a new question takes time linear in its ranks.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
     /// See Prices::message. The other senders' partners are assumed to be as far from them along the axis as `to` is

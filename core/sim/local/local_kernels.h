@@ -78,7 +78,7 @@ private:
     std::map<LocalPrice::From, std::map<std::string, int>> from_;  ///< number of specs by source and op
 };
 
-/// The quantity that a launch's time is proportional to: FLOP for products and attention, otherwise bytes.
+/// The quantity that a launch's time is proportional to: FLOP for matrix products and attention, otherwise bytes.
 double amount_of(const KernelWork& work);
 
 }  // namespace orrery

@@ -19,10 +19,11 @@ struct Judged {
     double step_s = 0;
     double computing_s = 0;  ///< computing time, mean over ranks
     double mfu = 0;
-    int64_t memory_bytes = 0;          ///< memory of the rank that has the least memory left
+    int64_t memory_bytes = 0;          ///< memory of the rank with the smallest amount left
     double memory_limit = 0;           ///< memory of that rank in bytes; 0: not checked
-    int64_t memory_rank = -1;          ///< the rank with the least memory left, if accelerators differ; -1: any
-    std::string binds;                 ///< what takes the most time besides computing, or "memory"
+    int64_t memory_rank = -1;          ///< the rank with the smallest amount of memory left, if accelerators differ;
+                                       ///< -1: any
+    std::string binds;                 ///< what takes the largest share of the time besides computing, or "memory"
     std::vector<std::string> sources;  ///< where the times come from, a line each; empty: formulas
 
     /// Bytes above the memory limit; negative: bytes left.
