@@ -73,7 +73,7 @@ struct SimulateCommand {
                                     ///< split, as in `run`
     std::vector<std::string> slow;  ///< "RANK:TIMES"
     double jitter = 0;
-    double restart_s = 300;  ///< from a failure until training continues
+    double restart_s = 300;  ///< seconds from a failure until training continues
     std::string out;         ///< an .svg file; "": none
     std::string trace;       ///< a .json file for Perfetto; "": none
     bool json = false;

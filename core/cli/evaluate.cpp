@@ -94,7 +94,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
 struct ScoredText {
     std::string program;  ///< name of the program for a full batch
     std::vector<int32_t> ids;
-    std::vector<bool> ignored;  ///< by id: a mask excludes it as a target; empty: none
+    std::vector<bool> ignored;  ///< for each id: whether a mask excludes it as a target; empty: none
     TextWindows windows;
     int64_t predicted = 0;         ///< number of predicted tokens
     int64_t size = 0, stride = 0;  ///< window length and stride, in tokens

@@ -25,7 +25,7 @@ FlagCheck file_name();
 FlagCheck one_of(std::vector<std::string> names);
 FlagCheck one_number_of(std::vector<int64_t> numbers);
 
-/// What a flag sets: a variable, which keeps its value if the flag is not given, or a function of the text.
+/// Target of a flag: a variable, which keeps its value if the flag is not given, or a function that gets the text.
 using FlagTarget =
     std::variant<bool*, int*, int64_t*, double*, std::string*, std::optional<int64_t>*, std::optional<uint64_t>*,
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, std::vector<int64_t>*,
@@ -74,7 +74,7 @@ std::string examples(const std::vector<std::string>& lines, const std::string& b
 struct CommandProgram {
     std::string name, help;
     std::function<std::string()> version, footer;
-    std::vector<Command> commands;  ///< in the order of the help
+    std::vector<Command> commands;  ///< commands in the order of the help
 };
 
 struct ParsedCommand {

@@ -145,7 +145,7 @@ std::unique_ptr<Member> join_as_launcher(const LaunchSpec& spec, int64_t node) {
     options.world = spec.job.ranks;
     options.per_host = spec.local_ranks;
     options.timeout = spec.join_timeout;
-    const SignalsHeld held;  // for the link's thread
+    const SignalsHeld held;  // the connection's thread must block signals, too
     return spec.meeting->join(options);
 }
 

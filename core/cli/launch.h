@@ -14,8 +14,8 @@ class SignalTaker;
 
 /// Describes the rank processes to start on one host.
 struct LaunchSpec {
-    std::vector<std::string> arguments;  ///< of each rank: argv[0] and on
-    Job job;                             ///< what all ranks share; rank fields are set for each process
+    std::vector<std::string> arguments;  ///< arguments of each rank: argv[0] and on
+    Job job;                             ///< identity of the job; rank fields are set for each process
     int64_t first_rank = 0;
     int64_t local_ranks = 1;
     /// Called with `job` before the first rank starts. Threads that it creates block stop signals.

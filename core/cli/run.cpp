@@ -114,8 +114,8 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
         session.leave();
         sessions.met = false;
         ++sessions.trained;
-    } catch (const std::exception& error) {  // also out of memory and exceptions of plugins: the other ranks must be
-                                             // informed
+    } catch (const std::exception& error) {  // includes failed allocations and exceptions of plugins: the other ranks
+                                             // must be informed
         ends_by_itself();
         const Fault fault = fault_of(error);
         if (fault == Fault::peer && session.other_stopped()) throw Error(script.of_rank(other_stopped), Fault::requeue);
@@ -217,7 +217,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
-    if (!settings.timeout_given)  // in training, a slow disk has run.disk_timeout_s everywhere
+    if (!settings.timeout_given)  // training limits a slow disk by run.disk_timeout_s everywhere
         script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
                            "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});
@@ -336,7 +336,7 @@ void refuse_other_ranks(ScriptRunner& script) {
                         settings.ranks, job.launcher, job.local_ranks, settings.mesh.text(), settings.mesh.ranks()));
 }
 
-/// One rank of a run.
+/// Runs one rank of a run.
 void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& sessions) {
     ScriptUse use{.tells = first_of_foreign(job), .compile = compile_timed};
     use.train = [&](ScriptRunner& script, const DataSpec& data, const TrainOptions& options) {

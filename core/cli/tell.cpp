@@ -73,7 +73,7 @@ void serve_end(RendezvousBackend& backend, ServeOptions options, const Loss& why
     try {
         const auto server = serve(backend, options);
         stay(stays, [] { return false; });
-    } catch (const Error&) {  // its address is taken: no process of this job will come
+    } catch (const Error&) {  // another program has the address, so no process of this job will come
     }
 }
 

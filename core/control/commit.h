@@ -74,10 +74,10 @@ struct CommitAction {
 /// Result of an action that is not a round.
 struct CommitAnswer {
     std::string problem = {};  ///< why the action failed; "": it succeeded
-    std::string text = {};     ///< what the action asks for
+    std::string text = {};     ///< result that the action asks for
     std::string object = {};   ///< object that the problem concerns; "": none
-    bool there = false;        ///< for look: the step is visible
-    bool uncovered = false;    ///< for read_back: the problem is not in this rank's own part
+    bool there = false;        ///< result of look: the step is visible
+    bool uncovered = false;    ///< result of read_back: the problem is not in this rank's own part
 };
 
 /// The protocol of a save as one rank's state machine: it decides which actions follow each other and how the save

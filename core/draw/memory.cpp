@@ -15,7 +15,7 @@ namespace {
 constexpr int parts = 3;  ///< number of parts: activations and other scratch, gradients, workspaces
 constexpr size_t part_of(BufferUse use) { return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0; }
 
-/// By part: bytes live at each instruction, and bytes that are free after it.
+/// For each part: bytes live at each instruction, and bytes that are free after it.
 struct Alive {
     std::array<std::vector<int64_t>, parts> bytes, ending;
 

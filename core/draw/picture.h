@@ -14,7 +14,8 @@ struct MemoryCurve {
     std::string ranks;       ///< text of the class's ranks: "ranks 0..7"
     int64_t persistent = 0;  ///< bytes of inputs, params, states and results, which are always live
     struct Point {
-        double time = 0;  ///< in the timeline's units; below 0 before the fragments, above the makespan after them
+        double time = 0;  ///< start in the timeline's units; below 0 before the fragments, above the makespan after
+                          ///< them
         int64_t gradients = 0, activations = 0, workspaces = 0;  ///< bytes by part; `workspaces`: kernels' scratch
         int64_t all() const { return gradients + activations + workspaces; }
     };
@@ -56,7 +57,7 @@ struct Picture {
     Timeline timeline;
     std::string unit;                 ///< unit of time
     double lead = 0;                  ///< time shown before and after the fragments for memory outside them
-    std::vector<MemoryCurve> memory;  ///< by class; empty for a schedule without a plan
+    std::vector<MemoryCurve> memory;  ///< curves by class; empty for a schedule without a plan
     int64_t memory_limit = 0;         ///< bytes; 0: not given
     std::vector<ParamRow> params;
     std::string mesh;

@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// What `orrery plugins` prints about one file.
+/// An entry of `orrery plugins` about one file.
 struct PluginReport {
     std::string name;  ///< name from the file's name: "transport/gloo"
     std::string path;

@@ -19,7 +19,7 @@ struct Demand {
     /// Loads that proceed concurrently after the fixed time; the demand ends when the slowest load ends.
     struct Load {
         ResourceId resource = none;
-        double amount = 0;  ///< in the resource's unit: bytes, processor seconds
+        double amount = 0;  ///< amount in the resource's unit: bytes, processor seconds
     };
     std::vector<Load> loads;
     /// Min duration of the loads, since one thread uses one processor and one flow one link.
@@ -31,7 +31,7 @@ struct Demand {
 class Prices {
 public:
     virtual ~Prices() = default;
-    /// One launch on the rank's device, alone.
+    /// A launch on the rank's device, without other work.
     virtual Demand kernel(const KernelSpec& spec, int64_t rank) = 0;
     /// A copy within the rank's device.
     virtual Demand copy(int64_t bytes, int64_t rank) = 0;

@@ -62,7 +62,7 @@ struct SimulatedFragment {
 
 struct Simulated {
     double step_s = 0;
-    std::vector<SimulatedFragment> fragments;  ///< by actor, in the order of their start
+    std::vector<SimulatedFragment> fragments;  ///< fragments by actor, in the order of their start
     std::vector<ActorTime> actors;
     std::vector<SimulatedItem> items;            ///< items by actor, in the order of issue; empty without every_launch
     std::vector<std::vector<int64_t>> ranks_of;  ///< ranks by actor, ascending; empty without every_launch

@@ -10,7 +10,7 @@
 
 namespace orrery {
 
-/// Which end of a message a bar is.
+/// The end of a message that a bar stands for.
 enum class FlowEnd : uint8_t { none, from, to };
 
 /// One bar of a trace: what a lane of a process did and when.
@@ -18,7 +18,7 @@ struct TraceSlice {
     int64_t process = 0;   ///< number of a rank, or of a class of ranks
     std::string lane;      ///< name of the lane: "compute", "dp"
     std::string name;      ///< text on the bar: "matmul"
-    std::string category;  ///< what viewers filter by: "compute", "communication", "waiting"
+    std::string category;  ///< filter for viewers: "compute", "communication", "waiting"
     double start = 0;      ///< seconds since the beginning of the trace
     double duration = 0;   ///< seconds
     using Argument = std::variant<int64_t, double, std::string>;

@@ -10,7 +10,7 @@
 
 namespace orrery {
 
-/// What `orrery bench` times; names follow nccl-tests.
+/// Settings of `orrery bench`; names follow nccl-tests.
 struct CollectiveBench {
     enum class Average : uint8_t { first, mean, least, most };  ///< statistic over the ranks' times; nccl-tests' 0, 1,
                                                                 ///< 2, 3

@@ -24,13 +24,13 @@
 namespace orrery {
 namespace {
 
-/// What is measured, and with which device and plugins.
+/// The kernels and transports to measure, with their device and plugins.
 struct Calibration {
     std::unique_ptr<ScriptRunner> script;  ///< nullptr: a grid is measured
     Config config;
     Settings settings;
     Registry registry;
-    std::unique_ptr<Loader> loader;    ///< for a grid
+    std::unique_ptr<Loader> loader;    ///< loader of the plugins if a grid is measured
     std::vector<std::string> plugins;  ///< names such as "transport/shm"
     std::unique_ptr<Device> device;
     std::vector<KernelCase> cases;

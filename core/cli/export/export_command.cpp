@@ -133,7 +133,7 @@ Exported write(Run& run, const ExportCommand& command, int64_t step, std::string
 }  // namespace
 
 int export_command(const ExportCommand& command) {
-    const SignalTaker signals;  // before a store creates threads
+    const SignalTaker signals;  // blocks signals before a store creates threads
     Run run(command.run);
     const std::vector<int64_t> steps = run.steps(command.step);
     for (size_t i = 0; i < steps.size(); ++i) try {

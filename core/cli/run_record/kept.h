@@ -15,9 +15,10 @@ void keep_lua(const ScriptRunner& script, const std::string& folder);
 
 /// The libraries that ranks run code of: liborrery and the loaded plugins.
 BitSources code_of(const ScriptRunner& script);
-/// What run.json records of a start before the ranks join.
+/// Returns the entries of run.json about a start that are known before the ranks join.
 Json start_of(const ScriptRunner& script);
-/// What run.json records after the ranks join: hosts with their ranks and devices. On rank 0; null on other ranks.
+/// Returns the entries of run.json that are known after the ranks join: hosts with their ranks and devices. On rank 0;
+/// null on other ranks. Collective.
 /// Collective.
 Json hosts_of(Session& session);
 

@@ -233,7 +233,7 @@ void run_all(const ScriptCommand& script, const ScaleCommand& command, const std
              ScaleReport& report) {
     report.simulated = command.simulate && !command.measure;
     std::optional<HeldSignals> signals;
-    if (!report.simulated) signals.emplace();  // before a simulation loads libraries that create threads
+    if (!report.simulated) signals.emplace();  // must come before a simulation loads libraries that create threads
     std::vector<ScaledRun> simulated;
     for (const Size& size : command.simulate ? sizes : std::vector<Size>()) {
         if (signals) end_when_asked(*signals);

@@ -13,8 +13,8 @@ namespace orrery {
 struct ScaleCommand {
     std::string ranks = "1,2,4,8";  ///< numbers of ranks, ascending
     std::string axis = "dp";        ///< the axis that grows
-    bool strong = false;            ///< the same batch at every size; otherwise the batch grows with the ranks
-    int64_t steps = 20;             ///< of each run; the first quarter is not counted
+    bool strong = false;            ///< every size runs the same batch; otherwise the batch grows with the ranks
+    int64_t steps = 20;             ///< number of steps of each run; the first quarter is not counted
     int64_t rounds = 1;             ///< repetitions of all sizes; the median counts
     double target = 0.8;            ///< required efficiency
     std::string out;                ///< an .svg file; "": none

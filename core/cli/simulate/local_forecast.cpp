@@ -48,7 +48,7 @@ CompiledHere compiled_of(const ScriptRunner& script) {
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
     Network contracts = compiled.contracts;
     const Plan& plan = compiled.train();
-    Job job;  // as the launcher sets it for a rank
+    Job job;  // the job of a rank, as the launcher would set it
     job.ranks = job.local_ranks = plan.mesh.ranks();
     job.threads = plan.threads_per_rank;
     const Overlapping beside =
@@ -65,7 +65,7 @@ std::string kept_name(const std::string& machine) {
     return fmt::format("what is kept for this machine ({})", kept_costs_path(machine));
 }
 
-/// All ranks of the simulation share processors, which ranks of two hosts do not.
+/// Refuses runs on several hosts, since all simulated ranks share processors.
 void require_one_host(const CostTable& measured) {
     if (const double hosts = fact_of(measured, "hosts", 1); hosts > 1)
         throw Error(

@@ -58,7 +58,7 @@ struct LocalScript : CompiledHere {
     CostTable plain;
     std::vector<std::string> tables;    ///< files of the cost table
     std::vector<std::string> notes;     ///< about tables of other machines, and what was not used
-    std::optional<CostTable> measured;  ///< what the run of the folder wrote
+    std::optional<CostTable> measured;  ///< costs measured by the run of the folder; nullopt: none
 };
 /// Compiles the script and reads its cost table. Throws Error as `orrery check` does, if there is no table at all, and
 /// for a link's latency without a rate.

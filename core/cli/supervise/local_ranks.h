@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// This host's ranks, one generation at a time.
+/// Starts and reaps this host's ranks, one generation at a time.
 class LocalRanks {
 public:
     /// `spec` must outlive this object; its `gone` and `joined` apply to each generation.

@@ -144,7 +144,7 @@ void RankProcesses::ended(Child& child, int status) {
     const bool early = end.signal == 0 && end.code == 0 && !end.done;  // the rank exited with 0 without reporting
                                                                        // completion
     const int own = end.signal != 0 || early ? 1 : end.code;
-    if (weight(own) == 3 && first)  // before others are informed, which may take long
+    if (weight(own) == 3 && first)  // the limit begins before others are informed, which may take long
         deadline_ = Clock::now() + std::chrono::milliseconds(spec_.grace_ms);
     if (end.signal != 0) {
         const std::string how =

@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// What a launcher needs to restart its job, in addition to LaunchSpec.
+/// Settings that a launcher needs to restart its job, in addition to LaunchSpec.
 struct Supervision {
     Supervisor::Options policy;
     int64_t node = 0;           ///< number of this node

@@ -13,7 +13,7 @@
 
 namespace orrery::lua {
 
-/// What a tape accepts at the moment.
+/// The recording functions that a tape accepts at the moment.
 enum class TapeUse : uint8_t {
     closed,    ///< only reads
     forward,   ///< in o.trace: params and ops

@@ -16,7 +16,7 @@ struct Place {
 std::string place_text(const std::string& host, int port);
 std::optional<Place> parse_place(std::string_view text);
 
-/// This host's own name.
+/// Returns this host's own name.
 std::string host_name();
 
 /// Throws Error if ranks of several hosts would meet at a loopback address, which other hosts cannot reach. `asked`:

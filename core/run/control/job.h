@@ -72,8 +72,8 @@ inline int64_t per_host(const Job& job) { return job.ours ? job.local_ranks : 0;
 /// Number of processors of all ranks of this host together.
 int64_t processors_of_host(const Job& job);
 
-/// For `orrery run` called in a job of several nodes: a text saying that ranks start on this node only, and how to use
-/// all, from the first launcher that has such a text; "" otherwise.
+/// For `orrery run` called in a job of several nodes: returns a text saying that ranks start on this node only and how
+/// to use all nodes, from the first launcher that has such a text; "" if none has.
 std::string nodes_left_out(const Launchers& launchers);
 
 /// Returns the secret that the user gives to all processes of a job: ORRERY_TOKEN, or the content of the file that

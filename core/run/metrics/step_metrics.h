@@ -21,7 +21,7 @@ struct StepResult {
     std::vector<double> values;
 };
 
-/// What one training step measured. `flops`: model flops of the step on all ranks.
+/// Measurements of one training step. `flops`: model flops of the step on all ranks.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
     double loss = 0;  ///< nats per token

@@ -31,7 +31,7 @@ constexpr Form forms[] = {
 /// Small integers whose sums are exact in f32.
 int64_t value(int64_t rank, int64_t i) { return (i * 3 + rank * 5) % 8; }
 
-/// One collective at one size.
+/// Times and checks one collective at one size.
 class CollectiveCheck {
 public:
     /// Number of elements per rank's block; the larger tensor has [block * P] elements.

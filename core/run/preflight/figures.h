@@ -33,7 +33,7 @@ struct PairFigures {
     int64_t wrong_bytes = 0;    ///< received bytes that differ from those sent
 };
 
-/// Which ranks take part in a collective.
+/// The ranks that take part in a collective.
 enum class Reach : uint8_t {
     node,  ///< the ranks of one host; all hosts at once
     rail,  ///< one rank of each host; all such groups at once

@@ -19,7 +19,7 @@ constexpr size_t numbers = 6;  ///< number of figures of a pair, which its lower
 /// Requests that the lower rank of a pair sends to the other.
 enum class Ask : int64_t { ping, there, back, both, look, end };
 
-/// One rank's side of a pair. The lower rank sends requests, the other serves them.
+/// Measures one rank's side of a pair. The lower rank sends requests, the other serves them.
 class PairCheck {
 public:
     PairCheck(TrialLine& line, int peer, const PairCheckOptions& options)

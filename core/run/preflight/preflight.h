@@ -27,7 +27,7 @@ struct PreflightOptions {
 /// Shorter measurements, for a first check or before each start.
 PreflightOptions quick_preflight();
 
-/// One of the ranks that preflight checks.
+/// A rank that takes part in preflight, with its resources.
 struct PreflightRank {
     Device& device;
     std::string memory;              ///< the device memory's name for transports: "cpu", "cuda"
@@ -44,7 +44,7 @@ struct PreflightRank {
 
 struct PreflightReport {
     PreflightFigures figures;
-    std::vector<PreflightFinding> findings;  ///< what is not fit; empty: everything is fit
+    std::vector<PreflightFinding> findings;  ///< parts that are not fit; empty: everything is fit
     int measured = 1;                        ///< number of measurements, including repeated ones
     double seconds = 0;
     ExpectedFigures expected;  ///< figures that the user expects, without data sheets of known devices

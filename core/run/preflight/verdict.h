@@ -8,7 +8,7 @@
 
 namespace orrery {
 
-/// What a finding is about.
+/// The subject of a finding.
 enum class Checked : uint8_t { matrix, copy, storage, link, collective, data };
 
 /// Something that is not fit, and the ranks that it concerns.
@@ -18,7 +18,7 @@ struct PreflightFinding {
     std::vector<int64_t> ranks;  ///< one rank, the two ends of a link, or a group
     std::string subject;         ///< "rank 3 (host n2)", "link rank 1 (host a) -> rank 2 (host b)"
     std::string reason;          ///< "12.1 GFLOP/s, 24 % of the other ranks' median of 50.3 GFLOP/s"
-    double found = 0;            ///< in the unit of the figures
+    double found = 0;            ///< the measured value, in the unit of the figures
     double wanted = 0;           ///< the bar, or the others' median, in the unit of the figures
     bool again = true;           ///< a second measurement may give another result
 

@@ -22,7 +22,7 @@ struct RankCosts {
         Opcode opcode = Opcode::kernel;
         AxisId axis = none;
         int64_t bytes = 0;
-        CallTimes times;  ///< of a collective that ran alongside kernels: while it ran
+        CallTimes times;  ///< for a collective that ran alongside kernels: how long it ran
     };
     std::vector<Row> rows = {};
 };

@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// What a rank found in the gradient of its first bad param.
+/// The first param with a bad gradient on a rank.
 struct Found {
     ValueId param = none;
     int64_t bad = 0, elements = 0;

@@ -20,7 +20,7 @@ struct TrainingRun {
     Dataset data;
     TrainOptions options;
     uint64_t seed = 1;
-    RetentionPolicy keep = {};      ///< which checkpoints are retained
+    RetentionPolicy keep = {};      ///< rules for the checkpoints to retain
     std::string weights;            ///< safetensors file or folder to start from; "": random weights
     PublishedWeights sources = {};  ///< where the file of `weights` stores each param
     std::string published = {};     ///< JSON for exports that each manifest stores (rank 0); "": none

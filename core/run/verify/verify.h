@@ -17,7 +17,7 @@
 
 namespace orrery {
 
-/// What to verify.
+/// The program to verify, with what it runs on.
 struct VerifyCase {
     const Program& annotated;
     const Plan& plan;
@@ -26,7 +26,7 @@ struct VerifyCase {
     std::function<std::unique_ptr<Transport>()> transport;  ///< creates a transport between threads of one process
     WholeContents contents;
     std::chrono::milliseconds timeout{60'000};
-    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis, as the run makes them
+    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< chunk tables by axis, as the run makes them
 };
 
 /// Factor of a value's tolerance. A value may be off by `margin` times the root mean square of its movement by rounding

@@ -26,7 +26,7 @@ public:
     /// `known`: number of values before propagation; values from that id on were added by propagation.
     Gradients(const Plan& plan, size_t known);
 
-    /// All values to compare for the gradient, one at the end of each path on which its terms are read.
+    /// Returns all values to compare for the gradient, one at the end of each path on which its terms are read.
     const std::vector<Standing>& of(ValueId gradient) const;
     /// The gradient that the value is a multiple of; none if there is none.
     ValueId multiple_of(ValueId value) const { return multiple_of_[value]; }

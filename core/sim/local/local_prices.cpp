@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-constexpr ResourceId processors_id = 0;  // as in MeasuredWires
+constexpr ResourceId processors_id = 0;  // the same id as in MeasuredWires
 
 /// Bytes that a member sends, divided by S.
 double sent(const std::string& op, double ranks) {

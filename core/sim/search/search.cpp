@@ -190,7 +190,7 @@ std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& be
     return all;
 }
 
-/// From a choice that fits, takes steps until none is faster.
+/// Starts from a choice that fits, and takes steps until none is faster.
 Choice Search::climb(Choice at) {
     std::set<std::pair<size_t, Choice>> slower;
     for (;;) {

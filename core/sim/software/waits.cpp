@@ -11,8 +11,8 @@ namespace {
 /// whose waits represent those of all (orrery/plan.h, Repeat).
 struct Writers {
     explicit Writers(const RankClass& c) : brought(c.buffers.size(), none), made(c.buffers.size(), none) {}
-    std::vector<int> brought;  ///< by buffer: the communication that wrote it
-    std::vector<int> made;     ///< by buffer: the kernel or copy that wrote it
+    std::vector<int> brought;  ///< for each buffer: the communication that wrote it
+    std::vector<int> made;     ///< for each buffer: the kernel or copy that wrote it
 };
 
 std::vector<int> waits_of_communication(const RankClass& c, const Instruction& i, const Writers& writers) {
