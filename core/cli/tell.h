@@ -24,7 +24,6 @@ std::shared_ptr<RendezvousBackend> meeting_of(const std::function<Config()>& rea
 /// all ranks appears once. If this rank serves the rendezvous, it keeps serving for 2 s, by `server` if that exists
 /// already; a signal ends this wait without changing the code. `backend` is nullptr if the configuration could not be
 /// read.
-/// configuration could not be read.
 int end_rank(const Job& job, const std::string& what, Fault fault, const std::shared_ptr<RendezvousBackend>& backend,
              RendezvousService* server);
 

@@ -57,7 +57,6 @@ ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Map
     KernelSoftware stack = software_of(software, constants);
     stack.eight_bit &= multiplies_eight_bits(cluster);  // one kind without 8-bit matrix products rules them out, since
                                                         // a job computes in one precision
-                                                        // computes in one precision
     for (const NodeKind& kind : cluster.kinds)
         kernels_.emplace_back(rates_of(kind.accelerator, constants, tf32), stack);
 }

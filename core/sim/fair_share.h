@@ -19,7 +19,6 @@ public:
 
     /// Starts a demand at `now`, which must not be before the time of an earlier call. Loads on the same resource are
     /// added. `id` is returned when the demand ends.
-    /// returned when it ends.
     void begin(const Demand& demand, int id, double now);
     /// Time at which the next demand ends if none begins before; infinity: none runs.
     double next();

@@ -19,7 +19,6 @@ BitSources code_of(const ScriptRunner& script);
 Json start_of(const ScriptRunner& script);
 /// Returns the entries of run.json that are known after the ranks join: hosts with their ranks and devices. On rank 0;
 /// null on other ranks. Collective.
-/// Collective.
 Json hosts_of(Session& session);
 
 }  // namespace orrery

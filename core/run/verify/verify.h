@@ -84,7 +84,6 @@ struct VerifyReport {
     std::vector<ValueId> unjudged;     ///< params without any place where their gradient could be compared
     std::vector<ValueId> noisy;        ///< params among `unjudged` with a gradient that is uncertain because of noise
                                        ///< on one device
-                                       ///< one device
     int64_t exact = 0, reordered = 0;  ///< bitwise: number of values compared bit by bit, and of values whose order of
                                        ///< summation differs
     std::vector<ValueId> sums;         ///< bitwise: the sums where the order first changes

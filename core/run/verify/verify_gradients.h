@@ -36,7 +36,6 @@ public:
 private:
     using Carried = std::map<ValueId, bool>;  ///< for each gradient that the value has terms of: whether the value is a
                                               ///< multiple of it
-                                              ///< of that gradient
 
     void find_live();
     void carry();

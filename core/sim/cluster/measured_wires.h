@@ -36,7 +36,6 @@ public:
     /// is extrapolated. For another number of ranks, the nearest measured one counts: its latency is scaled by the
     /// algorithm's steps and the rest by its bytes. Throws Error if transport and op were not measured, naming those
     /// that were.
-    /// transport and op were not measured, naming those that were.
     Times times(std::string_view transport, Opcode opcode, int64_t ranks, int64_t bytes) const;
 
 private:
