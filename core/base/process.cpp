@@ -117,8 +117,7 @@ struct Child {
     int status = 0;
     pid_t held = 0;
 
-    /// Reads until both streams end, `until` is reached, or a signal arrives. The child may close its streams and still
-    /// run.
+    /// Reads until both streams end, `until` is reached, or a signal arrives. The child may close them and still run.
     void listen(Clock::time_point until);
     /// The status is unknown if this process ignores SIGCHLD, since the system then discards it.
     Wait wait(Clock::time_point until);
@@ -154,15 +153,13 @@ Wait Child::wait(Clock::time_point until) {
     }
 }
 
-/// Kills the child. `asked`: lets it clean up first. The streams end only when programs that the child started are
-/// gone, too.
+/// Kills the child. `asked`: lets it clean up first. The streams end only when programs started by the child are gone.
 void Child::end(bool asked) {
     signal = 0;
     if (asked) ::kill(number, SIGTERM);
     if (asked && end_of(Clock::now() + std::chrono::seconds(10)) == Wait::ended) return;
     ::kill(number, SIGKILL);
-    if (!ends_within(number, std::chrono::seconds(1))) held = number;  // waiting longer would delay signals to this
-                                                                       // process
+    if (!ends_within(number, std::chrono::seconds(1))) held = number;  // waiting longer would delay signals
     if (!stop) return;
     stop = nullptr;
     listen(Clock::now() + std::chrono::seconds(2));

@@ -27,16 +27,14 @@ struct ProcessStart {
     std::string program;
     std::vector<std::string> arguments;       ///< arguments; the first one is the program's name
     std::vector<std::string> variables = {};  ///< NAME=VALUE, added to this process's variables or replacing them
-    int lifeline = -1;                        ///< read end of a pipe that the program inherits; ORRERY_LIFELINE has its
-                                              ///< number
+    int lifeline = -1;                        ///< read end of a pipe to inherit; ORRERY_LIFELINE has its number
     int output = -1, errors = -1;             ///< file descriptors for the program's output streams, with empty input;
                                               ///< -1: this process's streams
     std::optional<sigset_t> blocked = {};     ///< signals that the program blocks; unset: none
     bool bound = false;                       ///< the program is killed when the thread that started it ends
 };
 
-/// Starts a program, which exits with 127 if it cannot be executed. Returns -1 and sets errno if no process can be
-/// created.
+/// Starts a program, which exits with 127 if it cannot be executed. Returns -1 and sets errno if fork fails.
 pid_t start_process(const ProcessStart& start);
 /// Calls `work` in a forked copy of this process. The copy exits with the result, and is killed when this thread ends.
 pid_t start_copy(const std::function<int()>& work);

@@ -6,8 +6,7 @@
 
 namespace orrery {
 
-/// Returns the min number of insertions, deletions, substitutions and swaps of adjacent letters that turn one word into
-/// the other.
+/// Returns the min number of insertions, deletions, substitutions and adjacent swaps that turn one word into the other.
 int edit_distance(std::string_view a, std::string_view b);
 
 /// Returns the candidate closest to the name; "" if none is close enough (a third of the letters, at least one).

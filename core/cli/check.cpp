@@ -53,8 +53,7 @@ std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     return all;
 }
 
-/// Checks the data of a plan for a cluster. The data may be missing on this host; a file that is named must exist and
-/// be valid.
+/// Checks the data of a plan for a cluster: data may be missing on this host, but a named file must be there and valid.
 void prove_there(ScriptRunner& script) {
     const DataSpec& data = *script.data;
     const std::string path = data.source->path();

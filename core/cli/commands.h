@@ -21,16 +21,14 @@ struct ScriptCommand {
     std::string script;                  ///< a .lua file; for sample also a run's folder
     std::string config;                  ///< TOML file; "": defaults
     std::vector<std::string> sets;       ///< "table.key=value"; later ones win
-    std::vector<std::string> own_sets;   ///< like `sets`, chosen by the command; override `sets`, and may be overridden
-                                         ///< by the script
+    std::vector<std::string> own_sets;   ///< like `sets`, by the command; override `sets`; the script may override them
     bool fresh = false;                  ///< run: move the folder's contents aside and start from scratch
     int64_t from_step = -1;              ///< run: the checkpoint to resume from; -1: the newest valid one
     bool script_help = false;            ///< print the options that the script declares
     std::string dump;                    ///< check: folder for the programs after each pass and the plans
     std::string show;                    ///< check: print only "program" or "plan"; "": the report
     int64_t rank = -1;                   ///< check: print the plan of this rank's class; -1: all classes
-    int64_t nodes = 1, node_rank = 0;    ///< number of hosts and this host's number; nodes 0 (check): as many hosts as
-                                         ///< needed
+    int64_t nodes = 1, node_rank = 0;    ///< number of hosts, and this host's; nodes 0 (check): as many as needed
     std::string rendezvous;              ///< "host:port", for several nodes
     int64_t spares = 0;                  ///< run: nodes that wait to replace a lost one, numbered from `nodes` on
     double wait_node_s = 300;            ///< run: max wait for a missing node

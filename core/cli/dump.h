@@ -31,8 +31,7 @@ private:
 /// Returns a program as text, in the format of a dump; the last line is "end".
 std::string program_text(const Program& program, const Mesh* mesh);
 
-/// Returns the plan of a rank's class, or of all classes if `rank` is negative. Throws Fault::usage for a rank beyond
-/// the mesh.
+/// Returns the plan of a rank's class, or of all classes if `rank` is negative. Throws Fault::usage beyond the mesh.
 std::string plan_text(const Plan& plan, int64_t rank);
 
 /// Parses and checks a dumped program for `orrery check FILE.ir`, with the plugins of its ops. Throws Error with the

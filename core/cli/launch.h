@@ -29,11 +29,9 @@ struct LaunchSpec {
     /// Called for the first rank that fails, with its process and how it ended: "(pid 42) was killed by signal 9
     /// (Killed)". Returns false if that rank had not joined the others.
     std::function<bool(const Loss& how)> gone = {};
-    /// Whether a rank has joined. A rank that has not cannot know that another one failed and is not blamed for ending
-    /// late.
+    /// Whether a rank has joined. Otherwise it cannot know that another rank failed, and is not blamed for ending late.
     std::function<bool(int64_t rank)> joined = {};
-    /// Why the job is over, if it is: a rank of another host was lost. Ranks that do not end by themselves are then
-    /// killed.
+    /// Why the job is over, if a rank of another host was lost. Ranks that do not end by themselves are then killed.
     std::function<Loss()> lost = {};
     /// How the ranks meet.
     std::shared_ptr<RendezvousBackend> meeting = {};
@@ -51,8 +49,7 @@ struct ScriptCommand;  // cli/commands.h
 
 /// Throws Error if --nodes and --node-rank are inconsistent.
 void check_nodes(const ScriptCommand& command);
-/// The launch of `ranks` ranks by --nodes, --node-rank and --rendezvous, with one secret for all. Throws Error for
-/// invalid flags.
+/// Describes the launch of `ranks` ranks by --nodes, --node-rank and --rendezvous, with one secret. Throws Error.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// launch() over several nodes. Node 0's launcher serves the job's store, which the other launchers join: every rank's
 /// end is reported to it, and each launcher learns from it that the job is over, so that a rank blocked in foreign code

@@ -114,8 +114,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
         session.leave();
         sessions.met = false;
         ++sessions.trained;
-    } catch (const std::exception& error) {  // includes failed allocations and exceptions of plugins: the other ranks
-                                             // must be informed
+    } catch (const std::exception& error) {  // includes failed allocations and plugins' exceptions
         ends_by_itself();
         const Fault fault = fault_of(error);
         if (fault == Fault::peer && session.other_stopped()) throw Error(script.of_rank(other_stopped), Fault::requeue);

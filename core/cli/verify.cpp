@@ -86,8 +86,7 @@ int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
     std::map<std::string, std::string> replaced;  // axes, by configured transport
     ScriptUse use{.prints = false};
-    use.options = [&](CompileOptions& options) {  // axes share messages as in the run, although threads carry all of
-                                                  // them
+    use.options = [&](CompileOptions& options) {  // axes share messages as in the run
         for (const auto& [axis, transport] : replaced) options.transports[axis] = transport;
     };
     ScriptRunner script(command, Job{}, std::move(use));

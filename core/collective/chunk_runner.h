@@ -34,8 +34,7 @@ public:
     ChunkRunner(ChunkTable table, int me, int64_t segment_bytes, bool receives_block);
 
     const ChunkTable& table() const { return table_; }
-    /// `data` holds all chunks. On entry each member's own parts are in place; on return it holds the collective's
-    /// result.
+    /// `data` holds all chunks: on entry with each member's own parts in place, on return with the collective's result.
     void run(ChunkWire& wire, DType dtype, ReduceOp op, void* data, int64_t count);
 
 private:

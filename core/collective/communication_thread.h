@@ -57,14 +57,12 @@ public:
         times_ = times;
         when_ = when;
     }
-    /// Returns the mark of the call that is running or has failed; -1 when there is none. May be called from any
-    /// thread.
+    /// Returns the mark of the call that is running or has failed; -1: none. May be called from any thread.
     int at_hand() const { return at_hand_.load(std::memory_order_relaxed); }
     /// Returns the ticket of the call. Blocks only when 64 calls are in flight. Throws the error of an earlier call.
     uint64_t issue(Opcode opcode, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op);
     bool idle() const { return finished_.load(std::memory_order_acquire) == issued_; }
-    /// done() and wait() throw the error of the first failed call up to this ticket. Calls after a failed one are not
-    /// started.
+    /// done() and wait() throw the error of the first failed call up to this ticket. Calls after it are not started.
     bool done(uint64_t ticket) const;
     void wait(uint64_t ticket) const;
     void drain() const { wait(issued_); }

@@ -39,8 +39,7 @@ public:
     Event guard(const Event& work) override { return inner_->guard(work); }
     void abort(std::string_view reason) override { inner_->abort(reason); }
     Traffic traffic() const override { return inner_->traffic(); }
-    // A class that returns its own events overrides done() and wait(). Events of forwarded calls belong to the inner
-    // communicator.
+    // A class that returns its own events overrides done() and wait(). Other events are the inner communicator's.
     bool done(uint64_t) override { return true; }
     void wait(uint64_t) override {}
 

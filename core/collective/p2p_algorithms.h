@@ -8,8 +8,7 @@
 
 namespace orrery {
 
-constexpr int64_t whole_bytes = 64 << 10;     ///< up to this size, an all_reduce of two members sends one message each
-                                              ///< way
+constexpr int64_t whole_bytes = 64 << 10;     ///< up to this size, two members all-reduce by one message each way
 constexpr int64_t doubling_bytes = 16 << 10;  ///< up to this size, an all_reduce uses recursive doubling
 constexpr int64_t halving_bytes = 256 << 10;  ///< up to this size, an all_reduce uses recursive halving and doubling
 constexpr int64_t chain_bytes = 512 << 10;  ///< largest piece that a broadcast chain of more than two members passes on
@@ -47,8 +46,7 @@ private:
 
     P2pCommunicator& owner_;
     P2pOptions options_;
-    bool several_hosts_ = false;  ///< there are several hosts, all with the same number of members, which is more than
-                                  ///< one
+    bool several_hosts_ = false;  ///< there are several hosts, each with the same number of members, at least 2
     Wire wire_;
     std::map<std::string, ChunkRunner, std::less<>> runners_;
 };

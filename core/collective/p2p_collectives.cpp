@@ -346,8 +346,7 @@ Event P2pCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Eve
     const auto* from = static_cast<const char*>(in.data);
     auto* to = static_cast<char*>(out.data);
     copy(to + group_.me * block, from + group_.me * block, block);
-    // In round k members i and j with i + j = k (mod P) exchange blocks, so an exchange in place overwrites nothing
-    // unsent.
+    // In round k members i and j with i + j = k (mod P) exchange blocks, so no unsent block is overwritten in place.
     const bool in_place = in.data == out.data;
     for (int k = 0; k < size; ++k) {
         const int peer = ((k - group_.me) % size + size) % size;

@@ -40,8 +40,7 @@ struct F16 {
         const uint32_t body = bits & 0x7fffffff;
         if (body > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | ((body >> 13) & 0x3ff));
         if (body >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
-        if (body < 0x38800000) {  // for a subnormal number or zero, adding 0.5 leaves the rounded mantissa in the low
-                                  // bits
+        if (body < 0x38800000) {  // subnormal or zero: adding 0.5 leaves the rounded mantissa in the low bits
             const float rounded = std::bit_cast<float>(body) + 0.5f;
             return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000u));
         }
@@ -198,8 +197,7 @@ template <class Vector, class Op, bool two>
                 for (int k = 0; k < 4; ++k) Vector::stream(to + k * step, sum[k]);
                 continue;
             }
-            // The output's cache lines may be owned by another core: prefetch them for writing, instead of one miss per
-            // store.
+            // Another core may own the output's cache lines: prefetch them for writing, instead of one miss per store.
             for (int64_t line = 0; line < group; line += 64)
                 asm volatile("prefetchw %0" : : "m"(to[write_ahead + line]));
             for (int k = 0; k < 4; ++k) Vector::store(to + k * step, sum[k]);

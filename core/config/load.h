@@ -32,8 +32,7 @@ Source source_of(const Origin& origin);
 Config load_toml(const std::filesystem::path& file, std::span<const std::string> sets = {});
 Config parse_toml(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
-/// Renders the resolved configuration as TOML that loads to the same values; each line ends with a comment naming its
-/// source.
+/// Renders the resolved configuration as TOML that loads to the same values; comments name each line's source.
 std::string render(const Config& config);
 
 /// Lists keys of `tables` and their sub-tables that changed, are new or are gone: "train.steps 100 -> 586, script.lr

@@ -97,8 +97,7 @@ public:
     /// Valid once over().
     const CommitVerdict& verdict() const { return verdict_; }
 
-    // done(), gathered() and told() answer the current action; each throws std::logic_error if another kind of answer
-    // is due.
+    // done(), gathered() and told() answer the current action; another kind of answer throws std::logic_error.
     void done(const CommitAnswer& answer);
     void gathered(const std::vector<std::string>& texts);
     void told(std::string_view text);

@@ -19,8 +19,7 @@ constexpr LinkTime beat_every = std::chrono::milliseconds(250);
 constexpr size_t max_position = 64 << 10;
 constexpr std::string_view late = "late ";
 constexpr size_t most_told = 4096;  // max bytes of a failure's text that are sent
-constexpr int64_t lives_s = 2;      // a member heard within this many seconds is alive; heartbeats come four times a
-                                    // second
+constexpr int64_t lives_s = 2;      // heard within this time, a member is alive; it sends 4 beats a second
 
 std::string place_text(const std::string& host, int port) {
     return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
@@ -60,8 +59,7 @@ std::string refusal(const wire::Welcome& welcome, const JoinOptions& options) {
     }
 }
 
-/// Whether a retry would also be refused. A retry may succeed when the other process is silent or belongs to an earlier
-/// start.
+/// Whether a retry would also be refused. It may succeed if the other process is silent or of an earlier start.
 Fault fault_of(const wire::Welcome& welcome) {
     const bool passes = welcome.status == wire::Status::old_generation || welcome.status == wire::Status::other_run ||
                         (welcome.status == wire::Status::rank_taken && welcome.heard_s >= lives_s);

@@ -29,8 +29,7 @@ public:
     };
 
     bool full(LinkTime now) const { return open_.size() >= most && now - open_.front().since < least; }
-    /// Time at which the oldest connection may be closed for a new one, or has used up its time; LinkTime::max() when
-    /// there is none.
+    /// Time at which the oldest may be closed for a new one, or has used up its time; LinkTime::max() if there is none.
     LinkTime due() const;
     /// Adds a connection. Returns the connections that it replaces, which the caller must close.
     std::vector<uint64_t> add(uint64_t connection, const wire::Nonce& nonce, const std::string& from, LinkTime now);

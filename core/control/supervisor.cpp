@@ -12,8 +12,7 @@ namespace {
 constexpr int64_t checks_to_quarantine = 2;
 constexpr int to_be_queued_again = 75;
 
-/// Whether a repeated failure of this cause means that a restart does not help. A node lost twice says nothing about
-/// the job.
+/// Whether a failure that repeats shows that a restart does not help. A node lost twice says nothing about the job.
 bool repeats(Cause cause) { return cause != Cause::node && cause != Cause::stopped && cause != Cause::done; }
 
 /// Whether the node may be the cause, because a rank on it failed by itself. Other causes (loss, memory, storage,
@@ -223,8 +222,7 @@ bool Supervisor::refuse(const Loss& how, Orders& orders) {
     return true;
 }
 
-/// Returns the nodes for the next generation's slots: each slot's previous node, otherwise a spare; empty when too few
-/// are ready.
+/// Returns the nodes for the next generation: each slot's previous node, otherwise a spare; empty if too few are ready.
 std::vector<int64_t> Supervisor::chosen(double now) const {
     const auto ready = [&](int64_t node) { return node >= 0 && nodes_.at(node).state == Node::ready; };
     std::vector<int64_t> taken = slots_;

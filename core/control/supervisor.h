@@ -80,8 +80,7 @@ public:
     /// The cause of the last restart; none if there was none, or if a new step has been finished since.
     const std::optional<Loss>& last_failure() const { return last_; }
     bool over() const { return state_ == State::over; }
-    /// Describes missing nodes: "node 1 is missing", "node 2 failed its checks twice (...)"; "" when no node is
-    /// missing.
+    /// Describes missing nodes: "node 1 is missing", "node 2 failed its checks twice (...)"; "" if none is.
     Message missing() const;
 
 private:

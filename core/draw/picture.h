@@ -14,13 +14,11 @@ struct MemoryCurve {
     std::string ranks;       ///< text of the class's ranks: "ranks 0..7"
     int64_t persistent = 0;  ///< bytes of inputs, params, states and results, which are always live
     struct Point {
-        double time = 0;  ///< start in the timeline's units; below 0 before the fragments, above the makespan after
-                          ///< them
+        double time = 0;  ///< in the timeline's units; below 0: before the fragments, above the makespan: after
         int64_t gradients = 0, activations = 0, workspaces = 0;  ///< bytes by part; `workspaces`: kernels' scratch
         int64_t all() const { return gradients + activations + workspaces; }
     };
-    std::vector<Point> points;  ///< one for each instruction, with the operands that it touches, and one after each
-                                ///< fragment
+    std::vector<Point> points;  ///< one for each instruction, with its operands, and one after each fragment
     int64_t peak = 0;           ///< largest number of bytes, including persistent bytes
     double peak_time = 0;
 };
@@ -45,8 +43,7 @@ struct ParamRow {
     std::string type;                    ///< "f32 768 x 3072"
     int rank = 2;                        ///< number of dims
     std::string where;                   ///< stages that have the param: "stages 0..3"; empty if there is one stage
-    LayoutView rest, read, grad, state;  ///< `read`: as the forward pass reads the param; text is empty if there is no
-                                         ///< such value
+    LayoutView rest, read, grad, state;  ///< `read`: as the forward pass reads it; an empty text: no such value
 };
 
 /// The content of a drawing; SVG and text show the same.

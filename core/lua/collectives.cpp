@@ -1,5 +1,4 @@
-// Expands collective algorithms to tables once. An algorithm is a Lua function that maps the number of ranks to moves
-// of chunks.
+// Expands collective algorithms, Lua functions from the number of ranks to moves of chunks, to tables once.
 #include <fmt/format.h>
 
 #include "base/text.h"

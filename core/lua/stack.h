@@ -23,8 +23,7 @@ State& state_of(lua_State* L);
 /// Returns the current script line: the innermost line of a script, or of a model or strategy of the library. Lines of
 /// the library's forwarding modules (orrery/nn.lua, ...) count only when there is no other line.
 Origin where(lua_State* L);
-/// Calls lua_call on behalf of an earlier line: where() returns `asked` while the called function is in a forwarding
-/// module.
+/// Calls lua_call on behalf of an earlier line: where() returns `asked` while the callee is in a forwarding module.
 void call_for(lua_State* L, int arguments, int results, const Origin& asked);
 
 void push_exception(lua_State* L, std::exception_ptr error);
@@ -33,8 +32,7 @@ int raise(lua_State* L, std::exception_ptr error);
 /// Returns the exception in an error value; nullptr when the value is something else (a string, a table).
 std::exception_ptr exception_at(lua_State* L, int index);
 
-/// Message handler: turns any error value into an exception, with the calls that led there while the stack still
-/// exists.
+/// Message handler: turns any error value into an exception with its calls, while the stack still exists.
 int add_calls(lua_State* L);
 
 /// Wraps a C function for Lua: its exceptions become Lua errors. Lua's own unwinding passes through unchanged.

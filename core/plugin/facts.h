@@ -12,8 +12,7 @@ namespace orrery {
 struct DeviceFacts {
     bool host_memory = false;     ///< the device's memory is the host's (DeviceLimits::host_visible)
     std::string memory = {};      ///< name of the device's memory in the `devices` of transports; "": the device's name
-    bool leaves_nothing = false;  ///< creating and destroying a device leaves no state in the process, unlike a GPU's
-                                  ///< context
+    bool leaves_nothing = false;  ///< making and destroying one leaves no state in the process, unlike on a GPU
 };
 
 /// Facts of a transport; the loader copies them to its contract.

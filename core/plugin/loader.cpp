@@ -202,8 +202,7 @@ Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_
     return {std::move(alone), info.version, call_plugin(full, "cannot_run", cannot_run), code_at(&info).digest};
 }
 
-/// Files named liborrery_KIND_NAME.so or .why, sorted by kind and name; an earlier folder hides the same name in later
-/// ones.
+/// Files named liborrery_KIND_NAME.so or .why, by kind and name; earlier folders hide names of later ones.
 std::vector<Found> files_in(const std::vector<std::string>& folders) {
     std::vector<Found> files;
     for (const std::string& folder : folders) {

@@ -17,8 +17,7 @@ struct PluginReport {
     std::string path;
     std::string version;      ///< version; "" when it cannot be loaded
     std::string reason;       ///< why it cannot be loaded, in several lines; "" when it can
-    std::string cannot_run;   ///< why it cannot be used on this machine although it can be loaded; "" when it can be
-                              ///< used
+    std::string cannot_run;   ///< why it cannot be used on this machine although it can be loaded; "": it can
     std::string digest = {};  ///< digest of its code (plugin/code_digest.h); "" when it has none
     std::string facts = {};   ///< text of its ORRERY_FACTS; "" when it has none
 };

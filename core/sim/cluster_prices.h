@@ -17,8 +17,7 @@ KernelSoftware software_of(const std::string& name, const Constants& constants);
 /// `tf32`: f32 matrix products run in TF32.
 AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32 = false);
 
-/// Prices of a cluster whose kernels and links were not measured here, from its data-sheet rates and the table of
-/// constants.
+/// Prices of a cluster that was not measured here, from its data-sheet rates and the table of constants.
 class ClusterPrices final : public Prices {
 public:
     /// Keeps references to all arguments except the last two. `tf32`: f32 products run in TF32, as with

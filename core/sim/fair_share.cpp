@@ -93,8 +93,7 @@ void FairShare::leave(int slot) {
     for (const Demand::Load& load : running(slot).loads) std::erase(at(load.resource).users, slot);
 }
 
-/// Finds all demands on these resources, on other resources that those demands use, and so on. Fills slots_ and
-/// shared_.
+/// Finds all demands on these resources, on other resources of those demands, and so on. Fills slots_ and shared_.
 void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     slots_.clear();
     shared_.clear();
@@ -114,8 +113,7 @@ void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     for (const ResourceId resource : shared_) at(resource).seen = false;
 }
 
-/// Computes the speeds of slots_ by raising all together; a demand stops at full speed or when one of its resources is
-/// used up.
+/// Raises the speeds of slots_ together; a demand stops at full speed or when one of its resources is used up.
 void FairShare::fill() {
     speeds_.assign(slots_.size(), 0);
     std::vector<char> rises(slots_.size(), 1);

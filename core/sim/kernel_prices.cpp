@@ -171,10 +171,8 @@ double KernelPrices::separate(const KernelWork& work, double rate, bool backward
     const auto [rows, columns, head] = std::array{work.rows, work.columns, work.head};
     const double each = work.batch * work.heads, scores = each * rows * columns;
     const double bytes = 2 * (scores + each * head * (rows + columns));
-    const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // kernel that makes the
-                                                                                            // scores
-    const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // kernel that reads the
-                                                                                            // scores
+    const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // makes the scores
+    const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // reads the scores
     const double rest = backward ? stream(5 * scores) + stream(6 * scores) : stream(4 * scores) + stream(5 * scores);
     return (backward ? 6 : 4) * software_.launch_s + (backward ? wide + 3 * deep : wide + deep) + rest;
 }

@@ -34,28 +34,24 @@ struct AcceleratorRates {
 /// How a software stack runs the kernels of a plan.
 struct KernelSoftware {
     double launch_s = 2e-6;
-    double passes = 1;                ///< bytes moved by kernels other than matrix products, over the bytes of their
-                                      ///< operands
+    double passes = 1;                ///< bytes moved by kernels other than matrix products, over their operands'
     double attention_share = 0.7;     ///< fraction of the rate of matrix products that flash attention reaches
     double ramp = 128;                ///< start and end of a tile, in elements of the contraction
     bool own_attention = true;        ///< attention is written for this accelerator
     bool separate_attention = false;  ///< scores are written and read by separate ops, without causal savings
     bool eight_bit = false;           ///< matrix products run at the 8-bit rate, after casts
     double eight_bit_share = 0.9;     ///< fraction of the 8-bit peak that matrix products reach, over matrix_share
-    int64_t wide = 0;  ///< a matrix product with a dim of this size stays in 16 bits: the head over the vocabulary; 0:
-                       ///< none
+    int64_t wide = 0;  ///< matrix products with a dim of this size (vocabulary) stay in 16 bits; 0: none
 };
 
 /// Quantities that determine a launch's price.
 struct KernelWork {
     Work work = Work::bytes;                ///< what the launch's time is proportional to (orrery/op.h)
     DType type = DType::f32;                ///< type of the first operand
-    double bytes = 0;                       ///< bytes of all operands, each counted once; of a row lookup only the rows
-                                            ///< read
+    double bytes = 0;                       ///< bytes of all operands, each once; of a row lookup only the rows read
     double first = 0;                       ///< number of elements of the first operand
     double batch = 1, m = 0, n = 0, k = 0;  ///< sizes of a matrix product: `batch` times [m,k] x [k,n]
-    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< sizes of attention; `seen`: scores per head and
-                                                                  ///< sequence
+    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< attention; `seen`: scores per head and sequence
 };
 /// Whether the launch's time is proportional to FLOP: a matrix product or attention, forward or backward.
 bool multiplies(Work work);

@@ -25,8 +25,7 @@ struct Prediction : StepShares {
     int64_t ranks = 1;
     double step_s = 0;
     double tokens_per_s_rank = 0;  ///< 0: the program's inputs are not tokens
-    double mfu = 0;                ///< model flops over the flops that all accelerators could do at their dense rates
-                                   ///< in `rate_of`
+    double mfu = 0;                ///< model flops over the flops of all accelerators at their dense rate
     std::string rate_of;           ///< key of the cluster's rate that is the base of MFU: "bf16"
     double rate = 0;               ///< FLOP/s of one accelerator; the mean over ranks if there are several kinds
     bool several_kinds = false;    ///< accelerators differ in rate or memory

@@ -123,8 +123,7 @@ public:
     }
 
     void ended(int64_t now, std::vector<int>& items) override {
-        share_.end(std::max(seconds(now), share_.next()), items);  // converting ticks to seconds may round to a time
-                                                                   // before the end
+        share_.end(std::max(seconds(now), share_.next()), items);  // rounding may give a time before the end
     }
 
     void met(int send, int receive) override {

@@ -13,8 +13,7 @@ const std::string_view unreadable = "\xef\xbf\xbd";  // U+FFFD
 
 // Stages work on valid UTF-8. When invalid bytes are retained, each passes between stages as the character U+10FE00 +
 // byte. Each byte of such a character in the text itself passes in the same way, so that both can be told apart.
-const std::string_view stand_in = "\xf4\x8f\xb8";  // prefix of U+10FE00 to U+10FE3F; the characters above have \xb9 to
-                                                   // \xbb
+const std::string_view stand_in = "\xf4\x8f\xb8";  // prefix of U+10FE00 to U+10FE3F; those above have \xb9 to \xbb
 
 int64_t stand_in_at(std::string_view text, size_t at) {
     if (text.size() - at < 4 || text.substr(at, 2) != stand_in.substr(0, 2)) return -1;
@@ -219,8 +218,7 @@ private:
     std::string text_;
 };
 
-/// Strips each token; when the whole text is one token in parts, strips the text, and holds back text that may be its
-/// end.
+/// Strips each token; if the whole text is one token in parts, strips the text, holding back what may be its end.
 class Strip final : public Linked {
 public:
     Strip(const DecodeStep& step, bool fused, std::unique_ptr<DecodeStage> next)

@@ -21,8 +21,7 @@ struct DecodeStep {
     int64_t start = 0, stop = 0;  ///< Strip: max number of characters removed at the start and at the end
 };
 
-/// Reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence. Throws Error, at its key, for any other
-/// type.
+/// Reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence. Throws Error at the key of other types.
 std::vector<DecodeStep> read_decoders(const Field& field);
 
 /// One step of decoding one text: takes tokens and gives tokens to the next stage. After Fuse or ByteLevel the whole

@@ -18,8 +18,7 @@ enum class Around : uint8_t { none = 0, begin = 1, end = 2, both = 3 };
 
 /// Counts that a user should see after encoding.
 struct EncodeCounts {
-    int64_t unknown = 0;  ///< number of characters that are not in Unicode 14; other libraries may split such text
-                          ///< differently
+    int64_t unknown = 0;  ///< characters that are not in Unicode 14: other libraries may split such text differently
     int64_t lost = 0;     ///< number of characters without id: the vocabulary lacks them and there is no unknown token
     EncodeCounts& operator+=(const EncodeCounts& other) {
         unknown += other.unknown;

@@ -90,8 +90,7 @@ void Tokenizer::read_post_processor(const Field& field, int& templates) {
         const std::vector<Field> all = field.at("processors").items();
         for (const Field& one : all) read_post_processor(one, templates);
     } else if (type == "ByteLevel") {
-        field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // these keys only affect offsets of
-                                                                                // tokens
+        field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // only for offsets of tokens
     } else if (type == "TemplateProcessing") {
         if (++templates > 1) field.refuse("is the second TemplateProcessing, which would take the first for a pair");
         read_template(field);

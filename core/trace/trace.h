@@ -36,8 +36,7 @@ public:
     /// `about`: the trace's metadata. `out` must outlive the writer; its owner checks it for write errors.
     explicit TraceWriter(std::ostream& out, const std::vector<std::pair<std::string, std::string>>& about = {});
 
-    /// Names a process; viewers order processes by their number. May be called once for each, before or after its first
-    /// slice.
+    /// Names a process; viewers order processes by number. Call at most once for each, before or after its first slice.
     void process(int64_t process, std::string_view name);
     /// Makes a lane without slices, which fixes the order of lanes. slice() makes lanes that do not exist yet.
     void lane(int64_t process, const std::string& name);

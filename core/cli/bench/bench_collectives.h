@@ -12,8 +12,7 @@ namespace orrery {
 
 /// Settings of `orrery bench`; names follow nccl-tests.
 struct CollectiveBench {
-    enum class Average : uint8_t { first, mean, least, most };  ///< statistic over the ranks' times; nccl-tests' 0, 1,
-                                                                ///< 2, 3
+    enum class Average : uint8_t { first, mean, least, most };  ///< over the ranks' times; nccl-tests' 0, 1, 2, 3
     std::string collective = "all_reduce";  ///< or all_gather, reduce_scatter, all_to_all, broadcast, send_receive
     std::string transport = "shm";
     std::optional<int64_t> ranks;  ///< total over all hosts; unset: 2, or the ranks that a launcher started

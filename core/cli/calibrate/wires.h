@@ -16,8 +16,7 @@ struct WiresFound {
 };
 WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks, double seconds);
 
-/// Runs the process that find_wires starts, or a rank that this process starts. Rank 0 prints the rows. Returns the
-/// exit code.
+/// Runs the process that find_wires starts, or a rank of it. Rank 0 prints the rows. Returns the exit code.
 int wires_process(const ScriptCommand& script, const CalibrateCommand& command, Config& config);
 
 }  // namespace orrery

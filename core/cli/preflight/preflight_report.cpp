@@ -180,8 +180,7 @@ bool measured(const PreflightFigures& figures, const std::string& key) {
     return any_rank(key == "storage_write_gb_s" ? &RankFigures::write_bytes : &RankFigures::read_bytes);
 }
 
-/// Measured figures without an expected one: "matrix_f32_tflops of node 1". A link between nodes has one if either end
-/// does.
+/// Measured figures without an expected one: "matrix_f32_tflops of node 1". For links, one end's figure is enough.
 std::vector<std::string> not_judged(const PreflightReport& report) {
     std::map<std::string, std::set<int64_t>> nodes;
     std::vector<std::string> keys;
@@ -205,8 +204,7 @@ std::vector<std::string> not_judged(const PreflightReport& report) {
     return texts;
 }
 
-/// The expected figures that measurements were compared with, in the units of their keys. `without`: result of
-/// not_judged.
+/// Expected figures that measurements were compared with, in the units of their keys. `without`: from not_judged.
 std::vector<std::pair<std::string, double>> judged_by(const PreflightReport& report,
                                                       const std::vector<std::string>& without) {
     std::vector<std::pair<std::string, double>> all;

@@ -70,8 +70,7 @@ Tried try_kind(const ProductsCommand& command, const std::string& kind, const st
     return tried;
 }
 
-/// Prints a row for each kind. Returns the value to set, "native for bf16 (1.42 times onednn)"; "": the default is
-/// best.
+/// Prints a row for each kind. Returns the value to set, "native for bf16 (1.42 times onednn)"; "": the default.
 std::string compare_kinds(const ProductsCommand& command, const std::vector<std::string>& kinds,
                           const std::string& type) {
     const std::string& usual = kinds.front();

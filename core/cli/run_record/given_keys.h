@@ -13,8 +13,7 @@ public:
     /// have no effect; both name the script line.
     std::string add(Config& config, const GivenKey& key);
 
-    /// The configuration with the values that are used, each with its line; [run] `given` lists the configuration's own
-    /// values.
+    /// The configuration with the values used, each with its line; [run] `given` lists the configuration's own values.
     Config over(const Config& config) const;
 
 private:

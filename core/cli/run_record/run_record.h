@@ -26,8 +26,7 @@ private:
     const std::unique_ptr<Json> record_;
 };
 
-/// Writes end time and reason into this process's record, if any; callable from any thread. Only the first call has an
-/// effect.
+/// Writes end time and reason into this process's record, if any. Callable from any thread; only the first call counts.
 void end_run_record(const std::string& why, int exit_code);
 
 /// A time in UTC as text: "2026-11-25T14:36:41Z".

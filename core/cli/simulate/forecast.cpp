@@ -18,8 +18,7 @@
 namespace orrery {
 namespace {
 
-/// Throws Error for configurations that cannot be simulated on a cluster. `tp_chunks`: number of chunks requested for
-/// this mesh.
+/// Throws Error for configurations that cannot be simulated on a cluster. `tp_chunks`: requested number of chunks.
 void refuse_on_clusters(ScriptRunner& script, int64_t tp_chunks) {
     if (!script.settings.collectives.empty())
         throw Error(script.config().table("collectives").origin(),

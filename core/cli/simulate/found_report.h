@@ -26,8 +26,7 @@ std::string text_of(const FoundReport& report);
 std::string json_of(const FoundReport& report);
 /// A drawing of time against memory of all choices that run.
 std::string drawing_of(const FoundReport& report);
-/// Reports, if nothing fits, how far the closest choice is from fitting and what is wrong with the others. Always
-/// throws Error.
+/// Throws Error: nothing fits. Says how far the closest choice is from fitting, and what is wrong with the others.
 [[noreturn]] void refuse(const FoundReport& report);
 
 }  // namespace orrery

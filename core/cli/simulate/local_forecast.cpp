@@ -90,8 +90,7 @@ struct Tables {
             notes.push_back(fmt::format("{}: {}", from, other));
     }
 
-    /// Adds the cached table. If it is damaged, it is skipped as long as other tables exist, since it was not
-    /// requested.
+    /// Adds the cached table. A damaged one is skipped if other tables exist, since it was not requested.
     void add_kept() {
         try {
             if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));

@@ -64,8 +64,7 @@ struct LocalScript : CompiledHere {
 /// for a link's latency without a rate.
 LocalScript local_script(const ScriptCommand& script, const SimulateCommand& how);
 
-/// The table of [simulate] table, with which a run is compared; nullopt: none. Throws Error at the key if it cannot be
-/// read.
+/// The table of [simulate] table, with which a run is compared; nullopt: none. Throws Error at the key.
 std::optional<CostTable> named_table(const Settings& settings, Config& config);
 
 /// The closing lines of a run that wrote its costs to `file`: predicted against measured times. "" if there is no table

@@ -186,8 +186,7 @@ private:
     const Settings configured_;
     std::optional<LocalScript> script_;
     int64_t ran_on_ = 0;                      ///< processors of the host that ran the script; 0: this host's
-    double processors_ = 1, host_bytes_ = 0;  ///< host_bytes_: host memory; 0: tensors are in device memory, which is
-                                              ///< not checked
+    double processors_ = 1, host_bytes_ = 0;  ///< host_bytes_: host memory; 0: device memory, not checked
 };
 
 }  // namespace

@@ -31,8 +31,7 @@ public:
     virtual int64_t usual_tp(int64_t ranks) const = 0;
     /// `ranks`: of each choice, whatever the script's mesh has. Throws Error as a prediction of the script does.
     virtual FirstLook first(const ScriptCommand& script, int64_t ranks) = 0;
-    /// Fills in memory, rates, the cost of idle ranks, and whether mappings vary, for `space.ranks`. Call after
-    /// `first`.
+    /// Fills in memory, rates, cost of idle ranks, and whether mappings vary, for `space.ranks`. Call after first().
     virtual void describe(SearchSpace& space) const = 0;
     /// Fills in everything but the choice; a choice that does not run has a reason.
     virtual Judged judge(const ScriptCommand& script, const std::string& mapping) const = 0;

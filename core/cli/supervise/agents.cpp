@@ -14,8 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Time limits for a launcher that was connected before: one to connect again once the others have, one to receive the
-/// last order.
+/// Time limits for a launcher that was connected before: to connect again once the others have, and to get the last
+/// order.
 std::chrono::milliseconds comes_again(const Job& job) { return job.silence + job.silence / 2; }
 std::chrono::milliseconds takes_order(const Job& job) { return job.silence / 2; }
 

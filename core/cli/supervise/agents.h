@@ -88,8 +88,7 @@ private:
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<LauncherMail> mail_;
     std::set<int64_t> here_;
-    std::map<int64_t, Clock::time_point> awaited_;  ///< nodes of the previous rendezvous, with the time until which
-                                                    ///< each may rejoin
+    std::map<int64_t, Clock::time_point> awaited_;  ///< nodes of the previous rendezvous that may rejoin, until when
 };
 
 /// Whether node 0's launcher has given up, so that the job is over.

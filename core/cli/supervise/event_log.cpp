@@ -63,8 +63,7 @@ class EventLog::Writer {
 public:
     explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
 
-    /// Repairs the last line: readers expect JSON on each line, and the next line would be appended to an incomplete
-    /// one.
+    /// Completes or removes the last line: readers expect JSON on each line, and the next line would be appended to it.
     void mend_last_line() {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;

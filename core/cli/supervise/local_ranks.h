@@ -16,7 +16,7 @@ public:
     LocalRanks(const LaunchSpec& spec, const SignalsHeld& held, double disk_timeout_s)
         : spec_(spec), held_(held), disk_timeout_s_(disk_timeout_s) {}
 
-    /// Starts a generation. `job`: with its generation and port. `best`: the newest step that any generation has
+    /// Starts a generation of `job`, with its number and port. `best`: the newest step that any generation has
     /// finished.
     void start(const Job& job, int64_t best);
     bool running() const { return ranks_ != nullptr; }

@@ -17,9 +17,8 @@ struct NodeCheck {
 /// run's files are written.
 NodeCheck check_node(const ScriptCommand& command, const std::string& folder);
 
-/// Runs this program with other arguments. The node is fit if the program exits with 0 within `seconds`; otherwise the
-/// last output is the reason. If a disk keeps the process from ending, the next call waits for it, so that at most one
-/// exists.
+/// Runs this program with other arguments. The node is fit if it exits with 0 within `seconds`; otherwise its last
+/// output is the reason. If a disk keeps the process from ending, the next call waits for it, so at most one exists.
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds);
 
 }  // namespace orrery

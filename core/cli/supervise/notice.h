@@ -6,8 +6,7 @@
 
 namespace orrery {
 
-/// Returns why a notice file cannot be watched: it already exists, or its parent is not a folder. "" if it can be
-/// watched.
+/// Returns why a notice file cannot be watched: it exists already, or its parent is not a folder. "": it can.
 std::string notice_problem(const std::string& path);
 
 /// Checks four times a second whether a file exists and then stops this process with SIGTERM. Reports on stderr that

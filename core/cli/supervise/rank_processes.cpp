@@ -141,8 +141,7 @@ void RankProcesses::ended(Child& child, int status) {
     ends_.push_back(end_of(child, status));
     const RankEnd& end = ends_.back();
     const bool first = !deadline_;
-    const bool early = end.signal == 0 && end.code == 0 && !end.done;  // the rank exited with 0 without reporting
-                                                                       // completion
+    const bool early = end.signal == 0 && end.code == 0 && !end.done;  // exit code 0 without completion
     const int own = end.signal != 0 || early ? 1 : end.code;
     if (weight(own) == 3 && first)  // the limit begins before others are informed, which may take long
         deadline_ = Clock::now() + std::chrono::milliseconds(spec_.grace_ms);
@@ -181,8 +180,7 @@ void RankProcesses::asked(int signal) {
         deadline_ = Clock::now() + std::chrono::milliseconds(again ? 0 : spec_.grace_ms);
     }
     if (!spec_.taken_by || signal == SIGUSR1) return forward(signal);
-    // The terminal sends SIGINT to all; a second one would kill the ranks. They get SIGTERM, which carries the original
-    // signal.
+    // The terminal sends SIGINT to all; a second one would kill the ranks. They get SIGTERM with the original signal.
     for (const Child& child : children_)
         if (child.running) ::sigqueue(child.pid, SIGTERM, sigval{.sival_int = signal});
 }

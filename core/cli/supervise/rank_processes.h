@@ -53,9 +53,8 @@ public:
     /// Returns a rank that has waited for a disk at every call for at least `seconds`, without a call that reported
     /// `moved` steps; nullopt if there is none.
     std::optional<int64_t> waits_for_disk(double seconds, bool moved);
-    /// Ends the ranks if every running one was stopped (SIGSTOP) at each call for `silence`. A single stopped rank is
-    /// reported by the others; if all are stopped, none can. Calls that are far apart do not count: this process itself
-    /// was stopped.
+    /// Ends the ranks if every running one was stopped (SIGSTOP) at each call for `silence`. The others report a single
+    /// stopped rank; if all are stopped, none can. Calls far apart do not count: this process was stopped, too.
     void end_stopped(std::chrono::milliseconds silence);
 
 private:

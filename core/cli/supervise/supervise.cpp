@@ -25,8 +25,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto beat = Milliseconds(100);  // interval for reading the ranks' progress; the end of a rank wakes the loop
-                                          // at once
+constexpr auto beat = Milliseconds(100);  // interval of reading ranks' progress; a rank's end wakes the loop at once
 
 double rounded(double seconds) { return static_cast<double>(static_cast<int64_t>(seconds * 1000 + 0.5)) / 1000; }
 
@@ -84,8 +83,8 @@ private:
         if (event == "here") {
             if (running_.count(node) > 0 && selves_[node] != self) lose(node, "its launcher was started again");
             selves_[node] = self;
-            // A node with running ranks joins again. It may have ended its ranks, have a new launcher, or not have read
-            // its order yet.
+            // A node with running ranks joins again: it has ended them, has a new launcher, or has not read its order
+            // yet.
             const int64_t of = more.is_object() ? more.value("generation", int64_t{0}) : 0;
             if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, loss_of(more));
             if (running_.count(node) > 0 && started_in_ == agents_->meeting()) return;

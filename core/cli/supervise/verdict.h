@@ -13,8 +13,7 @@ struct RankEnd {
     int pid = 0;
     int signal = 0, code = 0;       ///< `signal` or `code` of the process; the other one is 0
     bool late = false;              ///< the launcher killed the process, since it did not end in time
-    char state = 0;                 ///< state of the process at that time, as in /proc: T is stopped, D waits for a
-                                    ///< disk
+    char state = 0;                 ///< state of the process then, as in /proc: T: stopped, D: in a disk wait
     bool done = false;              ///< the rank completed
     std::optional<Loss> told = {};  ///< why the rank gave up, as it reported
 };

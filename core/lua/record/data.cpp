@@ -1,5 +1,4 @@
-// Implements o.data, which says where a program's inputs come from. Only shapes are read here; the session reads the
-// data.
+// Implements o.data, the sources of a program's inputs. Only shapes are read here; the session reads the data.
 #include "lua/record/data.h"
 
 #include <fmt/format.h>

@@ -20,8 +20,7 @@ struct Data {
 /// Reports to the host the keys that the calls set. Called when the data is traced for, or trained on.
 void give_keys(lua_State* L, const Data& data);
 
-/// Returns the samples of a full step. Throws Error at the call of o.data.NAME when neither call nor configuration sets
-/// them.
+/// Returns the samples of a full step. Throws Error at the call of o.data.NAME if call and configuration lack them.
 int64_t batch_of(const Data& data);
 
 template <>

@@ -16,8 +16,7 @@ void give_alone(Data& data);
 /// also sets data.mix.
 void give_mixture(Data& data, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources,
                   bool configured);
-/// Records that the call evaluates a share of the samples; with a share of 0, evaluates `path`, "" for a source without
-/// file.
+/// Records that the call evaluates a share of the samples, or with a share of 0 the file `path`; "": none.
 void give_held_out(Data& data, double share, const std::string& path);
 
 }  // namespace orrery::lua

@@ -53,8 +53,7 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value) {
     begin_guard(L, tape);
     const Program& program = *tape->program;
-    const bool fits = program.value(target).type == program.value(value).type;  // builder.update refuses a value of
-                                                                                // another type
+    const bool fits = program.value(target).type == program.value(value).type;  // otherwise builder.update refuses it
     if (tape->guard.by == UpdateGuard::By::function || tape->guard.take == LUA_REFNIL || !fits) return value;
     lua_rawgeti(L, LUA_REGISTRYINDEX, tape->guard.take);
     push_symbol(L, tape, value);

@@ -13,8 +13,7 @@ int record(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view kin
 /// Records a number as a scalar value, and returns the value.
 ValueId constant(lua_State* L, Tape& tape, double number, DType dtype);
 
-/// Implements x:kind(operands..., attributes..., { attribute = ..., operand = ... }). Upvalue 1: the OpDef, as light
-/// userdata.
+/// Implements x:kind(operands..., attributes..., { attribute = ..., operand = ... }). Upvalue 1: OpDef, light userdata.
 int call_op(lua_State* L);
 
 }  // namespace orrery::lua

@@ -143,8 +143,7 @@ int train_with(lua_State* L) {
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
-    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // the forward program is already
-                                                                                       // recorded
+    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // recorded already
     traced.step = train_step(recording, recipe.batch);
     if (traced.step.updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");

@@ -198,8 +198,7 @@ ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     return symbol.id;
 }
 
-/// native.result(name, sum, count): declares a quotient that every step and evaluation reports. `count` may be a
-/// number.
+/// native.result(name, sum, count): a quotient that every step and evaluation reports. `count` may be a number.
 int result(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.result");
     if (tape->use != TapeUse::forward)

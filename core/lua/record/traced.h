@@ -56,8 +56,7 @@ struct Class<Run> {
 /// Returns the program at index 1, which `function` is about to change. Throws Error when it is already compiled.
 Traced& open_program(lua_State* L, std::string_view function);
 
-/// Throws Error at argument `index` unless the name is valid in a line of metrics. `what` describes the name: "a
-/// result".
+/// Throws Error at argument `index` unless the name is valid in a line of metrics. `what` describes it: "a result".
 void check_name(lua_State* L, int index, const std::string& name, const char* what);
 
 /// Returns the recipe, with functions that call the script's functions on this thread of Lua. `traced` must outlive it.

@@ -218,8 +218,7 @@ private:
     int64_t used_ = 0;  ///< launches since the places were filled
 };
 
-/// Returns all indices below n in an order with neighbours far apart, so that an early end leaves out cases of all
-/// kinds.
+/// Returns all indices below n, neighbours far apart, so that an early end leaves out cases of all kinds.
 std::vector<size_t> scattered(size_t n) {
     std::vector<size_t> order(n);
     size_t step = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(n) * 0.618));

@@ -119,16 +119,14 @@ Exchange::Round Exchange::begin(const std::string& topic, WaitLimit limit) {
     return {fmt::format("exchange/{}/{}/{}", name_, rounds_++, topic), topic, limit};
 }
 
-/// A rank with children reports its arrival before it waits for them, so that a missing child is named and not its
-/// parent.
+/// A rank with children reports its arrival before it waits for them, so that a missing child is named, not its parent.
 void Exchange::come(const Round& round) {
     if (first_below(rank_) == ranks_) return;
     given_.push_back(fmt::format("{}/here/{}", round.key, rank_));
     rendezvous_.set(given_.back(), "");
 }
 
-/// Collects all texts on rank 0. A rank sends its own text and those of its subtree as one text, with "RANK:SIZE:TEXT"
-/// for each.
+/// Collects all texts on rank 0. A rank sends its subtree's texts as one text, with "RANK:SIZE:TEXT" for each.
 std::vector<std::string> Exchange::gather(const Round& round, const std::string& mine) {
     if (mine.size() > most_bytes)
         throw Error(fmt::format("the text of rank {} for '{}' has {} bytes, at most {} are possible", rank_,

@@ -32,14 +32,12 @@ struct Job {
     bool serves = false;    ///< this process runs the rendezvous itself (srun, mpirun, torchrun: rank 0)
     bool assigned = false;  ///< a launcher started the ranks
     std::string launcher;   ///< name of the launcher plugin, "orrery" for Orrery's own launcher, or ""
-    bool ours = false;      ///< Orrery's own launcher started this process; it locks the run's folder and increments
-                            ///< the generation
+    bool ours = false;      ///< Orrery's own launcher started this rank and locks the run's folder
     bool counted = true;    ///< run.ranks must equal local_ranks; false if the launcher has the fact `uncounted`
     bool restarts = false;  ///< the launcher restarts a failed job if requested
 };
 
-/// An error that all ranks of a host find in the same environment. Only the host's first rank prints it; the others
-/// throw this.
+/// An error that all ranks of a host find in the same environment. The host's first rank prints it; others throw this.
 class SaidElsewhere : public Error {
     using Error::Error;
 };

@@ -17,8 +17,7 @@ std::string make_nonce();
 
 /// The address and identity of the service for `job`; the caller sets `home`.
 ServeOptions options_of(const Job& job, int64_t per_host);
-/// Starts a service that explains waits from ranks' positions (standing.h), and raises the limit of open files to fit
-/// its members.
+/// Starts a service that explains waits from ranks' positions (standing.h), and raises the limit of open files.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOptions options);
 /// Starts the service of a job that rank 0 serves.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& job);

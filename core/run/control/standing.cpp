@@ -136,8 +136,7 @@ private:
     const int64_t late_;
     std::vector<Standing> ranks_;  ///< reported positions, by actor
     std::unordered_map<int64_t, int> at_;
-    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< parts that remain after the current operation, by
-                                                                 ///< actor
+    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< parts after the current operation, by actor
     std::map<std::string, int> channels_;
     ReplayView view_;
 };

@@ -21,8 +21,7 @@ void tell_stopped();
 /// session it holds for good.
 void ends_by_itself();
 
-/// A rank that ends on a signal with nothing to save sends this to the others with Cause::stopped; they end the same
-/// way.
+/// What a rank sends if it ends on a signal with nothing to save, with Cause::stopped; the others end in the same way.
 constexpr const char* stopped_early = "stopped by a signal with nothing to save";
 
 /// The message of a rank that ends because another rank was stopped.

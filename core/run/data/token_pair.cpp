@@ -57,8 +57,7 @@ void TokenPair::write_index() {
     const char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
     put(magic);
     put(uint64_t{1});
-    put(static_cast<uint8_t>(token_bytes_ == 2 ? 8 : 4));  // codes of uint16 and int32 in Megatron's list of numpy
-                                                           // types
+    put(static_cast<uint8_t>(token_bytes_ == 2 ? 8 : 4));  // Megatron's codes of numpy's uint16 and int32
     put(static_cast<uint64_t>(lengths_.size()));
     put(static_cast<uint64_t>(lengths_.size() + 1));
     idx_.write({reinterpret_cast<const char*>(lengths_.data()), lengths_.size() * sizeof(int32_t)});

@@ -161,8 +161,7 @@ void PublishedRecord::take_dtype(const std::string& weights) {
             return;
         }
     } catch (const Error&) {
-        // Errors are ignored: a resumed run does not read these files, and a new run reports the error when it loads
-        // them.
+        // Errors are ignored: a resumed run does not read these files, and a new run reports errors when it loads them.
     }
 }
 

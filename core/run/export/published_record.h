@@ -15,8 +15,7 @@ struct PublishedRecord {
     static constexpr const char* key = "published";
     static constexpr int64_t version = 1;
 
-    std::string architecture;               ///< model_type in transformers; "": the model is not a published
-                                            ///< architecture
+    std::string architecture;               ///< model_type in transformers; "": not a published architecture
     std::string problem;                    ///< why the model is not a published architecture; "": it is one
     std::vector<std::string> unnamed;       ///< params without a published name, although others have one
     Json config = Json::object();           ///< content of config.json
@@ -31,8 +30,7 @@ struct PublishedRecord {
 
     /// The dtype of the published weights that config.json names; f32 if it names none.
     DType dtype() const;
-    /// If config.json names no dtype, takes the dtype of the files that the run starts from (a safetensors file or
-    /// folder).
+    /// If config.json names no dtype, takes the dtype of the files that the run starts from.
     void take_dtype(const std::string& weights);
     /// Throws Error naming params that have no name in the published model.
     void require_published(const std::string& run) const;

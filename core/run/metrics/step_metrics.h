@@ -33,15 +33,12 @@ struct StepMetrics {
     double flops = 0;
     double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
     int64_t memory_bytes = 0;                 ///< resident set of this rank
-    bool scaled = false;                      ///< the gradients are scaled; otherwise loss_scale, skipped and skips are
-                                              ///< unset
+    bool scaled = false;                      ///< the gradients are scaled; otherwise the next three are unset
     double loss_scale = 0;                    ///< factor on this step's gradients
     int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart
     bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
-    int64_t all_tokens = 0, all_samples = 0;  ///< tokens and samples up to the end of the step, including steps before
-                                              ///< a restart
-    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds` on this rank, as in the closing
-                                                            ///< breakdown
+    int64_t all_tokens = 0, all_samples = 0;  ///< up to the end of the step, including steps before a restart
+    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the closing breakdown
     double checkpoint_s = 0;                                ///< seconds spent on checkpoints since the previous step
     std::span<const StepResult> results = {};
 };

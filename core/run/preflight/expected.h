@@ -10,8 +10,8 @@ struct ExpectedFigures {
     double matrix_f32 = 0, matrix_bf16 = 0;                  ///< dense peak rates, FLOP/s
     double memory_bytes = 0;                                 ///< bandwidth of the device's memory
     double node_link_bytes = 0;                              ///< between two devices of a node, one way
-    double fabric_bytes = 0;                                 ///< between two nodes, one way, as far as one rank can use
-                                                             ///< the link
+    double fabric_bytes = 0;                                 ///< between two nodes, one way, as far as a rank can use
+                                                             ///< it
     double storage_write_bytes = 0, storage_read_bytes = 0;  ///< storage bandwidth of all ranks together
 
     /// Nodes without one of the figures although other nodes have it; that figure does not judge them.

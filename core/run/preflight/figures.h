@@ -15,8 +15,7 @@ struct RankFigures {
     double matrix_bf16 = 0;       ///< FLOP/s; 0 also if the device has no bf16
     double copy_bytes = 0;        ///< bandwidth of the device's memory, bytes read and written
     double write_bytes = 0;       ///< rate of writing to a file in the folder, including fsync
-    double read_bytes = 0;        ///< rate of reading that file, with the page cache dropped as far as the system
-                                  ///< allows
+    double read_bytes = 0;        ///< rate of reading that file, bypassing the page cache if the system allows it
     double sync_s = 0;            ///< time of writing 4 KiB and fsync
     std::string storage_problem;  ///< why the folder cannot be used: "cannot write ...: No space left on device"
 };

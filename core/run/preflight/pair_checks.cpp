@@ -97,8 +97,8 @@ private:
         sent.wait();
     }
 
-    /// Seconds of half a round trip: the first quartile, without the first ping. The median would include waits that go
-    /// to sleep.
+    /// Seconds of half a round trip: the first quartile, without the first ping; the median would include sleeping
+    /// waits.
     double pings() {
         ask(Ask::ping, options_.pings + 1);
         std::vector<double> seconds;

@@ -223,8 +223,7 @@ private:
         joined.ranks = std::move(ranks);
     }
 
-    /// Measures this rank by itself. Each part runs on all ranks at once as in training, or in turns if ranks would
-    /// share processors.
+    /// Measures this rank by itself: each part on all ranks at once as in training, or in turns on shared processors.
     RankFigures own_figures() {
         if (joined_.empty()) return check_rank(rank_.device, options_.rank);
         const int64_t turn = rank_.at_once > 0 ? rank_.local_rank / rank_.at_once : 0;
@@ -307,8 +306,7 @@ private:
             }
     }
 
-    /// With several nodes, joins the ranks of each node, and the ranks with the same local index for each index that
-    /// all nodes have.
+    /// With several nodes, joins the ranks of each node, and the ranks with each local index that all nodes have.
     void join_groups() {
         if (figures_.nodes == 1) {
             joined_.front().reach = Reach::node;
@@ -369,8 +367,7 @@ private:
         return figures;
     }
 
-    /// Exchanges the figures of all groups; each group's first rank sends them, as lines of text, since not every rank
-    /// is in a group.
+    /// Exchanges the figures of all groups as text. Each group's first rank sends them, since not all ranks are in one.
     std::vector<CollectiveFigures> shared(std::vector<CollectiveFigures> mine, Reach reach) {
         std::string told;
         for (const CollectiveFigures& one : mine) {

@@ -31,8 +31,7 @@ public:
     void* out() const { return static_cast<char*>(arena_.data) + control_bytes; }
     void* in() const { return static_cast<char*>(out()) + half_; }
     void fill_pattern();
-    /// Number of received bytes that differ from rank `from`'s pattern; at most the first 4 MiB of `bytes` are
-    /// compared.
+    /// Number of received bytes that differ from rank `from`'s pattern; compares at most the first 4 MiB of `bytes`.
     int64_t wrong_bytes(int64_t bytes, int from);
     void forget_received(int64_t bytes);
 

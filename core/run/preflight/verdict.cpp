@@ -110,8 +110,7 @@ private:
         rank_part({Checked::copy, "memory bandwidth", &F::copy_bytes, &E::memory_bytes, bars_.memory, bandwidth_text});
     }
 
-    /// Compares nodes by the sum of their ranks' storage rates, since ranks of a node share its disk or the network to
-    /// it.
+    /// Compares nodes by the sum of their ranks' storage rates, since ranks of a node share a disk or network.
     void node_storage(const char* what, double RankFigures::*part) {
         std::vector<double> sums(static_cast<size_t>(figures_.nodes), 0);
         std::vector<std::vector<int64_t>> ranks(sums.size());

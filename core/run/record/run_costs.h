@@ -32,8 +32,8 @@ RankCosts decode_rank_costs(std::string_view text);
 
 /// Names the parts of the step that could not be timed.
 struct Untimed {
-    std::string kernels;                      ///< why kernels are not timed: "they are queued on the device"; "": they
-                                              ///< are timed
+    std::string kernels;                      ///< why kernels are not timed, "they are queued on the device"; "": they
+                                              ///< are
     std::map<std::string, std::string> axes;  ///< why an axis' collectives are not timed, by axis
 };
 

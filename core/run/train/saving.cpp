@@ -66,8 +66,7 @@ void Saving::look(int64_t step, Status all) {
                     Fault::failed);
     }
     if (state_.status() == Status::go_on)
-        tell(state_.finished());  // a failed save is reported with the next status
-                                  // word
+        tell(state_.finished());  // the next status reports a failed save
 }
 
 /// Throws on every rank if the save failed on any. Collective.

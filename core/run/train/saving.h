@@ -94,12 +94,10 @@ private:
     TimeLeft time_left_;
     bool beside_ = false;                          ///< saves are asynchronous
     const Executor* guarded_ = nullptr;            ///< the executor that waits for the current copies
-    int64_t newest_ = 0, committed_ = 0;           ///< newest_: see newest(); committed_: the last step known to be
-                                                   ///< committed
+    int64_t newest_ = 0, committed_ = 0;           ///< see newest(); the last step known to be committed
     std::chrono::steady_clock::time_point begun_;  ///< when the last asynchronous save began
     std::pair<int64_t, double> evaluated_{-1, 0};  ///< step and loss of the last evaluation
-    int64_t begun_at_ = 0;                         ///< wall-clock time at which the last asynchronous save began, in
-                                                   ///< seconds since 1970
+    int64_t begun_at_ = 0;                         ///< wall-clock start of the last asynchronous save, s since 1970
     int64_t interval_ = 0;                         ///< steps between saves in "auto" mode, computed at the last save
     int64_t told_interval_ = 0;
     int64_t saved_ = 0, skipped_ = 0;
@@ -108,8 +106,7 @@ private:
     int64_t waited_ = 0;  ///< number of saves that waited for an earlier save
     double waited_s_ = 0;
     bool closed_ = false;
-    double held_s_ = 0, held_since_s_ = 0;  ///< seconds that saves have blocked steps: in total, and since
-                                            ///< take_held_s()
+    double held_s_ = 0, held_since_s_ = 0;  ///< seconds that saves blocked steps: total; since take_held_s()
     double beside_s_ = 0;                   ///< seconds that asynchronous saves took
 };
 

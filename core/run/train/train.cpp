@@ -275,8 +275,7 @@ private:
                     Fault::failed);
     }
 
-    /// Ends the run after max_skips steps in a row without an update at the min loss scale, from which it cannot
-    /// recover.
+    /// Ends the run after max_skips steps in a row without an update at the min loss scale: it cannot recover.
     void count_skips(int64_t step, const StepPrograms::Step& now) {
         const auto skipped = static_cast<int64_t>(now.results.scalar("skipped"));
         const double scale = now.results.scalar("loss_scale");

@@ -261,8 +261,7 @@ Oracle::Arrays Oracle::evaluate(const Arrays& sources, uint64_t seed) {
 void Oracle::take_sources(int64_t step) {
     const size_t known = annotated_.values.size();
     for (size_t i = 0; i < propagated_.values.size(); ++i) {
-        const bool added = i >= known;  // of the values that propagation added only inputs have contents: the ranks'
-                                        // status word
+        const bool added = i >= known;  // the added inputs are the ranks' status word
         const Program& program = added ? propagated_ : annotated_;
         const Value& value = program.values[i];
         if (value.role == Role::temporary || (added && value.role != Role::input)) continue;

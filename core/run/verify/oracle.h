@@ -86,8 +86,7 @@ private:
     std::vector<size_t> slot_;
     size_t slots_ = 0;
     std::vector<char> narrowed_;            ///< by value: a message in a narrower type has carried it
-    std::map<size_t, size_t> sent_;         ///< from a gradient's slot to the slot of the gradient as a narrower
-                                            ///< message delivered it
+    std::map<size_t, size_t> sent_;         ///< from a gradient's slot to that of the gradient after a narrow message
     std::vector<char> rounded_;             ///< by value: it is summed over ranks in 16 bits
     std::vector<double> squares_;           ///< by slot: sum of squared distances over all draws
     std::map<size_t, size_t> gradient_of_;  ///< from the slot of a param's next value to that of its gradient

@@ -134,8 +134,7 @@ private:
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         bool held = false;
-        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down, so that the first rank's copy is the
-                                                                // last one written
+        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down: the first rank's copy stays
             const Executor& actual = twins_[rank]->actual();
             if (!actual.holds(id)) continue;
             held = true;
@@ -238,8 +237,8 @@ private:
         for (size_t i = 0; i < seen.size(); ++i) {
             if (seen[i] == 0) {
                 const Value& value = plan_.program.values[i];
-                // No op makes the value any more: it was fused away, or dropped when messages were joined. It is not
-                // counted.
+                // No op makes the value any more: it was fused away, or dropped when messages were joined. It does not
+                // count.
                 const bool dropped = value.op == none && i >= verified_.annotated.values.size();
                 report_.unseen += value.role == Role::temporary && !dropped;
                 continue;

@@ -49,14 +49,12 @@ struct Finding {
     double rounded = 0;            ///< part of the tolerance that comes from rounded 16-bit terms
     TensorType type;               ///< local shape
     bool gradient = false;         ///< gradient of a param
-    bool planned = false;          ///< the op replayed on the oracle's values is wrong, too: a bug in layout, lowering
-                                   ///< or kernel
+    bool planned = false;          ///< the op on the oracle's values is wrong, too: a bug in layout, lowering or kernel
     bool own = false;              ///< the op replayed on the rank's own values gives other bits
     bool exact = false;            ///< the value was compared bit by bit
     bool infected = false;         ///< an input of the instruction was already wrong on this rank
     std::string edge;              ///< for communication: the name of the message
-    std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if the value is wrong on all of
-                                   ///< them
+    std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if all of them have a wrong value
 };
 
 constexpr size_t kinds_of_values = 4;  ///< forward, backward, gradients of params, update
@@ -76,16 +74,13 @@ struct Compared {
 struct VerifyReport {
     std::array<Compared, kinds_of_values> compared;
     int64_t ranks = 0, steps = 0, values = 0, unseen = 0;
-    std::vector<std::string> collectives;  ///< "all_reduce over dp by ring": configured algorithms that replace the
-                                           ///< transport's
+    std::vector<std::string> collectives;  ///< configured algorithms: "all_reduce over dp by ring"
     double gradients = -1;                 ///< worst ||g - ref|| relative to 1e-5 ||ref|| + 1e-6 ||all gradients||
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< whether gradients are judged: the program is f32 throughout
     std::vector<ValueId> unjudged;     ///< params without any place where their gradient could be compared
-    std::vector<ValueId> noisy;        ///< params among `unjudged` with a gradient that is uncertain because of noise
-                                       ///< on one device
-    int64_t exact = 0, reordered = 0;  ///< bitwise: number of values compared bit by bit, and of values whose order of
-                                       ///< summation differs
+    std::vector<ValueId> noisy;        ///< params among `unjudged` with an uncertain gradient because of noise
+    int64_t exact = 0, reordered = 0;  ///< bitwise: number of values compared bit by bit, and of reordered ones
     std::vector<ValueId> sums;         ///< bitwise: the sums where the order first changes
     std::vector<Finding> roots;        ///< findings that no earlier finding explains, in order
     int64_t further = 0;               ///< findings that follow from others

@@ -34,8 +34,7 @@ public:
     bool matters(ValueId gradient) const { return live_[gradient] != 0; }
 
 private:
-    using Carried = std::map<ValueId, bool>;  ///< for each gradient that the value has terms of: whether the value is a
-                                              ///< multiple of it
+    using Carried = std::map<ValueId, bool>;  ///< gradients that the value has terms of; whether it is a multiple
 
     void find_live();
     void carry();

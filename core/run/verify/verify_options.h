@@ -21,8 +21,7 @@ struct Injection {
 };
 
 struct VerifyOptions {
-    int64_t steps = 2;  ///< two, since a param that starts at zero hides gradients that pass through it in the first
-                        ///< step
+    int64_t steps = 2;  ///< two, since a param that starts at zero hides gradients in the first step
     int draws = 4;      ///< runs of the oracle with random rounding, in each step
     int sure = 32;      ///< draws for a step in which a value exceeds its tolerance
     bool bitwise = false;

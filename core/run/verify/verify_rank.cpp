@@ -293,8 +293,7 @@ void TwinRank::after(int index) {
     s_.twin.issue(index);
     s_.echo.issue(index);
     const Instruction& i = at(index);
-    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // joined all-reduces have one output for each
-                                                                    // member
+    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // joined: one output for each member
         for (size_t which = 3; which < i.operands.size(); which += 2) look(index, which);
     } else {
         for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {

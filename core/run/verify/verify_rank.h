@@ -67,8 +67,8 @@ public:
     void after(int index) override;
 
 private:
-    /// State of a byte range: whether its contents are wrong, and the instruction that wrote it last, if that is not
-    /// compared yet.
+    /// State of a byte range: whether its contents are wrong, and the last instruction that wrote it, if not compared
+    /// yet.
     struct Note {
         bool dirty = false;
         int pending = none;

@@ -14,8 +14,7 @@ namespace orrery {
 
 namespace {
 
-constexpr int64_t most_nodes = 1'000'000;  // max nodes of one kind; the number of accelerators then fits into an
-                                           // integer
+constexpr int64_t most_nodes = 1'000'000;  // of one kind; the number of accelerators then fits into an integer
 
 std::string path_of(const Config& table, std::string_view key) {
     return table.path().empty() ? std::string(key) : table.path() + "." + std::string(key);

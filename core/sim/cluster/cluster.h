@@ -19,8 +19,7 @@ struct Accelerator {
     double power_w = 0;
     int64_t multiprocessors = 0;
     double matrix_share = 0;  ///< fraction of dense_flops that the largest matrix products reach; 0: unknown
-    std::string measured_as;  ///< accelerator of the table of constants that has the entries to use: "H100-80G-SXM";
-                              ///< "": none
+    std::string measured_as;  ///< entries of the table of constants to use: "H100-80G-SXM"; "": none
     double price_hour = 0;    ///< price of an hour; 0: unknown
 };
 

@@ -42,8 +42,7 @@ private:
     using Curve = std::map<int64_t, Times>;  ///< times by bytes
     Times on_curve(const Curve& curve, int64_t bytes) const;
 
-    std::map<std::pair<std::string, std::string>, std::map<int64_t, Curve>> curves_;  ///< by transport and op, then by
-                                                                                      ///< number of ranks
+    std::map<std::pair<std::string, std::string>, std::map<int64_t, Curve>> curves_;  ///< by transport, op and ranks
 };
 
 /// Resources of processes on one host, or on hosts joined by slow links.
@@ -53,8 +52,7 @@ struct SharedHost {
     double link_latency_s = 0;  ///< latency of a message
 };
 
-/// Prices of the communication of Orrery's own transports, in processor seconds, since copies and sums share the host's
-/// processors.
+/// Prices of communication of Orrery's own transports, in seconds of the host's processors, which copy and sum.
 class MeasuredWires {
 public:
     /// `transports`: names by axis; an axis that is not listed has the transport of key `none`.

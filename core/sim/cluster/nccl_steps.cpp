@@ -11,8 +11,7 @@ namespace {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-/// Returns the parent of a node in NCCL's binary tree of n nodes, in which every second node is a leaf; none for the
-/// root, node 0.
+/// Parent of a node in NCCL's binary tree of n nodes, in which every second node is a leaf; none for the root, 0.
 int64_t tree_parent(int64_t node, int64_t n) {
     if (node == 0) return none;
     const int64_t bit = node & -node;

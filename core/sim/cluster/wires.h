@@ -23,8 +23,8 @@ public:
     /// See Prices::collective; a new question takes time linear in its ranks.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
-    /// See Prices::message. The other senders' partners are assumed to be as far from them along the axis as `to` is
-    /// from `from`.
+    /// See Prices::message. The other senders' partners are assumed as far from them along the axis as `to` from
+    /// `from`.
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
     double capacity(ResourceId resource) const { return links_.capacity(resource); }
 

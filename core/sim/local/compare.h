@@ -17,8 +17,7 @@ struct ComparedPart {
 
 /// A step of `plan` as simulated and as measured.
 struct Comparison {
-    std::vector<ComparedPart> parts;  ///< kernels by op, largest first; then communication by axis and op; then the
-                                      ///< rest
+    std::vector<ComparedPart> parts;  ///< kernels by op, largest first; communication by axis and op; the rest
     ComparedPart step;
 };
 

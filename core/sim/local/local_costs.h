@@ -36,8 +36,7 @@ bool same_machine(const std::string& a, const std::string& b);
 /// Says how two machines differ: "processor X, here Y, and 2 lines more"; "": they do not. `where`: name of the other
 /// machine, "here".
 std::string differences(const std::string& machine, const std::string& other, const std::string& where);
-/// "costs are of another machine: processor X, here Y"; "" if they are of this machine, with any build and number of
-/// threads.
+/// "costs are of another machine: processor X, here Y"; "": of this one, with any build and number of threads.
 std::string other_machine(const std::string& machine, const std::string& here);
 
 }  // namespace orrery

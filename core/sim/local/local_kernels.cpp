@@ -83,8 +83,7 @@ LocalKernels::LocalKernels(const CostTable& plain, int threads, int64_t ranks, d
 void LocalKernels::find_crowding(const CostTable& plain) {
     if (at_once_ < 2) return;
     const int all = static_cast<int>(at_once_) - 1;
-    std::map<std::string, std::pair<double, double>> times;  // times without other active ranks, and with all
-                                                             // processors busy
+    std::map<std::string, std::pair<double, double>> times;  // alone, and with all processors busy
     std::map<std::string, Work> works;
     for (const KernelCost& row : plain.kernels) {
         if (row.threads != threads_ || (row.beside != 0 && row.beside != all)) continue;

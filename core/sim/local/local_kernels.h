@@ -44,8 +44,7 @@ public:
     /// Counts kernels by source: "52 of 56 kernels as measured; 3 scaled by their work from other shapes (matmul 2,
     /// gelu); 1 by ...".
     std::string sources() const;
-    /// For each kind of work, the slowdown by other ranks; "": no kernel was measured both with and without other
-    /// ranks.
+    /// For each kind of work, the slowdown by other ranks; "": no kernel was measured both with and without them.
     std::string crowding_text() const;
 
 private:

@@ -43,8 +43,7 @@ struct SearchSpace {
     /// Mesh axes and options that are varied; the others have their values in `start`.
     bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
          varies_recompute = true, varies_mapping = true;
-    int64_t microbatches = 0;  ///< number of micro-batches of every choice, which determines `samples`; 0: `samples`
-                               ///< determines it
+    int64_t microbatches = 0;  ///< of every choice, determines `samples`; 0: `samples` determines it
     Choice start;
     double memory_limit = 0;  ///< max memory of any rank in bytes; 0: not checked
     StateBytes state;

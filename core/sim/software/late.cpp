@@ -129,7 +129,7 @@ private:
         for (const int from : order) {
             stream.push_back(std::move(c.stream[at(from)]));
             std::vector<int>& waits = stream.back().waits;
-            // Sums over data and over other axes commute, so the one over data may overlap with kernels and does not
+            // Sums over data and over other axes commute, so the one over data may overlap with kernels and need not
             // wait.
             if (from < end && !moved[at(from)]) std::erase_if(waits, [&](int wait) { return moved[at(wait)] != 0; });
             for (int& wait : waits) wait = now[at(wait)];

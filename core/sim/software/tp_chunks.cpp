@@ -129,8 +129,8 @@ private:
         return shape[largest_leading(shape)] >= chunks_;
     }
 
-    /// Part of the stream: 0 before the iteration that precedes the repeated stretch, 1 that iteration, 2 the stretch,
-    /// 3 after it.
+    /// Part of the stream: 0 before the iteration that precedes the repeated stretch, 1 that iteration, 2 stretch, 3
+    /// after.
     int part(int index) const {
         const Repeat& r = from_.repeat;
         return !repeats(from_) ? 0 : (index >= r.from()) + (index >= r.begin) + (index >= r.end);

@@ -100,7 +100,7 @@ void change_sums(RankClass& c, const AxisFlags& data, const SumTypes& types) {
             for (Operand& o : i.operands)
                 if (o.type.dtype == DType::f32) o.type.dtype = DType::bf16;
         if (types.cut_all && i.opcode == Opcode::all_reduce && bytes_of(i) > small_bytes) {
-            // Relative to an all-reduce in f32, scattering in f32 and gathering in bf16 takes 3/4; all-reducing and
+            // Relative to an f32 all-reduce: scattering in f32 and gathering in bf16 takes 3/4; all-reducing and
             // gathering 5/4.
             for (Operand& o : i.operands) o.type.shape = {o.type.count() / 4 * (types.whole ? 5 : 3)};
         } else if (types.whole && i.opcode == Opcode::reduce_scatter) {

@@ -32,8 +32,7 @@ std::vector<int> waits_of_communication(const RankClass& c, const Instruction& i
 
 void wait_for_reads(RankClass& c) {
     Writers writers(c);
-    std::vector<char> awaited(c.stream.size(), 0);  // whether a kernel waits for the instruction; later kernels need
-                                                    // not wait for it again
+    std::vector<char> awaited(c.stream.size(), 0);  // whether a kernel waits for it; later ones need not
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         if (i.axis != none) {

@@ -14,8 +14,7 @@ namespace orrery::tokenizer {
 /// Reuses its memory, so each thread needs its own.
 class Merger {
 public:
-    /// Replaces the ids of a word's characters by those of its tokens. O(n^2) for short words, O(n log n) for long
-    /// ones.
+    /// Replaces the ids of a word's characters by those of its tokens. O(n^2) for short words, otherwise O(n log n).
     void merge(const BpeModel& model, std::vector<int32_t>& ids);
 
 private:

@@ -11,8 +11,7 @@ namespace orrery::tokenizer {
 class WordCache {
 public:
     struct Ids {
-        const int32_t* first = nullptr;  ///< the word's ids, valid until the next `put`; nullptr: the word is not
-                                         ///< cached
+        const int32_t* first = nullptr;  ///< the word's ids, valid until the next `put`; nullptr: it is not cached
         size_t count = 0;
     };
 
