@@ -16,7 +16,7 @@ struct Sessions {
     int64_t begun = 0, trained = 0;
     bool met = false;                                 ///< the session can report to other ranks why this one ends
     std::shared_ptr<RendezvousBackend> backend = {};  ///< how ranks meet, once the configuration is read
-    std::unique_ptr<RendezvousService> server = {};   ///< the rendezvous's server, for all sessions of the script
+    std::unique_ptr<RendezvousService> server = {};   ///< the rendezvous, if this rank serves it, for all sessions
     Loss end = {};                                    ///< how the last session ended this rank, if it did
     std::unique_ptr<OwnPlace> told;                   ///< where this rank reports progress to its launcher; may be null
     std::mutex present_mutex;                         ///< held by every thread that uses `present`

@@ -299,7 +299,7 @@ private:
     Replay replay_;
     Questions questions_;
     FairShare share_;
-    std::vector<double> slow_;                    ///< factors, by actor
+    std::vector<double> slow_;                    ///< slowdown factors, by actor
     std::vector<std::optional<Demand>> answers_;  ///< answers, by question
     std::map<std::pair<AxisId, std::string>, std::string> carried_;
     std::vector<int64_t> begun_;  ///< for each item: when the last partner of a message or collective arrived

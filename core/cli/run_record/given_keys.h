@@ -18,7 +18,7 @@ public:
 
 private:
     void keep(GivenKey key);
-    std::vector<GivenKey> keys_;  ///< the newest of each key
+    std::vector<GivenKey> keys_;  ///< the newest entry of each key
 };
 
 }  // namespace orrery
