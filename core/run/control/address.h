@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-/// Returns the loopback address that a name resolves to on this host, "127.0.1.1"; "" if the name has none.
+/// Returns the first address that a name resolves to on this host if it is a loopback one, "127.0.1.1"; otherwise "".
 std::string loopback_of(const std::string& host);
 
 /// A host and port, written "n1:29500" or "[fe80::1]:29500". parse_place returns nullopt for other texts.
