@@ -55,7 +55,7 @@ struct TokenizeCommand {
 /// Draws a script's plan, or a schedule without a plan.
 struct DrawCommand {
     std::string out;                            ///< an .svg file; "": text on the terminal
-    std::string schedule;                       ///< instead of a script: a name, a Lua file or a file of orders
+    std::string schedule;                       ///< drawn instead of a script: a name, a Lua file or a file of orders
     int64_t stages = 0, micro = 0, chunks = 0;  ///< 0: the schedule's own
     std::string by = "unit", colour = "auto";
     int width = 0;  ///< columns of the drawing; 0: the terminal's
@@ -89,8 +89,8 @@ struct SimulateCommand {
 struct PlanCommand {
     SimulateCommand simulate{.searched = true};
     int64_t ranks = 0;              ///< 0: all accelerators of the cluster; on this machine one per processor
-    int64_t most_tp = 0;            ///< 0: the accelerators of a node; on this machine all ranks
-    int64_t most_pp = 0;            ///< 0: 64
+    int64_t most_tp = 0;            ///< max size of tp; 0: the accelerators of a node; on this machine all ranks
+    int64_t most_pp = 0;            ///< max size of pp; 0: 64
     int64_t jobs = 0;               ///< choices judged concurrently; 0: one per processor
     std::vector<std::string> keep;  ///< options that are not varied: mesh, samples, zero, ...
 };

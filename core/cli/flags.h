@@ -11,7 +11,7 @@ namespace orrery {
 /// A check of a flag's text.
 struct FlagCheck {
     std::string shown;                                          ///< shown in the help after the type
-    std::function<std::string(const std::string&)> problem_of;  ///< "" if the text is valid
+    std::function<std::string(const std::string&)> problem_of;  ///< returns "" if the text is valid
 };
 
 /// A number within bounds, not NaN.

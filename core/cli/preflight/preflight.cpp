@@ -74,7 +74,7 @@ struct Backends {
     Config config;
     Settings settings;
     Registry registry;
-    std::unique_ptr<Transport> transport;  ///< nullptr for one rank
+    std::unique_ptr<Transport> transport;  ///< nullptr in a job of one rank
 };
 
 void load(const Loader& loader, Backends& backends, const char* kind, const std::string& name) {

@@ -34,7 +34,7 @@ public:
     bool matters(ValueId gradient) const { return live_[gradient] != 0; }
 
 private:
-    using Carried = std::map<ValueId, bool>;  ///< gradients that the value has terms of; whether it is a multiple
+    using Carried = std::map<ValueId, bool>;  ///< gradients with terms in a value; true: it is a multiple of them
 
     void find_live();
     void carry();
