@@ -84,7 +84,7 @@ std::string not_verified(const std::map<std::string, std::string>& replaced) {
 
 int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
-    std::map<std::string, std::string> replaced;  // axes, by configured transport
+    std::map<std::string, std::string> replaced;  // configured transport, by axis
     ScriptUse use{.prints = false};
     use.options = [&](CompileOptions& options) {  // axes share messages as in the run
         for (const auto& [axis, transport] : replaced) options.transports[axis] = transport;
