@@ -48,7 +48,7 @@ std::string found(const ConfigValue& value) {
                                             choices("keys here", key, table.keys())));
 }
 
-/// The value of a key, marked as used; nullptr if absent.
+/// Returns the value of a key and marks it as used; nullptr if absent.
 template <class T>
 const T* read(Config& table, std::string_view key, std::string_view expected) {
     ConfigValue* value = table.find(key);
@@ -71,7 +71,7 @@ std::vector<std::string> Config::keys() const {
     return names;
 }
 
-/// The table with the defaults if the key is not in this one; nullptr: read it here.
+/// Returns the table with the defaults if this table lacks the key; nullptr if the key is to be read here.
 Config* Config::behind(std::string_view key) {
     if (!defaults_ || !find(key)) return defaults_;
     remember(defaults_->asked_, key);

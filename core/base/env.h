@@ -15,22 +15,22 @@ public:
     using Nanoseconds = std::chrono::nanoseconds;
     virtual ~Env();
 
-    /// Monotonic; only differences are meaningful.
+    /// Monotonic time; only differences are meaningful.
     virtual Nanoseconds now() = 0;
     /// Time since 1970, UTC.
     virtual Nanoseconds wall_clock() = 0;
     virtual void sleep(Nanoseconds duration) = 0;
-    /// Cryptographically random bytes, for keys and tokens.
+    /// Returns cryptographically random bytes, for keys and tokens.
     virtual std::string random_bytes(size_t count) = 0;
 
     virtual std::string read_file(const std::string& path) = 0;
-    /// Replaces the contents atomically: the file has the old or the new contents, also after a power cut. Keeps its
-    /// mode.
+    /// Replaces a file's contents atomically: the file has the old or the new contents, also after a power cut. An
+    /// existing file keeps its mode.
     virtual void replace_file(const std::string& path, std::string_view contents) = 0;
     virtual void append_file(const std::string& path, std::string_view contents) = 0;
     virtual bool exists(const std::string& path) = 0;
     virtual void make_folders(const std::string& path) = 0;
-    /// Sorted names in a folder, without "." and "..".
+    /// Returns the sorted names in a folder, without "." and "..".
     virtual std::vector<std::string> list(const std::string& path) = 0;
 };
 

@@ -145,14 +145,14 @@ private:
     std::array<std::array<uint32_t, 256>, 4> tables_{};
 };
 
-/// Computes three runs at a time, since the instruction takes three cycles and one can start per cycle. The CRC of two
-/// concatenated texts is the first CRC mapped over as many zeros, xor the second.
+/// Computes three CRCs at a time, since the instruction takes three cycles and one can start per cycle. The CRC of two
+/// concatenated texts is the first CRC mapped over as many zeros as the second has bytes, xor the second CRC.
 [[gnu::target("sse4.2")]] uint32_t crc32c_sse42(std::span<const std::byte> bytes, uint32_t before) {
     uint64_t crc = ~before;
     const std::byte* at = bytes.data();
     size_t left = bytes.size();
     for (; left >= 3 * run_bytes; left -= 3 * run_bytes, at += 3 * run_bytes) {
-        static const OverZeros over_zeros;  // initialized on first use, since few texts are that long
+        static const OverZeros over_zeros;  // initialized on first use, since few texts are long enough
         uint64_t second = 0, third = 0;
         for (size_t i = 0; i < run_bytes; i += 8) {
             crc = next(crc, at + i);

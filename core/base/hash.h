@@ -24,7 +24,7 @@ public:
 
     void update(std::span<const std::byte> bytes);
     void update(std::string_view text) { update(bytes_of(text)); }
-    /// Finishes and returns 64 hexadecimal digits. Call once.
+    /// Finishes the hash and returns 64 hexadecimal digits. Call once.
     std::string hex();
 
 private:
@@ -34,7 +34,7 @@ private:
     std::unique_ptr<void, Free> context_;
 };
 
-/// 64 hexadecimal digits.
+/// SHA-256 of a text as 64 hexadecimal digits.
 std::string sha256(std::span<const std::byte> bytes);
 std::string sha256(std::string_view text);
 
@@ -55,14 +55,14 @@ private:
     std::unique_ptr<void, Free> context_;
 };
 
-/// 32 raw bytes.
+/// HMAC of a text as 32 raw bytes.
 std::string hmac_sha256(std::string_view key, std::string_view message);
 /// Compares secrets in a time that depends only on their length.
 bool same_secret(std::string_view a, std::string_view b);
 
 /// CRC-32C (Castagnoli). `before` is the CRC of the preceding bytes. Uses SSE4.2 if the CPU has it.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
-/// The same with tables, for other CPUs and for tests.
+/// Computes crc32c() with tables, for other CPUs and for tests.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace orrery

@@ -12,7 +12,7 @@ namespace orrery {
 
 namespace {
 
-/// Number of bytes of the character at the start; 0 if it is not UTF-8 (RFC 3629).
+/// Returns the number of bytes of the character at the start; 0 if it is not UTF-8 (RFC 3629).
 size_t character(std::string_view text) {
     const auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
     const auto within = [&](size_t i, unsigned least, unsigned most) { return at(i) >= least && at(i) <= most; };
@@ -31,7 +31,7 @@ size_t character(std::string_view text) {
     return length;
 }
 
-/// The first characters of a UTF-8 text, for messages: a quoted token may have megabytes.
+/// Returns the first characters of a UTF-8 text, for messages: a quoted token may have megabytes.
 std::string beginning(const std::string& text, size_t bytes) {
     if (text.size() <= bytes) return text;
     while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;

@@ -12,19 +12,19 @@ namespace orrery {
 /// (nlohmann would silently use the last) and nesting deeper than 64.
 Json parse_json(std::string_view text, const Origin& where);
 
-/// Adds a key without searching for it; the object must not have it.
+/// Adds a key to an object without searching for it; the object must not have it.
 void append(Json& object, std::string key, Json value);
 
-/// JSON as text for messages: bytes that are not UTF-8, as in a path or a damaged file, become U+FFFD.
+/// Returns JSON as text for messages: bytes that are not UTF-8, as in a path or a damaged file, become U+FFFD.
 std::string message_text(const Json& json);
 
-/// "" if the text is UTF-8, otherwise "byte 0xe9 at offset 12 is not UTF-8".
+/// Returns "" if the text is UTF-8, otherwise "byte 0xe9 at offset 12 is not UTF-8".
 std::string not_utf8(std::string_view text);
 
-/// The library's message without its tag "[json.exception.type_error.302] ".
+/// Returns the library's message without its tag "[json.exception.type_error.302] ".
 std::string reason_of(const Json::exception& problem);
 
-/// Returns a non-negative integer. Throws Error that begins with `what`; nlohmann would round or wrap.
+/// Returns a number as a non-negative integer. Throws Error that begins with `what`; nlohmann would round or wrap.
 int64_t whole_number(const Json& value, const std::string& what);
 
 }  // namespace orrery

@@ -11,10 +11,10 @@ namespace orrery {
 /// Error, naming `who` and both numbers, if the hard limit is lower.
 void need_descriptors(int64_t count, const std::string& who);
 
-/// The exception's message; for a failed allocation or thread creation also this process's limits.
+/// Returns the exception's message; for a failed allocation or thread creation also this process's limits.
 std::string explain(const std::exception& error);
 
-/// The fault of an Error; Fault::failed for other exceptions.
+/// Returns the fault of an Error; Fault::failed for other exceptions.
 Fault fault_of(const std::exception& error);
 
 }  // namespace orrery

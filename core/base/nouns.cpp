@@ -1,4 +1,4 @@
-// Out-of-line destructors of the interfaces, so that each vtable is emitted once, in liborrery.so.
+// Defines destructors of the interfaces out of line, so that each vtable is emitted once, in liborrery.so.
 #include <charconv>
 
 #include "orrery/checkpoint.h"

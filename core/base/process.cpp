@@ -42,8 +42,8 @@ void default_handlers() {
     }
 }
 
-/// Moves an end above the standard streams: if this process closed its own, a pipe would get their numbers and lose
-/// them in the child.
+/// Moves a pipe's end above the standard streams. If this process has closed its own streams, a pipe would get their
+/// numbers, and the child would lose it.
 int above_standard(int end) {
     if (end > STDERR_FILENO) return end;
     const int higher = ::fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -58,7 +58,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
     return pointers;
 }
 
-/// A name must not occur twice: a program would read the first, the user's ORRERY_TOKEN instead of the job's.
+/// Returns this process's environment with `variables` added or replaced. A name must not occur twice: a program would
+/// read the first value, such as the user's ORRERY_TOKEN instead of the job's.
 std::vector<std::string> environment_with(std::vector<std::string> variables) {
     const auto given = static_cast<std::ptrdiff_t>(variables.size());
     for (char** e = environ; *e; ++e) {
@@ -116,10 +117,9 @@ struct Child {
     int status = 0;
     pid_t held = 0;
 
-    /// Reads until both streams end, `until` is reached, or a signal arrives. The child may have closed the streams and
-    /// still run.
+    /// Reads until both streams end, `until` is reached, or a signal arrives. The child may close them and still run.
     void listen(Clock::time_point until);
-    /// Unknown: this process ignores SIGCHLD, so the child's status is lost.
+    /// The status is unknown if this process ignores SIGCHLD, since the system then discards it.
     Wait wait(Clock::time_point until);
     Wait end_of(Clock::time_point until) {
         listen(until);
@@ -153,7 +153,7 @@ Wait Child::wait(Clock::time_point until) {
     }
 }
 
-/// `asked`: lets the child clean up first. The streams end only when programs that it started are gone, too.
+/// Kills the child. `asked`: lets it clean up first. The streams end only when programs started by the child are gone.
 void Child::end(bool asked) {
     signal = 0;
     if (asked) ::kill(number, SIGTERM);

@@ -12,7 +12,7 @@ namespace orrery {
 
 class HeldSignals;  // base/signals.h
 
-/// A pipe whose ends started programs do not inherit. Throws Error, Fault::failed.
+/// A pipe whose ends are not inherited by started programs. Throws Error, Fault::failed.
 struct Pipe {
     Pipe();
     ~Pipe();
@@ -25,21 +25,20 @@ struct Pipe {
 
 struct ProcessStart {
     std::string program;
-    std::vector<std::string> arguments;       ///< including the program's name as the first
-    std::vector<std::string> variables = {};  ///< NAME=VALUE, added to or replacing this process's
-    int lifeline = -1;                        ///< read end of a pipe that the program inherits; ORRERY_LIFELINE has its
-                                              ///< number
-    int output = -1, errors = -1;             ///< the program's streams, with empty input; -1: those of this process
-    std::optional<sigset_t> blocked = {};     ///< signals that it blocks; unset: none
-    bool bound = false;                       ///< it is killed when the thread that started it ends
+    std::vector<std::string> arguments;       ///< arguments; the first one is the program's name
+    std::vector<std::string> variables = {};  ///< NAME=VALUE, added to this process's variables or replacing them
+    int lifeline = -1;                        ///< read end of a pipe to inherit; ORRERY_LIFELINE has its number
+    int output = -1, errors = -1;             ///< file descriptors for the program's output streams, with empty input;
+                                              ///< -1: this process's streams
+    std::optional<sigset_t> blocked = {};     ///< signals that the program blocks; unset: none
+    bool bound = false;                       ///< the program is killed when the thread that started it ends
 };
 
-/// Starts a program; it exits with 127 if it cannot be executed. Returns -1 and sets errno if no process can be
-/// created.
+/// Starts a program, which exits with 127 if it cannot be executed. Returns -1 and sets errno if fork fails.
 pid_t start_process(const ProcessStart& start);
-/// Calls `work` in a forked copy of this process, which exits with its result and is killed when this thread ends.
+/// Calls `work` in a forked copy of this process. The copy exits with the result, and is killed when this thread ends.
 pid_t start_copy(const std::function<int()>& work);
-/// The status of a child process; none: it still runs after `limit`.
+/// Returns the status of a child process; nullopt if the child still runs after `limit`.
 std::optional<int> ends_within(pid_t process, std::chrono::milliseconds limit);
 
 /// How a child process ended, and its output.
@@ -47,19 +46,20 @@ struct ChildEnd {
     int code = 0;    ///< exit code
     int signal = 0;  ///< signal that ended it; 0: none
     bool late = false;
-    int stopped = 0;           ///< the signal to this process that ended it; 0: none
-    pid_t held = 0;            ///< its pid if it still existed 1 s after it was killed; 0: it is gone
-    std::string problem = {};  ///< why it could not be started or waited for; "": neither
+    int stopped = 0;           ///< signal to this process because of which the child was ended; 0: none
+    pid_t held = 0;            ///< pid of the child if it still existed 1 s after it was killed; 0: it is gone
+    std::string problem = {};  ///< why the child could not be started or waited for; "": it could
     std::string output = {}, errors = {};
     std::chrono::milliseconds limit{0};  ///< time limit, if it was exceeded
 
-    /// "" if it exited with 0; "was ended by signal 4 (Illegal instruction)", "did not end within 60 s" ...
+    /// Returns "" if the child exited with 0; otherwise "was ended by signal 4 (Illegal instruction)", "did not end
+    /// within 60 s" ...
     std::string why_not() const;
 };
 
-/// Runs a program to its end, with this process's environment and no input. It is killed after `limit`, or if this
-/// process ends first. The first 64 KiB of each stream are kept. Blocks. A signal that `stop` holds is forwarded as
-/// SIGTERM; the program then has 10 s, or until a second signal, to end.
+/// Runs a program to its end, with this process's environment and no input. The program is killed after `limit`, or if
+/// this process ends first. The first 64 KiB of each stream are returned. Blocks. A signal that `stop` holds is
+/// forwarded as SIGTERM; the program then has 10 s to end, or until a second signal.
 ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
                    HeldSignals* stop = nullptr);
 

@@ -5,11 +5,11 @@
 
 namespace orrery {
 
-/// The processors that this thread may run on, ascending, as taskset, cpusets or a batch system allow. {0} if the
-/// kernel does not report them.
+/// Returns the processors that this thread may run on, ascending, as taskset, cpusets or a batch system allow. {0} if
+/// the kernel does not report them.
 std::vector<int> allowed_processors();
 
-/// Processor time of this thread in seconds.
+/// Returns the processor time of this thread in seconds.
 double processor_s();
 
 /// Restricts this thread, and threads and processes that it starts later, to these processors. Returns false and sets
@@ -20,15 +20,16 @@ bool run_on(const std::vector<int>& processors);
 /// get fewer than `threads`. {0..7} for two ranks of three threads gives {0..3} and {4..7}.
 std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t ranks, int64_t threads);
 
-/// Max number of ranks started on this host for measurements: 64 per allowed processor, where a step already takes
-/// seconds since ranks wait for each other.
+/// Max number of ranks started on this host for measurements: 64 per allowed processor. With that many, a step already
+/// takes seconds, since ranks wait for each other.
 int64_t most_measured_ranks();
 
-/// Calls each(i) once for each i below `count`, on one thread per allowed processor but at most four (each holds its
-/// work in memory), including this thread; returns when all are done. If calls throw, rethrows the exception of the
-/// smallest i.
+/// Calls each(i) once for each i below `count`, and returns when all calls are done. Uses one thread per allowed
+/// processor, including this thread, but at most four, since each holds its work in memory. If calls throw, rethrows
+/// the exception of the smallest i.
 void in_parallel(size_t count, const std::function<void(size_t)>& each);
-/// The same on `threads` threads, as each(thread, i); thread 0 is the caller's.
+/// Calls each(thread, i) once for each i below `count`, on `threads` threads; thread 0 is the caller's. Otherwise like
+/// in_parallel(count, each).
 void in_parallel(size_t count, size_t threads, const std::function<void(size_t, size_t)>& each);
 
 }  // namespace orrery

@@ -26,7 +26,7 @@ RegularFile::RegularFile(const std::string& path) : path_(path) {
     if (descriptor_ < 0 || ::fstat(descriptor_, &info_) != 0) {
         const int code = errno;
         if (::stat(path.c_str(), &info_) == 0 && !S_ISREG(info_.st_mode))
-            there_ = true;  // a socket, which cannot be opened
+            there_ = true;  // the path is a socket, which exists but cannot be opened
         else
             problem_ = "cannot be opened: " + std::generic_category().message(code);
     } else {

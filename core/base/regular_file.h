@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// A regular file opened for reading. Opening never blocks, which a FIFO without a writer would, and refuses devices.
+/// A regular file opened for reading. Opening never blocks, as a FIFO without a writer would, and refuses devices.
 class RegularFile {
 public:
     explicit RegularFile(const std::string& path);
@@ -15,17 +15,17 @@ public:
     RegularFile(const RegularFile&) = delete;
     RegularFile& operator=(const RegularFile&) = delete;
 
-    /// "" if it is open; otherwise "cannot be opened: No such file or directory", "is a named pipe, expected a file"
-    /// ...
+    /// "" if the file is open; otherwise why not: "cannot be opened: No such file or directory", "is a named pipe,
+    /// expected a file" ...
     const std::string& problem() const { return problem_; }
-    bool there() const { return there_; }  ///< false: the path does not exist or is not readable
+    bool there() const { return there_; }  ///< whether the path exists and is readable
     int64_t bytes() const { return info_.st_size; }
-    const struct stat& info() const { return info_; }  ///< as of opening
+    const struct stat& info() const { return info_; }  ///< the file's stat when it was opened
     /// The file's current stat, even if its name now belongs to another file. Throws Fault::failed.
     struct stat now() const;
     /// Reads from `offset`; returns fewer bytes than requested only at the end of the file. Throws Fault::failed.
     size_t read(int64_t offset, void* out, size_t bytes) const;
-    /// The first `most` bytes, or all if there are fewer.
+    /// Returns the first `most` bytes, or the whole file if it is shorter.
     std::string text(size_t most) const;
 
 private:

@@ -12,11 +12,11 @@ sigset_t stop_signals();
 /// write the signal frame over adjacent memory. One thread waits for the blocked signals instead.
 sigset_t hold_stop_signals();
 
-/// Sets the thread that waits for blocked signals; 0: none.
+/// Sets the thread that waits for blocked signals; 0: there is none.
 void taken_by(pthread_t thread);
 
-/// Saves this process's actions for stop signals and restores them at the end, for code that opens libraries. UCX, for
-/// example, installs a SIGHUP handler when loaded, even under nohup.
+/// Saves this process's actions for stop signals and restores them in the destructor. Used around code that opens
+/// libraries: UCX, for example, installs a SIGHUP handler when loaded, even under nohup.
 class SignalsKept {
 public:
     SignalsKept();
@@ -41,16 +41,16 @@ private:
     bool counted_ = false;
 };
 
-/// While an object lives, stop signals are queued for its owner, and SIGPIPE is ignored: for commands that must end
-/// child programs or remove files first. Signals that were not taken are delivered at the end.
+/// While an object lives, stop signals are queued for its owner, and SIGPIPE is ignored. For commands that must end
+/// child programs or remove files before they end. Signals that were not taken are delivered in the destructor.
 class HeldSignals {
 public:
     HeldSignals();
     ~HeldSignals();
     HeldSignals(const HeldSignals&) = delete;
-    /// Becomes readable when a signal arrives; for poll.
+    /// A file descriptor that becomes readable when a signal arrives; for poll.
     int file() const { return file_; }
-    /// The next signal; 0: none.
+    /// Takes the next signal; 0: none.
     int take();
 
 private:

@@ -6,17 +6,17 @@
 
 namespace orrery {
 
-/// Min number of insertions, deletions, substitutions and swaps of adjacent letters that turn one word into the other.
+/// Returns the min number of insertions, deletions, substitutions and adjacent swaps that turn one word into the other.
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate closest to the name; "" if none is close enough (a third of the letters, at least one).
+/// Returns the candidate closest to the name; "" if none is close enough (a third of the letters, at least one).
 std::string closest(std::string_view name, const std::vector<std::string>& candidates);
 
-/// `did you mean "nccl"?`; "" if no candidate is close.
+/// Returns `did you mean "nccl"?`; "" if no candidate is close.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
-/// The second line of a message about an unknown name: "\n  <label>: gloo, nccl, shm        did you mean "nccl"?".
-/// Lists are cut after 12 names. "" if there are no candidates.
+/// Returns the second line of a message about an unknown name: "\n  <label>: gloo, nccl, shm        did you mean
+/// "nccl"?". Lists are cut after 12 names. "" if there are no candidates.
 std::string choices(std::string_view label, std::string_view name, std::vector<std::string> candidates);
 
 }  // namespace orrery

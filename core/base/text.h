@@ -6,19 +6,19 @@
 
 namespace orrery {
 
-/// "1 stage", "2 stages", "8 micro-batches"
+/// Formats a count: "1 stage", "2 stages", "8 micro-batches".
 std::string plural(int64_t count, std::string_view what);
-/// "512 B", "8.0 KiB", "1.5 GiB"
+/// Formats bytes: "512 B", "8.0 KiB", "1.5 GiB".
 std::string bytes_text(int64_t bytes);
-/// "1,234,567"
+/// Formats a count: "1,234,567".
 std::string count_text(int64_t count);
-/// Four digits; whole minutes from 120 s, hours with one decimal from two hours: "14.12 us", "1.234 s", "5 min", "12.5
-/// h"
+/// Formats a time with four digits; whole minutes from 120 s, hours with one decimal from two hours: "14.12 us", "1.234
+/// s", "5 min", "12.5 h".
 std::string seconds_text(double seconds);
-/// Three digits with a unit of thousands: "950", "10.7 M", "1.20 T"
+/// Formats an amount with three digits and a unit of thousands: "950", "10.7 M", "1.20 T".
 std::string short_text(double amount);
 
-/// `"a b"` with control characters, quotes and backslashes escaped, cut after 200 bytes.
+/// Quotes a text, `"a b"`, with control characters, quotes and backslashes escaped. It is cut after 200 bytes.
 std::string quote(std::string_view text);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 /// Lists at most `most` parts: "a, b and 38 more".
@@ -26,7 +26,7 @@ std::string join_few(const std::vector<std::string>& parts, size_t most = 2);
 std::vector<std::string> split(std::string_view text, char separator);
 /// Removes spaces, tabs and line ends at both sides.
 std::string_view trim(std::string_view text);
-/// Lower-case hexadecimal.
+/// Formats bytes as lower-case hexadecimal digits.
 std::string hex(std::string_view bytes);
 
 }  // namespace orrery

@@ -53,8 +53,7 @@ std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     return all;
 }
 
-/// Checks the data of a plan for a cluster. The data may be missing on this host; a file that is named must exist and
-/// be valid.
+/// Checks the data of a plan for a cluster: data may be missing on this host, but a named file must be there and valid.
 void prove_there(ScriptRunner& script) {
     const DataSpec& data = *script.data;
     const std::string path = data.source->path();
@@ -69,7 +68,7 @@ void prove_there(ScriptRunner& script) {
     script.dataset();
 }
 
-/// Compiles the full step and `sizes` smaller steps of a batch ramp.
+/// Compiles the full step of a batch ramp and `sizes` of its smaller steps.
 void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
     make_sizes(experiment, sizes);
     script.compile_whole(std::move(experiment));
@@ -234,7 +233,7 @@ int check_command(const ScriptCommand& command) {
     script.look = [&](std::string_view pass, const Program& program, const Mesh* mesh) {
         if (dump) dump->look(pass, program, mesh);
         if (command.show == "program" && pass == passes().back().name && lowered.empty())
-            lowered = program_text(program, mesh);  // the full step is compiled first
+            lowered = program_text(program, mesh);  // the full step is compiled before smaller ones
     };
     if (!command.dump.empty()) dump.emplace(command.dump);
     load_checked(script, 0);

@@ -94,8 +94,7 @@ int tell(const std::string& text, int code) {
 }  // namespace
 
 int command_line(int argc, char** argv) {
-    const sigset_t before = hold_stop_signals();  // must come first: threads inherit the mask, including those of
-                                                  // libraries
+    const sigset_t before = hold_stop_signals();  // must come first: threads of libraries inherit the mask, too
     watch_lifeline();
     try {
         return dispatch(argc, argv, before);

@@ -21,15 +21,14 @@ struct ScriptCommand {
     std::string script;                  ///< a .lua file; for sample also a run's folder
     std::string config;                  ///< TOML file; "": defaults
     std::vector<std::string> sets;       ///< "table.key=value"; later ones win
-    std::vector<std::string> own_sets;   ///< the same, set by the command itself with higher priority; the script may
-                                         ///< override them
+    std::vector<std::string> own_sets;   ///< like `sets`, by the command; override `sets`; the script may override them
     bool fresh = false;                  ///< run: move the folder's contents aside and start from scratch
     int64_t from_step = -1;              ///< run: the checkpoint to resume from; -1: the newest valid one
     bool script_help = false;            ///< print the options that the script declares
     std::string dump;                    ///< check: folder for the programs after each pass and the plans
-    std::string show;                    ///< check: print only "program" or "plan"
+    std::string show;                    ///< check: print only "program" or "plan"; "": the report
     int64_t rank = -1;                   ///< check: print the plan of this rank's class; -1: all classes
-    int64_t nodes = 1, node_rank = 0;    ///< nodes 0 (check): as many hosts as needed
+    int64_t nodes = 1, node_rank = 0;    ///< number of hosts, and this host's; nodes 0 (check): as many as needed
     std::string rendezvous;              ///< "host:port", for several nodes
     int64_t spares = 0;                  ///< run: nodes that wait to replace a lost one, numbered from `nodes` on
     double wait_node_s = 300;            ///< run: max wait for a missing node
@@ -56,32 +55,33 @@ struct TokenizeCommand {
 /// Draws a script's plan, or a schedule without a plan.
 struct DrawCommand {
     std::string out;                            ///< an .svg file; "": text on the terminal
-    std::string schedule;                       ///< instead of a script: a name, a Lua file or a file of orders
+    std::string schedule;                       ///< drawn instead of a script: a name, a Lua file or a file of orders
     int64_t stages = 0, micro = 0, chunks = 0;  ///< 0: the schedule's own
     std::string by = "unit", colour = "auto";
-    int width = 0;  ///< columns; 0: the terminal's
+    int width = 0;  ///< columns of the drawing; 0: the terminal's
 };
 
 /// Predicts one step of a script's plan on a cluster, or on this machine from measured costs.
 struct SimulateCommand {
     std::string cluster;               ///< a TOML file, as in configs/clusters; "": this machine
-    int64_t cluster_nodes = 0;         ///< number of nodes of its only kind; 0: as in the file
-    std::vector<std::string> mapping;  ///< axes, the innermost first
+    int64_t cluster_nodes = 0;         ///< number of nodes, if the file has one kind; 0: as in the file
+    std::vector<std::string> mapping;  ///< axes of the mesh, from the one inside a node outwards
     std::string software = "compiled";
     int64_t tp_chunks = 0;          ///< split tp collectives into this many chunks overlapped with matmuls; 0: not
                                     ///< split, as in `run`
     std::vector<std::string> slow;  ///< "RANK:TIMES"
     double jitter = 0;
-    double restart_s = 300;  ///< from a failure until training continues
+    double restart_s = 300;  ///< seconds from a failure until training continues
     std::string out;         ///< an .svg file; "": none
     std::string trace;       ///< a .json file for Perfetto; "": none
     bool json = false;
-    // For this machine.
+    // Fields for a simulation of this machine.
     std::vector<std::string> tables;    ///< files of measured costs; later ones take precedence
     double link_gbit = 0, link_us = 0;  ///< simulate a link of this rate for each rank; 0: only memory
     int64_t processors = 0;             ///< simulate this many processors; 0: as measured
-    bool searched = false;  ///< part of a search; meshes without tp have no collectives that `tp_chunks` could split
-    /// For one of many simulations: only the train step, without proof, its steady state stored once.
+    bool searched = false;  ///< this simulation is part of a search, where meshes without tp may ignore `tp_chunks`
+    /// Speeds up one of many simulations: compiles only the train step, without proof, and stores its steady state
+    /// once.
     bool quick = false;
 };
 
@@ -89,8 +89,8 @@ struct SimulateCommand {
 struct PlanCommand {
     SimulateCommand simulate{.searched = true};
     int64_t ranks = 0;              ///< 0: all accelerators of the cluster; on this machine one per processor
-    int64_t most_tp = 0;            ///< 0: the accelerators of a node; on this machine all ranks
-    int64_t most_pp = 0;            ///< 0: 64
+    int64_t most_tp = 0;            ///< max size of tp; 0: the accelerators of a node; on this machine all ranks
+    int64_t most_pp = 0;            ///< max size of pp; 0: 64
     int64_t jobs = 0;               ///< choices judged concurrently; 0: one per processor
     std::vector<std::string> keep;  ///< options that are not varied: mesh, samples, zero, ...
 };
@@ -105,21 +105,24 @@ struct ProductsCommand {
     std::string device = "cpu", types = "f32,bf16";
     int64_t rank_threads = 0;       ///< 0: the processors that this process may run on
     bool tried = false;             ///< measures only the configured kind, in this process, and prints its rates
-    std::vector<std::string> sets;  ///< of [device.NAME] and [plugins]
+    std::vector<std::string> sets;  ///< "table.key=value" for [device.NAME] and [plugins]
 };
 
 /// Measures costs of this machine and writes them as a table.
 struct CalibrateCommand {
     std::optional<std::string> out;         ///< file; unset: standard output
-    int64_t rank_threads = 0;               ///< 0: for a script those of its run, else the allowed processors
-    std::optional<std::string> transports;  ///< "shm,gloo", "none"; unset: for a script its own, else all that run on
-                                            ///< this host
-    std::string ranks;                      ///< "2,4"; "": for a script the sizes of its axes, else 2
+    int64_t rank_threads = 0;               ///< threads per rank; 0: as the script's run would have, without a script
+                                            ///< the allowed processors
+    std::optional<std::string> transports;  ///< "shm,gloo" or "none"; unset: the script's transports, without a script
+                                            ///< all that run on this host
+    std::string ranks;                      ///< numbers of ranks, "2,4"; "": sizes of the script's axes, without a
+                                            ///< script 2
     double seconds = 90;                    ///< total time for kernels and transports
-    std::string dtype = "f32";              ///< of the grid
+    std::string dtype = "f32";              ///< dtype of the grid's kernels
     bool keep = false;                      ///< also write to the user's cache folder
     std::vector<std::string> refit;         ///< runs' folders or tables to merge; nothing is measured
-    std::string wire;                       ///< this process is the launcher or a rank that measures this transport
+    std::string wire;                       ///< name of a transport: this process is the launcher or a rank that
+                                            ///< measures it; "": neither
     int64_t wire_ranks = 0;
     double wire_seconds = 0;
     std::vector<int64_t> bytes;  ///< sizes of messages; empty: usual_wire_bytes()
@@ -133,13 +136,13 @@ int show_options(const ScriptCommand& command, const Job& job);
 /// Ends the process at once with exit code 1; callable from any thread.
 [[noreturn]] void end_process(const std::string& text);
 
-// One function for each command. They return the exit code and throw errors.
+// Each command has one function, which returns the exit code and throws errors.
 int run_command(const ScriptCommand& command);
 int check_command(const ScriptCommand& command);
 int verify_command(const ScriptCommand& command);
 int sample_command(const ScriptCommand& command);
 int draw_command(const ScriptCommand& script, const DrawCommand& command);
-/// Throws Error unless the file of -o is named .svg and can be written, or is "" (not given).
+/// Throws Error unless the file of -o ends in .svg and can be written; "" (no -o) is allowed.
 void require_svg(const std::string& file);
 int simulate_command(const ScriptCommand& script, const SimulateCommand& command);
 int plan_command(const ScriptCommand& script, const PlanCommand& command);

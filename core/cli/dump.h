@@ -25,13 +25,13 @@ private:
     std::string folder_of(const std::string& program, const std::string& step);
 
     std::string folder_;
-    std::map<std::pair<std::string, std::string>, int> seen_;  ///< by folder and pass
+    std::map<std::pair<std::string, std::string>, int> seen_;  ///< number of dumps, by folder and pass
 };
 
-/// A program as text, as in a dump; the last line is "end".
+/// Returns a program as text, in the format of a dump; the last line is "end".
 std::string program_text(const Program& program, const Mesh* mesh);
 
-/// The plan of a rank's class; of all classes if `rank` is negative. Throws Fault::usage for a rank beyond the mesh.
+/// Returns the plan of a rank's class, or of all classes if `rank` is negative. Throws Fault::usage beyond the mesh.
 std::string plan_text(const Plan& plan, int64_t rank);
 
 /// Parses and checks a dumped program for `orrery check FILE.ir`, with the plugins of its ops. Throws Error with the

@@ -76,7 +76,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     unless_given("data", "tokens_per_sequence",
                  std::to_string(command.window.value_or(longest_of((folder / "config.json").string(), longest))));
     unless_given("train", "steps", "1");
-    int64_t batch = 1;  // one sample for each rank with its own data
+    int64_t batch = 1;  // one sample for each member of the data-parallel axes
     if (const ConfigValue* const mesh = given.find("mesh"))
         batch = std::get<std::shared_ptr<Config>>(mesh->data)->integer("dp", 1);
     unless_given("train", "sequences_per_step", std::to_string(batch));
@@ -94,10 +94,10 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
 struct ScoredText {
     std::string program;  ///< name of the program for a full batch
     std::vector<int32_t> ids;
-    std::vector<bool> ignored;  ///< by id: a mask excludes it as a target; empty: none
+    std::vector<bool> ignored;  ///< for each id: whether a mask excludes it as a target; empty: none
     TextWindows windows;
     int64_t predicted = 0;         ///< number of predicted tokens
-    int64_t size = 0, stride = 0;  ///< of a window, in tokens
+    int64_t size = 0, stride = 0;  ///< window length and stride, in tokens
     int64_t bytes = 0;             ///< bytes of text of the predicted tokens; 0: unknown
 };
 
@@ -224,7 +224,7 @@ void add_choice_programs(std::vector<MarkedProgram>& programs, ScriptRunner& scr
                 programs.push_back(made(*script.experiment, entry));
             } catch (const Error&) {
                 if (length == 0) throw;
-                shorter = false;  // the script has the length of a sequence in it
+                shorter = false;  // the script fixes the sequence length
                 entry = one;
                 if (std::none_of(programs.begin(), programs.end(), known))
                     programs.push_back(made(*script.experiment, entry));
@@ -260,9 +260,8 @@ void compile_scoring(ScriptRunner& script, const EvaluateCommand& asked, Scored&
     script.refuse_unfit();
 }
 
-/// A script that reads the inputs when it compiles its program, and compiles the programs that score them, without
-/// training. `looks`: in the process that starts the ranks, which scores nothing. The command and `scored` must outlive
-/// the script's run.
+/// A script whose compilation reads the inputs and compiles the programs that score them; it does not train. `looks`:
+/// this process starts the ranks and scores nothing. The command and `scored` must outlive the script's run.
 std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const EvaluateCommand& command,
                                              const Job& job, bool looks, Scored& scored) {
     // A device may hold resources for the lifetime of a process, so the ranks open it and detect problems.

@@ -11,21 +11,21 @@ namespace orrery {
 /// A check of a flag's text.
 struct FlagCheck {
     std::string shown;                                          ///< shown in the help after the type
-    std::function<std::string(const std::string&)> problem_of;  ///< "" if the text is valid
+    std::function<std::string(const std::string&)> problem_of;  ///< returns "" if the text is valid
 };
 
 /// A number within bounds, not NaN.
 FlagCheck number(double least, double most);
 /// A whole number within bounds.
 FlagCheck whole_number(int64_t least, int64_t most);
-/// The same; prefixes 0x and 0 select other bases.
+/// A whole number within bounds, in decimal, hexadecimal (0x) or octal (0).
 FlagCheck in_range(int64_t least, int64_t most);
 /// A file name, which must not be empty, since "" means that the flag was not given.
 FlagCheck file_name();
 FlagCheck one_of(std::vector<std::string> names);
 FlagCheck one_number_of(std::vector<int64_t> numbers);
 
-/// What a flag sets: a variable, which keeps its value if the flag is not given, or a function of the text.
+/// Target of a flag: a variable, which keeps its value if the flag is not given, or a function that gets the text.
 using FlagTarget =
     std::variant<bool*, int*, int64_t*, double*, std::string*, std::optional<int64_t>*, std::optional<uint64_t>*,
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, std::vector<int64_t>*,
@@ -61,7 +61,7 @@ std::vector<Flag> operator+(std::vector<Flag> flags, const std::vector<Flag>& mo
 struct Command {
     std::string name, help;
     std::vector<Flag> flags;
-    std::string footer;                  ///< of its help
+    std::string footer;                  ///< text after the command's help
     std::function<int()> run;            ///< returns the exit code
     bool holds_signals = false;          ///< blocks stop signals, since it has something to save or remove
     bool may_lose_output = false;        ///< exits with its own code even if standard output cannot be written
@@ -74,11 +74,11 @@ std::string examples(const std::vector<std::string>& lines, const std::string& b
 struct CommandProgram {
     std::string name, help;
     std::function<std::string()> version, footer;
-    std::vector<Command> commands;  ///< in the order of the help
+    std::vector<Command> commands;  ///< commands in the order of the help
 };
 
 struct ParsedCommand {
-    const Command* command = nullptr;  ///< nullptr: the process exits with `code`
+    const Command* command = nullptr;  ///< the chosen command; nullptr: the process exits with `code`
     int code = 0;
 };
 

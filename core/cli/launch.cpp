@@ -60,8 +60,7 @@ std::string token_of(const ScriptCommand& command) {
 }  // namespace
 
 int launch(const LaunchSpec& spec) {
-    constexpr int by_themselves_ms = 4000;  // time for ranks to end by themselves: they learn of it when this process
-                                            // does, and may be computing
+    constexpr int by_themselves_ms = 4000;  // time for ranks that compute to learn that the job is over, and to end
     const SignalsHeld held;
     if (spec.taken_by) spec.taken_by->leave_them();
     Job shared = spec.job;
@@ -137,15 +136,14 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
 
 namespace {
 
-/// Joins the rendezvous as the launcher of a node other than 0 before starting anything; a second launcher of that node
-/// is refused.
+/// Joins the rendezvous as the launcher of a node other than 0, before anything starts; a second one is refused.
 std::unique_ptr<Member> join_as_launcher(const LaunchSpec& spec, int64_t node) {
     JoinOptions options = place_of(spec.job);
     options.rank = -1 - node;
     options.world = spec.job.ranks;
     options.per_host = spec.local_ranks;
     options.timeout = spec.join_timeout;
-    const SignalsHeld held;  // for the link's thread
+    const SignalsHeld held;  // the connection's thread must block signals, too
     return spec.meeting->join(options);
 }
 

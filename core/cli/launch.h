@@ -14,14 +14,14 @@ class SignalTaker;
 
 /// Describes the rank processes to start on one host.
 struct LaunchSpec {
-    std::vector<std::string> arguments;  ///< of each rank: argv[0] and on
-    Job job;                             ///< what all ranks share; rank fields are set for each process
+    std::vector<std::string> arguments;  ///< arguments of each rank: argv[0] and on
+    Job job;                             ///< identity of the job; rank fields are set for each process
     int64_t first_rank = 0;
     int64_t local_ranks = 1;
     /// Called with `job` before the first rank starts. Threads that it creates block stop signals.
     std::function<void(Job&)> before = {};
     int grace_ms = 1500;  ///< how long other ranks may take to end after one failed
-    /// By local rank, the processors that it may run on; empty: those of this process.
+    /// Processors that each local rank may run on; empty: those of this process.
     std::vector<std::vector<int>> processors = {};
     /// Takes this process's signals until `launch` does, if ranks handle signals by saving. nullptr: a signal ends
     /// ranks and launcher.
@@ -29,15 +29,13 @@ struct LaunchSpec {
     /// Called for the first rank that fails, with its process and how it ended: "(pid 42) was killed by signal 9
     /// (Killed)". Returns false if that rank had not joined the others.
     std::function<bool(const Loss& how)> gone = {};
-    /// Whether a rank has joined. A rank that has not cannot know that another one failed and is not blamed for ending
-    /// late.
+    /// Whether a rank has joined. Otherwise it cannot know that another rank failed, and is not blamed for ending late.
     std::function<bool(int64_t rank)> joined = {};
-    /// Why the job is over, if it is: a rank of another host was lost. Ranks that do not end by themselves are then
-    /// killed.
+    /// Why the job is over, if a rank of another host was lost. Ranks that do not end by themselves are then killed.
     std::function<Loss()> lost = {};
     /// How the ranks meet.
     std::shared_ptr<RendezvousBackend> meeting = {};
-    std::chrono::milliseconds join_timeout{30'000};  ///< for launchers of nodes other than the rendezvous's
+    std::chrono::milliseconds join_timeout{30'000};  ///< max wait of a node's launcher for node 0's rendezvous
 };
 
 /// Starts the ranks and waits for all. If ranks save on signals: SIGUSR1 is forwarded as it is; SIGTERM, SIGINT and
@@ -51,8 +49,7 @@ struct ScriptCommand;  // cli/commands.h
 
 /// Throws Error if --nodes and --node-rank are inconsistent.
 void check_nodes(const ScriptCommand& command);
-/// The launch of `ranks` ranks by --nodes, --node-rank and --rendezvous, with one secret for all. Throws Error for
-/// invalid flags.
+/// Describes the launch of `ranks` ranks by --nodes, --node-rank and --rendezvous, with one secret. Throws Error.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// launch() over several nodes. Node 0's launcher serves the job's store, which the other launchers join: every rank's
 /// end is reported to it, and each launcher learns from it that the job is over, so that a rank blocked in foreign code

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Each template scripts/templates/KIND is a complete plugin of this name; files that it lacks are in .all.
+/// Each template scripts/templates/KIND is a complete plugin with this name; .all has files that all kinds share.
 constexpr std::string_view model = "sundial", model_type = "Sundial", shared = ".all";
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {

@@ -14,30 +14,29 @@ namespace orrery {
 /// State of a process across its sessions.
 struct Sessions {
     int64_t begun = 0, trained = 0;
-    bool met = false;                                 ///< the current session can report to the other ranks why this
-                                                      ///< rank ends
+    bool met = false;                                 ///< the session can report to other ranks why this one ends
     std::shared_ptr<RendezvousBackend> backend = {};  ///< how ranks meet, once the configuration is read
-    std::unique_ptr<RendezvousService> server = {};   ///< if this rank serves the rendezvous: shared by all sessions of
-                                                      ///< the script
+    std::unique_ptr<RendezvousService> server = {};   ///< the rendezvous, if this rank serves it, for all sessions
     Loss end = {};                                    ///< how the last session ended this rank, if it did
-    std::unique_ptr<OwnPlace> told;                   ///< where this rank reports its progress to its launcher; may be
-                                                      ///< null
-    std::mutex present_mutex;                         ///< held while `present` is set and while it is ended
-    Session* present = nullptr;                       ///< for another thread that ends this rank
+    std::unique_ptr<OwnPlace> told;                   ///< where this rank reports progress to its launcher; may be null
+    std::mutex present_mutex;                         ///< held by every thread that uses `present`
+    Session* present = nullptr;                       ///< the running session, which another thread may end; null
+                                                      ///< between sessions
 };
 
 /// Joins the other ranks that run `compiled` on the mesh of `settings`.
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions);
 
-/// Runs this rank's part of a session to its end; an exception is reported to the other ranks.
+/// Runs `part`, this rank's work in a session; an exception is reported to the other ranks.
 void in_session(const ScriptRunner& script, Session& session, Sessions& sessions, const std::function<void()>& part);
 
 /// A command that runs on all ranks of a mesh.
 struct RankCommand {
     std::function<void(const Job& job, Sessions& sessions)> rank;        ///< runs one rank
     std::function<std::unique_ptr<ScriptRunner>(const Job& job)> check;  ///< called before ranks are started
-    std::function<void(ScriptRunner& checked)> claim;                    ///< called as late as possible before that
+    std::function<void(ScriptRunner& checked)> claim;                    ///< called after `check`, as late as possible
+                                                                         ///< before ranks are started
     /// Permanently takes a generation of the job greater than `after` and returns it; empty: generations are not
     /// stored.
     std::function<int64_t(ScriptRunner& checked, int64_t after)> mint = {};

@@ -114,8 +114,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
         session.leave();
         sessions.met = false;
         ++sessions.trained;
-    } catch (const std::exception& error) {  // also out of memory and exceptions of plugins: the other ranks must be
-                                             // informed
+    } catch (const std::exception& error) {  // includes failed allocations and plugins' exceptions
         ends_by_itself();
         const Fault fault = fault_of(error);
         if (fault == Fault::peer && session.other_stopped()) throw Error(script.of_rank(other_stopped), Fault::requeue);
@@ -130,7 +129,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
 
 namespace {
 
-/// Prints the settings that changed since the checkpoint's run, whose configuration is in the folder.
+/// Prints the settings that differ from those saved in the run's folder by the run that made the checkpoint.
 void tell_changes(const std::string& folder, const Config& now) {
     const std::string saved = folder + "/config.toml";
     if (!fs::exists(saved)) return;
@@ -142,7 +141,7 @@ void tell_changes(const std::string& folder, const Config& now) {
     }
 }
 
-/// `published`: the model's record, for exports.
+/// `published`: the model's record for exports.
 void prepare_folder(ScriptRunner& script, const std::string& folder, const std::string& published) {
     system_env()->replace_file(folder + "/config.toml", render(script.as_run()));
     system_env()->replace_file(folder + "/published.json", published + "\n");
@@ -188,8 +187,8 @@ int64_t mint(CheckpointStore& store, int64_t after) {
     }
 }
 
-/// The same for a launcher that has taken `after` (0: none): a different folder of the same name would start from
-/// scratch.
+/// Like mint(), for a launcher that has taken generation `after` (0: none). Throws Error if the store no longer has it,
+/// since a new folder of the same name would start from scratch.
 int64_t mint_behind(CheckpointStore& store, int64_t after) {
     // Checked twice: while another launcher takes a generation and removes the older file, neither may be visible.
     if (store.contract().fences && store.generation() < after && store.generation() < after)
@@ -208,7 +207,7 @@ int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointSt
     return std::stoll(session.from_first("generation", taken, WaitLimit::files));
 }
 
-/// `record`: rank 0's, null on other ranks.
+/// `record`: run.json, on rank 0; null on other ranks.
 void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, CheckpointStore& store,
               const TrainOptions& options, const std::string& published, RunRecord* record, OwnPlace* told) {
     const Settings& settings = script.settings;
@@ -217,7 +216,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
-    if (!settings.timeout_given)  // in training, a slow disk has run.disk_timeout_s everywhere
+    if (!settings.timeout_given)  // training limits a slow disk by run.disk_timeout_s everywhere
         script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
                            "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});
@@ -299,7 +298,7 @@ void compile_timed(ScriptRunner& script, Experiment experiment) {
     const size_t sizes = script.compiled().sizes.sizes().size();
     if (sizes == 1) return;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    // A slower host may need the same time again.
+    // A slower host may need as long as this one did before it joins.
     script.settings.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(took);
     script.print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, took.count()));
 }
@@ -336,7 +335,7 @@ void refuse_other_ranks(ScriptRunner& script) {
                         settings.ranks, job.launcher, job.local_ranks, settings.mesh.text(), settings.mesh.ranks()));
 }
 
-/// One rank of a run.
+/// Runs one rank of a run.
 void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& sessions) {
     ScriptUse use{.tells = first_of_foreign(job), .compile = compile_timed};
     use.train = [&](ScriptRunner& script, const DataSpec& data, const TrainOptions& options) {

@@ -94,7 +94,7 @@ void SignalTaker::end(int signal) {
             [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
         };
         pollfd reader{STDERR_FILENO, POLLOUT, 0};
-        const bool reads = ::poll(&reader, 1, 0) == 1;  // informing the others may use up that second
+        const bool reads = ::poll(&reader, 1, 0) == 1;  // informing the other ranks may use up that second
         if (reads) say();
         tell_stopped();
         end_run_record(fmt::format("stopped by signal {} with nothing to save", signal), stopped_code(signal));

@@ -14,12 +14,12 @@ public:
     explicit SignalTaker(std::string who = "");
     ~SignalTaker();
     SignalTaker(const SignalTaker&) = delete;
-    /// From then on signals are left for the caller to receive.
+    /// From this call on, signals are left for the caller to receive.
     void leave_them();
 
 private:
     void run();
-    /// `meant`: the signal that the job received.
+    /// `came`: the received signal; `meant`: the signal that the job received.
     void take(int came, int meant);
     [[noreturn]] void end(int signal);
 

@@ -73,7 +73,7 @@ void serve_end(RendezvousBackend& backend, ServeOptions options, const Loss& why
     try {
         const auto server = serve(backend, options);
         stay(stays, [] { return false; });
-    } catch (const Error&) {  // its address is taken: no process of this job will come
+    } catch (const Error&) {  // another program has the address, so no process of this job will come
     }
 }
 
@@ -84,7 +84,7 @@ Loss wait_lost(const Member& rendezvous, Milliseconds limit) {
 
 enum class Told : uint8_t { now, before, not_at_all };
 
-/// `before`: another rank has failed in the same way.
+/// Reports `how` to the rendezvous. Returns `before` if another rank has failed in the same way.
 Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Milliseconds limit) {
     options.timeout = limit;
     options.give_up = hurried;
@@ -99,7 +99,7 @@ Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Mill
     }
 }
 
-/// nullptr: there is no rendezvous to report to.
+/// Returns nullptr if there is no rendezvous to report to.
 std::shared_ptr<RendezvousBackend> any_meeting(const std::function<Config()>& read) {
     try {
         return meeting_of(read);
@@ -189,7 +189,7 @@ int end_launcher(const ScriptCommand& command, const std::string& what, Fault fa
         return report_failure(*backend, job, command.node_rank, how, limit, hurried);
     };
     const auto to_ranks = [&](Milliseconds limit) { return tell(*backend, options, how, limit) != Told::not_at_all; };
-    // Whether the others use --restarts may differ from this node, so both are tried.
+    // The others may or may not use --restarts, whatever this node uses, so both are tried.
     if (command.restarts > 0)
         to_launchers(30s) || to_ranks(1s);
     else

@@ -84,10 +84,9 @@ std::string not_verified(const std::map<std::string, std::string>& replaced) {
 
 int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
-    std::map<std::string, std::string> replaced;  // by axis
+    std::map<std::string, std::string> replaced;  // configured transport, by axis
     ScriptUse use{.prints = false};
-    use.options = [&](CompileOptions& options) {  // axes share messages as in the run, although threads carry all of
-                                                  // them
+    use.options = [&](CompileOptions& options) {  // axes share messages as in the run
         for (const auto& [axis, transport] : replaced) options.transports[axis] = transport;
     };
     ScriptRunner script(command, Job{}, std::move(use));
@@ -97,12 +96,12 @@ int verify_command(const ScriptCommand& command) {
             replaced[axis.name] = settings.transport_of(axis.name);
     settings.transport = threads;
     settings.axis_transport.clear();
-    settings.timeout_given = true;  // also limits calls of data sources
+    settings.timeout_given = true;  // the limit also applies to calls of data sources
     script.job.local_ranks = settings.mesh.ranks();
     script.load_backends();
     script.load_transports();
     const Origin asked = script.config().table("run").where("transport");
-    script.loader.load("transport", threads, script.registry, asked);  // also needed on one rank
+    script.loader.load("transport", threads, script.registry, asked);  // the transport is also needed on one rank
     script.run();
     const Plan plan = unrolled(script.compiled().train());  // unrolled, since each instruction is judged by itself
     VerifyOptions options = command.verify;

@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// Messages of the transport. Their tags have bit 62 set, unlike the plan's tags.
+/// Sends and receives over the transport. Tags of these messages have bit 62 set, unlike the plan's tags.
 class ChunkCommunicator::Wire : public ChunkWire {
 public:
     explicit Wire(Communicator& inner) : inner_(inner) {}

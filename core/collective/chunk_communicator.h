@@ -11,7 +11,7 @@ namespace orrery {
 /// without a table are forwarded to the transport. Tensors are in host memory; calls complete on the caller's thread.
 class ChunkCommunicator : public ForwardingCommunicator {
 public:
-    /// The tables must be proved. Throws Error when a table is made for another number of members.
+    /// `tables`: proved chunk tables. Throws Error when a table is made for another number of members.
     ChunkCommunicator(std::unique_ptr<Communicator> inner, const std::vector<ChunkTable>& tables);
     ~ChunkCommunicator() override;
 
@@ -27,7 +27,7 @@ private:
 
     std::map<Opcode, ChunkRunner> runners_;
     std::unique_ptr<Wire> wire_;
-    std::vector<char> whole_;  ///< reduce_scatter: partial sums of all blocks
+    std::vector<char> whole_;  ///< memory for reduce_scatter: partial sums of all blocks
     int64_t sequence_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace orrery {
 
 namespace {
-constexpr int64_t ahead = 2;  ///< segments that are being received at a time
+constexpr int64_t ahead = 2;  ///< number of segments that are being received at a time
 }
 
 ChunkRunner::ChunkRunner(ChunkTable table, int me, int64_t segment_bytes, bool receives_block)
@@ -35,7 +35,7 @@ uint64_t ChunkRunner::part(const ChunkMessage& m, int64_t segment) {
     return static_cast<uint64_t>(m.step) << 28 | static_cast<uint64_t>(m.wave) << 16 | static_cast<uint64_t>(segment);
 }
 
-/// Allocates scratch memory for the step that receives the most bytes to reduce.
+/// Allocates scratch memory for the step that receives the largest number of bytes to reduce.
 void ChunkRunner::reserve(const Call& call) {
     size_t most = 0, step = 0;
     for (size_t i = 0; i < messages_.size(); ++i) {

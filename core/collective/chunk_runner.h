@@ -7,12 +7,12 @@
 
 namespace orrery {
 
-/// memcpy; does nothing when both pointers are equal.
+/// Like memcpy; does nothing when both pointers are equal.
 inline void copy(void* to, const void* from, int64_t bytes) {
     if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-/// Moves the bytes of a ChunkRunner. The memory of a transfer is in use until finish().
+/// Moves the bytes of a ChunkRunner's messages. The memory of a transfer is in use until finish().
 class ChunkWire {
 public:
     virtual ~ChunkWire() = default;
@@ -20,13 +20,13 @@ public:
     virtual uint64_t send(int peer, const void* data, int64_t bytes, uint64_t part) = 0;
     virtual uint64_t receive(int peer, void* data, int64_t bytes, uint64_t part) = 0;
     virtual void finish(uint64_t ticket) = 0;
-    /// Sends and receives between the two calls progress together.
+    /// Sends and receives between begin_group() and end_group() progress together.
     virtual void begin_group() {}
     virtual void end_group() {}
 };
 
-/// Runs one member's part of a table, over any wire. A large message is cut in segments: one is added while the next
-/// ones arrive. Allocates only when a tensor is larger than all before it.
+/// Runs one member's part of a table, over any wire. A large message is cut into segments: one is reduced while the
+/// next ones arrive. Allocates only when a tensor is larger than all before.
 class ChunkRunner {
 public:
     /// `segment_bytes` is a multiple of 64; 0 sends each message whole. `receives_block`: receive() blocks until its
@@ -34,18 +34,17 @@ public:
     ChunkRunner(ChunkTable table, int me, int64_t segment_bytes, bool receives_block);
 
     const ChunkTable& table() const { return table_; }
-    /// `data` holds all chunks. On entry each member's own parts are in place; on return it holds the collective's
-    /// result.
+    /// `data` holds all chunks: on entry with each member's own parts in place, on return with the collective's result.
     void run(ChunkWire& wire, DType dtype, ReduceOp op, void* data, int64_t count);
 
 private:
     struct Incoming {
         const ChunkMessage* message;
-        char* to;    ///< where it is stored or added
-        char* room;  ///< where it is received
+        char* to;    ///< where the message is stored or added
+        char* room;  ///< where the message is received
         int64_t bytes;
         int64_t posted = 0;  ///< segments received or in flight
-        size_t first = 0;    ///< index of its first ticket in receives_
+        size_t first = 0;    ///< index of the first segment's ticket in receives_
     };
     struct Call {
         ChunkWire& wire;
@@ -71,7 +70,7 @@ private:
     const int64_t segment_bytes_;
     const bool receives_block_;
     std::vector<char> scratch_;
-    size_t used_ = 0;                 ///< bytes of scratch_
+    size_t used_ = 0;                 ///< bytes of scratch_ in use
     std::vector<Incoming> incoming_;  ///< messages that the current wave receives
     std::vector<Incoming> staged_;    ///< reductions that are added at the end of the step
     std::vector<uint64_t> sends_, receives_;

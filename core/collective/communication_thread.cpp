@@ -4,7 +4,7 @@
 namespace orrery {
 
 CommunicationThread::CommunicationThread() {
-    constexpr size_t dims = 8;  // capacity of shapes, so that no call allocates
+    constexpr size_t dims = 8;  // max number of dims, so that no call allocates
     for (Call& call : calls_)
         for (Tensor* tensor : {&call.in, &call.out}) tensor->shape.reserve(dims);
     thread_ = std::thread([this] { work(); });

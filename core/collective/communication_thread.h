@@ -12,7 +12,7 @@
 
 namespace orrery {
 
-/// When a call ran. begin == end: it has not run.
+/// When a call ran, begin to end. They are equal for a call that has not run.
 struct Interval {
     std::chrono::steady_clock::time_point begin{}, end{};
 };
@@ -31,7 +31,7 @@ struct CallTimes {
 };
 
 /// Runs collectives of any number of communicators on its own thread, in the order in which one other thread issues
-/// them. That is also the order in which blocking calls would run, so this adds no deadlock. Allocates nothing.
+/// them. Blocking calls would run in the same order, so the thread adds no deadlock. Allocates nothing.
 class CommunicationThread {
 public:
     struct Call {
@@ -45,7 +45,7 @@ public:
     };
 
     CommunicationThread();
-    /// Waits for all issued calls: if they may never complete, abort their communicators first.
+    /// Waits for all issued calls. Calls that may never complete must be ended first by aborting their communicators.
     ~CommunicationThread();
     CommunicationThread(const CommunicationThread&) = delete;
     CommunicationThread& operator=(const CommunicationThread&) = delete;
@@ -57,12 +57,12 @@ public:
         times_ = times;
         when_ = when;
     }
-    /// The mark of the call that is running or has failed, -1 when there is none. May be called from any thread.
+    /// Returns the mark of the call that is running or has failed; -1: none. May be called from any thread.
     int at_hand() const { return at_hand_.load(std::memory_order_relaxed); }
     /// Returns the ticket of the call. Blocks only when 64 calls are in flight. Throws the error of an earlier call.
     uint64_t issue(Opcode opcode, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op);
     bool idle() const { return finished_.load(std::memory_order_acquire) == issued_; }
-    /// Both throw the error of the first failed call up to this ticket. Calls after a failed one are not started.
+    /// done() and wait() throw the error of the first failed call up to this ticket. Calls after it are not started.
     bool done(uint64_t ticket) const;
     void wait(uint64_t ticket) const;
     void drain() const { wait(issued_); }
@@ -80,16 +80,16 @@ private:
     CallTimes* times_ = nullptr;
     Interval* when_ = nullptr;
     std::atomic<int> at_hand_{-1};
-    uint64_t issued_ = 0;             ///< by the issuing thread
+    uint64_t issued_ = 0;             ///< last issued ticket; used only by the issuing thread
     std::atomic<uint64_t> begun_{0};  ///< last ticket that the thread may run, or `stop`
     std::atomic<uint64_t> finished_{0};
     std::atomic<uint64_t> failed_{stop};  ///< ticket of the first call that failed
-    std::exception_ptr error_;            ///< its error, written before failed_
+    std::exception_ptr error_;            ///< error of the first failed call, written before failed_
     std::thread thread_;
 };
 
 /// A communicator whose collectives run on a CommunicationThread. Messages and broadcasts wait for all issued
-/// collectives and run on the caller; plans contain no broadcasts.
+/// collectives and run on the caller's thread; plans contain no broadcasts.
 class BackgroundCommunicator : public CollectivesCommunicator {
 public:
     BackgroundCommunicator(std::unique_ptr<Communicator> inner, CommunicationThread& thread)

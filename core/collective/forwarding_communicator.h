@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// A communicator that forwards to another one every call that a derived class does not override.
+/// A communicator that forwards to an inner one every call that a derived class does not override.
 class ForwardingCommunicator : public Communicator {
 public:
     explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
@@ -39,7 +39,7 @@ public:
     Event guard(const Event& work) override { return inner_->guard(work); }
     void abort(std::string_view reason) override { inner_->abort(reason); }
     Traffic traffic() const override { return inner_->traffic(); }
-    // A class that returns its own events overrides both. Events of forwarded calls belong to the inner communicator.
+    // A class that returns its own events overrides done() and wait(). Other events are the inner communicator's.
     bool done(uint64_t) override { return true; }
     void wait(uint64_t) override {}
 
@@ -47,7 +47,7 @@ protected:
     std::unique_ptr<Communicator> inner_;
 };
 
-/// Calls the collective of an instruction. `op`: of those that reduce.
+/// Calls the collective of an instruction. `op`: used by collectives that reduce.
 inline Event call_collective(Communicator& to, Opcode collective, const Tensor& in, const Tensor& out, ReduceOp op,
                              const Event& after = {}) {
     switch (collective) {
@@ -58,7 +58,7 @@ inline Event call_collective(Communicator& to, Opcode collective, const Tensor& 
     }
 }
 
-/// A communicator around another one that does the same to every collective of a plan.
+/// Base of communicators that treat every collective of a plan in the same way.
 class CollectivesCommunicator : public ForwardingCommunicator {
 public:
     using ForwardingCommunicator::ForwardingCommunicator;

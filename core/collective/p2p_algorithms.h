@@ -8,18 +8,18 @@
 
 namespace orrery {
 
-constexpr int64_t whole_bytes = 64 << 10;     ///< all_reduce of two members: one message each way up to this size
-constexpr int64_t doubling_bytes = 16 << 10;  ///< all_reduce by recursive doubling up to this size
-constexpr int64_t halving_bytes = 256 << 10;  ///< all_reduce by recursive halving and doubling up to this size
+constexpr int64_t whole_bytes = 64 << 10;     ///< up to this size, two members all-reduce by one message each way
+constexpr int64_t doubling_bytes = 16 << 10;  ///< up to this size, an all_reduce uses recursive doubling
+constexpr int64_t halving_bytes = 256 << 10;  ///< up to this size, an all_reduce uses recursive halving and doubling
 constexpr int64_t chain_bytes = 512 << 10;  ///< largest piece that a broadcast chain of more than two members passes on
-constexpr int64_t tree_bytes = 64 << 10;    ///< broadcast by a tree up to this size, by a chain above
+constexpr int64_t tree_bytes = 64 << 10;    ///< up to this size, a broadcast uses a tree; above, a chain
 
 /// Chooses the algorithm of a call, and owns the runners of algorithms that are chunk tables.
 class P2pCommunicator::Algorithms {
 public:
     Algorithms(P2pCommunicator& owner, P2pOptions options);
 
-    /// nullptr means the ring.
+    /// Returns the runner for an all_reduce of this size; nullptr: the ring.
     ChunkRunner* all_reduce(int64_t bytes);
     /// Whether an all_reduce of two members sends each member's whole tensor.
     bool whole(int64_t bytes) const;
@@ -46,7 +46,7 @@ private:
 
     P2pCommunicator& owner_;
     P2pOptions options_;
-    bool several_hosts_ = false;  ///< several hosts with the same number of members, more than one, each
+    bool several_hosts_ = false;  ///< there are several hosts, each with the same number of members, at least 2
     Wire wire_;
     std::map<std::string, ChunkRunner, std::less<>> runners_;
 };

@@ -11,8 +11,8 @@
 namespace orrery {
 namespace {
 
-constexpr size_t receives_ahead = 2;          ///< segments that are being received at a time
-constexpr size_t sends_behind = 4;            ///< sends in flight at a time
+constexpr size_t receives_ahead = 2;          ///< number of segments that are being received at a time
+constexpr size_t sends_behind = 4;            ///< number of sends in flight at a time
 constexpr uint64_t gather_part = 1ull << 60;  ///< part numbers of an all_reduce's second half start here
 
 /// Hashes a call's number, kind and size to a channel, so that messages of different calls do not match.
@@ -28,7 +28,7 @@ struct Piece {
     int64_t bytes;
 };
 
-/// Tickets in flight, in a queue of fixed size.
+/// Tickets of transfers in flight, in a queue of fixed size.
 class Tickets {
 public:
     bool empty() const { return first_ == behind_; }
@@ -45,13 +45,13 @@ private:
 
 }  // namespace
 
-/// The blocks of a ring collective and how they are cut in segments.
+/// The blocks of a ring collective, and how they are cut into segments.
 struct P2pCommunicator::Ring {
     DType dtype;
     ReduceOp op;
-    int64_t count;  ///< elements of all blocks
+    int64_t count;  ///< number of elements of all blocks
     int members;
-    int64_t segment;  ///< bytes, a multiple of every element's size
+    int64_t segment;  ///< bytes of a segment, a multiple of every element's size
 
     Piece block(int i) const {
         const Part b = part_of(count, members, i);
@@ -73,9 +73,9 @@ public:
         int step;
         int64_t g;
         Piece piece;
-        uint64_t part;  ///< the part number of the message
+        uint64_t part;  ///< part number of the segment's message
     };
-    /// `first`: the block of step 0. Each later step receives the block before it.
+    /// `first`: index of the block that step 0 receives. Each later step receives the preceding block.
     Pieces(const Ring& ring, int steps, int first) : ring_(&ring), steps_(steps), first_(first) { skip(); }
     bool more() const { return step_ < steps_; }
     At next() {
@@ -97,7 +97,7 @@ private:
     int64_t g_ = 0;
 };
 
-/// Sends in flight; limits their number.
+/// A limited number of sends in flight.
 class P2pCommunicator::Window {
 public:
     explicit Window(P2pCommunicator& owner) : owner_(owner) {}
@@ -133,7 +133,7 @@ void P2pCommunicator::greet(std::string_view transport) {
     static_assert(sizes.back() <= whole_bytes && receives_ahead >= 2);
     char *const out = scratch_.data(), *const in = out + sizes.back();
     op_ = "the connection check";
-    // All transfers start at once, so that a member blocked by a third one has already greeted the others.
+    // All transfers start at once, so that a member that waits for a third one has already greeted the others.
     std::vector<std::array<uint64_t, 2 * sizes.size()>> tickets(static_cast<size_t>(group_.size()));
     for (size_t i = 0; i < sizes.size(); ++i)
         for (int offset = 1; offset < group_.size(); ++offset) {
@@ -179,7 +179,7 @@ void P2pCommunicator::begin(const char* op, const Event& after, uint64_t detail)
     channel_ = mixed(mixed(static_cast<uint64_t>(sequence_), static_cast<uint64_t>(op[0]) << 8 | op[4]), detail);
 }
 
-/// `part` tells apart messages of one collective that have the same size and may overtake each other.
+/// `part` distinguishes messages of one collective that have the same size and may overtake each other.
 uint64_t P2pCommunicator::send_part(int peer, const void* data, int64_t bytes, uint64_t part) {
     ++traffic_.messages;
     traffic_.bytes_sent += bytes;
@@ -232,8 +232,8 @@ Event P2pCommunicator::all_gather(const Tensor& in, const Tensor& out, const Eve
     return {};
 }
 
-/// Each member sends its whole tensor and adds the one it receives: one message each way instead of the ring's two, and
-/// the same bytes.
+/// All-reduce of two members: each sends its whole tensor and adds the received one. That is one message each way
+/// instead of the ring's two, with the same bytes.
 void P2pCommunicator::exchange_whole(const Tensor& in, const Tensor& out, ReduceOp op) {
     const int peer = 1 - group_.me;
     char* const theirs = scratch_.data();
@@ -346,8 +346,7 @@ Event P2pCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Eve
     const auto* from = static_cast<const char*>(in.data);
     auto* to = static_cast<char*>(out.data);
     copy(to + group_.me * block, from + group_.me * block, block);
-    // In round k members i and j with i + j = k (mod P) exchange blocks, so an exchange in place overwrites nothing
-    // unsent.
+    // In round k members i and j with i + j = k (mod P) exchange blocks, so no unsent block is overwritten in place.
     const bool in_place = in.data == out.data;
     for (int k = 0; k < size; ++k) {
         const int peer = ((k - group_.me) % size + size) % size;
@@ -369,7 +368,7 @@ Event P2pCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Eve
 Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& after) {
     require_member(group_, "broadcast", root);
     begin("broadcast", after, static_cast<uint64_t>(tensor.dtype) << 16 | static_cast<uint64_t>(root));
-    const int size = group_.size(), place = around(-root);  // distance from the root
+    const int size = group_.size(), place = around(-root);  // distance from the root along the ring
     const auto member = [&](int p) { return (p + root) % size; };
     int parent = place - 1;
     std::array<int, 32> children{};
@@ -386,7 +385,7 @@ Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& af
     auto* data = static_cast<char*>(tensor.data);
     Window sends(*this);
     Tickets receives;
-    // A member passes a piece on when it has received all of it.
+    // A member passes a piece on once it has received the whole piece.
     const int64_t piece = size == 2 ? segment_bytes_ : std::min(segment_bytes_, chain_bytes);
     const auto pieces = (tensor.bytes() + piece - 1) / piece;
     const auto bytes_of = [&](int64_t g) { return std::min(piece, tensor.bytes() - g * piece); };

@@ -13,7 +13,8 @@
 namespace orrery {
 namespace {
 
-// How an element type is loaded, stored, and in which type it is reduced. Also reduces what the vectors leave over.
+// Defines how an element type is loaded and stored, and in which type it is reduced. Also reduces the elements that do
+// not fill a vector.
 
 template <class T, class Sum = T>
 struct Plain {
@@ -175,7 +176,7 @@ struct VectorU8 : VectorInt {
     ORRERY_AVX2 V apply(Min, V a, V b) { return _mm256_min_epu8(a, b); }
 };
 
-constexpr int64_t write_ahead = 512;  ///< bytes that stores are prefetched ahead
+constexpr int64_t write_ahead = 512;  ///< how many bytes ahead stores are prefetched
 
 /// Reduces groups of four vectors, starting at byte `from`; returns the byte where it stopped. The common case of two
 /// inputs is a separate loop.
@@ -196,8 +197,7 @@ template <class Vector, class Op, bool two>
                 for (int k = 0; k < 4; ++k) Vector::stream(to + k * step, sum[k]);
                 continue;
             }
-            // The output's cache lines may be owned by another core: prefetch them for writing, instead of one miss per
-            // store.
+            // Another core may own the output's cache lines: prefetch them for writing, instead of one miss per store.
             for (int64_t line = 0; line < group; line += 64)
                 asm volatile("prefetchw %0" : : "m"(to[write_ahead + line]));
             for (int k = 0; k < 4; ++k) Vector::store(to + k * step, sum[k]);

@@ -15,7 +15,7 @@ StagedCommunicator::~StagedCommunicator() {
         if (buffer->memory.data) device_.release(buffer->memory);
 }
 
-/// A tensor of this shape in the buffer. Waits until the buffer is free.
+/// Returns a tensor of this shape in the buffer. Waits until the buffer is free.
 Tensor StagedCommunicator::in(Buffer& buffer, const Tensor& like) {
     buffer.busy.wait();
     buffer.busy = {};

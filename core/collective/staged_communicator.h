@@ -18,7 +18,7 @@ public:
     Event broadcast(const Tensor& tensor, int root, const Event& after) override;
     Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
     Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
-    // Events are those of the last copy back. It is on the device's queue 0, so they have no handle of their own.
+    // Events are those of the last copy back, which is on the device's queue 0, so they have no handle of their own.
     bool done(uint64_t) override { return to_.busy.done(); }
     void wait(uint64_t) override { to_.busy.wait(); }
 

@@ -9,13 +9,13 @@ namespace orrery {
 
 namespace {
 
-/// Scans the text once. Between separators (line end, = , { } [ ]) any text could be a dotted key.
+/// Scans the text once. Any text between separators (line end, = , { } [ ]) could be a dotted key.
 class KeyScan {
 public:
     KeyScan(std::string_view toml, const std::string& name) : toml_(toml), name_(name) {}
 
     void run() {
-        if (toml_.starts_with("\xef\xbb\xbf")) at_ = line_start_ = key_start_ = 3;  // a byte order mark
+        if (toml_.starts_with("\xef\xbb\xbf")) at_ = line_start_ = key_start_ = 3;  // skips a byte order mark
         while (at_ < toml_.size()) {
             const char c = toml_[at_];
             if (static_cast<unsigned char>(c) >= 0x80) refuse_character();
@@ -68,7 +68,7 @@ private:
         while (at_ < toml_.size() && toml_[at_] != '\n') ++at_;
     }
 
-    /// A quoted part of a key counts with its bytes; a string value ends at the next separator.
+    /// Skips a quoted part of a key; its bytes count. A string value ends at the next separator.
     void skip_string(char quote) {
         const std::string triple(3, quote);
         const bool multi = toml_.substr(at_, 3) == triple;
@@ -84,7 +84,7 @@ private:
                 break;
             }
             if (c == '\n') {
-                if (!multi) break;  // unterminated: the parser reports it
+                if (!multi) break;  // an unterminated string: the parser reports it
                 ++line_;
                 line_start_ = at_ + 1;
             }

@@ -24,7 +24,7 @@ std::string path_of(std::string_view table, std::string_view key) {
     return table.empty() ? std::string(key) : fmt::format("{}.{}", table, key);
 }
 
-/// Whether keys come from the schema (a run's configuration) or are the file's own.
+/// Whether keys are those of the schema (a run's configuration) or the file's own.
 enum class Keys : uint8_t { schema, own };
 
 /// Copies toml++ nodes into Configs and checks names and types against the schema.
@@ -37,7 +37,7 @@ public:
     void table(const toml::table& from, Config& to) const {
         std::vector<std::pair<const toml::key*, const toml::node*>> entries;
         for (auto&& [key, node] : from) entries.emplace_back(&key, &node);
-        std::ranges::stable_sort(entries, {}, [](const auto& e) {  // the file's order; toml++ sorts by name
+        std::ranges::stable_sort(entries, {}, [](const auto& e) {  // the file's order, since toml++ sorts by name
             return std::pair(e.first->source().begin.line, e.first->source().begin.column);
         });
         for (const auto& [key, node] : entries) entry(std::string(key->str()), key->source(), *node, to);
@@ -116,7 +116,7 @@ private:
         return node.is_table() ? "a table" : "a date or time";
     }
 
-    /// Hint for a key outside its table.
+    /// Returns a hint for a key that is in the wrong table.
     static std::string owner_of(const std::string& key) {
         for (const SchemaKey& known : schema())
             if (known.key == key) return fmt::format("\n  did you mean {} below [{}]?", key, known.table);
@@ -186,13 +186,13 @@ toml::table parse(std::string_view text, const std::string& name) {
     }
 }
 
-/// Whether the text is meant literally: it does not begin with a quote or bracket that opens a TOML value.
+/// Whether the text is taken literally: it does not begin with a quote or bracket that opens a TOML value.
 bool bare(std::string_view text) {
     return !text.empty() && std::string_view("\"'[{").find(text.front()) == std::string_view::npos &&
            text.find('\n') == std::string_view::npos;
 }
 
-/// Throws unless the key accepts the empty text of "table.key=": texts, and keys of plugins or the script.
+/// Throws Error unless the key accepts the empty text of "table.key=". Texts do, and keys of plugins or the script.
 void refuse_no_value(const SchemaKey* known, const Origin& origin) {
     if (!known || known->kind == ConfigKind::text) return;
     const bool list = known->kind == ConfigKind::texts;
@@ -225,8 +225,8 @@ toml::table parse_set(const std::string& set, const Origin& origin) {
     }
 }
 
-/// Keys that have a default, with its value. Parsed once, since parsing a hundred texts takes longer than a
-/// configuration.
+/// Returns the keys that have a default, with its value. They are parsed once, since parsing a hundred texts takes
+/// longer than parsing a configuration.
 const std::vector<std::pair<const SchemaKey*, ConfigValue>>& defaults() {
     static const auto all = [] {
         const Origin origin{"", "default", 0, 0};
@@ -257,7 +257,7 @@ void unmark(Config& config) {
     }
 }
 
-/// The value of keys that the script gave: the value used, as in the file, or the script's configuration.
+/// Which value to read for keys that the script's calls set: the one that was used, or the configuration's own.
 enum class GivenKeys : uint8_t { as_ran, as_configured };
 
 constexpr std::string_view given_list = "run.given of ";

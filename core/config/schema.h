@@ -11,23 +11,23 @@ namespace orrery {
 constexpr std::string_view any_launcher = "auto", own_launcher = "orrery";
 
 enum class ConfigKind : uint8_t { flag, integer, number, text, texts };
-std::string_view name_of(ConfigKind kind);  ///< "an integer"
+std::string_view name_of(ConfigKind kind);  ///< text for messages: "an integer"
 
 /// One key that the core reads.
 struct SchemaKey {
-    std::string_view table;  ///< "run"
-    std::string_view key;    ///< "device"; "*": every key of the table
+    std::string_view table;  ///< name of the table: "run"
+    std::string_view key;    ///< name of the key: "device"; "*": every key of the table
     ConfigKind kind;
     std::string_view fallback;  ///< the default as TOML text; "": absent unless set
     std::string_view help;
-    double least = -std::numeric_limits<double>::infinity();  ///< numbers: the min value allowed
-    std::string_view one_of = {};                             ///< texts: allowed values, "auto|never"; "": any
+    double least = -std::numeric_limits<double>::infinity();  ///< min value of a number
+    std::string_view one_of = {};                             ///< allowed values of a text, "auto|never"; "": any
     bool per_host = false;                                    ///< hosts may have different values
 };
 
-/// Every key of the core's tables, in the order in which they are rendered.
+/// Returns every key of the core's tables, in the order in which they are rendered.
 const std::vector<SchemaKey>& schema();
-/// The key's entry, also through "*"; nullptr if unknown.
+/// Returns the key's entry, or that of "*" in its table; nullptr if unknown.
 const SchemaKey* find_schema(std::string_view table, std::string_view key);
 /// Whether hosts may have different values of the key. True for [device.NAME] and [store.NAME]; for other keys of
 /// plugins the plugin decides (Config::of_host).
@@ -35,7 +35,7 @@ bool is_per_host(std::string_view table, std::string_view key);
 /// Whether the table's keys belong to a plugin or to the script: [transport.gloo], [script].
 bool is_open_table(std::string_view table);
 bool is_known_table(std::string_view table);
-/// Valid names at this place: keys and sub-tables of `table` ("" for the root).
+/// Returns the valid names at this place: keys and sub-tables of `table` ("" for the root).
 std::vector<std::string> schema_names(std::string_view table);
 
 }  // namespace orrery

@@ -14,8 +14,8 @@ namespace {
 using Action = CommitAction::Kind;
 using Left = CommitVerdict::Left;
 
-/// The rounds of a save, in their order. What goes over one: '+', with a report or a rank's votes behind it, or '-' and
-/// why not, as JSON.
+/// The rounds of a save, in their order. A message in a round is '+', followed by a report or votes, or '-', followed
+/// by the failure as JSON.
 namespace round {
 constexpr std::string_view sound = "sound", begin = "begin", report = "report", verdict = "verdict", votes = "votes",
                            blame = "blame", read = "read", end = "end";
@@ -41,7 +41,7 @@ std::string word_of(const CommitVerdict& verdict, const std::string& more = {}) 
                                {"left_why", verdict.left_why}});
 }
 
-/// Throws std::exception; well: `open`.
+/// Parses a message; a successful one gives `open`. Throws std::exception.
 CommitVerdict verdict_of(std::string_view word, int64_t step) {
     CommitVerdict verdict{.step = step};
     if (word.starts_with('+')) return verdict;
@@ -102,7 +102,7 @@ void Commit::enter(Action kind, std::string text, std::string_view topic) {
 
 void Commit::begin() { first() ? enter(Action::make_way) : tell(round::begin); }
 
-/// To all, what rank 0 has found so far.
+/// Starts a round in which rank 0 sends its verdict so far.
 void Commit::tell(std::string_view topic) { enter(Action::from_first, first() ? word_of(verdict_) : "", topic); }
 
 void Commit::fail(CommitEnd end, const std::string& why) {
@@ -131,7 +131,7 @@ void Commit::done(const CommitAnswer& answer) {
         case Action::judge:
             if (failed) {
                 fail(CommitEnd::refused, answer.problem);
-                verdict_.rank = -1;  // the problem names who is at fault
+                verdict_.rank = -1;  // the problem itself names the rank at fault
             } else if (!answer.text.empty()) {
                 fail(CommitEnd::disputed, answer.text);
                 verdict_.rank = -1;
@@ -156,7 +156,7 @@ void Commit::done(const CommitAnswer& answer) {
                                             .why = answer.problem}),
                          round::votes);
         case Action::blame: verdict_.why = failed ? answer.problem : answer.text; return tell(round::blame);
-        case Action::discard: return enter(Action::over);  // what is left costs room alone, until it is in the way
+        case Action::discard: return enter(Action::over);  // leftovers only use space, and are removed when needed
         case Action::read_back:
             if (failed) fail(answer.uncovered ? CommitEnd::uncovered : CommitEnd::unread, answer.problem);
             verdict_.object = failed ? answer.object : "";
@@ -172,7 +172,7 @@ void Commit::done(const CommitAnswer& answer) {
     }
 }
 
-/// The worst that ranks say, of the first of those who say it.
+/// The severest failure of all ranks; ties go to the lowest rank.
 CommitVerdict Commit::found(const std::vector<std::string>& words) const {
     CommitVerdict worst{.step = options_.step};
     for (size_t i = 0; i < words.size(); ++i) {

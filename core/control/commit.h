@@ -6,101 +6,103 @@
 
 namespace orrery {
 
-/// How a save ended, in the order in which it can.
+/// How a save ended, in the order in which the outcomes can occur.
 enum class CommitEnd : uint8_t {
-    open,         ///< it has not yet
-    given_up,     ///< this rank has no verdict: another one is lost, or a newer generation has begun
-    unsound,      ///< a rank's state has diverged: nothing was begun
-    blocked,      ///< rank 0 could not make way for the step: nothing was written
-    unwritten,    ///< a rank could not write its part, or not durably
-    refused,      ///< what all have written is no step: it is not whole, or ranks contradict each other
-    disputed,     ///< replicas differ
-    unpublished,  ///< the store did not commit it
+    open,         ///< the save is in progress
+    given_up,     ///< this rank does not know the outcome: another rank is lost, or a newer generation has begun
+    unsound,      ///< a rank's state has diverged: no rank began
+    blocked,      ///< rank 0 could not free space for the step: no rank wrote
+    unwritten,    ///< a rank could not write its part durably
+    refused,      ///< the written parts are not a valid step: one is missing, or ranks contradict each other
+    disputed,     ///< replicas of the same data differ
+    unpublished,  ///< the store did not commit the step
     unread,       ///< a rank could not read back what it wrote
-    uncovered,    ///< a rank read its own back, but what all have written does not cover its values
-    unretired,    ///< the step is good, but which older ones go could not be found: no failure of the save
-    good,         ///< every rank has read its part of the committed step back, and older ones are retired
+    uncovered,    ///< every rank read its own part back, but together the parts do not cover all values
+    unretired,    ///< the step is good, but deciding which older steps to remove failed; the save did not fail
+    good,         ///< every rank has read back its part of the committed step, and older steps are retired
 };
 
-/// What became of a save: the same on all ranks that were told.
+/// Outcome of a save, the same on all ranks that received it.
 struct CommitVerdict {
-    /// What a save that is not good has left of the step in sight.
+    /// What a failed save has left of the step: nothing, a visible step, or not known.
     enum class Left : uint8_t { nothing, step, unknown };
 
     CommitEnd end = CommitEnd::open;
     int64_t step = 0;
-    int64_t rank = -1;        ///< on which it went wrong, -1: on none of its own
-    std::string object = {};  ///< which it could not read back, "": none, or it cannot say
+    int64_t rank = -1;        ///< rank at fault; -1: no single rank
+    std::string object = {};  ///< object that could not be read back; "": none, or unknown
     std::string why = {};
     Left left = Left::nothing;
-    std::string left_why = {};  ///< that it is there, or that this cannot be said
+    std::string left_why = {};  ///< why the visible step remains, or why its presence is not known
 
-    /// The step is committed and was read back, whatever became of older ones.
+    /// Whether the step is committed and was read back, even if older steps were not retired.
     bool kept() const { return end == CommitEnd::good || end == CommitEnd::unretired; }
-    /// For people. `task`: "checkpoint of step 8 in runs/gpt/checkpoints". "" for one that is good in all.
+    /// A message for users; "" if the save is good. `task`: "checkpoint of step 8 in runs/gpt/checkpoints".
     std::string text(const std::string& task) const;
     bool operator==(const CommitVerdict&) const = default;
 };
 
-/// What is to be done next for a rank's part of a save: work on its state or the store, answered by Commit::done, or a
-/// round of all ranks.
+/// The next action of one rank in a save. An action is either work on the rank's state or the store, answered by
+/// Commit::done, or a round of messages in which all ranks take part. Actions marked (0) run only on rank 0.
 struct CommitAction {
     enum class Kind : uint8_t {
-        check,      ///< whether this rank's state may be saved
-        make_way,   ///< in the store, for the step. Rank 0's, as all below that are so marked: (0)
-        write,      ///< this rank's shares, then its index, then flush; answers with its report
-        judge,      ///< (0) whether `texts`, all reports, make a step; answers with what replicas dispute, "": nothing
-        publish,    ///< (0) the root, which makes the step visible
-        look,       ///< (0) whether the step is visible, as publishing it failed; answers `there`
-        vote,       ///< answers with this rank's votes of what is disputed, `text`
-        blame,      ///< (0) answers with who differs, by `texts`, all votes
-        discard,    ///< (0) what was written of the step and is not visible
-        read_back,  ///< this rank's part, from the store; answers `uncovered` where only others' parts are amiss
-        take_back,  ///< (0) the visible step
-        retire,     ///< (0) older steps, now that this one is known to be good
+        check,      ///< check whether this rank's state may be saved
+        make_way,   ///< (0) make space for the step in the store
+        write,      ///< write this rank's shares and index, then flush; the answer has its report
+        judge,      ///< (0) check whether `texts`, all ranks' reports, make a step; the answer has what replicas
+                    ///< dispute, "": nothing
+        publish,    ///< (0) write the root, which makes the step visible
+        look,       ///< (0) after a failed publish: check whether the step is visible; answers `there`
+        vote,       ///< compute this rank's votes on the disputed parts in `text`; the answer has them
+        blame,      ///< (0) determine from `texts`, all ranks' votes, which rank differs; the answer has the message
+        discard,    ///< (0) remove what was written of a step that is not visible
+        read_back,  ///< read this rank's part back from the store; answers `uncovered` if only others' parts are wrong
+        take_back,  ///< (0) remove the visible step
+        retire,     ///< (0) remove older steps, now that this one is known to be good
 
-        to_all,      ///< everybody's `text` to everybody: gathered()
-        to_first,    ///< everybody's `text` to rank 0: gathered(), on the others with nothing
-        from_first,  ///< rank 0's `text` to all, itself too: told()
-        over,        ///< nothing: verdict()
+        to_all,      ///< round: every rank gets all ranks' `text`, passed to gathered()
+        to_first,    ///< round: rank 0 gets all ranks' `text`; gathered() is called with no texts on the others
+        from_first,  ///< round: every rank gets rank 0's `text`, passed to told()
+        over,        ///< the save has ended; see verdict()
     };
     Kind kind = Kind::over;
-    std::string_view topic = {};  ///< of a round
+    std::string_view topic = {};  ///< name of the round
     std::string text = {};
-    std::vector<std::string> texts = {};  ///< by rank
+    std::vector<std::string> texts = {};  ///< texts of all ranks, by rank
 };
 
-/// How an action that is no round went.
+/// Result of an action that is not a round.
 struct CommitAnswer {
-    std::string problem = {};  ///< "": well
-    std::string text = {};     ///< what the action asks for
-    std::string object = {};   ///< that the problem is of, "": of none
-    bool there = false;        ///< of look
-    bool uncovered = false;    ///< of read_back: the problem is not of this rank's own part
+    std::string problem = {};  ///< why the action failed; "": it succeeded
+    std::string text = {};     ///< result that the action asks for
+    std::string object = {};   ///< object that the problem concerns; "": none
+    bool there = false;        ///< result of look: the step is visible
+    bool uncovered = false;    ///< result of read_back: the problem is not in this rank's own part
 };
 
-/// One rank's part of one save: what is done in which order, and what becomes of it. The one place that knows either.
-/// Has no state, store, network, clock or thread: whoever has them does what action() says, one after the other, and
-/// tells how it went. From the state's copy on; for one step of one generation.
+/// The protocol of a save as one rank's state machine: it decides which actions follow each other and how the save
+/// ends. It has no state, store, network, clock or thread. The caller performs action(), passes the result to done(),
+/// gathered() or told(), and repeats until over(). A Commit begins after the state is copied, and is for one step of
+/// one generation.
 class Commit {
 public:
     struct Options {
         int64_t step = 0, rank = 0, ranks = 1;
-        bool checks = false;  ///< states may be such that they are not saved
+        bool checks = false;  ///< check that the states may be saved, since they may have diverged
     };
     explicit Commit(const Options& options);
 
     const CommitAction& action() const { return action_; }
     bool over() const { return action_.kind == CommitAction::Kind::over; }
-    /// Counts once it is over.
+    /// Valid once over().
     const CommitVerdict& verdict() const { return verdict_; }
 
-    // What happened. Each but the last answers the action at hand; another one throws std::logic_error.
+    // done(), gathered() and told() answer the current action; another kind of answer throws std::logic_error.
     void done(const CommitAnswer& answer);
     void gathered(const std::vector<std::string>& texts);
     void told(std::string_view text);
-    /// At any time: ranks of this generation do not come any more, or it may do nothing any more. Nothing follows, what
-    /// was written stays for the next generation to find; a step that is visible is whole.
+    /// Ends the save at any time, because other ranks of this generation are lost or this rank may no longer write.
+    /// Nothing more is done: what was written stays for the next generation, and a visible step is complete.
     void give_up(const std::string& why);
 
 private:
@@ -114,7 +116,7 @@ private:
 
     Options options_;
     CommitAction action_;
-    CommitVerdict verdict_;  ///< on rank 0 what it is about to tell
+    CommitVerdict verdict_;  ///< on rank 0: the outcome that it will send
 };
 
 }  // namespace orrery

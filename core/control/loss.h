@@ -8,18 +8,18 @@ namespace orrery {
 
 const char* text_of(Cause cause);
 
-/// "rank 1", "node 2"; "" when it concerns neither.
+/// What the loss concerns: "rank 1", "node 2"; "" if neither.
 std::string subject_of(const Loss& loss);
-/// "rank 1 was killed by signal 9 (Killed)".
+/// The loss as a sentence: "rank 1 was killed by signal 9 (Killed)".
 Message sentence_of(const Loss& loss);
 
 /// Whether two losses are the same failure: same cause, site, step and exit code, and the same rank or node. The rank
 /// does not count for errors that all ranks find. Texts are not compared.
 bool same_failure(const Loss& one, const Loss& other);
 
-/// The loss as text, fields on the first line; rendezvous, launchers and a rank's progress table carry it in this form.
+/// Encodes the loss as text, fields on the first line; rendezvous, launchers and a rank's progress table use this form.
 std::string encode(const Loss& loss);
-/// Throws Error of Fault::peer for malformed text.
+/// Decodes the text of encode(). Throws Error of Fault::peer for malformed text.
 Loss decode_loss(std::string_view text);
 
 }  // namespace orrery

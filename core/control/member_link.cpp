@@ -18,8 +18,8 @@ namespace {
 constexpr LinkTime beat_every = std::chrono::milliseconds(250);
 constexpr size_t max_position = 64 << 10;
 constexpr std::string_view late = "late ";
-constexpr size_t most_told = 4096;  // bytes of a failure's text that are sent
-constexpr int64_t lives_s = 2;      // a member that was heard within this time is alive; beats come four times a second
+constexpr size_t most_told = 4096;  // max bytes of a failure's text that are sent
+constexpr int64_t lives_s = 2;      // heard within this time, a member is alive; it sends 4 beats a second
 
 std::string place_text(const std::string& host, int port) {
     return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
@@ -59,8 +59,7 @@ std::string refusal(const wire::Welcome& welcome, const JoinOptions& options) {
     }
 }
 
-/// Whether a retry would be refused, too. It may succeed when the other process is silent or belongs to an earlier
-/// start.
+/// Whether a retry would also be refused. It may succeed if the other process is silent or of an earlier start.
 Fault fault_of(const wire::Welcome& welcome) {
     const bool passes = welcome.status == wire::Status::old_generation || welcome.status == wire::Status::other_run ||
                         (welcome.status == wire::Status::rank_taken && welcome.heard_s >= lives_s);
@@ -125,7 +124,7 @@ public:
     const std::string& run() const { return run_; }
     void lose(const Message& why) { lose(Loss{.cause = Cause::node, .site = "service", .text = why}); }
 
-    /// The loss of this process itself.
+    /// Returns the loss of this process itself.
     void fail(const Loss& why) {
         Loss own = why;
         own.rank = options_.rank;
@@ -220,8 +219,8 @@ private:
                             "on the way",
                             place_),
                 Fault::peer);
-        // A refusal is not authenticated, and a hello with a bit flipped in transit looks like another token. So a
-        // refusal counts when it is repeated: the service closes this connection, and the member tries again.
+        // A refusal is not authenticated, and a hello with a bit flipped in transit looks like one with another token.
+        // So a refusal counts only when repeated: the service closes this connection, and the member tries again.
         if (welcome.status != wire::Status::ok && std::exchange(refused_, welcome.status) != welcome.status) {
             phase_ = Phase::none;
             return;
@@ -240,7 +239,7 @@ private:
         from_.emplace(options_.token, wire::End::service, challenge_.nonce, hello_.nonce);
         to_.emplace(options_.token, wire::End::member, challenge_.nonce, hello_.nonce);
         phase_ = Phase::asks;
-        send({Kind::beat, 0, {}, {}});  // the answer confirms that this member is in
+        send({Kind::beat, 0, {}, {}});  // the answer confirms that this member has joined
         next_beat_ = now + beat_every;
     }
 
@@ -261,14 +260,15 @@ private:
         if (!lost_) lost_ = why;
     }
 
-    /// Others may repeat the text: a cut connection looks to each end as if the other had died.
+    /// Says which process observed a loss. Others may repeat the text, and a cut connection looks to each end as if the
+    /// other had died.
     std::string as_seen() const { return fmt::format(", as {} sees it", wire::name_of(options_.token, options_.rank)); }
 
     const JoinOptions options_;
     const LinkHost here_;
     const std::string place_;
     Phase phase_ = Phase::none;
-    wire::Status refused_ = wire::Status::ok;  ///< the last refusal
+    wire::Status refused_ = wire::Status::ok;  ///< status of the last refusal
     wire::Challenge challenge_{};
     wire::Hello hello_{};
     std::optional<wire::Seal> from_, to_;
@@ -276,7 +276,7 @@ private:
     LinkTime heard_{0}, next_beat_{0};
     std::string in_, out_, run_;
     Loss lost_;
-    bool left_ = false, dead_ = false;  ///< the service has announced its end; the connection has ended
+    bool left_ = false, dead_ = false;  ///< left_: the service has announced its end; dead_: the connection has ended
     uint64_t numbers_ = 0;
     std::map<uint64_t, std::optional<std::string>> answers_;
 };

@@ -20,7 +20,7 @@ using wire::Kind;
 namespace {
 
 constexpr size_t max_unsent = 64 << 20;
-constexpr size_t max_waits = 4096;  // that one member may have at a time
+constexpr size_t max_waits = 4096;  // max number of waits that one member may have at a time
 constexpr LinkTime look_every = std::chrono::milliseconds(100);
 constexpr LinkTime farewell = std::chrono::seconds(1);  // time for the last frames to be sent
 
@@ -32,16 +32,17 @@ struct Peer {
     std::string in = {};
     size_t unsent = 0;
     bool left = false, closed = false;
-    int frames = 0;                              ///< received so far, counted up to 2
-    std::string position = {};                   ///< as last reported
-    std::map<uint64_t, std::string> waits = {};  ///< keys by request number
+    int frames = 0;                              ///< number of frames received, counted up to 2
+    std::string position = {};                   ///< position that the member reported last
+    std::map<uint64_t, std::string> waits = {};  ///< keys that the member waits for, by request number
 
     bool here() const { return !left && !closed; }
-    /// The first frame asks whether the member is in; the second shows that it knows. Before that it may reconnect.
+    /// A member has joined after its second frame: the first asks for confirmation, the second shows that it arrived.
+    /// Before that the member may reconnect.
     bool joined() const { return frames > 1; }
 };
 
-/// The process that is a rank, or the launcher of a node. No other process can be it.
+/// The process that has joined as a rank, or as the launcher of a node. No other process can join in its place.
 struct Holder {
     int64_t pid = 0;
     std::string host, self;
@@ -52,7 +53,7 @@ struct Holder {
     }
 };
 
-/// An empty text counts as 0.
+/// Adds two counts; an empty text counts as 0.
 std::string sum_of(const std::string& had, const std::string& more) {
     int64_t sum = 0;
     if (__builtin_add_overflow(std::strtoll(had.c_str(), nullptr, 10), std::strtoll(more.c_str(), nullptr, 10), &sum))
@@ -145,7 +146,7 @@ public:
     }
     bool over() const { return over_; }
 
-    /// Ignores a loss of a process that has not joined when another process has the rank: it was refused.
+    /// Reports a rank's process as gone. Ignores a process that never joined if another process has the rank.
     bool gone(const Loss& how, const std::string& on_host = "") {
         const auto holder = holders_.find(how.rank);
         const bool known = holder != holders_.end();
@@ -161,11 +162,11 @@ public:
     void tell_all(const Loss& why) {
         if (is_lost()) return;
         lost_ = why;
-        if (!why) lost_.cause = Cause::error;  // who tells it means one
+        if (!why) lost_.cause = Cause::error;  // a process that reports a failure means an error
         for (auto& [connection, peer] : peers_) push(connection, peer, wire::frame_of(Kind::lost, lost_, run_));
     }
 
-    /// Also removes the peers that were dropped since the last call.
+    /// Returns the pending actions. Also removes the peers that were dropped since the last call.
     std::vector<LinkAction> actions() {
         if (std::exchange(dropped_, false))
             std::erase_if(peers_, [&](auto& entry) {
@@ -186,7 +187,7 @@ private:
             !wire::same(hello.proof, wire::prove(options_.token, hello, candidate.nonce)))
             return wire::Status::wrong_token;
         if (hello.generation != options_.token.generation) return wire::Status::old_generation;
-        if (is_lost()) return wire::Status::ok;  // so that it hears why all end
+        if (is_lost()) return wire::Status::ok;  // so that the process learns why the job ends
         if (const std::string run = wire::text_of(hello.run); !run.empty() && run != run_)
             return wire::Status::other_run;
         if (hello.launchers != int64_t{options_.token.launchers}) return wire::Status::other_members;
@@ -199,7 +200,7 @@ private:
                                                                                 : wire::Status::ok;
     }
 
-    /// Number of nodes whose launchers may join; 0 when launchers meet, which are members themselves.
+    /// Number of nodes whose launchers may join; 0 when the members themselves are launchers.
     int64_t nodes() const {
         if (options_.token.launchers) return 0;
         return options_.per_host > 0 ? options_.world / options_.per_host : options_.world;
@@ -215,7 +216,7 @@ private:
 
     static Holder holder_of(const Peer& peer) { return {peer.pid, peer.host, peer.self, peer.since}; }
 
-    /// Describes the process that has the rank which a refused one asks for.
+    /// Describes the process that has the rank that a refused process asked for.
     void name_holder(wire::Welcome& welcome, int64_t rank, LinkTime now) const {
         const auto taken = taken_.find(rank);
         const auto found = taken == taken_.end() ? peers_.end() : peers_.find(taken->second);
@@ -228,7 +229,7 @@ private:
         holder.host.copy(welcome.host, sizeof welcome.host - 1);
     }
 
-    /// A connection without a valid token gets the status only, and is closed.
+    /// Answers a hello. A connection without a valid token gets only the status, and is closed.
     void greet(uint64_t connection, const Strangers::Candidate& candidate, LinkTime now) {
         const wire::Hello& hello = candidate.hello;
         wire::Welcome welcome{};
@@ -294,7 +295,7 @@ private:
             case Kind::leave:
                 peer.left = true;
                 free_rank(connection, peer);
-                if (options_.token.launchers) holders_.erase(peer.rank);  // a restarted launcher takes its place
+                if (options_.token.launchers) holders_.erase(peer.rank);  // a restarted launcher may join in its place
                 break;
             case Kind::fail: fail(peer, frame); break;
             default: throw Error("a frame that only the service sends", Fault::peer);
@@ -328,7 +329,8 @@ private:
         if (waiting->second.empty()) waiting_.erase(waiting);
     }
 
-    /// "2 of 4 ranks have not joined: 1, 3", and the connections refused meanwhile; "" when all have joined.
+    /// Names the ranks that have not joined, "2 of 4 ranks have not joined: 1, 3", and the connections refused
+    /// meanwhile; "" when all have joined.
     std::string absent() const {
         constexpr int64_t shown = 16;
         const int64_t count = options_.world - std::distance(holders_.lower_bound(0), holders_.end());
@@ -354,7 +356,7 @@ private:
 
     bool is_lost() const { return bool(lost_); }
 
-    /// A stopped launcher does not lose its ranks, which send heartbeats themselves.
+    /// Whether a member's process may be stopped. A launcher's may, since its ranks send heartbeats themselves.
     bool may_stop(const Peer& peer) const { return peer.rank < 0; }
 
     void act(uint64_t connection, std::string bytes, bool close) {
@@ -399,7 +401,7 @@ private:
         if (mine != taken_.end() && mine->second == connection) taken_.erase(mine);
     }
 
-    /// What a silent member's process does, if it is on this host.
+    /// Describes what a silent member's process does, if it is on this host.
     std::string state_of(const Peer& peer) const {
         return peer.host == here_.host ? "its process " + here_.process(peer.pid) : "stopped or unreachable";
     }
@@ -444,10 +446,10 @@ private:
     Strangers strangers_;
     Refusals refused_;
     std::map<uint64_t, Peer> peers_;
-    std::map<int64_t, uint64_t> taken_;  ///< the connection of each rank that is connected, and of launchers
-    std::map<int64_t, Holder> holders_;  ///< processes that have joined, including those that left
+    std::map<int64_t, uint64_t> taken_;  ///< connections of ranks and launchers that are connected, by rank
+    std::map<int64_t, Holder> holders_;  ///< processes that have joined, including those that left, by rank
     std::map<std::string, std::string> values_;
-    /// connections and request numbers, by key
+    /// connections and request numbers that wait, by key
     std::map<std::string, std::set<std::pair<uint64_t, uint64_t>>> waiting_;
     std::vector<LinkAction> actions_;
     Loss lost_;

@@ -11,27 +11,27 @@
 
 namespace orrery {
 
-/// Connections that are not authenticated yet. At most `most` are open: a newer one closes the oldest, but not before
-/// that has had the time `least`, so a flood cannot push out a rank that answers at once. A connection has the time
-/// `longest` to send its hello, and no more bytes than a hello are stored. A closed peer may connect again.
+/// Connections that are not authenticated yet, at most `most`. When that many are open, a new one closes the oldest,
+/// which must have had the time `least`. So a flood cannot push out a rank that answers at once. A connection has the
+/// time `longest` to send its hello, and no more bytes than a hello are stored. A closed peer may connect again.
 class Strangers {
 public:
     static constexpr size_t most = 64;
     static constexpr LinkTime least = std::chrono::milliseconds(20);
     static constexpr LinkTime longest = std::chrono::seconds(1);
 
-    /// A connection that has sent a whole hello, which is not judged yet.
+    /// A connection that has sent a whole hello, which has not been checked yet.
     struct Candidate {
-        wire::Nonce nonce;  ///< sent in its challenge
+        wire::Nonce nonce;  ///< nonce sent in the connection's challenge
         wire::Hello hello;
         std::string from;
         std::string more;  ///< bytes after the hello
     };
 
     bool full(LinkTime now) const { return open_.size() >= most && now - open_.front().since < least; }
-    /// When the oldest may be closed for a newer one, or has used up its time; LinkTime::max() when there is none.
+    /// Time at which the oldest may be closed for a new one, or has used up its time; LinkTime::max() if there is none.
     LinkTime due() const;
-    /// Adds a connection. Returns those that it replaces, which the caller must close.
+    /// Adds a connection. Returns the connections that it replaces, which the caller must close.
     std::vector<uint64_t> add(uint64_t connection, const wire::Nonce& nonce, const std::string& from, LinkTime now);
     bool has(uint64_t connection) const { return at_.count(connection) > 0; }
     std::optional<Candidate> received(uint64_t connection, std::string_view bytes);
@@ -46,7 +46,7 @@ private:
         LinkTime since;
         std::string in, from;
     };
-    std::list<Stranger> open_;  ///< oldest first
+    std::list<Stranger> open_;  ///< connections, oldest first
     std::map<uint64_t, std::list<Stranger>::iterator> at_;
 };
 
@@ -54,7 +54,8 @@ private:
 class Refusals {
 public:
     void count(const std::string& from);
-    /// "; 3 connections with another token or job were refused: 2 from 10.0.0.7, 1 from 10.0.0.9", or "".
+    /// Describes the refusals: "; 3 connections with another token or job were refused: 2 from 10.0.0.7, 1 from
+    /// 10.0.0.9"; "" if there are none.
     std::string text() const;
 
 private:

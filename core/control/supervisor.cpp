@@ -12,11 +12,11 @@ namespace {
 constexpr int64_t checks_to_quarantine = 2;
 constexpr int to_be_queued_again = 75;
 
-/// Whether a repeated failure means that a restart does not help. A node lost twice says nothing about the job.
+/// Whether a failure that repeats shows that a restart does not help. A node lost twice says nothing about the job.
 bool repeats(Cause cause) { return cause != Cause::node && cause != Cause::stopped && cause != Cause::done; }
 
-/// Whether the node may be the cause: a rank there failed by itself. Other causes (loss, memory, storage, scripts) do
-/// not implicate the node.
+/// Whether the node may be the cause, because a rank on it failed by itself. Other causes (loss, memory, storage,
+/// scripts) do not implicate the node.
 bool suspect(const Loss& how) { return !how.hearsay && (how.cause == Cause::process || how.cause == Cause::hang); }
 
 std::string at(int64_t step) { return step > 0 ? fmt::format("after step {}", step) : "before a step was finished"; }
@@ -74,7 +74,7 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const Messag
         known.failed_checks = 0;
         known.told_late = false;
     } else if (found == Fitness::late &&
-               state_ == State::gathering) {  // only while the job waits; a spare waits for one check only
+               state_ == State::gathering) {  // waits only while the whole job waits; a spare waits for one check only
         if (!std::exchange(known.told_late, true)) say("is looked at until its check ends");
         orders.push_back({Order::Kind::check, node});
     } else if (++known.failed_checks < checks_to_quarantine) {
@@ -150,7 +150,7 @@ std::optional<double> Supervisor::next_tick() const {
     return std::max(wait_until_, checked_until());
 }
 
-/// When the last current check of a slot's node is overdue; 0 when there is none.
+/// Time at which the last current check of a slot's node is overdue; 0 when there is none.
 double Supervisor::checked_until() const {
     double last = 0;
     for (const int64_t node : slots_)
@@ -163,9 +163,9 @@ bool Supervisor::any_running() const {
     return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& n) { return n.second.state == Node::running; });
 }
 
-/// Records the cause of a generation's end. The first failure counts, because later ones are its consequences. But a
-/// process' own report replaces what others say about it, and a failure replaces a stop, because the stop's checkpoint
-/// may be missing.
+/// Records the cause of a generation's end. The first failure counts, because later ones are its consequences. There
+/// are two exceptions: a process' own report replaces what others report about it, and a failure replaces a stop,
+/// because the stop's checkpoint may be missing.
 void Supervisor::failed(const Loss& how, Orders& orders) {
     const bool own = !how.hearsay && how.cause != Cause::stopped;
     const bool stopped = why_ && why_->cause == Cause::stopped;
@@ -178,7 +178,7 @@ void Supervisor::failed(const Loss& how, Orders& orders) {
     orders.push_back({Order::Kind::end_ranks, -1, options_.generation});
 }
 
-/// Once the last rank of a generation is gone: what is next?
+/// Decides what follows once the last rank of a generation is gone.
 void Supervisor::settle(double now, Orders& orders) {
     if ((state_ != State::running && state_ != State::ending) || any_running()) return;
     const Loss how = std::exchange(why_, std::nullopt).value_or(Loss{});
@@ -203,7 +203,7 @@ void Supervisor::settle(double now, Orders& orders) {
     gather(now, orders);
 }
 
-/// Whether the job ends with this failure; if so, orders it.
+/// Whether the job ends with this failure; if so, orders its end.
 bool Supervisor::refuse(const Loss& how, Orders& orders) {
     const Message what = sentence_of(how) + " " + at(how.step);
     if (how.cause == Cause::mistake || options_.restarts == 0) {
@@ -222,13 +222,13 @@ bool Supervisor::refuse(const Loss& how, Orders& orders) {
     return true;
 }
 
-/// The nodes for the next generation's slots: each slot's previous node, else a spare; empty when too few are ready.
+/// Returns the nodes for the next generation: each slot's previous node, otherwise a spare; empty if too few are ready.
 std::vector<int64_t> Supervisor::chosen(double now) const {
     const auto ready = [&](int64_t node) { return node >= 0 && nodes_.at(node).state == Node::ready; };
     std::vector<int64_t> taken = slots_;
     for (int64_t& node : taken) {
         if (ready(node)) continue;
-        // Wait for a check, which takes seconds, because the node has the job's files and caches.
+        // Waits for a node's check, which takes seconds, because that node has the job's files and caches.
         if (node >= 0 && nodes_.at(node).state == Node::checking && now < nodes_.at(node).checked_until) return {};
         node = -1;
         if (now < spares_from_) return {};
@@ -261,7 +261,7 @@ void Supervisor::gather(double now, Orders& orders) {
     orders.push_back({Order::Kind::start, -1, ++options_.generation, taken});
 }
 
-/// Whether a configuration error keeps away a node that no spare can replace; the job then ends with it.
+/// Ends the job if a configuration error keeps away a node that no spare can replace; returns whether it did.
 bool Supervisor::refuse_mistake(Orders& orders) {
     if (options_.spares > 0) {
         const auto may_come = [&](const auto& entry) {

@@ -9,8 +9,8 @@
 
 namespace orrery {
 
-/// The result of a node's check. A late check says little about the node, which may be busy: it is repeated while the
-/// job waits, and counts as failed while the job runs.
+/// Result of a node's check. A late check says little about the node, which may be busy. It is repeated while the job
+/// waits, and counts as failed while the job runs.
 enum class Fitness : uint8_t {
     fit,
     unfit,
@@ -34,53 +34,53 @@ struct Order {
     Message text = {};
 };
 
-/// Decides what becomes of a job whose ranks, launchers and nodes fail: restarts within budgets, waits for nodes,
-/// replaces nodes by spares, gives up. Has no clock, thread, socket or file: events go in with their time, in seconds
-/// of any monotonic clock; orders come out, to be carried out in order.
+/// Decides what becomes of a job whose ranks, launchers and nodes fail: it restarts the job within budgets, waits for
+/// nodes, replaces nodes by spares, or gives up. It has no clock, thread, socket or file. The caller reports events
+/// with their time, in seconds of any monotonic clock, and carries out the returned orders in order.
 class Supervisor {
 public:
     struct Options {
-        int64_t restarts = 0;  ///< for each cause, without a new step between
-        int64_t nodes = 1;     ///< slots that a generation needs
-        int64_t spares = 0;    ///< nodes beyond these, numbered from `nodes` on
-        /// at start-up, how long a slot is reserved for its own node before a spare may take it
+        int64_t restarts = 0;  ///< max restarts for each cause without a new step in between
+        int64_t nodes = 1;     ///< number of nodes that a generation needs, one for each slot
+        int64_t spares = 0;    ///< number of further nodes, numbered from `nodes` on
+        /// seconds at start-up for which a slot is reserved for its own node before a spare may take it
         double own_first_s = 10;
-        double wait_node_s = 300;     ///< how long to wait for missing nodes
+        double wait_node_s = 300;     ///< max seconds to wait for missing nodes
         double check_s = 12;          ///< a check that takes longer no longer delays a spare or the end of the job
-        double first_pause_s = 1;     ///< before the second restart without a new step; the first has none
-        double longest_pause_s = 30;  ///< each pause is twice the one before, up to this
-        int64_t generation = 0;       ///< the newest generation taken: the next is larger
+        double first_pause_s = 1;     ///< seconds before the second restart without a new step; the first has no pause
+        double longest_pause_s = 30;  ///< max seconds of a pause; each pause is twice the one before
+        int64_t generation = 0;       ///< the newest generation taken; the next one is larger
     };
     using Orders = std::vector<Order>;
 
     explicit Supervisor(const Options& options, double now);
 
-    /// The launcher of `node` has come, without ranks.
+    /// Event: the launcher of `node` has joined, without ranks.
     Orders came(int64_t node, double now);
     Orders checked(int64_t node, Fitness found, const Message& why, double now);
     Orders lost(int64_t node, const Message& how, double now);
-    /// The launcher of `node` ended before it came. A configuration error on a node that the job waits for, or will
-    /// wait for, ends the job, because it would repeat.
+    /// Event: the launcher of `node` ended before it joined. A configuration error ends the job if it waits for this
+    /// node, or will wait for it, because the error would repeat.
     Orders failed_start(int64_t node, const Loss& loss, double now);
-    /// A step was finished. Only a step beyond all before renews the budgets.
+    /// Event: a step was finished. Only a step beyond all earlier ones renews the budgets.
     Orders step_done(int64_t step);
-    /// All ranks of `node` have ended and are reaped.
+    /// Event: all ranks of `node` have ended and are reaped.
     Orders ended(int64_t node, const Loss& how, double now);
-    /// The generation ordered last has this number, because those before it were taken.
+    /// Sets the number of the generation ordered last, since smaller numbers were taken.
     void minted(int64_t generation) { options_.generation = generation; }
-    /// The job is asked to stop: nothing is started from now on. The caller stops the ranks.
+    /// Event: the job is asked to stop. No rank is started from now on; the caller stops the running ranks.
     Orders stop(int code, const Message& why, double now);
     Orders tick(double now);
 
-    /// When tick() has something to do unless an event comes first; none: never.
+    /// Time at which tick() has something to do unless an event comes first; none: never.
     std::optional<double> next_tick() const;
     int64_t generation() const { return options_.generation; }
     int64_t best_step() const { return best_; }
-    int64_t restarts() const { return restarts_; }  ///< in total so far
-    /// The cause of the last restart; none when there was none, or when a new step has been finished since.
+    int64_t restarts() const { return restarts_; }  ///< total number of restarts
+    /// The cause of the last restart; none if there was none, or if a new step has been finished since.
     const std::optional<Loss>& last_failure() const { return last_; }
     bool over() const { return state_ == State::over; }
-    /// "node 1 is missing", "node 2 failed its checks twice (...)"; "" when no node is missing.
+    /// Describes missing nodes: "node 1 is missing", "node 2 failed its checks twice (...)"; "" if none is.
     Message missing() const;
 
 private:
@@ -92,7 +92,7 @@ private:
         bool told_late = false;
         double checked_until = 0;  ///< deadline of the current check
         Message why;
-        /// a configuration error of its start or its checks, since it was last there
+        /// configuration error of the node's start or checks since its launcher last joined
         std::optional<Loss> mistake = {};
     };
 
@@ -111,11 +111,11 @@ private:
     Options options_;
     State state_ = State::gathering;
     std::map<int64_t, Known> nodes_;
-    std::vector<int64_t> slots_;  ///< the node of each slot, -1: none yet
+    std::vector<int64_t> slots_;  ///< node of each slot; -1: none yet
     std::optional<Loss> why_;     ///< the first failure of the generation that is ending
-    std::optional<Loss> last_;    ///< the previous failure, when there was no new step since
+    std::optional<Loss> last_;    ///< the previous failure, if there was no new step since
     std::map<Cause, int64_t> spent_;
-    std::optional<Loss> asked_;  ///< the stop that was asked for
+    std::optional<Loss> asked_;  ///< the requested stop
     double not_before_ = 0, wait_until_ = 0, spares_from_ = 0;
     int64_t best_ = 0, restarts_ = 0, in_a_row_ = 0;
 };

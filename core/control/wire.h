@@ -9,14 +9,15 @@
 #include "base/hash.h"
 #include "orrery/rendezvous.h"
 
-/// The protocol of a rendezvous' connections. Handshake: challenge (service), hello (member), welcome (service), all of
-/// fixed size; then frames both ways, each with a MAC of the job's secret. Integers are little-endian.
+/// The protocol of a rendezvous' connections. The handshake is challenge (service), hello (member), welcome (service),
+/// all of fixed size. Then frames follow in both directions, each with a MAC of the job's secret. Integers are
+/// little-endian.
 namespace orrery::wire {
 
-constexpr size_t max_frame = 1 << 20;  ///< bytes of a frame's body
+constexpr size_t max_frame = 1 << 20;  ///< max bytes of a frame's body
 constexpr size_t max_key = 512;
 constexpr size_t mac_bytes = 16;
-constexpr char magic[9] = "orrery4\n";  ///< with the version of the protocol
+constexpr char magic[9] = "orrery4\n";  ///< identifies the protocol and its version
 
 using Nonce = std::array<char, 32>;
 using Id = std::array<char, 32>;  ///< hex digits; zeros: none
@@ -31,12 +32,12 @@ struct Hello {
     int64_t generation;
     int64_t rank;
     int64_t pid;
-    int64_t world, per_host;  ///< ranks of the job and of each host, as the member was told; 0: it was not told
-    int64_t launchers;        ///< 1: the member expects a service of launchers
+    int64_t world, per_host;  ///< ranks of the job and of each host, as far as the member knows; 0: unknown
+    int64_t launchers;        ///< 1: the member expects a rendezvous of launchers
     char host[64];
-    Id run, self;  ///< id of the job's start, if it is known; nonce of the process
+    Id run, self;  ///< run: id of the job's start, if known; self: nonce of the process
     Nonce nonce;
-    Digest proof;  ///< over the job's name, the service's nonce and everything above
+    Digest proof;  ///< MAC over the job's name, the service's nonce and the preceding fields
 };
 enum class Status : int64_t {
     ok,
@@ -48,32 +49,32 @@ enum class Status : int64_t {
     other_run,
     other_members,
 };
-/// For a hello without a valid token, all but the status is zeros.
+/// The answer to a hello. Without a valid token, all fields except the status are zeros.
 struct Welcome {
     char magic[8];
     Status status;
     int64_t home;
-    int64_t world, per_host;  ///< as the job has them
-    /// the process that has the rank: pid, seconds since it joined and since it was last heard
+    int64_t world, per_host;  ///< ranks of the job and of each host
+    /// about the process that has the rank: pid, seconds since it joined and since it was last heard
     int64_t pid, since_s, heard_s;
     char host[64];
     Id run;
-    Digest proof;  ///< over the job's name, the member's nonce and everything above
+    Digest proof;  ///< MAC over the job's name, the member's nonce and the preceding fields
 };
 
 Nonce random_nonce(const LinkHost& here);
-/// 32 random hex digits.
+/// Returns 32 random hex digits.
 std::string draw_id(const LinkHost& here);
 Id id_of(std::string_view text);
 std::string text_of(const Id& id);
 Digest prove(const JobToken& token, const Hello& hello, const Nonce& service);
 Digest prove(const JobToken& token, const Welcome& welcome, const Nonce& member);
-/// Compares in constant time.
+/// Compares two digests in constant time.
 bool same(const Digest& a, const Digest& b);
 std::string host_of(const Hello& hello);
-/// "rank 1" or "the launcher of node 1", a member of `token`'s job.
+/// Names a member of `token`'s job: "rank 1" or "the launcher of node 1".
 std::string name_of(const JobToken& token, int64_t rank);
-/// "4 ranks, 2 on each host".
+/// Describes a job's ranks: "4 ranks, 2 on each host".
 std::string shape_text(int64_t world, int64_t per_host);
 
 enum class Kind : uint8_t { set, get, add, erase, cancel, absent, beat, leave, fail, value, lost };
@@ -83,23 +84,23 @@ struct Frame {
     std::string key;
     std::string value;
 };
-/// A frame of kind `fail` or `lost`: its value is the loss, its key the id of the run.
+/// Returns a frame of kind `fail` or `lost`: its value is the loss, its key the id of the run.
 Frame frame_of(Kind kind, const Loss& loss, std::string_view run);
 Loss loss_of(const Frame& frame);
-/// Encode and decode a frame's body. parse() throws Error on a malformed one.
+/// encode() and parse() convert a frame's body. parse() throws Error for a malformed one.
 std::string encode(const Frame& frame);
 Frame parse(std::string_view body);
 
-/// The end that sends a frame: a frame of one end is not valid from the other.
+/// The end of a connection that sends a frame; a frame of one end is not valid from the other.
 enum class End : uint8_t { service, member };
 
-/// Authenticates one direction of a connection. Each frame gets the next number and a MAC, under a key of the secret,
-/// both nonces and the direction, so a frame that is repeated, left out, reordered or reflected has no valid MAC. On
-/// the wire: size of the body (uint32), body, MAC over number, size and body.
+/// Authenticates one direction of a connection. Each frame gets the next number and a MAC, with a key derived from the
+/// secret, both nonces and the direction. A frame that is repeated, left out, reordered or reflected therefore has no
+/// valid MAC. Wire format: size of the body (uint32), body, MAC over number, size and body.
 class Seal {
 public:
     Seal(const JobToken& token, End from, const Nonce& service, const Nonce& member);
-    /// The frame in wire format; increments the number.
+    /// Returns the frame in wire format, and increments the number.
     std::string seal(const Frame& frame);
     /// Takes the frame at `at` from the received bytes and moves `at` after it; nullopt when it is incomplete. The body
     /// is not parsed before its MAC is checked. Throws Error for a wrong MAC or a malformed frame.
@@ -111,7 +112,7 @@ private:
     uint64_t number_ = 0;
 };
 
-/// The frame kind of a request of MemberLink, such as "set". Throws Error for an unknown one.
+/// Returns the frame kind of a request of MemberLink, such as "set". Throws Error for an unknown one.
 Kind kind_of(std::string_view request);
 
 }  // namespace orrery::wire

@@ -8,14 +8,14 @@ namespace orrery::drawing {
 /// decimals, so that a drawing is the same text on every host.
 class Canvas {
 public:
-    /// `look`: a class of the style sheet; `title`: tooltip, "" for none.
+    /// Draws a rectangle. `look`: a class of the style sheet; `title`: tooltip, "": none.
     void box(double x, double y, double width, double height, std::string_view look, std::string_view title = "",
              double round = 0);
     void line(double x1, double y1, double x2, double y2, std::string_view look);
-    /// `steps`: "x,y" pairs made by `point`.
+    /// Draws a path. `steps`: "x,y" pairs made by `point`.
     void path(std::string_view steps, std::string_view look);
     void dot(double x, double y, double radius, std::string_view look);
-    /// `look` also sets the text's anchor: start, middle or end.
+    /// Draws a text. `look` also sets the text's anchor: start, middle or end.
     void text(double x, double y, std::string_view words, std::string_view look);
     void heading(double x, double y, std::string_view words) { text(x, y, words, "heading"); }
 
@@ -27,11 +27,11 @@ private:
     std::string body_;
 };
 
-/// At most two decimals, without trailing zeros: "12.5".
+/// Formats a number with at most two decimals, without trailing zeros: "12.5".
 std::string number(double amount);
-/// "x,y "
+/// Formats a point: "x,y ".
 std::string point(double x, double y);
-/// Upper estimate of a text's width in a sans-serif font of this size.
+/// Returns an upper estimate of a text's width in a sans-serif font of this size.
 double text_width(std::string_view words, double size);
 
 }  // namespace orrery::drawing

@@ -12,10 +12,10 @@
 namespace orrery::drawing {
 namespace {
 
-constexpr int parts = 3;  ///< activations and other scratch, gradients, workspaces
+constexpr int parts = 3;  ///< number of parts: activations and other scratch, gradients, workspaces
 constexpr size_t part_of(BufferUse use) { return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0; }
 
-/// Bytes live at each instruction, and bytes whose life ends with it, by part.
+/// For each part: bytes live at each instruction, and bytes that are free after it.
 struct Alive {
     std::array<std::vector<int64_t>, parts> bytes, ending;
 
@@ -43,9 +43,9 @@ Alive alive_bytes(const RankClass& c) {
     return alive;
 }
 
-/// Indices of the longest non-decreasing subsequence.
+/// Returns the indices of the longest non-decreasing subsequence.
 std::vector<size_t> rising(const std::vector<int>& numbers) {
-    std::vector<size_t> ends, before(numbers.size());  // by length: index of the smallest last number
+    std::vector<size_t> ends, before(numbers.size());  // `ends`: by length, index of the smallest last number
     for (size_t i = 0; i < numbers.size(); ++i) {
         const auto at = std::upper_bound(ends.begin(), ends.end(), numbers[i],
                                          [&](int number, size_t end) { return number < numbers[end]; });
@@ -60,8 +60,9 @@ std::vector<size_t> rising(const std::vector<int>& numbers) {
     return places;
 }
 
-/// The slot of each instruction: -1 before the fragments, the number of slots after them. An instruction that runs once
-/// a step between two fragments counts to the earlier one; so does one outside the place of its own fragment.
+/// Returns the slot of each instruction: -1 before the fragments, the number of slots after them. An instruction that
+/// runs once a step between two fragments belongs to the earlier one; so does an instruction outside the place of its
+/// fragment.
 std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
     std::map<std::tuple<Fragment::Kind, int64_t, int>, int> places;
     for (size_t s = 0; s < slots.size(); ++s) {
@@ -70,7 +71,7 @@ std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
     }
     std::vector<int> of(c.stream.size(), -1), found_slots;
     std::vector<size_t> found_at;
-    size_t last = 0;  // one past the last instruction of a fragment
+    size_t last = 0;  // index after the last instruction of a fragment
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const Fragment& f = c.stream[i].fragment;
         if (f.micro < 0) continue;
@@ -103,7 +104,7 @@ MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double le
     curve.peak = c.persistent_bytes;
 
     const std::vector<int> of = slots_of(c, slots);
-    std::map<int, std::pair<int, int>> counts;  // slot -> number of instructions, number already placed
+    std::map<int, std::pair<int, int>> counts;  // by slot: number of instructions, and number already placed
     for (int slot : of) ++counts[slot].first;
     const Alive alive = alive_bytes(c);
     const auto makespan = static_cast<double>(timeline.makespan);

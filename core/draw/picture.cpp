@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// "4 stages on 2 pipeline ranks, 8 micro-batches".
+/// Describes a pipeline: "4 stages on 2 pipeline ranks, 8 micro-batches".
 std::string size_text(const Schedule& schedule, const Timeline& timeline) {
     std::set<int> stages;
     std::set<int64_t> micros;
@@ -70,7 +70,7 @@ std::string unit_text(const Schedule& schedule) {
     return splits_weights(schedule) ? "units (F, B and W take 1)" : "units (F takes 1, B with its W 2)";
 }
 
-/// Flops of each fragment of each pipeline rank, in thousandths of the smallest forward.
+/// Returns the flops of each fragment of each pipeline rank, in thousandths of the smallest forward.
 FragmentTime flops_time(const Plan& plan) {
     using Key = std::tuple<int, Fragment::Kind, int64_t, int>;
     std::map<Key, double> flops;

@@ -19,7 +19,7 @@ struct Colour {
 };
 constexpr std::array<Colour, 3> fragment_colours{{{0, 114, 178}, {230, 145, 0}, {0, 134, 100}}};
 
-/// A chunk's colour: mixed with white, the first chunk most.
+/// Returns a chunk's colour: mixed with white, more for earlier chunks.
 Colour shade(Colour colour, int chunk, int chunks) {
     const double strength = chunks == 1 ? 0.72 : 0.42 + 0.58 * chunk / (chunks - 1);
     auto mix = [&](int part) { return static_cast<int>(std::lround(255 + (part - 255) * strength)); };
@@ -58,7 +58,7 @@ constexpr std::string_view patterns =
     "<pattern id=\"sum\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
     "patternTransform=\"rotate(45)\"><rect width=\"1.6\" height=\"5\" fill=\"#fff\" fill-opacity=\"0.7\"/></pattern>\n";
 
-/// Pixels per unit of time: fills the page, fits a number into the shortest forward, and limits the width.
+/// Returns the pixels per unit of time: fills the page, fits a number into the shortest forward, and limits the width.
 double time_scale(const Picture& picture, double digits) {
     constexpr double page = 1080, widest = 8000;
     const double cell = picture.memory.empty() ? 40 : 240;

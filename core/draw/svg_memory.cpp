@@ -9,7 +9,7 @@
 namespace orrery::drawing {
 namespace {
 
-/// Bytes between two grid lines.
+/// Returns the bytes between two grid lines.
 double byte_step(int64_t top) {
     double unit = 1;
     while (static_cast<double>(top) / unit >= 2048) unit *= 1024;
@@ -29,7 +29,7 @@ std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale) 
     return kept;
 }
 
-/// Path of an area under steps from the floor up to `bytes(point)`.
+/// Returns the path of an area under steps, from the floor up to `bytes(point)`.
 template <class Bytes>
 std::string area(const Page& page, const std::vector<MemoryCurve::Point>& points, double from, double to, double floor,
                  double per_byte, const Bytes& bytes) {

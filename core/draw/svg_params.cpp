@@ -23,7 +23,7 @@ std::vector<std::string> lines_of(const std::string& words, size_t longest) {
     return lines;
 }
 
-/// The coordinates of block `index` on the axes that split a side: "2" or "1,3".
+/// Formats the coordinates of block `index` on the axes that split a side: "2" or "1,3".
 std::string coordinates(int64_t index, const std::vector<int64_t>& sizes) {
     std::string text;
     for (size_t i = sizes.size(); i-- > 0; index /= sizes[i])

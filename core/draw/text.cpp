@@ -11,7 +11,7 @@ namespace orrery {
 namespace drawing {
 namespace {
 
-/// One character and its background: -1 none, otherwise 2 * kind + odd chunk.
+/// One character and its background: -1: none, otherwise 2 * kind, plus 1 for an odd chunk.
 struct Cell {
     char letter = ' ';
     int look = -1;
@@ -42,7 +42,8 @@ struct Scale {
     size_t at(int64_t time) const { return std::lround(static_cast<double>(time) * columns); }
 };
 
-/// Shows numbers if four bands hold them, otherwise one letter per unit in six bands, otherwise what fits into one.
+/// Chooses the widest form that fits: numbers if four bands hold them, otherwise one letter per unit in six bands,
+/// otherwise the columns that fit into one band.
 Scale scale_of(const Timeline& t, size_t room) {
     int64_t shortest = t.makespan, largest = 0;
     for (const auto& slots : t.ranks)
@@ -74,7 +75,7 @@ Row row_of(const std::vector<Slot>& slots, const Scale& scale, size_t columns) {
     return row;
 }
 
-/// "0    5    10" below the columns of a band.
+/// Writes the scale below the columns of a band: "0    5    10".
 std::string axis_text(const Scale& scale, size_t from, size_t to) {
     const double span = static_cast<double>(to - from) / scale.columns;
     const double step = std::max(1.0, tick_step(span, static_cast<int>(std::max<size_t>(2, (to - from) / 8))));
@@ -116,7 +117,7 @@ std::string timeline_text(const Picture& picture, const TextStyle& style) {
     return out + "time in " + picture.unit + "\n";
 }
 
-/// The highest point within each column.
+/// Returns the highest point within each column.
 std::vector<MemoryCurve::Point> columns_of(const MemoryCurve& curve, double from, double to, size_t columns) {
     std::vector<MemoryCurve::Point> full(columns);
     std::vector<char> seen(columns, 0);

@@ -1,4 +1,4 @@
-// Standard library functions that process a count of elements in one instruction: the count is charged first.
+// Wraps standard library functions that process a count of elements in one instruction: the count is charged first.
 #include <fmt/format.h>
 
 #include <bit>
@@ -12,19 +12,19 @@ namespace {
 
 using Count = uint64_t (*)(lua_State*);
 
-/// Number of elements from `first` to `last`, without overflow.
+/// Returns the number of elements from `first` to `last`, without overflow.
 uint64_t between(lua_Integer first, lua_Integer last) {
     return last < first ? 0 : static_cast<uint64_t>(last) - static_cast<uint64_t>(first) + 1;
 }
 
-/// The argument as the library reads it; the library itself refuses other types.
+/// Returns the argument as the library reads it; the library itself refuses other types.
 lua_Integer integer(lua_State* L, int index, lua_Integer fallback) {
     int is_integer = 0;
     const lua_Integer value = lua_tointegerx(L, index, &is_integer);
     return is_integer ? value : fallback;
 }
 
-/// The length as the libraries compute it, including __len.
+/// Returns the length as the libraries compute it, including __len.
 lua_Integer length(lua_State* L) {
     const bool has = lua_istable(L, 1) || luaL_getmetafield(L, 1, "__len") != LUA_TNIL;
     return has ? luaL_len(L, 1) : 0;
@@ -47,7 +47,7 @@ uint64_t of_sort(lua_State* L) {
     return n > UINT64_MAX / 64 ? UINT64_MAX : n * comparisons;
 }
 
-/// Charges the count and calls the library's function, which is upvalue 1.
+/// Charges the count, then calls the library's function, which is upvalue 1.
 template <Count count>
 int counted(lua_State* L) {
     State& state = state_of(L);

@@ -1,4 +1,4 @@
-// Collective algorithms: Lua functions of the number of ranks that return moves of chunks, expanded to tables once.
+// Expands collective algorithms, Lua functions from the number of ranks to moves of chunks, to tables once.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -70,7 +70,7 @@ ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collectiv
     if (!lua_istable(L, -1)) wrong("steps is " + type_text(L, -1) + ", expected a list of lists of moves");
     fields.finish();
     const int steps = lua_gettop(L);
-    int number = 0;  // empty steps are skipped
+    int number = 0;  // number of the current step; empty steps are skipped
     for (lua_Integer s = 1; lua_rawgeti(L, steps, s) != LUA_TNIL; ++s) {
         if (!lua_istable(L, -1)) wrong(fmt::format("steps[{}] is {}, expected a list of moves", s, type_text(L, -1)));
         const int step = lua_gettop(L);

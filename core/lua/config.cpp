@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// `o.config` and its tables, read-only. The host owns the Config.
+/// Implements `o.config` and its tables, which are read-only. The host owns the Config.
 struct ConfigView {
     Config* config;
 };
@@ -46,8 +46,8 @@ void push_value(lua_State* L, const ConfigValue& value) {
     }
 }
 
-/// Records that the script itself read a key, because a value that it gives to a call may depend on it. Reads by the
-/// library's plumbing do not count: it reports them itself.
+/// Records that the script itself has read a key, because a value that it gives to a call may depend on the key. Reads
+/// by the library's own modules do not count; the library reports them itself.
 void see_read(lua_State* L, const Config& config, const std::string& key) {
     lua_Debug reader;
     if (!lua_getstack(L, 1, &reader) || lua_getinfo(L, "S", &reader) == 0) return;
@@ -66,7 +66,7 @@ int index(lua_State* L) {
     }
     const std::string path = config.path().empty() ? key : config.path() + "." + key;
     if (is_open_table(config.path()) || find_schema(config.path(), key)) {
-        lua_pushnil(L);  // a known key that is not set
+        lua_pushnil(L);  // the key is known but not set
     } else if (is_known_table(path)) {
         push_object(L, ConfigView{&config.table(key)});
     } else {
@@ -81,7 +81,7 @@ int refuse_write(lua_State* L) {
     fail(L, fmt::format("o.config is read-only: set {} in the TOML file or with --set", type_text(L, 2)));
 }
 
-/// Iterator of pairs. Upvalues: the view, the position.
+/// The iterator of pairs. Upvalues: the view, the position.
 int next_entry(lua_State* L) {
     Config& config = *check<ConfigView>(L, lua_upvalueindex(1)).config;
     const auto at = static_cast<size_t>(lua_tointeger(L, lua_upvalueindex(2)));

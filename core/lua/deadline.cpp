@@ -12,7 +12,7 @@ namespace orrery::lua {
 Deadline::Deadline(double seconds, std::function<void(const Origin&)> late) : late_(std::move(late)) {
     ::pthread_getcpuclockid(::pthread_self(), &clock_);
     end_s_ = used_s() + seconds;
-    // Block all signals in the watching thread except those of its own faults: other threads handle them.
+    // Blocks all signals in the watching thread except those of its own faults; other threads handle them.
     sigset_t all, before;
     ::sigfillset(&all);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigdelset(&all, fault);

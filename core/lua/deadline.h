@@ -10,11 +10,11 @@
 
 namespace orrery::lua {
 
-/// Ends scripts that the instruction limit cannot stop: a hostile pattern is one instruction that can last for years. A
-/// thread of its own watches the processor time of the thread that made this object.
+/// Ends scripts that the instruction limit cannot stop: a hostile pattern is one instruction that can last for years.
+/// Its own thread watches the processor time of the thread that made this object.
 class Deadline {
 public:
-    /// `late` is called once, on the watching thread, with the line recorded last. It has to end the process, because
+    /// `late` is called once, on the watching thread, with the line recorded last. It must end the process, because
     /// nothing can interrupt Lua.
     Deadline(double seconds, std::function<void(const Origin&)> late);
     ~Deadline();
@@ -24,8 +24,7 @@ public:
     /// Records the line that the script has reached.
     void see(Origin place);
 
-    /// Stops the clock during its lifetime, because the host's work does not count as the script's. `deadline` may be
-    /// null.
+    /// Stops the clock while it exists, because the host's work does not count as the script's. `deadline` may be null.
     class [[nodiscard]] Pause {
     public:
         explicit Pause(Deadline* deadline);
@@ -43,7 +42,7 @@ private:
     void watch();
 
     clockid_t clock_{};
-    double end_s_ = 0;  ///< in time of that clock
+    double end_s_ = 0;  ///< deadline in processor time of the watched thread
     int paused_ = 0;
     bool over_ = false;
     Origin seen_;

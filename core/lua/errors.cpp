@@ -1,4 +1,4 @@
-// Turns what a script raised into a message with the calls that led there.
+// Turns an error that a script raised into a message with the calls that led there.
 #include <fmt/format.h>
 
 #include <typeinfo>
@@ -27,7 +27,7 @@ int depth_of(lua_State* L) {
     return low + 1;
 }
 
-/// The "called from" lines of an error, innermost first; of a deep recursion only both ends.
+/// Returns the "called from" lines of an error, innermost first; for a deep recursion only both ends.
 class Calls {
 public:
     Calls(lua_State* L, const Origin& first) : L_(L), last_(first.text()) {
@@ -60,7 +60,7 @@ private:
     int shown_ = 0;
 };
 
-/// Adds the calls to a plain Error; other exceptions stay as they are.
+/// Adds the calls to a plain Error; other exceptions stay unchanged.
 std::exception_ptr with_calls(const std::exception_ptr& error, const std::string& calls) {
     try {
         std::rethrow_exception(error);
@@ -112,8 +112,8 @@ std::string value_text(lua_State* L, int index, int depth) {
     return text;
 }
 
-/// The message of a raised value. A text from error() has its line already; others get it here. A table's field
-/// `message` comes first, then the other fields.
+/// Returns the message of a raised value. A text from error() has its line already; other texts get it here. For a
+/// table, the field `message` comes first, then the other fields.
 std::string raised_text(lua_State* L, const Origin& place) {
     if (lua_type(L, 1) == LUA_TSTRING) {
         const std::string text = check_text(L, 1);  // Lua adds the line, except to errors of C functions

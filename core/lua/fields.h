@@ -8,11 +8,11 @@
 
 namespace orrery::lua {
 
-/// Reads a table of named options, `o.data.text { path = ... }`. Each read records its key; `finish` throws at the
-/// first key that was never read, with a "did you mean". Errors name the function and the key.
+/// Reads a table of named options, `o.data.text { path = ... }`. Each read records its key; `finish` throws Error at
+/// the first key that was never read, with a "did you mean". Errors name the function and the key.
 class Fields {
 public:
-    /// The value at `index` may be nil or none, which is an empty table.
+    /// `index`: stack index of the table; nil or none counts as an empty table.
     Fields(lua_State* L, int index, std::string function);
 
     bool has(std::string_view key);
@@ -22,17 +22,17 @@ public:
     std::optional<std::string> text(std::string_view key);
     std::vector<std::string> texts(std::string_view key);
     std::vector<int64_t> integers(std::string_view key);
-    /// Pushes the field, nil when absent.
+    /// Pushes the field; nil when it is absent.
     void push_field(std::string_view key);
-    /// `with_list`: entries 1..n are allowed.
+    /// Throws Error for keys that were not read. `with_list`: entries 1..n are allowed.
     void finish(bool with_list = false);
 
-    /// Throws "nn.linear: KEY is ..., expected WHAT".
+    /// Throws Error "nn.linear: KEY is ..., expected WHAT".
     [[noreturn]] void wrong(std::string_view key, std::string_view what);
 
 private:
     lua_State* L_;
-    int index_;  ///< 0: no table
+    int index_;  ///< stack index of the table; 0: there is no table
     std::string function_;
     std::vector<std::string> asked_;
 };

@@ -6,18 +6,18 @@ namespace orrery::lua {
 
 /// Reports to the host that a call of the script sets a key of the configuration.
 void give(lua_State* L, GivenKey key);
-/// The same; the origin is the line of the current call.
+/// Reports that a call sets `table`.`key` to `value`; the origin is the line of the current call.
 template <class T>
 void give(lua_State* L, const char* table, const char* key, const T& value) {
     const Origin line = where(L);
     give(L, {table, key, line, ConfigValue{value, line, true}});
 }
 
-/// Reads options of a call. For an absent option it reads the configuration key that it replaces, or returns 0 or ""
-/// when the key has no default.
+/// Reads options of a call. When an option is absent, reads the configuration key that it replaces; returns 0 or ""
+/// when that key has no default.
 class OptionOrKey {
 public:
-    /// `table`: the configuration's table of the keys.
+    /// `table`: the configuration's table with the keys.
     OptionOrKey(lua_State* L, Fields& fields, const char* table);
 
     int64_t integer(const char* option, int64_t least, const char* key);

@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-constexpr const char* list_mark = "orrery.json_list";  // distinguishes [] from {}
+constexpr const char* list_mark = "orrery.json_list";  // metatable that distinguishes [] from {}
 constexpr int deepest = 64;
 
 bool is_list(lua_State* L, int index) {

@@ -4,11 +4,11 @@
 
 namespace orrery::lua {
 
-/// Pushes the value as tables. null becomes `native.null`, because an absent key may mean something else.
+/// Pushes the JSON value as Lua tables. null becomes `native.null`, because an absent key may mean something else.
 void push_json(lua_State* L, const Json& value);
 
-/// The value at `index`, made by push_json or by a script. Keys of objects are in alphabetical order. `what` names it
-/// in errors. Throws Error at the script line when JSON cannot represent the value.
+/// Returns the value at `index`, made by push_json or by a script, as JSON. Keys of objects are in alphabetical order.
+/// `what` names the value in errors. Throws Error at the script line when JSON cannot represent the value.
 Json json_of(lua_State* L, int index, std::string_view what);
 
 }  // namespace orrery::lua

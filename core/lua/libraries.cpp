@@ -50,7 +50,7 @@ int next_sorted(lua_State* L) {
         lua_rawgeti(L, lua_upvalueindex(2), ++at);
         if (lua_isnil(L, -1)) return 1;
         lua_pushvalue(L, -1);
-        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) break;  // skip a key that was removed meanwhile
+        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) break;  // skips a key that was removed meanwhile
         lua_pop(L, 2);
     }
     lua_pushinteger(L, at);
@@ -134,7 +134,7 @@ void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t 
     lua_setglobal(L, "pairs");
     bound_standard(L);
     lua_getglobal(L, "math");
-    lua_getfield(L, -1, "randomseed");  // Lua seeds from the clock; ranks must have the same seed
+    lua_getfield(L, -1, "randomseed");  // Lua seeds from the clock, but ranks must have the same seed
     lua_pushinteger(L, seed);
     lua_call(L, 1, 0);
     lua_pop(L, 1);

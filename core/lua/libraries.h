@@ -12,8 +12,7 @@ namespace orrery::lua {
 /// order, so that the order is the same on all ranks.
 void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t seed);
 
-/// Wraps functions that process a count of elements, so that the count is charged against the limits first; refuses
-/// __gc.
+/// Wraps functions that process a count of elements, so that the count is charged before they run; refuses __gc.
 void bound_standard(lua_State* L);
 
 /// Compiles the text and pushes the function. Throws or raises on a syntax error; refuses bytecode.

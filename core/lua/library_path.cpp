@@ -9,7 +9,7 @@ namespace orrery {
 
 namespace {
 
-/// The file that contains this code: liborrery.so, or the program that is linked with it.
+/// Returns the path of the file with this code: liborrery.so, or the program that is linked with it.
 std::filesystem::path own_file() {
     Dl_info info;
     if (!dladdr(reinterpret_cast<void*>(&own_file), &info) || !info.dli_fname) return {};

@@ -1,4 +1,4 @@
-// native.published_config: config.json of a published model as a table; orrery/published.lua interprets it.
+// Implements native.published_config: a model's config.json as a table, which orrery/published.lua interprets.
 #include <fmt/format.h>
 
 #include "base/files/file_kind.h"
@@ -12,10 +12,9 @@ namespace orrery::lua {
 
 namespace {
 
-constexpr int64_t longest_config = int64_t{16} << 20;  // bytes
+constexpr int64_t longest_config = int64_t{16} << 20;  // max bytes of config.json
 
-/// native.published_config(folder [, file]) -> the contents of FOLDER/config.json, or of `file`; nil when `file` does
-/// not exist
+/// native.published_config(folder [, file]) -> the contents of FOLDER/config.json, or of `file`; nil without the file
 int published_config(lua_State* L) {
     const std::string folder = check_text(L, 1);
     const bool other = !lua_isnoneornil(L, 2);

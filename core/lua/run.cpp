@@ -1,4 +1,4 @@
-// run:summary, train, sample.
+// Implements the methods of a run: summary, train, sample.
 #include <fmt/format.h>
 
 #include "lua/given.h"
@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// The run at 1, which must be the one that the host has.
+/// Returns the run at index 1, which must be the one that the host has.
 void check_newest(lua_State* L) {
     const Run& run = check<Run>(L, 1);
     if (run.number != state_of(L).runs)

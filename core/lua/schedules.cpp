@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// The line of the function on top of the stack.
+/// Returns the line of the function on top of the stack.
 Origin origin_of(lua_State* L, const std::string& name) {
     lua_Debug frame;
     lua_pushvalue(L, -1);
@@ -19,7 +19,7 @@ Origin origin_of(lua_State* L, const std::string& name) {
     return {"schedule " + name, *frame.source == '@' ? frame.source + 1 : frame.short_src, frame.linedefined, 0};
 }
 
-/// The last line of an error: "pipeline, gpt.lua:69: asked for: 2 ranks over pp, 3 micro-batches, 1 chunk a rank".
+/// Last line of an error: "pipeline, gpt.lua:69: asked for: 2 ranks over pp, 3 micro-batches, 1 chunk a rank".
 std::string asked(const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
     const std::string who = pipeline.origin.text();
     return fmt::format("\n  {}asked for: {}{}, {}, {} a rank", who.empty() ? "" : who + ": ", plural(ranks, "rank"),
@@ -27,7 +27,7 @@ std::string asked(const Pipeline& pipeline, int64_t ranks, int64_t microbatches)
                        plural(pipeline.chunks, "chunk"));
 }
 
-/// Reads the order on top of the stack.
+/// Reads the order of one rank on top of the stack.
 RankSchedule order_of(lua_State* L, const Schedule& schedule, int64_t rank) {
     const auto refuse = [&](const std::string& what) {
         throw Error(schedule.origin, fmt::format("returned {} as the order of pipeline rank {}; expected a text such "

@@ -80,7 +80,7 @@ void call_for(lua_State* L, int arguments, int results, const Origin& asked) {
 Origin where(lua_State* L) {
     Origin plumbing;
     lua_Debug frame;
-    constexpr int deepest = 200;  // limit, because lua_getstack(n) takes n steps
+    constexpr int deepest = 200;  // max frames that are searched, because lua_getstack(n) takes n steps
     for (int level = 0; level < deepest && lua_getstack(L, level, &frame); ++level) {
         lua_getinfo(L, "Sl", &frame);
         if (*frame.what == 'C' && is_stand_in(L, frame)) return state_of(L).stand_in;

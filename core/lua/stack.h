@@ -17,26 +17,25 @@ namespace orrery::lua {
 
 class State;
 
-/// The State that owns this Lua state; coroutines have the same one.
+/// Returns the State that owns this Lua state; all of its coroutines have the same State.
 State& state_of(lua_State* L);
 
-/// The current script line: the innermost line of a script, or of a model or strategy of the library. Lines of the
-/// library's plumbing (orrery/nn.lua, ...) count only when there is no other.
+/// Returns the current script line: the innermost line of a script, or of a model or strategy of the library. Lines of
+/// the library's forwarding modules (orrery/nn.lua, ...) count only when there is no other line.
 Origin where(lua_State* L);
-/// lua_call on behalf of an earlier line: where() returns `asked` while the called function is in plumbing.
+/// Calls lua_call on behalf of an earlier line: where() returns `asked` while the callee is in a forwarding module.
 void call_for(lua_State* L, int arguments, int results, const Origin& asked);
 
 void push_exception(lua_State* L, std::exception_ptr error);
-/// Raises the exception as a Lua error that holds it.
+/// Raises a Lua error that holds the exception.
 int raise(lua_State* L, std::exception_ptr error);
-/// The exception in an error value; nullptr when the value is something else (a string, a table).
+/// Returns the exception in an error value; nullptr when the value is something else (a string, a table).
 std::exception_ptr exception_at(lua_State* L, int index);
 
-/// Message handler: turns any error value into an exception, with the calls that led there while the stack still
-/// exists.
+/// Message handler: turns any error value into an exception with its calls, while the stack still exists.
 int add_calls(lua_State* L);
 
-/// Wraps a C function for Lua: its exceptions become Lua errors. Lua's own unwinding passes through untouched.
+/// Wraps a C function for Lua: its exceptions become Lua errors. Lua's own unwinding passes through unchanged.
 template <int (*function)(lua_State*)>
 int guard(lua_State* L) {
     std::exception_ptr error;
@@ -49,8 +48,8 @@ int guard(lua_State* L) {
 }
 
 // ---- arguments: each throws "bad argument #1 to 'matmul' (a value expected, got a number)" at the script line
-std::string type_text(lua_State* L, int index);  ///< "a number", "nil", "a value"
-/// Name of the running C function, as the script calls it.
+std::string type_text(lua_State* L, int index);  ///< describes a value: "a number", "nil", "a value"
+/// Returns the name of the running C function, as the script calls it.
 std::string function_name(lua_State* L);
 [[noreturn]] void bad_argument(lua_State* L, int index, const std::string& why);
 [[noreturn]] void expected(lua_State* L, int index, std::string_view what);
@@ -60,16 +59,16 @@ std::string check_text(lua_State* L, int index);
 void check_table(lua_State* L, int index, std::string_view what = "a table");
 void check_function(lua_State* L, int index);
 
-/// Throws Error at the script line.
+/// Throws Error at the current script line.
 [[noreturn]] void fail(lua_State* L, const std::string& text);
 
 void push(lua_State* L, std::string_view text);
-void push(lua_State* L, const std::vector<std::string>& texts);  ///< a list
-void push(lua_State* L, const Shape& shape);                     ///< a list
+void push(lua_State* L, const std::vector<std::string>& texts);  ///< pushes a list
+void push(lua_State* L, const Shape& shape);                     ///< pushes a list
 
 // ---- typed userdata
 template <class T>
-struct Class;  ///< specialised per type: static constexpr const char* name, what ("orrery.value", "a value")
+struct Class;  ///< specialised for each type: static constexpr const char* name, what ("orrery.value", "a value")
 
 template <class T>
 int destroy(lua_State* L) {
@@ -88,7 +87,7 @@ void new_class(lua_State* L, const luaL_Reg* functions) {
     luaL_setfuncs(L, functions, 0);
 }
 
-/// Registers T with methods only; leaves nothing on the stack.
+/// Registers T with methods only; leaves the stack unchanged.
 template <class T>
 void add_class(lua_State* L, const luaL_Reg* methods) {
     const luaL_Reg nothing[] = {{nullptr, nullptr}};

@@ -48,7 +48,7 @@ int run_loaded(lua_State* L) {
     return 0;
 }
 
-/// Lists a module as being loaded during its lifetime.
+/// Lists a module as being loaded while this object exists.
 struct Loading {
     std::vector<std::string>& names;
     Loading(std::vector<std::string>& all, const std::string& module) : names(all) { names.push_back(module); }
@@ -130,7 +130,7 @@ void State::count(lua_State* L, lua_Debug*) {
     State& state = state_of(L);
     state.instructions_ += instructions_per_check;
     if (state.instructions_ < state.limits_.instructions) return state.see(L);
-    lua_sethook(L, count, LUA_MASKCOUNT, 1);  // a pcall may catch this error, so raise it again at each instruction
+    lua_sethook(L, count, LUA_MASKCOUNT, 1);  // a pcall may catch this error, so it is raised again at each instruction
     const int64_t million = state.limits_.instructions / 1'000'000;
     raise(L, std::make_exception_ptr(
                  Error(where(L), fmt::format("still running after {} million Lua instructions\n  a script describes a "
@@ -153,7 +153,7 @@ void State::see(lua_State* L) {
     if (deadline_) deadline_->see(where(L));
 }
 
-/// Runs on the deadline's thread while Lua continues, so it must not access the Lua state.
+/// Ends a late script. Runs on the deadline's thread while Lua continues, so it must not access the Lua state.
 void State::late(const Origin& seen) {
     host_.give_up(Error(seen, fmt::format("still running after {} s of processor time\n  this is the line seen last; "
                                           "where so much is meant, --set script.timeout_s={}",
@@ -212,8 +212,8 @@ int call_schedule(lua_State* L) {
 
 }  // namespace
 
-/// The thread that called the host does not touch this Lua state until the host returns, so to Lua this is a nested
-/// call.
+/// Calls functions of the script from another thread. The thread that called the host does not touch this Lua state
+/// until the host returns, so to Lua this is a nested call.
 void State::call_later(const std::function<void()>& work) {
     struct Anew {  // gives the call a script's limits, and restores the counts afterwards
         int64_t &instructions, &ops;

@@ -21,8 +21,8 @@ struct Tape;
 struct Limits {
     int64_t instructions = 0;
     int64_t memory_bytes = 0;
-    int64_t ops = 1'000'000;  ///< maximum number of recorded ops
-    double seconds = 60;      ///< processor time, not counting the host's work
+    int64_t ops = 1'000'000;  ///< max number of recorded ops
+    double seconds = 60;      ///< max processor time, not counting the host's work
 };
 
 /// One Lua state with its libraries, limits and host. Its destructor closes the state.
@@ -36,7 +36,7 @@ public:
 
     lua_State* lua() const { return L_; }
     Host& host() const { return host_; }
-    const std::filesystem::path& library() const { return library_; }  ///< contains orrery/
+    const std::filesystem::path& library() const { return library_; }  ///< folder that contains orrery/
     /// Runs a text; for tests.
     void run_text(std::string_view text, const std::string& shown);
 
@@ -44,21 +44,21 @@ public:
     void require(lua_State* L, const std::string& module);
     void require(const std::string& module) { require(L_, module); }
     bool finds(const std::string& module) const { return !file_of(module).empty(); }
-    /// The module's file, as messages show it; "" when there is none.
+    /// Returns the module's file as messages show it; "" when there is none.
     std::string file_of(const std::string& module) const;
 
-    /// The schedule of a pipeline, see lua/schedules.h.
+    /// Returns the schedule of a pipeline; see lua/schedules.h.
     Schedule schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches);
 
-    /// Runs work that calls functions of the script, while the script is in a call of the host. May be called from any
+    /// Runs work that calls functions of the script while the script is in a call of the host. May be called from any
     /// thread, but not concurrently. Throws Error with the script's lines.
     void call_later(const std::function<void()>& work);
 
-    /// Counts one recorded op; throws when the limit is exceeded.
+    /// Counts one recorded op; throws Error when the limit is exceeded.
     void charge_op();
     /// Charges `elements`, the work that a C function is about to do, as instructions.
     void charge(lua_State* L, uint64_t elements);
-    /// Records the current line, for the report of a script that exceeds its time.
+    /// Records the current line, for the report of a script that exceeds its time limit.
     void see(lua_State* L);
     /// Stops the script's clock while the host works.
     Deadline::Pause pause() { return Deadline::Pause(deadline_ ? &*deadline_ : nullptr); }
@@ -75,7 +75,7 @@ private:
     void run_chunk(const std::string& text, const std::string& shown);
     void protect(lua_CFunction function, void* argument, const std::string& shown);
     void late(const Origin& seen);
-    /// The exception of a call that ended with `status`, from the stack.
+    /// Returns the exception of a call that ended with `status`; it is on the stack.
     std::exception_ptr error_of(int status, const std::string& shown);
     [[noreturn]] void rethrow(int status, const std::string& shown);
     std::vector<std::filesystem::path> places(const std::string& module, std::vector<std::string>& shown) const;
@@ -96,12 +96,12 @@ private:
     lua_State* L_ = nullptr;
 };
 
-/// True for modules of the library that only forward calls: orrery/nn.lua, but not orrery/models/gpt.lua.
+/// Returns true for modules of the library that only forward calls: orrery/nn.lua, but not orrery/models/gpt.lua.
 bool is_plumbing(std::string_view file);
-/// Throws at the first [script] key when the script declared no options.
+/// Throws Error at the first [script] key when the script declared no options.
 void check_script_table(State& state);
 
-// Each adds the classes and functions of one file to the table on top of the stack, `orrery.native`.
+// Each open_ function adds the classes and functions of one file to the table on top of the stack, `orrery.native`.
 void open_errors(lua_State* L);
 void open_config(lua_State* L);
 void open_published_config(lua_State* L);

@@ -11,11 +11,11 @@ struct LibraryCode {
     std::string path, digest;
 };
 
-/// The loaded library that holds an address.
+/// Returns the loaded library that contains an address.
 LibraryCode code_at(const void* address);
-/// liborrery.so, or the program that contains its objects.
+/// Returns liborrery.so, or the program that contains its objects.
 LibraryCode this_code();
-/// The digest of a file; none of its code runs. "" also when it is not a library for this machine.
+/// Returns the digest of a file without running its code; "" also when it is not a library for this machine.
 std::string code_digest_of(const std::filesystem::path& file);
 
 }  // namespace orrery

@@ -8,11 +8,11 @@
 
 namespace orrery {
 
-/// Facts of a device that core needs before it makes one.
+/// Facts of a device that core needs before it creates the device.
 struct DeviceFacts {
-    bool host_memory = false;     ///< its memory is the host's (DeviceLimits::host_visible)
-    std::string memory = {};      ///< its name in the `devices` of transports; "": the device's name
-    bool leaves_nothing = false;  ///< making and destroying one leaves no state in the process, unlike a GPU's context
+    bool host_memory = false;     ///< the device's memory is the host's (DeviceLimits::host_visible)
+    std::string memory = {};      ///< name of the device's memory in the `devices` of transports; "": the device's name
+    bool leaves_nothing = false;  ///< making and destroying one leaves no state in the process, unlike on a GPU
 };
 
 /// Facts of a transport; the loader copies them to its contract.
@@ -28,8 +28,8 @@ public:
     PluginFacts(std::string_view kind, std::string_view text);
 
     bool has(std::string_view name) const;
-    std::vector<std::string> values(std::string_view name) const;  ///< empty when absent
-    std::string text() const;                                      ///< as it was written, "" for none
+    std::vector<std::string> values(std::string_view name) const;  ///< values of a fact; empty when absent
+    std::string text() const;                                      ///< the text as it was written; "": no facts
 
     DeviceFacts of_device() const;
     /// Throws Error when `devices` is missing.
@@ -39,9 +39,8 @@ private:
     std::vector<std::pair<std::string, std::vector<std::string>>> facts_;
 };
 
-/// The text of ORRERY_FACTS, "" when the file has none. Throws Error when it exceeds 4096 bytes or does not end with a
-/// zero byte.
-/// text.
+/// Returns the text of ORRERY_FACTS; "" when the file has none. Throws Error when it exceeds 4096 bytes or does not end
+/// with a zero byte.
 std::string facts_text(const LibraryFile& file);
 
 }  // namespace orrery

@@ -12,7 +12,7 @@ namespace orrery {
 
 namespace {
 
-constexpr size_t most_names = size_t{1} << 24, longest_name = 256;  // limits, because a damaged file may claim any size
+constexpr size_t most_names = size_t{1} << 24, longest_name = 256;  // limits, since a damaged file may claim any size
 
 bool is_library(const ElfW(Ehdr) & header) {
     constexpr unsigned char bits = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
@@ -20,7 +20,7 @@ bool is_library(const ElfW(Ehdr) & header) {
            header.e_type == ET_DYN && header.e_shentsize == sizeof(ElfW(Shdr)) && header.e_shstrndx < header.e_shnum;
 }
 
-/// The zero-terminated text at `at`, nullopt when it is too long or not terminated.
+/// Returns the zero-terminated text at `at`; nullopt when it is too long or not terminated.
 std::optional<std::string> name_at(const std::string& names, size_t at) {
     const size_t end = at < names.size() ? names.find('\0', at) : std::string::npos;
     if (end == std::string::npos || end - at > longest_name) return std::nullopt;

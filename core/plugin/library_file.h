@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// Reads `bytes` bytes at `offset`; false when the file is shorter.
+/// Reads `bytes` bytes at `offset`; returns false when the file is shorter.
 bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes);
 
 /// Reads the sections of a shared library for this machine, without running its code.
@@ -18,9 +18,9 @@ public:
     /// Throws Error when the file is not such a library or is truncated.
     explicit LibraryFile(std::filesystem::path path);
 
-    /// The name of the first section that begins with `prefix`, nullopt when there is none.
+    /// Returns the name of the first section that begins with `prefix`; nullopt when there is none.
     std::optional<std::string> section_that_begins(std::string_view prefix) const;
-    /// The bytes of a section, nullopt when there is none. Throws Error when there are more than `most` bytes.
+    /// Returns the bytes of a section; nullopt when there is none. Throws Error when there are more than `most` bytes.
     std::optional<std::string> bytes_of(std::string_view section, size_t most) const;
 
 private:

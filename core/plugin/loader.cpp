@@ -40,7 +40,7 @@ struct Found {
     bool absent = false;  ///< the build left it out; the file says why
 };
 
-/// The path relative to the current folder, when it is inside it.
+/// Returns the path relative to the current folder when it is inside that folder.
 std::string shown(const fs::path& path) {
     std::error_code problem;
     const fs::path here = fs::current_path(problem);
@@ -54,7 +54,7 @@ std::string rebuild_line(const Found& file) {
     return "\n  rebuild it with: cmake --build build --target " + file.kind + "_" + file.name;
 }
 
-/// The registration that the plugin should have made; for error messages.
+/// Returns the call that the plugin should have made to register itself, for error messages.
 std::string register_line(const Found& file) {
     if (file.kind == "op")
         return "\n  give ORRERY_PLUGIN a function that calls add_op for " + file.name +
@@ -69,7 +69,7 @@ std::string owner_problem(const fs::path& path) {
     if (info.st_mode & S_IWOTH)
         return "it is world-writable (mode " + std::string(S_ISDIR(info.st_mode) ? "of its folder" : "of the file") +
                ")\n  fix it with: chmod o-w " + shown(path);
-    // A user who could replace liborrery.so is trusted already.
+    // A user who owns liborrery.so, and could replace it, is trusted already.
     const fs::path self = this_code().path;
     const bool have_core = ::stat(self.c_str(), &core) == 0;
     if (info.st_uid == 0 || info.st_uid == ::geteuid() || (have_core && info.st_uid == core.st_uid)) return "";
@@ -192,7 +192,7 @@ PluginFacts facts_of(const Found& file) {
     return facts;
 }
 
-/// `facts` are those of the file, which has passed all checks that do not open it.
+/// `facts` are those of the file; all checks that do not open the file have passed.
 Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_ptr<OpenCalls>& calls) {
     const PluginInfo& info = open(file);
     check_info(file, info);
@@ -202,8 +202,7 @@ Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_
     return {std::move(alone), info.version, call_plugin(full, "cannot_run", cannot_run), code_at(&info).digest};
 }
 
-/// Files named liborrery_KIND_NAME.so or .why, sorted by kind and name; an earlier folder hides the same name in later
-/// ones.
+/// Files named liborrery_KIND_NAME.so or .why, by kind and name; earlier folders hide names of later ones.
 std::vector<Found> files_in(const std::vector<std::string>& folders) {
     std::vector<Found> files;
     for (const std::string& folder : folders) {
@@ -239,14 +238,14 @@ void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     if (file.kind == "launcher") to.add_launcher(file.name, from.launcher(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
     if (file.kind != "op") return;
-    // before the registry has anything of the plugin, because this may throw
+    // Adds the ops before the registry has anything of the plugin, because this may throw.
     add_plugin_ops("op/" + file.name, loaded.version, from);
     for (const auto& op : from.ops()) to.add_op(*op);
     for (const Registry::AddedKernel& kernel : from.kernels())
         to.add_kernel(kernel.op, kernel.device_kind, kernel.make);
 }
 
-/// Throws Error at `asked`, with the available names, when there is no such file.
+/// Returns the file of a plugin. Throws Error at `asked`, with the available names, when there is no such file.
 Found find_file(const std::vector<std::string>& folders, std::string_view kind, std::string_view name,
                 const Origin& asked) {
     std::vector<std::string> others, places;

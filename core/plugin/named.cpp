@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// An object that a plugin has made, and the plugin's name.
+/// Base of wrappers: an object that a plugin has made, and the plugin's name.
 template <class Made>
 class Named {
 public:
@@ -30,7 +30,7 @@ protected:
     std::unique_ptr<Made> made_;
 };
 
-/// `NamedMade(plugin, made, more...)`, or nullptr when `made` is.
+/// Returns `NamedMade(plugin, made, more...)`; nullptr when `made` is nullptr.
 template <class NamedMade, class Made, class... More>
 std::unique_ptr<Made> named_made(const std::string& plugin, std::unique_ptr<Made> made, const More&... more) {
     return made ? std::make_unique<NamedMade>(plugin, std::move(made), more...) : nullptr;
@@ -93,7 +93,7 @@ public:
     }
 };
 
-/// Events that it returns belong to the plugin's communicator.
+/// Wraps a communicator. The events that it returns belong to the plugin's communicator.
 class NamedCommunicator final : public Communicator, Named<Communicator> {
 public:
     using Named::Named;
@@ -419,7 +419,7 @@ private:
     std::shared_ptr<OpenCalls> calls_;
 };
 
-/// A factory that wraps the objects of `make` in `NamedMade` with `more`; its own exceptions name the plugin.
+/// Returns a factory that wraps the objects of `make` in `NamedMade` with `more`; its own exceptions name the plugin.
 template <class NamedMade, class Factory, class... More>
 Factory named_factory(const std::string& plugin, const Factory& make, const More&... more) {
     if (!make) return make;

@@ -16,7 +16,7 @@ class OpenCalls {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// One call; it is in the list during the lifetime of this object.
+    /// One call; it is registered in the list while this object exists.
     class Call {
     public:
         /// `sample`: -1 for a call that concerns no sample. `plugin` and `function` must outlive the object.
@@ -25,7 +25,7 @@ public:
         Call(const Call&) = delete;
         Call& operator=(const Call&) = delete;
 
-        std::string text() const;  ///< "plugin data/tape: read of sample 17"
+        std::string text() const;  ///< describes the call: "plugin data/tape: read of sample 17"
 
     private:
         friend class OpenCalls;
@@ -37,8 +37,8 @@ public:
         Call *before_ = nullptr, *next_ = nullptr;
     };
 
-    /// Describes a call that has lasted longer than `bound`, "" when none has. Of nested calls it is the innermost one
-    /// that has lasted at least half of that.
+    /// Describes a call that has lasted longer than `bound`; "" when there is none. Of nested calls, describes the
+    /// innermost one that has lasted at least half as long.
     std::string overdue(std::chrono::milliseconds bound) const;
 
 private:

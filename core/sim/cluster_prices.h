@@ -14,11 +14,10 @@ namespace orrery {
 /// Settings of the software that runs the kernels: "compiled" (fused norms and updates, attention written for the
 /// accelerator, like the CUDA plugin's), "eager", "megatron", "unfused", "eight_bit". Throws Error for another name.
 KernelSoftware software_of(const std::string& name, const Constants& constants);
-/// `tf32`: f32 products run in TF32.
+/// `tf32`: f32 matrix products run in TF32.
 AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32 = false);
 
-/// Prices of a cluster whose kernels and links were not measured here, from its data-sheet rates and the table of
-/// constants.
+/// Prices of a cluster that was not measured here, from its data-sheet rates and the table of constants.
 class ClusterPrices final : public Prices {
 public:
     /// Keeps references to all arguments except the last two. `tf32`: f32 products run in TF32, as with
@@ -48,8 +47,8 @@ private:
 
     const Cluster& cluster_;
     const Mapping& mapping_;
-    const std::vector<int> like_;        ///< by kind of node: the first kind that is equally fast
-    std::vector<KernelPrices> kernels_;  ///< by kind of node
+    const std::vector<int> like_;        ///< for each kind of node: the first kind that is equally fast
+    std::vector<KernelPrices> kernels_;  ///< prices by kind of node
     ClusterWires wires_;
 };
 

@@ -18,10 +18,10 @@ std::vector<int> numbered(const std::vector<Key>& keys) {
     return all;
 }
 
-/// Ranks stay in one class if the members of their groups along the axis have the same classes.
+/// Splits classes: ranks stay in one class if the members of their groups along the axis have the same classes.
 std::vector<int> refined(const Mesh& mesh, AxisId axis, int64_t stride, const std::vector<int>& classes) {
     const int64_t size = mesh.size(axis);
-    std::vector<std::vector<int>> lines;  // by the rank that is member 0
+    std::vector<std::vector<int>> lines;  // members of each group
     std::vector<int> line_of(classes.size());
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
         if (rank / stride % size != 0) continue;

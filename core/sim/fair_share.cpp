@@ -7,7 +7,7 @@ namespace orrery {
 
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double full = 1 - 1e-12;  // fraction above which a resource is used up, a demand at full speed
+constexpr double full = 1 - 1e-12;  // a resource is used up above this fraction; a demand above it runs at full speed
 }  // namespace
 
 FairShare::Resource& FairShare::at(ResourceId resource) {
@@ -51,7 +51,7 @@ double FairShare::next() {
 }
 
 void FairShare::end(double now, std::vector<int>& ids) {
-    std::vector<std::pair<int64_t, int>> over;  // order, id
+    std::vector<std::pair<int64_t, int>> over;  // pairs of order and id
     for (skip_stale(); !due_.empty() && due_.top().time <= now; skip_stale()) {
         const int slot = due_.top().slot;
         due_.pop();
@@ -74,7 +74,7 @@ double FairShare::speed_of(int id) const {
     return 0;
 }
 
-/// Ends the fixed time of a demand; its loads begin.
+/// Ends the fixed time of a demand, so that its loads begin.
 void FairShare::draw(int slot, double now) {
     Running& r = running(slot);
     r.waits = false;
@@ -93,7 +93,7 @@ void FairShare::leave(int slot) {
     for (const Demand::Load& load : running(slot).loads) std::erase(at(load.resource).users, slot);
 }
 
-/// Finds all demands on these resources, on others that those use, and so on: slots_ and shared_.
+/// Finds all demands on these resources, on other resources of those demands, and so on. Fills slots_ and shared_.
 void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     slots_.clear();
     shared_.clear();
@@ -113,7 +113,7 @@ void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     for (const ResourceId resource : shared_) at(resource).seen = false;
 }
 
-/// Computes speeds_ of slots_: all rise together; a demand stops at full speed or when one of its resources is used up.
+/// Raises the speeds of slots_ together; a demand stops at full speed or when one of its resources is used up.
 void FairShare::fill() {
     speeds_.assign(slots_.size(), 0);
     std::vector<char> rises(slots_.size(), 1);

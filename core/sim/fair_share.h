@@ -17,29 +17,29 @@ class FairShare {
 public:
     explicit FairShare(std::function<double(ResourceId)> capacity) : capacity_(std::move(capacity)) {}
 
-    /// Starts a demand at `now`, which may not precede earlier calls. Loads on the same resource are added. `id` is
-    /// returned when it ends.
+    /// Starts a demand at `now`, which must not be before the time of an earlier call. Loads on the same resource are
+    /// added. `id` is returned when the demand ends.
     void begin(const Demand& demand, int id, double now);
-    /// When the next demand ends if none begins before; infinity: none runs.
+    /// Time at which the next demand ends if none begins before; infinity: none runs.
     double next();
     /// Appends the ids of all demands that end at `now`, which must be next(), in the order in which they began.
     void end(double now, std::vector<int>& ids);
 
-    /// Fraction of full speed of a running demand; 0 during its fixed time. Linear in the number of demands.
+    /// Fraction of full speed at which a demand runs; 0 during its fixed time. Linear in the number of demands.
     double speed_of(int id) const;
 
 private:
     struct Running {
         int id = 0;
         int64_t order = 0;
-        double alone = 0;  ///< seconds that its loads take alone
-        double left = 1;   ///< fraction of them that is left
-        double speed = 0;  ///< fraction of its full speed
+        double alone = 0;  ///< seconds of its loads without other demands
+        double left = 1;   ///< fraction of the loads that is left
+        double speed = 0;  ///< fraction of full speed
         double since = 0;  ///< time at which `left` and `speed` were valid
         bool runs = false;
-        bool waits = true;  ///< in its fixed time, without load
+        bool waits = true;  ///< whether it is in its fixed time, without load
         uint32_t version = 0;
-        std::vector<Demand::Load> loads;  ///< amounts: part of the resource used at full speed
+        std::vector<Demand::Load> loads;  ///< loads; an amount is the part of the resource used at full speed
     };
     struct Due {
         double time;
@@ -49,9 +49,9 @@ private:
         bool operator>(const Due& b) const { return time > b.time || (time == b.time && order > b.order); }
     };
     struct Resource {
-        double capacity = 0;        ///< 0: not yet asked for
-        std::vector<int> users;     ///< slots that use it
-        double left = 0, used = 0;  ///< used while shares are computed
+        double capacity = 0;        ///< capacity; 0: not asked for yet
+        std::vector<int> users;     ///< slots that use the resource
+        double left = 0, used = 0;  ///< capacity left, and used, while shares are computed
         bool seen = false;
     };
 
@@ -71,7 +71,7 @@ private:
     std::vector<Resource> resources_;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
     int64_t begun_ = 0;
-    // Temporaries of a change.
+    // Temporaries for computing new speeds.
     std::vector<char> touched_;
     std::vector<int> slots_;
     std::vector<ResourceId> shared_;

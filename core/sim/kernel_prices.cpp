@@ -28,7 +28,7 @@ double leading(const Shape& shape, size_t last) {
     return count;
 }
 
-/// Reads m, n, k of a matmul, of fused matmuls, and of weight-gradient products.
+/// Reads m, n, k of a matmul, of fused matmuls, and of weight-gradient matmuls.
 void read_product(const KernelSpec& spec, KernelWork& work) {
     const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
     if (work.work == Work::weight_product) {
@@ -70,7 +70,7 @@ bool multiplies(Work work) {
 KernelWork work_of(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     KernelWork work;
-    // Unknown ops, such as a copy between devices, count by bytes.
+    // Unknown ops count by bytes, as copies between devices do.
     work.work = def ? def->work : Work::bytes;
     work.bytes = bytes_of(spec);
     if (!spec.inputs.empty()) {
@@ -165,13 +165,14 @@ double KernelPrices::attention(const KernelWork& work) const {
     return (backward ? 2 : 1) * software_.launch_s + std::max(busy, stream(work.bytes));
 }
 
-/// Scores in 16 bits; scaled masked softmax and dropout are one kernel each (Megatron-LM of 2022).
+/// Prices attention as separate kernels with scores in 16 bits; scaled masked softmax and dropout are one kernel each
+/// (Megatron-LM of 2022).
 double KernelPrices::separate(const KernelWork& work, double rate, bool backward) const {
     const auto [rows, columns, head] = std::array{work.rows, work.columns, work.head};
     const double each = work.batch * work.heads, scores = each * rows * columns;
     const double bytes = 2 * (scores + each * head * (rows + columns));
-    const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // makes scores
-    const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // reads them
+    const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // makes the scores
+    const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // reads the scores
     const double rest = backward ? stream(5 * scores) + stream(6 * scores) : stream(4 * scores) + stream(5 * scores);
     return (backward ? 6 : 4) * software_.launch_s + (backward ? wide + 3 * deep : wide + deep) + rest;
 }

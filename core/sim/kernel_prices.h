@@ -10,59 +10,59 @@
 
 namespace orrery {
 
-/// Properties of an accelerator that determine the price of a kernel. Rates are nominal; `matrix_share` is the fraction
-/// that products reach.
+/// Properties of an accelerator that determine the price of a kernel. Rates are nominal; matrix products reach the
+/// fraction `matrix_share`.
 struct AcceleratorRates {
     std::string name;
-    double matrix_flops = 0;     ///< FLOP/s of dense bf16 products
-    double f16_flops = 0;        ///< of f16; 0: unknown, same as bf16
-    double f32_flops = 0;        ///< of f32, as the device computes them (TF32 or not); 0: unknown, half of bf16's
-    double f64_flops = 0;        ///< of f64; 0: unknown, a sixteenth of bf16's
-    double eight_bit_flops = 0;  ///< 0: not supported
+    double matrix_flops = 0;     ///< FLOP/s of dense bf16 matrix products
+    double f16_flops = 0;        ///< FLOP/s of f16 matrix products; 0: unknown, same as bf16
+    double f32_flops = 0;        ///< FLOP/s of f32 products, as the device computes them (TF32 or not); 0: unknown,
+                                 ///< half of bf16's
+    double f64_flops = 0;        ///< FLOP/s of f64 products; 0: unknown, a sixteenth of bf16's
+    double eight_bit_flops = 0;  ///< FLOP/s of 8-bit matrix products; 0: not supported
     double memory_bytes_per_s = 0;
     int64_t multiprocessors = 108;
-    double matrix_share = 0.8;  ///< fraction of matrix_flops that large products reach
+    double matrix_share = 0.8;  ///< fraction of matrix_flops that large matrix products reach
     double memory_share = 0.85;
     double exponentials_per_s = 0;  ///< 0: 16 per clock and multiprocessor at 1.5 GHz
-    /// Fraction of the products' rate that flash attention reaches if it was written for an older accelerator: mma.sync
-    /// on Hopper reaches at most 0.62 of wgmma's rate (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper
-    /// GPU").
+    /// Fraction of the rate of matrix products that flash attention reaches if it was written for an older accelerator:
+    /// mma.sync on Hopper reaches at most 0.62 of wgmma's rate (Luo et al. 2024, "Benchmarking and Dissecting the
+    /// Nvidia Hopper GPU").
     double older_code_share = 1;
 };
 
 /// How a software stack runs the kernels of a plan.
 struct KernelSoftware {
     double launch_s = 2e-6;
-    double passes = 1;                ///< bytes that kernels other than products move, over the bytes of their operands
-    double attention_share = 0.7;     ///< fraction of the products' rate that flash attention reaches
+    double passes = 1;                ///< bytes moved by kernels other than matrix products, over their operands'
+    double attention_share = 0.7;     ///< fraction of the rate of matrix products that flash attention reaches
     double ramp = 128;                ///< start and end of a tile, in elements of the contraction
     bool own_attention = true;        ///< attention is written for this accelerator
     bool separate_attention = false;  ///< scores are written and read by separate ops, without causal savings
-    bool eight_bit = false;           ///< products run at the 8-bit rate, after casts
-    double eight_bit_share = 0.9;     ///< fraction of the 8-bit peak that products reach, over matrix_share
-    int64_t wide = 0;  ///< a product with a dim of this size stays in 16 bits: the head over the vocabulary; 0: none
+    bool eight_bit = false;           ///< matrix products run at the 8-bit rate, after casts
+    double eight_bit_share = 0.9;     ///< fraction of the 8-bit peak that matrix products reach, over matrix_share
+    int64_t wide = 0;  ///< matrix products with a dim of this size (vocabulary) stay in 16 bits; 0: none
 };
 
-/// The quantities that a launch's price depends on.
+/// Quantities that determine a launch's price.
 struct KernelWork {
-    Work work = Work::bytes;                ///< what its time is proportional to (orrery/op.h)
-    DType type = DType::f32;                ///< of the first operand
-    double bytes = 0;                       ///< of all operands, each once; of a row lookup only the rows read
-    double first = 0;                       ///< elements of the first operand
-    double batch = 1, m = 0, n = 0, k = 0;  ///< of products
-    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< of attention; `seen`: scores per head and
-                                                                  ///< sequence
+    Work work = Work::bytes;                ///< what the launch's time is proportional to (orrery/op.h)
+    DType type = DType::f32;                ///< type of the first operand
+    double bytes = 0;                       ///< bytes of all operands, each once; of a row lookup only the rows read
+    double first = 0;                       ///< number of elements of the first operand
+    double batch = 1, m = 0, n = 0, k = 0;  ///< sizes of a matrix product: `batch` times [m,k] x [k,n]
+    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< attention; `seen`: scores per head and sequence
 };
-/// Whether the time is proportional to FLOP: a product or attention, forward or backward.
+/// Whether the launch's time is proportional to FLOP: a matrix product or attention, forward or backward.
 bool multiplies(Work work);
-/// Derived from the op table; only bytes for an unknown op.
+/// Derives the quantities from the op table; for an unknown op only the bytes.
 KernelWork work_of(const KernelSpec& spec);
 
 /// Seconds of kernels on a device of their own, by formula:
-/// - products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of splits of the
-///   contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
+/// - matrix products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of splits
+///   of the contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
 /// - attention: flash (causal halves it, the backward pass takes 2.5 times the forward one) at a fraction of the
-///   products' rate, with one exponential per score in parallel; or as separate ops
+///   rate of matrix products, with one exponential per score in parallel; or as separate ops
 /// - everything else: the bytes of its operands, `passes` times, over the memory's bandwidth
 class KernelPrices {
 public:
@@ -71,17 +71,17 @@ public:
     double seconds(const KernelSpec& spec) const { return modelled(work_of(spec)); }
     double modelled(const KernelWork& work) const;
     double copy_seconds(int64_t bytes) const;
-    /// The parts of Prices; all of it is fixed time.
+    /// Implements the part of Prices for kernels; all of a kernel's time is fixed time.
     Demand kernel(const KernelSpec& spec) const { return {.fixed_s = seconds(spec), .loads = {}, .how = ""}; }
     Demand copy(int64_t bytes) const { return {.fixed_s = copy_seconds(bytes), .loads = {}, .how = ""}; }
 
-    /// Seconds of `batch` products [m,k] x [k,n] without the launch.
+    /// Seconds of `batch` matrix products [m,k] x [k,n] without the launch.
     double product(double batch, double m, double n, double k, double flops_per_s) const;
     double stream(double bytes) const { return bytes / (rates_.memory_bytes_per_s * rates_.memory_share); }
 
 private:
     double products_of(const KernelWork& work) const;
-    /// FLOP/s that large products of the type reach. Throws Error if the accelerator does not support it.
+    /// FLOP/s that large matrix products of the type reach. Throws Error if the accelerator does not support the type.
     double matrix_rate(DType type) const;
     double attention(const KernelWork& work) const;
     double separate(const KernelWork& work, double rate, bool backward) const;

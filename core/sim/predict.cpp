@@ -36,7 +36,7 @@ double rate_of(const Accelerator& accelerator, const std::string& precision) {
     return found->second;
 }
 
-/// Finds the rank with the least memory left, each on its own kind of accelerator.
+/// Finds the rank with the least memory left on its own accelerator.
 void find_memory(Prediction& p, const Compiled& compiled, const Cluster& cluster, const Mapping& mapping) {
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     bool first = true;
@@ -46,7 +46,7 @@ void find_memory(Prediction& p, const Compiled& compiled, const Cluster& cluster
         for (const int64_t rank : compiled.train().classes[k].ranks) {
             const double limit = cluster.kind_of(mapping.slot(rank)).accelerator.memory_bytes;
             if (!first && limit != p.memory_limit) p.several_kinds = true;
-            // Compares what is left, as a difference, which is exact if limits are equal.
+            // Compares the memory left as a difference, which is exact if limits are equal.
             if (first || static_cast<double>(bytes - p.memory_bytes) > limit - p.memory_limit) {
                 p.memory_rank = rank;
                 p.memory_bytes = bytes;

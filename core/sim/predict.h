@@ -11,11 +11,11 @@
 
 namespace orrery {
 
-/// Where a step's time goes: fractions of the step, means over all ranks.
+/// Says where a step's time goes: fractions of the step, means over all ranks.
 struct StepShares {
     double computing = 0;
-    std::map<std::string, double> exposed;  ///< by axis: kernels wait for its messages
-    double waiting = 0;                     ///< waiting for other ranks
+    std::map<std::string, double> exposed;  ///< time that kernels wait for messages, by axis
+    double waiting = 0;                     ///< time waiting for other ranks
 };
 /// `step_s`: duration of the whole step, including what `run` does not simulate.
 StepShares shares_of(const Simulated& run, const Mesh& mesh, double step_s);
@@ -25,21 +25,20 @@ struct Prediction : StepShares {
     int64_t ranks = 1;
     double step_s = 0;
     double tokens_per_s_rank = 0;  ///< 0: the program's inputs are not tokens
-    double mfu = 0;                ///< model flops over the flops that all accelerators could do at their dense rates
-                                   ///< in `rate_of`
-    std::string rate_of;           ///< "bf16"
+    double mfu = 0;                ///< model flops over the flops of all accelerators at their dense rate
+    std::string rate_of;           ///< key of the cluster's rate that is the base of MFU: "bf16"
     double rate = 0;               ///< FLOP/s of one accelerator; the mean over ranks if there are several kinds
     bool several_kinds = false;    ///< accelerators differ in rate or memory
 
     int64_t slowest = 0;           ///< the rank that computes longest
-    double slowest_computing = 0;  ///< its computing share
+    double slowest_computing = 0;  ///< computing share of the slowest rank
 
-    int64_t memory_bytes = 0;  ///< of the rank whose accelerator has the least memory left
-    int64_t memory_rank = 0;   ///< the first such rank
-    double memory_limit = 0;   ///< memory of its accelerator in bytes
-    int64_t memory_least = 0;  ///< of the rank that needs least
-    double energy_j = 0;       ///< of a step, with all accelerators at rated power; 0: unknown
-    double price = 0;          ///< of a step; 0: unknown
+    int64_t memory_bytes = 0;  ///< memory of rank `memory_rank`
+    int64_t memory_rank = 0;   ///< the first rank with the smallest amount of accelerator memory left
+    double memory_limit = 0;   ///< memory of that rank's accelerator in bytes
+    int64_t memory_least = 0;  ///< memory of the rank that needs the smallest amount
+    double energy_j = 0;       ///< energy of a step, with all accelerators at rated power; 0: unknown
+    double price = 0;          ///< price of a step; 0: unknown
 
     double state_bytes = 0;         ///< bytes of a checkpoint: params and optimizer state, each stored once
     double checkpoint_s = 0;        ///< seconds to write it to the cluster's storage; 0: unknown
@@ -53,8 +52,8 @@ struct Prediction : StepShares {
 /// does not support it.
 double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& precision);
 
-/// `precision`: type of the matrix products, whose dense rate is the base of MFU. `restart_s`: from a failure until the
-/// checkpoint is read. Throws Error if the cluster has no rate for it.
+/// `precision`: type of the matrix products, whose dense rate is the base of MFU. `restart_s`: seconds from a failure
+/// until the checkpoint is read. Throws Error if the cluster has no rate for the type.
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* step_lane = "step";
 
-/// The trace of one actor, for each rank that it represents.
+/// Writes the trace of one actor for each rank that it represents.
 class ActorTrace {
 public:
     ActorTrace(const Plan& plan, const Simulated& run, size_t actor)
@@ -36,7 +36,7 @@ public:
 
     int64_t bars() const { return static_cast<int64_t>(items_.size()) * 2; }
 
-    /// In the order of their start. Messages are requested in the order of issue, as PlanSlices requires.
+    /// Writes items in the order of their start. Messages are requested in the order of issue, as PlanSlices requires.
     std::vector<TraceSlice> slices(PlanSlices& all, int64_t rank) const {
         std::vector<TraceSlice> made;
         double computed = 0;
@@ -59,8 +59,7 @@ public:
     }
 
 private:
-    /// Adds a slice for the idle time of the compute lane before an item, named after the last of the items it waits
-    /// for.
+    /// Adds a slice for the idle time of the compute lane before an item, named after the last item that it waits for.
     void add_wait(std::vector<TraceSlice>& made, const PlanSlices& all, int64_t rank, const SimulatedItem& item,
                   double since) const {
         if (item.start <= since) return;
@@ -80,7 +79,7 @@ private:
     const RankClass& class_;
     std::vector<const SimulatedItem*> items_;
     std::map<int64_t, const SimulatedItem*> places_;
-    std::map<int, std::string> names_;  ///< by lane
+    std::map<int, std::string> names_;  ///< names by lane
 };
 
 }  // namespace
@@ -100,7 +99,7 @@ int64_t write_trace(const Plan& plan, const Simulated& run, const std::string& c
                              {"cluster", cluster},
                              {"ranks", whole ? "all" : "one of those that do alike"},
                              {"made by", "orrery simulate"}});
-    std::vector<std::pair<int64_t, size_t>> ranks;  // rank and the actor that represents it
+    std::vector<std::pair<int64_t, size_t>> ranks;  // pairs of a rank and the actor that represents it
     for (size_t actor = 0; actor < actors.size(); ++actor)
         for (const int64_t rank : run.ranks_of[actor])
             if (whole || rank == run.ranks_of[actor].front()) ranks.emplace_back(rank, actor);

@@ -20,13 +20,13 @@
 namespace orrery {
 namespace {
 
-constexpr double ticks_per_s = 1e12;  // the engine's time is in picoseconds, up to 100 days
-/// Longer than any step: reached only with a rate of 0 or absurd options.
+constexpr double ticks_per_s = 1e12;  // the engine counts picoseconds, up to 100 days
+/// Max duration of a step, longer than any real one: only a rate of 0 or absurd options exceed it.
 constexpr double most_s = 100 * 86400.0;
 constexpr int compute_lane = 0;
 
 double seconds(int64_t ticks) { return static_cast<double>(ticks) / ticks_per_s; }
-/// Rounds up, so that everything that ends at a tick has ended.
+/// Rounds up, so that everything that ends at a tick has ended at that tick.
 int64_t ticks(double s) { return static_cast<int64_t>(std::ceil(s * ticks_per_s)); }
 
 /// An interval of an actor's time, in ticks.
@@ -35,8 +35,8 @@ struct Span {
     AxisId axis = none;
 };
 
-/// How much of [begin, end) the spans cover, by axis; where several overlap, the one that ends last counts. `spans`
-/// must be sorted by their begin.
+/// Returns how much of [begin, end) the spans cover, by axis; where several overlap, the one that ends last counts.
+/// `spans` must be sorted by their begin.
 void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& first, std::map<AxisId, int64_t>& by) {
     while (first < spans.size() && spans[first].end <= begin) ++first;
     std::set<int64_t> cuts{begin, end};
@@ -123,8 +123,7 @@ public:
     }
 
     void ended(int64_t now, std::vector<int>& items) override {
-        share_.end(std::max(seconds(now), share_.next()), items);  // converting ticks to seconds may round to before
-                                                                   // the end
+        share_.end(std::max(seconds(now), share_.next()), items);  // rounding may give a time before the end
     }
 
     void met(int send, int receive) override {
@@ -189,8 +188,8 @@ private:
         const uint64_t word = mix(options_.seed, mix(static_cast<uint64_t>(actor), static_cast<uint64_t>(position)));
         return 1 + options_.jitter * static_cast<double>(word >> 11) / 9007199254740992.0;  // 2^53
     }
-    /// A word that depends on all bits of both (Steele, Lea and Flood, "Fast splittable pseudorandom number
-    /// generators").
+    /// Returns a word that depends on all bits of both arguments (Steele, Lea and Flood, "Fast splittable pseudorandom
+    /// number generators").
     static uint64_t mix(uint64_t a, uint64_t b) {
         uint64_t z = a + 0x9e3779b97f4a7c15 * (b + 1);
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -198,7 +197,7 @@ private:
         return z ^ (z >> 31);
     }
 
-    /// Asks each question once.
+    /// Asks each question only once.
     const Demand& answer(int question) {
         if (answers_.size() <= at(question)) answers_.resize(at(questions_.size()));
         std::optional<Demand>& known = answers_[at(question)];
@@ -210,7 +209,7 @@ private:
         return *known;
     }
 
-    /// A group of messages ends as a whole. Time until the last message has met its partner is waiting for that
+    /// Makes a group of messages end as a whole. Time until the last message has met its partner is waiting for that
     /// partner, not for links.
     void begin_groups() {
         for (const std::vector<int>& group : played_.view().groups) {
@@ -227,7 +226,7 @@ private:
         time.rank = played_.ranks_of(actor).front();
         time.ranks = static_cast<int64_t>(played_.ranks_of(actor).size());
         std::vector<Span> transfers, idle;
-        int64_t computed = 0;  // end of the last computation
+        int64_t computed = 0;  // end of the last computation so far
         for (int i = view.begin(actor); i < view.end(actor); ++i) {
             if (view.at(i).lane != compute_lane) {
                 transfers.push_back({begun_[at(i)], replay_.done_at(i), played_.instruction(i).axis});
@@ -252,7 +251,7 @@ private:
             covered += part;
         }
         time.waiting = seconds(waited - covered);
-        int64_t until = 0, busy = 0;  // the union of all transfers
+        int64_t until = 0, busy = 0;  // length of the union of all transfers
         for (const Span& s : transfers) {
             if (s.end > until) busy += s.end - std::max(until, s.begin);
             until = std::max(until, s.end);
@@ -300,10 +299,10 @@ private:
     Replay replay_;
     Questions questions_;
     FairShare share_;
-    std::vector<double> slow_;                    ///< by actor
-    std::vector<std::optional<Demand>> answers_;  ///< by question
+    std::vector<double> slow_;                    ///< slowdown factors, by actor
+    std::vector<std::optional<Demand>> answers_;  ///< answers, by question
     std::map<std::pair<AxisId, std::string>, std::string> carried_;
-    std::vector<int64_t> begun_;  ///< by item: when the last partner of a message or collective arrived
+    std::vector<int64_t> begun_;  ///< for each item: when the last partner of a message or collective arrived
     std::unordered_map<int, int> partners_;
     Demand work_;
 };

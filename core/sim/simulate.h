@@ -14,10 +14,9 @@
 namespace orrery {
 
 struct SimulateOptions {
-    /// By rank: factor by which its kernels are slower, 1.5 for example.
+    /// Factor by which kernels of a rank are slower, by rank: 1.5, for example.
     std::map<int64_t, double> slow;
-    /// Each kernel is slower by a random factor between 1 and 1 + jitter, drawn from (seed, actor, instruction); 0:
-    /// none.
+    /// Each kernel is slower by a random factor from 1 to 1 + jitter, drawn from (seed, actor, instruction); 0: none.
     double jitter = 0;
     uint64_t seed = 1;
     /// Simulates each rank by itself, since ranks that share processors cannot represent each other.
@@ -26,8 +25,7 @@ struct SimulateOptions {
     /// kernels need it (Transformer Engine's userbuffers). Such a collective takes as long as a message to the next
     /// member with the bytes that a ring sends. A class may have no marks.
     std::vector<std::vector<char>> mapped;
-    /// Keeps every launch and message, for a trace or picture. Otherwise kernels without a wait between them are
-    /// merged.
+    /// Keeps every launch and message, for a trace or picture. Otherwise kernels without a wait in between are merged.
     bool every_launch = false;
 };
 
@@ -38,7 +36,7 @@ struct ActorTime {
     int64_t ranks = 1;  ///< number of ranks that it represents
     double computing = 0;
     double communicating = 0;          ///< messages and collectives in flight, including time hidden by kernels
-    std::map<AxisId, double> exposed;  ///< the part that kernels waited for
+    std::map<AxisId, double> exposed;  ///< part of `communicating` that kernels waited for
     double waiting = 0;                ///< waiting for other ranks: pipeline bubbles, and late members
 };
 
@@ -62,11 +60,11 @@ struct SimulatedFragment {
 
 struct Simulated {
     double step_s = 0;
-    std::vector<SimulatedFragment> fragments;  ///< by actor, in the order of their start
+    std::vector<SimulatedFragment> fragments;  ///< fragments by actor, in the order of their start
     std::vector<ActorTime> actors;
-    std::vector<SimulatedItem> items;            ///< by actor, in the order of issue; empty without every_launch
-    std::vector<std::vector<int64_t>> ranks_of;  ///< by actor, ascending; empty without every_launch
-    std::map<std::pair<AxisId, std::string>, std::string> carried;  ///< what carried (axis, opcode and bytes)
+    std::vector<SimulatedItem> items;            ///< items by actor, in the order of issue; empty without every_launch
+    std::vector<std::vector<int64_t>> ranks_of;  ///< ranks by actor, ascending; empty without every_launch
+    std::map<std::pair<AxisId, std::string>, std::string> carried;  ///< by (axis, opcode and bytes): "ring, LL128"
     int64_t events = 0;
 };
 

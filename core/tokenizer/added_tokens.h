@@ -16,31 +16,31 @@ namespace orrery::tokenizer {
 struct AddedToken {
     int32_t id = 0;
     std::string content;
-    std::string pattern;       ///< the text to match: the content, normalized when `normalized` is set
-    bool single_word = false;  ///< does not match next to a word character
-    bool lstrip = false;       ///< also takes the spaces before it
-    bool rstrip = false;       ///< also takes the spaces after it
-    bool normalized = false;   ///< is matched in the normalized text
-    bool special = false;      ///< decoding may leave it out
+    std::string pattern;       ///< text to match: the content, normalized when `normalized` is set
+    bool single_word = false;  ///< the token does not match next to a word character
+    bool lstrip = false;       ///< the token includes spaces before it
+    bool rstrip = false;       ///< the token includes spaces after it
+    bool normalized = false;   ///< the token is matched in the normalized text
+    bool special = false;      ///< decoding may leave the token out
 };
 
-/// The added tokens that are matched in the raw text, or those that are matched in the normalized one.
+/// A set of added tokens that are matched together: those matched in the raw text, or those in the normalized text.
 class AddedTokens {
 public:
-    /// Called for each piece in order: text between tokens (token = nullptr), or a token with the spaces that it takes.
+    /// Called for each piece in order: text between tokens (token = nullptr), or a token with its included spaces.
     using Take = std::function<void(std::string_view piece, const AddedToken* token)>;
 
     void add(const AddedToken* token);
     bool empty() const { return by_text_.empty(); }
     /// Finds the leftmost token, the longest of those that match there, and continues after it. `take` gets no empty
-    /// piece. Throws Error when a token with lstrip is inside the spaces that the rstrip of another has taken.
+    /// piece. Throws Error when a token with lstrip is inside spaces that another token with rstrip has taken.
     void cut(std::string_view text, const Take& take) const;
 
 private:
     const AddedToken* longest(std::string_view text) const;
 
     std::unordered_map<std::string_view, const AddedToken*> by_text_;
-    std::array<std::vector<size_t>, 256> lengths_;  ///< lengths of the patterns with this first byte, longest first
+    std::array<std::vector<size_t>, 256> lengths_;  ///< lengths of the patterns by first byte, longest first
 };
 
 /// Reads the key "added_tokens". `model_id` returns the id of a token in the model's vocabulary; `next` is the first id

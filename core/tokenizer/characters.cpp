@@ -13,7 +13,7 @@ namespace {
 void mark(std::vector<uint8_t>& classes, const char* name, CharacterClass as) {
     const OnigEncoding encoding = ONIG_ENCODING_UTF8;
     std::string text(name);
-    auto* begin = reinterpret_cast<OnigUChar*>(text.data());  // libonig does not change it
+    auto* begin = reinterpret_cast<OnigUChar*>(text.data());  // libonig does not change the text
     const int property = ONIGENC_PROPERTY_NAME_TO_CTYPE(encoding, begin, begin + text.size());
     OnigCodePoint single = 0;
     const OnigCodePoint* ranges = nullptr;
@@ -42,7 +42,7 @@ std::array<char32_t, 256> make_alphabet() {
     return alphabet;
 }
 
-/// [0x144]: the size of the alphabet's range.
+/// Length of the table: GPT-2's alphabet is below U+0144.
 std::array<int16_t, 324> make_bytes() {
     std::array<int16_t, 324> bytes{};
     bytes.fill(-1);
@@ -50,7 +50,7 @@ std::array<int16_t, 324> make_bytes() {
     return bytes;
 }
 
-/// Number of ASCII bytes from `at` on, in steps of eight.
+/// Returns the number of ASCII bytes from `at` on, in steps of eight.
 size_t ascii_ahead(const char* at, size_t left) {
     size_t done = 0;
     for (uint64_t eight = 0; done + 8 <= left; done += 8) {

@@ -9,23 +9,23 @@ namespace orrery::tokenizer {
 /// Classifies the bytes at `at` by RFC 3629. Returns the length of a valid character, 0 for the beginning of a
 /// character that the text cuts off, and minus the number of invalid bytes otherwise.
 int64_t next_character(std::string_view text, size_t at);
-/// Offset of the first byte that is not valid UTF-8 (RFC 3629); the text's size when all are valid.
+/// Returns the offset of the first byte that is not valid UTF-8 (RFC 3629); the text's size when all are valid.
 size_t valid_until(std::string_view text);
 
-/// Bytes of the character with this first byte, in valid UTF-8.
+/// Returns the length in bytes of the character with this first byte, in valid UTF-8.
 inline size_t length_of(char first) {
     const auto byte = static_cast<unsigned char>(first);
     return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 
-/// Beginning of the character that ends at `end` (not 0), in valid UTF-8.
+/// Returns the beginning of the character that ends at `end` (not 0), in valid UTF-8.
 inline size_t before(std::string_view text, size_t end) {
     do --end;
     while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80);
     return end;
 }
 
-/// The character at `at` of valid UTF-8.
+/// Returns the character at `at` of valid UTF-8.
 inline char32_t character_at(const char* at) {
     const auto byte = [&](int i) { return static_cast<char32_t>(static_cast<unsigned char>(at[i])); };
     const char32_t first = byte(0);
@@ -46,17 +46,18 @@ enum CharacterClass : uint8_t {
     is_unknown = 16  ///< not assigned in Unicode 14
 };
 
-/// The classes of every character [0x110000]; computed once.
+/// Returns the classes of every character [0x110000]; computed once.
 const uint8_t* character_classes();
 
-/// Number of characters that are not in Unicode 14. The text is valid UTF-8.
+/// Returns the number of characters that are not in Unicode 14. The text must be valid UTF-8.
 int64_t count_unknown(std::string_view text);
 
-/// GPT-2's alphabet: a printable character for each byte. [256]
+/// Returns GPT-2's alphabet: a printable character for each byte. [256]
 const char32_t* byte_alphabet();
-/// The byte that a character of the alphabet represents, -1 for other characters.
+/// Returns the byte that a character of GPT-2's alphabet represents; -1 for other characters.
 int byte_of(char32_t character);
-/// The bytes that the text's characters represent; false, and `out` unspecified, when one is not in the alphabet.
+/// Appends to `out` the bytes that the text's characters represent. Returns false, with `out` unspecified, when a
+/// character is not in GPT-2's alphabet.
 bool bytes_of(std::string_view text, std::string& out);
 
 }  // namespace orrery::tokenizer

@@ -12,8 +12,8 @@ namespace {
 const std::string_view unreadable = "\xef\xbf\xbd";  // U+FFFD
 
 // Stages work on valid UTF-8. When invalid bytes are retained, each passes between stages as the character U+10FE00 +
-// byte. So does each byte of such a character in the text itself, so that both can be told apart.
-const std::string_view stand_in = "\xf4\x8f\xb8";  // prefix of U+10FE00 to U+10FE3F; the others have \xb9 to \xbb
+// byte. Each byte of such a character in the text itself passes in the same way, so that both can be told apart.
+const std::string_view stand_in = "\xf4\x8f\xb8";  // prefix of U+10FE00 to U+10FE3F; those above have \xb9 to \xbb
 
 int64_t stand_in_at(std::string_view text, size_t at) {
     if (text.size() - at < 4 || text.substr(at, 2) != stand_in.substr(0, 2)) return -1;
@@ -39,7 +39,7 @@ void guard(std::string_view bytes, std::string& out) {
     }
 }
 
-/// The inverse of guard().
+/// Decodes what guard() has encoded.
 std::string unguard(std::string_view text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
@@ -68,7 +68,7 @@ private:
 
 class Collect final : public DecodeStage {
 public:
-    /// `guarded`: the number of stages that applied guard().
+    /// `guarded`: number of stages that applied guard().
     Collect(std::string& out, bool spaces, int64_t guarded) : out_(&out), spaces_(spaces), guarded_(guarded) {}
     void take(std::string_view token) override {
         if (spaces_ && !first_) out_->push_back(' ');
@@ -89,7 +89,7 @@ private:
     int64_t guarded_;
 };
 
-/// Joins the parts of a single token for a stage that needs all of it.
+/// Joins the parts of a single token for a stage that needs the whole token.
 class Whole final : public Linked {
 public:
     using Linked::Linked;
@@ -163,7 +163,7 @@ public:
     }
 
 private:
-    /// The byte of "<0x0A>", -1 for other tokens. Like Rust, accepts a plus and one digit.
+    /// Returns the byte of "<0x0A>"; -1 for other tokens. Like Rust, accepts a plus and one digit.
     static int byte_of(std::string_view token) {
         if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
         std::string_view digits = token.substr(3, 2);
@@ -179,8 +179,8 @@ private:
         }
         return byte;
     }
-    /// Decodes a run of bytes as a whole: if it is not valid UTF-8, every byte becomes U+FFFD, unless invalid bytes are
-    /// retained.
+    /// Decodes a run of bytes as a whole. If the run is not valid UTF-8, every byte becomes U+FFFD, unless invalid
+    /// bytes are retained.
     void give() {
         if (bytes_.empty()) return;
         if (kept_) {
@@ -218,7 +218,7 @@ private:
     std::string text_;
 };
 
-/// Strips each token, or the whole text when it is one token in parts; then text that may be its end is held back.
+/// Strips each token; if the whole text is one token in parts, strips the text, holding back what may be its end.
 class Strip final : public Linked {
 public:
     Strip(const DecodeStep& step, bool fused, std::unique_ptr<DecodeStage> next)
@@ -350,7 +350,7 @@ std::unique_ptr<DecodeStage> make_stages(const std::vector<DecodeStep>& steps, s
     std::unique_ptr<DecodeStage> stage = std::make_unique<Collect>(out, steps.empty(), guarded);
     for (size_t i = steps.size(); i-- > 0;) {
         const DecodeStep& step = steps[i];
-        bool whole = false;  // the stage needs all of a single token
+        bool whole = false;  // whether the stage needs the whole of a single token
         switch (step.kind) {
             case Kind::byte_level: stage = std::make_unique<ByteLevel>(bytes, std::move(stage)), whole = true; break;
             case Kind::byte_fallback:

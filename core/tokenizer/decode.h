@@ -9,19 +9,19 @@
 
 namespace orrery::tokenizer {
 
-/// A decoder step of a file. The state of a text that is being decoded is in a `DecodeStage`.
+/// A decoder step of a file. A `DecodeStage` has the state of a text that is being decoded.
 struct DecodeStep {
     enum class Kind { byte_level, byte_fallback, fuse, replace, strip, metaspace };
     Kind kind = Kind::fuse;
-    Pattern pattern{"\n"};        ///< Replace
+    Pattern pattern{"\n"};        ///< Replace: text or expression to replace
     bool one_character = false;   ///< Replace: the pattern is a single character
-    std::string content;          ///< Replace: the replacement; Strip: what is removed
-    char32_t replacement = 0;     ///< Metaspace
-    bool drop_first = false;      ///< Metaspace: replacements in the first token become nothing
-    int64_t start = 0, stop = 0;  ///< Strip: maximum number removed at either end
+    std::string content;          ///< Replace: the replacement; Strip: the text that is removed
+    char32_t replacement = 0;     ///< Metaspace: character that stands for a space
+    bool drop_first = false;      ///< Metaspace: removes replacement characters from the first token
+    int64_t start = 0, stop = 0;  ///< Strip: max number of characters removed at the start and at the end
 };
 
-/// Reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence. Throws Error at its key for any other.
+/// Reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence. Throws Error at the key of other types.
 std::vector<DecodeStep> read_decoders(const Field& field);
 
 /// One step of decoding one text: takes tokens and gives tokens to the next stage. After Fuse or ByteLevel the whole
@@ -30,11 +30,11 @@ class DecodeStage {
 public:
     virtual ~DecodeStage();
     virtual void take(std::string_view token) = 0;
-    virtual void finish() = 0;  ///< no more tokens
+    virtual void finish() = 0;  ///< called after the last token
 };
 
-/// What happens to invalid UTF-8, as at the ends of a text that was cut.
-enum class Unreadable { replaced, kept };  // `replaced`: by U+FFFD, like the reference
+/// `replaced`: by U+FFFD, like the reference; otherwise unchanged
+enum class Unreadable { replaced, kept };  // `replaced`: by U+FFFD, like the reference; `kept`: unchanged
 
 /// Makes the stages of `steps` and returns the first one; the last one appends to `out`. Both arguments must outlive
 /// the stages. Without steps, tokens are joined by spaces.

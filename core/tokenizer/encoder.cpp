@@ -38,7 +38,7 @@ void Encoder::encode(std::string_view text, Around around, std::vector<int32_t>&
     }
 }
 
-/// Encodes raw text between added tokens. `first`: it begins the document.
+/// Encodes raw text between added tokens. `first`: the text begins the document.
 void Encoder::segment(std::string_view text, bool first, std::vector<int32_t>& ids) {
     if (text.empty()) return;
     size_t head = first ? length_of(text[0]) : 0;
@@ -83,7 +83,7 @@ void Encoder::word(std::string_view text, std::vector<int32_t>& ids) {
         word_of_characters(text, ids);
 }
 
-/// Encodes a text without pre-tokenizer, a single word. It is split where no merge joins characters.
+/// Encodes a text without pre-tokenizer, as a single word. It is split where no merge joins characters.
 void Encoder::word_of_characters(std::string_view text, std::vector<int32_t>& ids) {
     const BpeModel& model = tokenizer_->model();
     if (const int32_t whole = model.whole_word(text); whole >= 0) {
@@ -115,10 +115,10 @@ void Encoder::word_in_cache(std::string_view text, std::vector<int32_t>& ids) {
     const int64_t lost = counts_.lost;
     merge(text);
     ids.insert(ids.end(), merged_.begin(), merged_.end());
-    if (counts_.lost == lost) cache_.put(text, hash, merged_);  // lost characters must be counted each time
+    if (counts_.lost == lost) cache_.put(text, hash, merged_);  // otherwise it is encoded, and counted, each time
 }
 
-/// Writes a word's ids to merged_.
+/// Encodes a word and writes its ids to merged_.
 void Encoder::merge(std::string_view text) {
     const BpeModel& model = tokenizer_->model();
     merged_.clear();

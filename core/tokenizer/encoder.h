@@ -13,13 +13,13 @@
 
 namespace orrery::tokenizer {
 
-/// Which special tokens of the template an encoded text gets. A text in parts has one beginning and one end.
+/// Special tokens of the template that an encoded text gets. A text in parts has one beginning and one end.
 enum class Around : uint8_t { none = 0, begin = 1, end = 2, both = 3 };
 
 /// Counts that a user should see after encoding.
 struct EncodeCounts {
-    int64_t unknown = 0;  ///< characters that are not in Unicode 14: other libraries may split the text differently
-    int64_t lost = 0;     ///< characters without id: the vocabulary lacks them and there is no unknown token
+    int64_t unknown = 0;  ///< characters that are not in Unicode 14: other libraries may split such text differently
+    int64_t lost = 0;     ///< number of characters without id: the vocabulary lacks them and there is no unknown token
     EncodeCounts& operator+=(const EncodeCounts& other) {
         unknown += other.unknown;
         lost += other.lost;
@@ -27,7 +27,7 @@ struct EncodeCounts {
     }
 };
 
-/// Encodes texts on one thread; caches words (some 8 MiB).
+/// Encodes texts on one thread; caches words (about 8 MiB).
 class Encoder {
 public:
     explicit Encoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
@@ -59,8 +59,8 @@ class Encoders {
 public:
     Encoders(std::shared_ptr<const Tokenizer> tokenizer, int threads);
 
-    /// The ids of each text, independent of the number of threads. Throws Error with the index of the first text that
-    /// is not UTF-8.
+    /// Returns the ids of each text, independent of the number of threads. Throws Error with the index of the first
+    /// text that is not UTF-8.
     std::vector<std::vector<int32_t>> encode(std::span<const std::string_view> texts, Around around);
     /// Calls each(encoder, i) once for every i below `count`, concurrently. When calls throw, rethrows the exception of
     /// the smallest i after all have returned.

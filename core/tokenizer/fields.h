@@ -9,7 +9,7 @@
 namespace orrery::tokenizer {
 
 /// A value of a tokenizer.json with its path, "pre_tokenizer.pretokenizers[1]". Throws Error naming file and path when
-/// the value has another type than asked for. Refers to the document, which must outlive it.
+/// the value has another type than requested. Refers to the document, which must outlive it.
 class Field {
 public:
     Field(const Json& value, std::string way, const std::string& file) : value_(&value), way_(way), file_(&file) {}
@@ -21,17 +21,17 @@ public:
 
     bool has(std::string_view key) const;  ///< whether the object has the key, and not null
     Field at(std::string_view key) const;  ///< throws Error when the key is missing
-    /// Throws Error for a key that is not in the list, because it would be ignored.
+    /// Throws Error for a key of the object that is not in the list, because such a key would be ignored.
     void only(std::initializer_list<std::string_view> keys) const;
 
     const std::string& text() const;
     bool truth() const;
     int64_t whole() const;
     std::vector<Field> items() const;
-    /// The only character of a text.
+    /// Returns the character of a text that has only one; throws Error otherwise.
     char32_t character() const;
 
-    /// The value of `key`, or `otherwise` when it is missing or null.
+    /// Returns the value of `key`, or `otherwise` when it is missing or null.
     bool truth_or(std::string_view key, bool otherwise) const;
     std::string text_or(std::string_view key, const std::string& otherwise) const;
 

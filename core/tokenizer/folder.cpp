@@ -15,14 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* main_file = "tokenizer.json";
-constexpr int64_t longest = 64 << 20;  ///< bytes
+constexpr int64_t longest = 64 << 20;  ///< max bytes of a file
 
 fs::path folder_of(const std::string& path) {
     std::error_code ignored;
     return fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
 }
 
-/// The value of a key in a file of a published folder, null when the file or key is missing.
+/// Returns the value of a key in a file of a published folder; null when the file or key is missing.
 Json key_of(const fs::path& file, const std::string& key) {
     std::error_code ignored;
     if (!fs::exists(file, ignored)) return nullptr;
@@ -31,7 +31,7 @@ Json key_of(const fs::path& file, const std::string& key) {
     return has ? json.at(key) : Json(nullptr);
 }
 
-/// The ids of eos_token_id in generation_config.json, which is a number or a list of numbers.
+/// Returns the ids of eos_token_id in generation_config.json, which is a number or a list of numbers.
 EndOfText generation_end(const fs::path& file, const Tokenizer& tokenizer) {
     const Json value = key_of(file, "eos_token_id");
     if (value.is_null()) return {};

@@ -13,8 +13,9 @@ namespace orrery::tokenizer {
 namespace {
 
 /// Combining marks and parts of composed characters that Unicode added after version 9 and up to 15, the version of
-/// libutf8proc 2.8. The reference (the crate unicode-normalization-alignments) has the tables of 9 and leaves them in
-/// place; tokenizers were trained on such texts. tests/tokenizer/conformance.py compares all of them.
+/// libutf8proc 2.8. The reference (the crate unicode-normalization-alignments) has the tables of version 9 and leaves
+/// such characters in place; tokenizers were trained on such texts. tests/tokenizer/conformance.py compares all of
+/// them.
 struct Late {
     char32_t first, last;
 };
@@ -36,7 +37,7 @@ bool is_late(char32_t character) {
     return after != std::begin(late) && character <= (after - 1)->last;
 }
 
-/// Whether all characters are below U+0300; those are composed, and none combines with another.
+/// Whether all characters are below U+0300: such characters are already composed, and none combines with another.
 bool is_plain(std::string_view text) {
     return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xcc; });
 }

@@ -13,13 +13,13 @@ namespace orrery::tokenizer {
 class Normalizer {
 public:
     Normalizer() = default;
-    /// Throws Error at its key for any other type.
+    /// Throws Error, at its key, for any other type.
     explicit Normalizer(const Field& field);
 
     bool empty() const { return steps_.empty(); }
-    /// Replaces `text`, which must be valid UTF-8. `head` is updated: the number of leading bytes that come from the
-    /// document's first character, 0 when the text does not begin there. Throws Error for a pattern that matches the
-    /// empty text.
+    /// Replaces `text`, which must be valid UTF-8. Updates `head`, the number of leading bytes that come from the
+    /// document's first character; it is 0 when the text does not begin there. Throws Error for a pattern that matches
+    /// the empty text.
     void apply(std::string& text, size_t& head) const;
     std::string apply(const std::string& text) const;
 
@@ -27,7 +27,7 @@ private:
     enum class Kind { nfc, prepend, replace };
     struct Step {
         Kind kind;
-        std::string text;  ///< to prepend or to insert
+        std::string text;  ///< text to prepend or to insert
         Pattern pattern;
     };
 

@@ -24,10 +24,10 @@ struct Part {
 class Pattern {
 public:
     explicit Pattern(std::string text);
-    /// Throws Error at the field when libonig cannot compile it. `by_hand`: a published pattern may be matched by
-    /// `scan`, with the same result.
+    /// Throws Error at the field when libonig cannot compile the expression. `by_hand`: a published pattern may be
+    /// matched by `scan`, with the same result.
     static Pattern regex(const Field& field, bool by_hand = true);
-    /// One of the patterns that `scan` matches; nothing is compiled.
+    /// Returns one of the published patterns that `scan` matches; nothing is compiled.
     static Pattern known(std::string_view text);
     /// Reads { "String": ... } or { "Regex": ... }.
     static Pattern read(const Field& field);
@@ -37,7 +37,7 @@ public:
     /// Throws Error when libonig gives up.
     void cut(std::string_view text, std::vector<Part>& parts) const;
 
-    /// Not null when matches have no gaps between them and a scanner finds them.
+    /// Returns the scanner that finds the matches; null unless a scanner exists and matches have no gaps between them.
     Scanner scanner() const { return scanner_; }
 
 private:

@@ -12,7 +12,7 @@
 namespace orrery::tokenizer {
 namespace {
 
-/// Splits a text at single characters for which `is` holds; those are the matches.
+/// Splits a text at single characters for which `is` holds; these characters are the matches.
 template <class Is>
 void cut_at(std::string_view text, std::vector<Part>& parts, Is is) {
     size_t before = 0;
@@ -41,12 +41,12 @@ public:
     }
 
     std::string& text() { return pieces_.rewritten; }
-    /// The text written since the last call replaces this range.
+    /// Records that the text written since `begin` replaces the range `old`.
     void piece(Range old, size_t begin) {
         if (old.begin < pieces_.head && old.end <= pieces_.head) head_ = text().size();
         pieces_.cut.push_back({begin, text().size()});
     }
-    /// The first `bytes` written come from the document's first character.
+    /// Sets how many of the leading bytes written come from the document's first character.
     void head(size_t bytes) { head_ = bytes; }
     void finish() {
         pieces_.text.swap(pieces_.rewritten);

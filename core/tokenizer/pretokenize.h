@@ -28,16 +28,16 @@ struct Pieces {
 class PreTokenizer {
 public:
     PreTokenizer() = default;
-    /// Throws Error at its key for any other type.
+    /// Throws Error, at its key, for any other type.
     explicit PreTokenizer(const Field& field);
 
-    /// Splits and rewrites the text. With `in_bytes()`, pieces are raw bytes; ByteLevel, the last step, does not write
-    /// its alphabet.
+    /// Splits and rewrites the text. With `in_bytes()`, pieces are raw bytes, since ByteLevel, the last step, does not
+    /// write its alphabet.
     void apply(Pieces& pieces) const;
     bool in_bytes() const { return in_bytes_; }
-    /// Makes the last step write its alphabet, for models that lack characters of it.
+    /// Makes ByteLevel write its alphabet, for models that lack characters of the alphabet.
     void write_alphabet() { in_bytes_ = false; }
-    /// The scanner, when splitting at its matches is all that this pre-tokenizer does; else null.
+    /// Returns the scanner when splitting at its matches is all that this pre-tokenizer does; null otherwise.
     Scanner only_scanner() const;
 
 private:
@@ -49,11 +49,11 @@ private:
         Behaviour behaviour = Behaviour::isolated;
         Pattern pattern{"\n"};
         bool invert = false;
-        bool individual = false;        ///< Digits
-        std::string replacement;        ///< Metaspace
-        Scheme scheme = Scheme::never;  ///< Metaspace
-        bool split = true;              ///< Metaspace, ByteLevel: whether it splits
-        bool prefix = false;            ///< ByteLevel
+        bool individual = false;        ///< Digits: each digit is a piece
+        std::string replacement;        ///< Metaspace: the text that replaces a space
+        Scheme scheme = Scheme::never;  ///< Metaspace: when a replacement is prepended
+        bool split = true;              ///< Metaspace, ByteLevel: whether the step splits
+        bool prefix = false;            ///< ByteLevel: whether a space is prepended
     };
 
     void read(const Field& field);

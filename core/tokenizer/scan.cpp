@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint8_t word_classes = is_letter | is_number | is_space;
 
-/// A text with the classes of its characters; beyond its end there are none.
+/// A text with the classes of its characters; positions beyond its end have no class.
 class Reader {
 public:
     explicit Reader(std::string_view text) : text_(text), classes_(character_classes()) {}
@@ -24,7 +24,7 @@ public:
     bool ends(size_t at) const { return at >= text_.size(); }
     char byte(size_t at) const { return ends(at) ? '\0' : text_[at]; }
     size_t next(size_t at) const { return at + length_of(text_[at]); }
-    /// Letter, number and space only; 0 means any other character.
+    /// Classes that count: letter, number and space; 0 means any other character.
     uint8_t classes(size_t at) const { return classes_[character_at(text_.data() + at)] & word_classes; }
     bool is(size_t at, uint8_t wanted) const { return !ends(at) && (classes(at) & wanted) != 0; }
     bool other(size_t at) const { return !ends(at) && classes(at) == 0; }
@@ -43,7 +43,7 @@ private:
     const uint8_t* classes_;
 };
 
-/// End of the contraction 's 't 're 've 'm 'll 'd at `at`, 0 when there is none.
+/// Returns the end of the contraction 's 't 're 've 'm 'll 'd at `at`; 0 when there is none.
 size_t contraction(const Reader& text, size_t at, bool any_case) {
     const auto letter = [&](size_t i) {
         const char c = text.byte(i);
@@ -58,7 +58,7 @@ size_t contraction(const Reader& text, size_t at, bool any_case) {
     return 0;
 }
 
-/// Matches \s+(?!\S)|\s+ in the spaces [at, end): all but the last one when text follows, but at least one.
+/// Matches \s+(?!\S)|\s+ in the spaces [at, end): all but the last space when text follows, but at least one.
 size_t spaces(const Reader& text, size_t at, size_t end) {
     if (text.ends(end)) return end;
     size_t last = at;

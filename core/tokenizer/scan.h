@@ -4,12 +4,12 @@
 
 namespace orrery::tokenizer {
 
-/// Returns the end of the match that begins at byte `at`, which is below the text's size. The text is valid UTF-8.
+/// A scanner returns the end of the match that begins at byte `at`, below the size of the text, which is valid UTF-8.
 using Scanner = size_t (*)(std::string_view text, size_t at);
 
-/// The hand-written scanner of a published pattern (GPT-2's, Llama 3's or Qwen2's), nullptr for any other. These
-/// patterns match at every character, so there are no gaps between matches. tests/unit/tokenizer_patterns.cpp compares
-/// the scanners with libonig.
+/// Returns the hand-written scanner of a published pattern (GPT-2's, Llama 3's or Qwen2's); nullptr for any other
+/// pattern. These patterns match at every character, so there are no gaps between matches.
+/// tests/unit/tokenizer_patterns.cpp compares the scanners with libonig.
 Scanner known_scanner(std::string_view pattern);
 
 /// GPT-2's pattern, which is built into the pre-tokenizer ByteLevel.

@@ -90,7 +90,7 @@ void Tokenizer::read_post_processor(const Field& field, int& templates) {
         const std::vector<Field> all = field.at("processors").items();
         for (const Field& one : all) read_post_processor(one, templates);
     } else if (type == "ByteLevel") {
-        field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // only affects offsets of tokens
+        field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // only for offsets of tokens
     } else if (type == "TemplateProcessing") {
         if (++templates > 1) field.refuse("is the second TemplateProcessing, which would take the first for a pair");
         read_template(field);
@@ -161,7 +161,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special, U
     return text;
 }
 
-/// Like the reference, compares spellings; that of a normalized token may differ from its content.
+/// Compares spellings, like the reference; a normalized token's spelling may differ from its content.
 bool Tokenizer::skipped(std::string_view spelling) const {
     const auto found = by_content_.find(spelling);
     return found != by_content_.end() && found->second->special;

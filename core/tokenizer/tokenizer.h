@@ -20,36 +20,36 @@ namespace orrery::tokenizer {
 /// share it, each with an `Encoder` of its own.
 class Tokenizer {
 public:
-    /// Loads the file, or tokenizer.json of a folder. Throws Error, naming file and key, for what is missing,
-    /// malformed, or unsupported.
+    /// Loads the file, or tokenizer.json of a folder. Throws Error, naming file and key, for parts that are missing,
+    /// malformed or unsupported.
     static std::shared_ptr<const Tokenizer> load(const std::string& path);
     Tokenizer(const Json& json, const std::string& file);
     Tokenizer(const Tokenizer&) = delete;
     Tokenizer& operator=(const Tokenizer&) = delete;
 
-    /// The largest id plus 1: the number of rows that a model needs.
+    /// Returns the largest id plus 1: the number of rows that a model needs.
     int64_t vocabulary() const { return static_cast<int64_t>(names_.size()); }
     std::optional<int32_t> id_of(std::string_view token) const;
-    /// The token as the file has it, "" for an id that the file lacks.
+    /// Returns the token as the file has it; "" for an id that the file lacks.
     const std::string& token_of(int64_t id) const;
     bool has(int64_t id) const;
     bool is_special(int64_t id) const;
 
-    /// `skip_special` leaves special tokens out. Throws Error for an id that the file lacks.
+    /// Decodes ids to text. `skip_special` leaves special tokens out. Throws Error for an id that the file lacks.
     std::string decode(std::span<const int32_t> ids, bool skip_special = false,
                        Unreadable bytes = Unreadable::replaced) const;
 
-    // The rest is for Encoder and TextStream.
+    // The functions below are for Encoder and TextStream.
     const Normalizer& normalizer() const { return normalizer_; }
     const PreTokenizer& pre_tokenizer() const { return pre_tokenizer_; }
     const BpeModel& model() const { return *model_; }
     const AddedTokens& added(bool normalized) const { return normalized ? normalized_ : raw_; }
     const std::vector<DecodeStep>& decoders() const { return decoders_; }
-    /// The text with which decoding begins; for an added token its normalized form.
+    /// Returns the text with which decoding of an id begins; for an added token its normalized form.
     const std::string& spelling(int64_t id) const;
     /// Whether `skip_special` leaves out a token of this spelling.
     bool skipped(std::string_view spelling) const;
-    /// Ids of the template before and after the text.
+    /// Ids that the template puts before and after the text.
     const std::vector<int32_t>& before() const { return before_; }
     const std::vector<int32_t>& behind() const { return behind_; }
 
@@ -64,11 +64,11 @@ private:
     std::unique_ptr<BpeModel> model_;
     std::vector<AddedToken> tokens_;
     std::unordered_map<std::string_view, const AddedToken*> by_content_;
-    std::vector<const AddedToken*> by_id_;  ///< [vocabulary], nullptr for the model's own
+    std::vector<const AddedToken*> by_id_;  ///< added tokens by id [vocabulary]; nullptr for the model's own tokens
     AddedTokens raw_, normalized_;
     std::vector<DecodeStep> decoders_;
     std::vector<int32_t> before_, behind_;
-    std::vector<const std::string*> names_;  ///< [vocabulary], nullptr for unused ids
+    std::vector<const std::string*> names_;  ///< names by id [vocabulary]; nullptr for unused ids
 };
 
 /// Decodes ids one by one, in whole characters: returned text never changes, whatever ids follow.
@@ -79,9 +79,9 @@ public:
     TextStream(const TextStream&) = delete;
     TextStream& operator=(const TextStream&) = delete;
 
-    /// The text that this id completes, often "". Throws Error for an id that the file lacks.
+    /// Returns the text that this id completes, often "". Throws Error for an id that the file lacks.
     std::string put(int32_t id);
-    /// The rest of the text. Nothing may be put after it.
+    /// Returns the rest of the text. put() may not be called after it.
     std::string finish();
 
 private:

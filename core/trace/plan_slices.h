@@ -10,21 +10,21 @@
 
 namespace orrery {
 
-/// Makes the bars of a plan's work, of a measured or a predicted step: lane, name, category, arguments and arrows. The
-/// caller sets the times.
+/// Makes the bars of a plan's work for the trace of a measured or a predicted step: lane, name, category, arguments and
+/// arrows. The caller sets the times.
 class PlanSlices {
 public:
     static constexpr const char* compute_lane = "compute";
 
-    /// The plan must outlive it.
+    /// `plan` must outlive this object.
     explicit PlanSlices(const Plan& plan) : plan_(plan) {}
 
-    /// The bar of a rank's instruction. Call it once for each message of a rank, in the order of issue: the nth send of
-    /// a channel and tag is paired with the nth receive.
+    /// Returns the bar of a rank's instruction. Call it once for each message of a rank, in the order of issue: the nth
+    /// send of a channel and tag is paired with the nth receive.
     TraceSlice of(int64_t rank, const Issued& issued);
-    /// The bar of the compute lane while `who` waits for `awaited`, which runs on another lane.
+    /// Returns the bar of the compute lane while `who` waits for `awaited`, which runs on another lane.
     TraceSlice wait(int64_t rank, const Issued& who, const Issued& awaited) const;
-    /// "dp" for an instruction that communicates over axis dp, else "compute".
+    /// Returns "dp" for an instruction that communicates over axis dp, otherwise "compute".
     std::string lane_of(const Instruction& instruction) const;
 
 private:
@@ -32,12 +32,12 @@ private:
 
     const Plan& plan_;
     using Message = std::tuple<AxisId, int64_t, int64_t, int64_t>;  ///< axis, sender, receiver, tag
-    std::map<Message, int64_t> sent_, received_;                    ///< messages so far
+    std::map<Message, int64_t> sent_, received_;                    ///< number of messages so far
     std::map<std::pair<Message, int64_t>, int64_t> flows_;
 };
 
-/// Bytes of all operands of a kernel, of a copy, or of a message. For a collective it is the larger tensor, S of
-/// orrery/communicator.h.
+/// Returns the bytes of all operands of a kernel, of a copy, or of a message. For a collective, these are the bytes of
+/// the larger tensor, S of orrery/communicator.h.
 int64_t bytes_of(const Instruction& instruction);
 
 }  // namespace orrery

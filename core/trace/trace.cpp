@@ -13,7 +13,7 @@ namespace {
 
 constexpr double most_s = 9e9;  // limit of 64-bit nanoseconds
 
-/// The format's times are in microseconds; an integer is printed without rounding.
+/// Formats a time in the format's microseconds; an integer is printed without rounding.
 std::string microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
 std::string quoted_json(std::string_view text) { return message_text(Json(text)); }
@@ -62,8 +62,8 @@ TraceWriter::Lane& TraceWriter::lane_of(int64_t process, const std::string& name
     return lane;
 }
 
-/// Start and end in ns, each rounded by itself, so that adjacent slices stay adjacent. An overlap of 1 ns by rounding
-/// is removed.
+/// Returns start and end in ns, each rounded by itself, so that adjacent slices stay adjacent. Removes an overlap of 1
+/// ns that rounding causes.
 std::pair<int64_t, int64_t> TraceWriter::place(Lane& lane, const TraceSlice& slice) {
     if (!std::isfinite(slice.start) || !std::isfinite(slice.duration) || slice.start < 0 || slice.duration < 0 ||
         slice.start + slice.duration > most_s)

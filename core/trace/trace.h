@@ -10,22 +10,22 @@
 
 namespace orrery {
 
-/// Which end of a message a bar is.
+/// The end of a message that a bar stands for.
 enum class FlowEnd : uint8_t { none, from, to };
 
 /// One bar of a trace: what a lane of a process did and when.
 struct TraceSlice {
-    int64_t process = 0;   ///< a rank, or a class of them
-    std::string lane;      ///< "compute", "dp"
-    std::string name;      ///< on the bar: "matmul"
-    std::string category;  ///< what viewers filter by: "compute", "communication", "waiting"
+    int64_t process = 0;   ///< number of a rank, or of a class of ranks
+    std::string lane;      ///< name of the lane: "compute", "dp"
+    std::string name;      ///< text on the bar: "matmul"
+    std::string category;  ///< filter for viewers: "compute", "communication", "waiting"
     double start = 0;      ///< seconds since the beginning of the trace
     double duration = 0;   ///< seconds
     using Argument = std::variant<int64_t, double, std::string>;
-    /// shown when the bar is selected; names are distinct
+    /// values shown when the bar is selected; names are distinct
     std::vector<std::pair<std::string, Argument>> arguments = {};
     FlowEnd end = FlowEnd::none;
-    int64_t flow = 0;  ///< the same at both ends of a message: an arrow is drawn between the two bars
+    int64_t flow = 0;  ///< number of an arrow, which connects the two bars with the same number
 };
 
 /// Writes a trace in Chrome's Trace Event Format as JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing read.
@@ -36,12 +36,13 @@ public:
     /// `about`: the trace's metadata. `out` must outlive the writer; its owner checks it for write errors.
     explicit TraceWriter(std::ostream& out, const std::vector<std::pair<std::string, std::string>>& about = {});
 
-    /// Names a process; viewers order processes by their number. May be called once, before or after its first slice.
+    /// Names a process; viewers order processes by number. Call at most once for each, before or after its first slice.
     void process(int64_t process, std::string_view name);
     /// Makes a lane without slices, which fixes the order of lanes. slice() makes lanes that do not exist yet.
     void lane(int64_t process, const std::string& name);
-    /// Slices of a lane must come in the order of their start, and must be disjoint or nested, because viewers draw
-    /// others wrongly. Throws Error, Fault::failed, that names both slices otherwise, or when a time is not finite.
+    /// Writes a slice. Slices of a lane must come in the order of their start, and must be disjoint or nested, because
+    /// viewers draw others wrongly. Throws Error, Fault::failed, naming both slices, when they are not, and when a time
+    /// is not finite.
     void slice(const TraceSlice& slice);
     /// Closes the document; nothing may be written after it.
     void finish();

@@ -29,7 +29,7 @@ double best_checkpoint_interval(const CheckpointTimes& times) {
     const double mean = times.between_failures_s;
     if (mean == never) return never;
     const double half = times.cost_s / (2 * mean);
-    if (half >= 1) return mean;  // Daly's other branch: almost no progress
+    if (half >= 1) return mean;  // Daly's formula for jobs that make almost no progress
     return std::sqrt(2 * times.cost_s * mean) * (1 + std::sqrt(half) / 3 + half / 9) - times.cost_s;
 }
 
@@ -39,7 +39,7 @@ double goodput(const CheckpointTimes& times, double interval_s) {
     const double mean = times.between_failures_s, whole = interval_s + times.cost_s;
     if (mean == never) return whole == 0 || interval_s == never ? 1 : interval_s / whole;
     const double restarts = std::exp(-times.restart_s / mean);
-    if (whole == 0) return restarts;  // the limit for ever smaller intervals
+    if (whole == 0) return restarts;  // the limit for infinitely short intervals
     if (interval_s == never) return 0;
     return restarts * interval_s / (mean * std::expm1(whole / mean));
 }

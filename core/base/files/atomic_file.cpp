@@ -47,9 +47,9 @@ void AtomicFile::fail(int code, Fault fault) {
 
 void AtomicFile::open(Fault fault) {
     if (file_ >= 0) ::close(file_);
-    ::unlink(partial_.c_str());  // left by a killed process
+    ::unlink(partial_.c_str());  // a killed process may have left it
     buffer_.clear();
-    buffer_.reserve(buffer_bytes);  // so that a file that is replaced again and again allocates once
+    buffer_.reserve(buffer_bytes);  // reserved once, so that replacing a file again and again does not allocate
     file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
     if (file_ < 0) {
         const int code = errno;

@@ -14,7 +14,7 @@ int write_all(int file, std::string_view bytes);
 void sync_folder(const std::string& folder);
 
 /// A file that gets its name once it is complete. Until then its name has a suffix, and the destructor removes it. A
-/// replaced file keeps its mode. Functions throw Error "cannot write PATH: why", Fault::failed.
+/// file that replaces another one gets its mode. Functions throw Error "cannot write PATH: why", Fault::failed.
 class AtomicFile {
 public:
     /// `mode` of a new file, before the umask.
@@ -25,12 +25,12 @@ public:
     AtomicFile& operator=(const AtomicFile&) = delete;
 
     const std::string& path() const { return path_; }
-    /// Starts a file, discarding one that was started before. `fault`: of its error.
+    /// Starts a file, discarding one that was started before. `fault`: the fault of an Error.
     void open(Fault fault = Fault::failed);
     void write(std::string_view bytes);
-    /// `durable`: the contents survive a power cut.
+    /// Closes the file. `durable`: its contents survive a power cut.
     void close(bool durable = false);
-    /// Renames the closed file to its name. `durable`: the name survives a power cut.
+    /// Renames the closed file to its name. `durable`: the rename survives a power cut.
     void name(bool durable = false);
 
 private:

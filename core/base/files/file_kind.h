@@ -5,12 +5,12 @@ namespace orrery {
 
 /// A kind of file that users often name by mistake.
 struct FileKind {
-    std::string_view begin;                ///< its first bytes
-    std::string_view what;                 ///< "a GGUF file"
-    std::string_view as_weights, as_text;  ///< what to do if weights, or text, are needed from it
+    std::string_view begin;                ///< the first bytes of such a file
+    std::string_view what;                 ///< text for messages: "a GGUF file"
+    std::string_view as_weights, as_text;  ///< what to do if weights, or text, are needed from such a file
 };
 
-/// Detected from the first bytes, at most 24; null for other files.
+/// Detects a kind of file from its first bytes, at most 24; null for other files.
 const FileKind* file_kind(std::string_view begin);
 
 }  // namespace orrery

@@ -15,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The file that is written.
+/// The file that a result is written to.
 struct Target {
     fs::path path;
-    bool whole = false;  ///< a regular file, or none yet
+    bool whole = false;  ///< it is a regular file, or does not exist yet
 };
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
@@ -40,7 +40,7 @@ Target target_of(const fs::path& file) {
 
 std::string reason(int code) { return std::generic_category().message(code); }
 
-/// Why the file cannot be written; "": it can.
+/// Returns why the file cannot be written; "": it can.
 std::string why_not(const std::string& file) {
     if (file.empty()) return "expected the name of a file";
     const Target target = target_of(file);

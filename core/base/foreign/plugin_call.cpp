@@ -15,7 +15,7 @@
 namespace orrery {
 namespace {
 
-/// Type of the current exception: "std::out_of_range", "int".
+/// Returns the type of the current exception: "std::out_of_range", "int".
 std::string handled_type() {
     const std::type_info* type = abi::__cxa_current_exception_type();
     if (!type) return "something unknown";
@@ -50,7 +50,7 @@ void throw_of_plugin(std::string_view plugin, std::string_view function) {
         said = error.what();
     } catch (const std::exception& error) {
         said = error.what();
-    } catch (...) {  // only its type is known
+    } catch (...) {  // only the exception's type is known
     }
     throw Error(fmt::format("plugin {}: {} threw {}{}\n  plugins throw orrery::Error only: fix the plugin", plugin,
                             function, type, said.empty() ? "" : ": " + said),

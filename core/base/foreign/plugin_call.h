@@ -9,11 +9,11 @@ namespace orrery {
 /// threads). Others become an Error of Fault::failed, "plugin data/tape: read threw an int".
 [[noreturn]] void throw_of_plugin(std::string_view plugin, std::string_view function);
 
-/// The plugin of the data source whose `read` this thread called last, "" at first; if sources read others, the
-/// innermost. Readers clear it before a read.
+/// The plugin of the data source whose `read` this thread called last, "" at first. If a source reads from other
+/// sources, it is the innermost. Readers clear it before a read.
 std::string& last_read_of();
 
-/// Calls a plugin's function; exceptions name the plugin.
+/// Calls a plugin's function; its exceptions then name the plugin.
 template <class Call>
 decltype(auto) call_plugin(std::string_view plugin, std::string_view function, Call&& call) {
     try {

@@ -10,24 +10,24 @@
 
 namespace orrery {
 
-/// What `orrery bench` times; names follow nccl-tests.
+/// Settings of `orrery bench`; names follow nccl-tests.
 struct CollectiveBench {
-    enum class Average : uint8_t { first, mean, least, most };  ///< over the ranks' times: nccl-tests' 0, 1, 2, 3
+    enum class Average : uint8_t { first, mean, least, most };  ///< over the ranks' times; nccl-tests' 0, 1, 2, 3
     std::string collective = "all_reduce";  ///< or all_gather, reduce_scatter, all_to_all, broadcast, send_receive
     std::string transport = "shm";
     std::optional<int64_t> ranks;  ///< total over all hosts; unset: 2, or the ranks that a launcher started
     int64_t nodes = 1, node_rank = 0;
     std::string rendezvous;   ///< "host:port", for several nodes
     int64_t begin = 1 << 10;  ///< -b: bytes of the larger tensor; 0: empty tensors first
-    int64_t end = 256 << 20;  ///< -e
+    int64_t end = 256 << 20;  ///< -e: bytes of the last size
     int64_t factor = 4;       ///< -f: factor between sizes
     int64_t iterations = 0;   ///< -n: 0 chooses 20 ... 10,000 by size
-    int64_t warmup = 5;       ///< -w
+    int64_t warmup = 5;       ///< -w: untimed iterations
     bool check = true;        ///< -c: compare results with the expected ones
     DType dtype = DType::f32;
     bool signed_bytes = false;  ///< --dtype i8: run as u8, which gives the same bits
     ReduceOp op = ReduceOp::sum;
-    Average average = Average::mean;  ///< -a
+    Average average = Average::mean;  ///< -a: statistic over the ranks' times
 
     std::string type_name() const;
     const char* average_name() const;
@@ -55,7 +55,7 @@ struct BenchCommand {
 
 /// The values of --op; "" is the first.
 std::vector<std::string> bench_op_names();
-/// Returns the exit code.
+/// Runs `orrery bench` with these flags and returns the exit code.
 int bench_command(BenchCommand& command);
 
 }  // namespace orrery

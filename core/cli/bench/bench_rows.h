@@ -39,7 +39,7 @@ public:
     void row(int64_t bytes);
 
     int64_t wrong() const { return wrong_; }  ///< wrong elements over all lines and ranks
-    /// Over all lines, out of place and in place, as in nccl-tests.
+    /// Mean bus bandwidth over all lines, out of place and in place, as in nccl-tests.
     double mean_bus_bandwidth() const { return times_ == 0 ? 0 : bus_ / static_cast<double>(times_); }
 
 private:

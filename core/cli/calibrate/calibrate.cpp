@@ -24,13 +24,13 @@
 namespace orrery {
 namespace {
 
-/// What is measured, and with which device and plugins.
+/// The kernels and transports to measure, with their device and plugins.
 struct Calibration {
     std::unique_ptr<ScriptRunner> script;  ///< nullptr: a grid is measured
     Config config;
     Settings settings;
     Registry registry;
-    std::unique_ptr<Loader> loader;    ///< for a grid
+    std::unique_ptr<Loader> loader;    ///< loader of the plugins if a grid is measured
     std::vector<std::string> plugins;  ///< names such as "transport/shm"
     std::unique_ptr<Device> device;
     std::vector<KernelCase> cases;
@@ -56,7 +56,7 @@ void prepare_script(Calibration& all, const ScriptCommand& command) {
     const Compiled& compiled = script.compiled();
     all.settings = script.settings;
     all.plugins = script.loader.names();
-    // a device for a rank of this host
+    // A device as a rank on this host would open it.
     all.device = make_device(script.settings, script.config(), script.registry, script.job);
     all.cases = kernel_cases(compiled.train());
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);

@@ -18,12 +18,12 @@ public:
     void choose_kept(const std::string& machine);
     /// The existing table in the file of -o; nullopt: none. Throws Error if the file is not a table.
     std::optional<CostTable> before() const;
-    /// The cached table of the machine and device; nullopt: none. Reports a table that cannot be used.
+    /// The cached table of the machine and device; nullopt: none. Reports a cached table that cannot be used.
     std::optional<CostTable> kept(const std::string& machine, const std::string& device) const;
 
-    /// Writes the table to all destinations and reports the files. Throws as write_result does.
+    /// Writes the table to all destinations and reports their names. Throws as write_result does.
     void write(const CostTable& table);
-    /// Writes new measurements; cached rows that were not measured stay, which is reported.
+    /// Writes new measurements to all destinations. Cached rows that were not measured again stay, which is reported.
     void write_measured(const CostTable& table);
     /// Prints a line, on standard error if the table goes to standard output.
     void tell(const std::string& line) const;

@@ -21,7 +21,7 @@ Json number_in(const Json& host, const char* key) {
     return host.is_object() && host.contains(key) && host[key].is_number() ? host[key] : Json();
 }
 
-/// A warning if a step was saved in the future; usually "".
+/// A warning if a step's save time is in the future, otherwise "".
 std::string ahead(const Json& time) {
     const double now = wall_time();
     if (!time.is_number() || std::abs(time.get<double>()) >= 1e11) return "";

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The run that a folder is, or whose checkpoints/ it is; "": neither.
+/// The run's folder if `folder` is one or is a run's checkpoints/; "": neither.
 std::string run_of(const std::string& where) {
     std::error_code ignored;
     fs::path path = fs::path(where).lexically_normal();
@@ -26,7 +26,7 @@ std::string run_of(const std::string& where) {
     return fs::is_regular_file(above / "config.toml", ignored) ? above.string() : "";
 }
 
-/// The run or step that contains the place; "": none.
+/// Path of the run or step that contains the place; "": none.
 std::string lies_in(const std::string& where) {
     std::error_code ignored;
     fs::path path = fs::weakly_canonical(fs::absolute(where, ignored), ignored);

@@ -38,7 +38,7 @@ Found look(CheckpointStore& store, int64_t step) {
     return found;
 }
 
-/// Entries that occupy a step's place without being a step: of `step`, or of any (-1).
+/// Entries in the place of a step that are not steps. `step`: only those in that step's place; -1: all.
 std::vector<Stray> lost(CheckpointStore& store, const std::vector<int64_t>& steps, int64_t step) {
     std::vector<Stray> strays = store.strays();
     std::erase_if(
@@ -64,7 +64,7 @@ int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         for (const Stray& stray : strays) std::printf("no checkpoint: %s\n", printable(stray.what, 4000).c_str());
     for (const int64_t step : steps) {
         const Found found = look(store, step);
-        if (found.gone) {  // regardless of what was read before
+        if (found.gone) {  // a step removed meanwhile is not damaged, whatever was read before
             if (!command.json) std::printf("step %lld: removed meanwhile\n", static_cast<long long>(step));
             continue;
         }

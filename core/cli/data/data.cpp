@@ -29,7 +29,7 @@ std::string tokenizer_of(ScriptRunner& script) {
     return script.config().table("data").text("tokenizer", "");
 }
 
-/// Throws if the data has changed since the run's checkpoints, since its samples would differ.
+/// Throws Error if the data has changed since the run's checkpoints, since its samples would differ.
 void refuse_changed(ScriptRunner& script, const Dataset& data) {
     std::error_code none;
     if (!fs::exists(script.folder() + "/checkpoints", none)) return;
@@ -46,8 +46,8 @@ void refuse_changed(ScriptRunner& script, const Dataset& data) {
                     data.source().place(), script.folder(), steps.front(), other));
 }
 
-/// For a run's folder: the command with the script saved in it and that script's modules. A script named on the command
-/// line is kept.
+/// For a run's folder, replaces the script by the one saved in the folder, with its modules. A script named on the
+/// command line stays.
 ScriptCommand of_kept_script(ScriptCommand command) {
     const fs::path folder = command.script, lua = folder / "lua", config = folder / "config.toml";
     std::error_code none;
@@ -77,7 +77,7 @@ int data_command(const ScriptCommand& given, const DataCommand& command) {
     if (given.script_help) return show_options(given, Job{});
     ScriptUse use{.prints = false};
     use.compile = [](ScriptRunner& read, Experiment experiment) {
-        if (!read.data) read.experiment = std::move(experiment);  // the folder is of the first training
+        if (!read.data) read.experiment = std::move(experiment);  // the folder belongs to the first training
     };
     use.train = [](ScriptRunner& read, const DataSpec& data, const TrainOptions& options) {
         if (!read.data) read.take_down(data, options);

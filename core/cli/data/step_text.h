@@ -20,8 +20,7 @@ struct TextOfIds {
 };
 
 /// Prints the training samples [first, first + count) in order: a line with the sample's location and the length of its
-/// text, then the text; only the line for arrays without tokens. Reads like InputFeed. `put` receives one sample at a
-/// time.
+/// text, then the text; only the line for arrays without tokens. Reads like InputFeed. `put` receives each sample.
 void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text,
                    const std::function<void(const std::string&)>& put);
 

@@ -36,7 +36,7 @@ public:
 
     CheckpointStore& store() { return *store_; }
 
-    /// Steps that may be exported, in the order in which to try them. Throws Error if there are none.
+    /// Steps to export, in the order of preference. Throws Error if there are none.
     std::vector<int64_t> steps(int64_t asked) const {
         const std::vector<int64_t> all = store_->steps();
         if (all.empty())
@@ -116,7 +116,7 @@ private:
     std::unique_ptr<CheckpointStore> store_;
 };
 
-/// Reports an existing destination before anything is read.
+/// Throws Error if the destination exists, before anything is read.
 Exported write(Run& run, const ExportCommand& command, int64_t step, std::string& what) {
     const Manifest manifest = Manifest::of(run.store(), step);
     const PublishedRecord record = run.record_of(manifest);
@@ -133,7 +133,7 @@ Exported write(Run& run, const ExportCommand& command, int64_t step, std::string
 }  // namespace
 
 int export_command(const ExportCommand& command) {
-    const SignalTaker signals;  // before a store creates threads
+    const SignalTaker signals;  // blocks signals before a store creates threads
     Run run(command.run);
     const std::vector<int64_t> steps = run.steps(command.step);
     for (size_t i = 0; i < steps.size(); ++i) try {

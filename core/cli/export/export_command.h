@@ -14,7 +14,7 @@ struct ExportCommand {
     bool raw = false;    ///< params under their own names
 };
 
-/// Returns the exit code. Stop signals must be blocked (base/signals.h).
+/// Runs `orrery export` and returns the exit code. Stop signals must be blocked (base/signals.h).
 int export_command(const ExportCommand& command);
 
 }  // namespace orrery

@@ -5,8 +5,8 @@
 namespace orrery {
 
 /// Expected figures from a cluster's file, per rank and direction. With several kinds of nodes, the smallest value of
-/// each figure; nodes whose kind lacks a figure are listed as unsaid, in the file's order. Links that the file does not
-/// price have no figures.
+/// each figure counts. Nodes whose kind lacks a figure are listed as unsaid, in the file's order. A link without a rate
+/// in the file has no figures.
 ExpectedFigures figures_of(const Cluster& cluster);
 
 }  // namespace orrery

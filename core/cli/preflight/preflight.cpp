@@ -27,7 +27,7 @@ namespace orrery {
 namespace {
 
 constexpr auto usual_timeout = std::chrono::seconds(60);
-constexpr double shared_share = 0.3;  ///< PreflightBars::share of ranks that share processors
+constexpr double shared_share = 0.3;  ///< PreflightBars::share for ranks that share processors
 constexpr int64_t most_ranks = 4096;
 
 struct Expectable {
@@ -74,7 +74,7 @@ struct Backends {
     Config config;
     Settings settings;
     Registry registry;
-    std::unique_ptr<Transport> transport;  ///< nullptr for one rank
+    std::unique_ptr<Transport> transport;  ///< nullptr in a job of one rank
 };
 
 void load(const Loader& loader, Backends& backends, const char* kind, const std::string& name) {
@@ -180,7 +180,7 @@ int print(const PreflightCommand& command, const PreflightReport& report) {
     return report.fit() ? 0 : 1;
 }
 
-/// Once one rank has exited with 1, the launcher soon kills the others: no rank exits before rank 0 has printed.
+/// Once a rank exits with 1, the launcher soon kills the others, so ranks wait here until rank 0 has printed.
 void wait_for_print(Rendezvous& rendezvous, bool first) {
     const std::string key = "preflight/printed";
     if (first) return rendezvous.set(key, "");

@@ -29,7 +29,7 @@ struct PreflightCommand {
 std::vector<std::string> expected_names();
 /// Reads "KEY=NUMBER" texts into `figures`. Throws Error naming the text and the known keys.
 ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFigures figures = {});
-/// Keys and values of expected figures, "matrix_bf16_tflops" in FLOP/s; 0 if unknown.
+/// Keys and values of expected figures in units per second, for example "matrix_bf16_tflops" in FLOP/s; 0 if unknown.
 std::vector<std::pair<std::string, double>> named(const ExpectedFigures& figures);
 
 /// Starts this host's ranks, or is one that a launcher started; rank 0 prints the report. Returns 0 if everything is

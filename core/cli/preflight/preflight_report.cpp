@@ -138,7 +138,7 @@ std::string collectives_text(const PreflightFigures& figures) {
     std::map<std::pair<Reach, std::string>, std::vector<const CollectiveFigures*>> alike;
     for (const CollectiveFigures& one : figures.collectives) alike[{one.reach, one.name}].push_back(&one);
     for (const auto& [key, groups] : alike) {
-        // Of several groups the slowest is shown.
+        // Of several groups, only the slowest is shown.
         const CollectiveFigures& one = **std::min_element(
             groups.begin(), groups.end(), [](const auto* x, const auto* y) { return x->bus_bytes < y->bus_bytes; });
         table.add({one.name,
@@ -152,7 +152,7 @@ std::string collectives_text(const PreflightFigures& figures) {
     return table.text() + "\n";
 }
 
-/// As fractions of the expected figures.
+/// Min acceptable figures, as fractions of the expected ones, by name.
 std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
     return {{"matrix rate", bars.matrix},
             {"memory bandwidth", bars.memory},
@@ -180,8 +180,7 @@ bool measured(const PreflightFigures& figures, const std::string& key) {
     return any_rank(key == "storage_write_gb_s" ? &RankFigures::write_bytes : &RankFigures::read_bytes);
 }
 
-/// Measured figures without an expected one: "matrix_f32_tflops of node 1". For links between nodes, one end's is
-/// enough.
+/// Measured figures without an expected one: "matrix_f32_tflops of node 1". For links, one end's figure is enough.
 std::vector<std::string> not_judged(const PreflightReport& report) {
     std::map<std::string, std::set<int64_t>> nodes;
     std::vector<std::string> keys;
@@ -205,7 +204,7 @@ std::vector<std::string> not_judged(const PreflightReport& report) {
     return texts;
 }
 
-/// The expected figures that some rank was compared with, in the units of its keys. `without`: result of not_judged.
+/// Expected figures that measurements were compared with, in the units of their keys. `without`: from not_judged.
 std::vector<std::pair<std::string, double>> judged_by(const PreflightReport& report,
                                                       const std::vector<std::string>& without) {
     std::vector<std::pair<std::string, double>> all;

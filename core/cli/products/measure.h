@@ -3,10 +3,10 @@
 
 namespace orrery {
 
-/// Rates in FLOP/s.
+/// Measured rates of matrix products in FLOP/s.
 struct ProductRates {
-    double all = 0;      ///< over three large shapes
-    double fastest = 0;  ///< of the fastest of them
+    double all = 0;      ///< total rate over three large shapes
+    double fastest = 0;  ///< the fastest of the three shapes
 };
 
 /// Multiplies small integer matrices, whose product is exact in every type, in each storage order. Throws Error if a

@@ -38,10 +38,10 @@ DType type_of(const std::string& name) {
     return *dtype;
 }
 
-/// Result of one kind.
+/// Result of measuring one kind of matrix products.
 struct Tried {
     ProductRates rates;
-    std::string why_not;  ///< "": results are correct and rates are valid
+    std::string why_not;  ///< why the kind is not used; "": its results are correct and its rates valid
 };
 
 /// Tries a kind in its own process, since it may crash whatever the processor's flags say.
@@ -70,7 +70,7 @@ Tried try_kind(const ProductsCommand& command, const std::string& kind, const st
     return tried;
 }
 
-/// Prints a row for each kind. Returns the kind to set, "native for bf16 (1.42 times onednn)"; "": the default.
+/// Prints a row for each kind. Returns the value to set, "native for bf16 (1.42 times onednn)"; "": the default.
 std::string compare_kinds(const ProductsCommand& command, const std::vector<std::string>& kinds,
                           const std::string& type) {
     const std::string& usual = kinds.front();
@@ -91,7 +91,7 @@ std::string compare_kinds(const ProductsCommand& command, const std::vector<std:
     return fmt::format("{} for {}{}", best, type, times);
 }
 
-/// "set device.cpu.products=native for bf16 (1.42 times onednn)".
+/// Returns the advice: "set device.cpu.products=native for bf16 (1.42 times onednn)".
 std::string advice_of(const ProductsCommand& command, const std::vector<std::string>& faster,
                       const std::string& usual) {
     if (faster.empty()) return fmt::format("{}, the default, is within 5 % of the fastest", usual);

@@ -32,13 +32,13 @@ bool is_asked(const ConfigValue* value) {
     return source == Source::set || source == Source::file;
 }
 
-/// Without the column: "a.toml:7".
+/// The place of a key without the column: "a.toml:7".
 std::string line_of(Origin origin) {
     origin.column = 0;
     return origin.text();
 }
 
-/// A table of `root` that it does not share with other configurations.
+/// Returns a table of `root` that no other configuration shares.
 Config& own_table(Config& root, const std::string& name) {
     const ConfigValue* const known = root.find(name);
     if (!known) return root.table(name);

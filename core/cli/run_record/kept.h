@@ -13,11 +13,12 @@ class Session;
 /// `require` read, so that it can run again from there. Throws Fault::failed naming the path.
 void keep_lua(const ScriptRunner& script, const std::string& folder);
 
-/// The libraries whose code the ranks run: liborrery and the loaded plugins.
+/// The libraries that ranks run code of: liborrery and the loaded plugins.
 BitSources code_of(const ScriptRunner& script);
-/// What run.json records of a start before the ranks join.
+/// Returns the entries of run.json about a start that are known before the ranks join.
 Json start_of(const ScriptRunner& script);
-/// What run.json records after that: hosts with their ranks and devices. On rank 0; null on other ranks. Collective.
+/// Returns the entries of run.json that are known after the ranks join: hosts with their ranks and devices. On rank 0;
+/// null on other ranks. Collective.
 Json hosts_of(Session& session);
 
 }  // namespace orrery

@@ -10,7 +10,7 @@ namespace orrery {
 /// most one at a time, on rank 0.
 class RunRecord {
 public:
-    /// `start`: what is known before the ranks join. Written at once, with the time.
+    /// Records a start. `start`: what is known before the ranks join. Written at once, with the time.
     RunRecord(const std::string& folder, const Json& start);
     ~RunRecord();
     RunRecord(const RunRecord&) = delete;
@@ -26,11 +26,10 @@ private:
     const std::unique_ptr<Json> record_;
 };
 
-/// Writes end time and reason into this process's record, if any; callable from any thread. Only the first call has an
-/// effect.
+/// Writes end time and reason into this process's record, if any. Callable from any thread; only the first call counts.
 void end_run_record(const std::string& why, int exit_code);
 
-/// "2026-11-25T14:36:41Z"
+/// A time in UTC as text: "2026-11-25T14:36:41Z".
 std::string utc_text(double seconds_since_1970);
 
 }  // namespace orrery

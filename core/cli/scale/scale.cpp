@@ -54,7 +54,7 @@ struct ScratchFolder {
     ScratchFolder(const ScratchFolder&) = delete;
 };
 
-/// A run of one size: what differs from the script's configuration.
+/// One size to run, and how it differs from the script's configuration.
 struct Size {
     int64_t ranks, members, sequences;
     int64_t threads;  ///< per rank, the same at every size
@@ -103,7 +103,7 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
     return sizes;
 }
 
-/// What differs from the script's configuration.
+/// The configuration texts that set a size.
 std::vector<std::string> sets_of(const ScriptCommand& script, const ScaleCommand& command, const Size& size) {
     std::vector<std::string> sets = script.sets;
     sets.push_back(fmt::format("mesh.{}={}", command.axis, size.members));
@@ -233,7 +233,7 @@ void run_all(const ScriptCommand& script, const ScaleCommand& command, const std
              ScaleReport& report) {
     report.simulated = command.simulate && !command.measure;
     std::optional<HeldSignals> signals;
-    if (!report.simulated) signals.emplace();  // before a simulation loads libraries that create threads
+    if (!report.simulated) signals.emplace();  // must come before a simulation loads libraries that create threads
     std::vector<ScaledRun> simulated;
     for (const Size& size : command.simulate ? sizes : std::vector<Size>()) {
         if (signals) end_when_asked(*signals);

@@ -13,15 +13,15 @@ namespace orrery {
 struct ScaleCommand {
     std::string ranks = "1,2,4,8";  ///< numbers of ranks, ascending
     std::string axis = "dp";        ///< the axis that grows
-    bool strong = false;            ///< the same batch at every size; otherwise the batch grows with the ranks
-    int64_t steps = 20;             ///< of each run; the first quarter is not counted
+    bool strong = false;            ///< every size runs the same batch; otherwise the batch grows with the ranks
+    int64_t steps = 20;             ///< number of steps of each run; the first quarter is not counted
     int64_t rounds = 1;             ///< repetitions of all sizes; the median counts
     double target = 0.8;            ///< required efficiency
     std::string out;                ///< an .svg file; "": none
     int64_t limit_s = 1800;         ///< max duration of one run
     bool simulate = false;          ///< predict each size without running, unless `measure`
     bool measure = false;           ///< with `simulate`: also run them
-    SimulateCommand how;            ///< for `simulate`: the cluster ("": this machine), its nodes, tables
+    SimulateCommand how;            ///< for `simulate`: the cluster ("": this machine), its nodes and tables
 };
 
 /// One size of a script, measured or predicted.
@@ -59,7 +59,7 @@ int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 
 /// Throughput, speed-up, efficiency, and the parts that grew compared with the first size, in percentage points.
 std::string scale_text(const ScaleReport& report);
-/// The same as a picture: throughput over ranks with the ideal and the target; below it the breakdown of time.
+/// Draws the report: throughput over ranks with the ideal and the target; below it the breakdown of time.
 std::string scale_svg(const ScaleReport& report);
 
 /// Simulates one size; `sets` of `script` include the changes for it.

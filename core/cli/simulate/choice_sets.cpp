@@ -13,7 +13,7 @@ namespace {
 
 const std::set<std::string> all_options = {"mesh", "samples", "zero", "schedule", "sequence", "recompute", "mapping"};
 
-/// Marks options that do not vary; options that the script does not declare are unknown.
+/// Sets options of the start that do not vary. Options that the script does not declare become unknown.
 void keep_options(SearchSpace& space, const std::map<std::string, std::string>& options) {
     const auto text = [&](const char* key) {
         const auto found = options.find(key);
@@ -35,7 +35,7 @@ void keep_options(SearchSpace& space, const std::map<std::string, std::string>& 
     if (!space.varies_recompute) space.start.recompute = text("recompute");
 }
 
-/// Gradients are values made before the update that the update reads.
+/// Bytes of a program's state. Its gradients are the values that the update reads and earlier phases make.
 StateBytes state_of(const Program& program) {
     StateBytes state;
     const auto bytes = [&](ValueId id) { return static_cast<double>(program.value(id).type.bytes()); };

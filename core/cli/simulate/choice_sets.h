@@ -12,7 +12,7 @@ namespace orrery {
 
 /// A choice as configuration texts, "mesh.dp=4": the options that vary and that the script declares.
 std::vector<std::string> sets_of(const Choice& choice, const SearchSpace& space);
-/// The same as TOML, table by table; a mapping, which is not a configuration key, becomes a comment.
+/// A choice as TOML, table by table; a mapping, which is not a configuration key, becomes a comment.
 std::string toml(const Choice& choice, const SearchSpace& space);
 
 /// Whether `--keep` names the option.

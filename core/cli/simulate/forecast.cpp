@@ -18,7 +18,7 @@
 namespace orrery {
 namespace {
 
-/// Throws Error for options that cannot be simulated on a cluster. `tp_chunks`: requested for this mesh.
+/// Throws Error for configurations that cannot be simulated on a cluster. `tp_chunks`: requested number of chunks.
 void refuse_on_clusters(ScriptRunner& script, int64_t tp_chunks) {
     if (!script.settings.collectives.empty())
         throw Error(script.config().table("collectives").origin(),
@@ -52,7 +52,7 @@ std::optional<T> whole(std::string_view text) {
     return value;
 }
 
-/// Name of the cluster's rate at which the job's products run, the base of MFU.
+/// Name of the cluster's rate for the job's matrix products; MFU is relative to it.
 std::string rate_name(DType precision, const std::string& software, bool tf32, const Cluster& cluster) {
     if (precision == DType::f32) return tf32 ? "tf32" : "f32";
     const bool eight_bit = precision == DType::f8e4m3 || (software == "eight_bit" && multiplies_eight_bits(cluster));
@@ -91,7 +91,7 @@ Cluster read_cluster(const std::string& path, int64_t nodes) {
 Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const SimulateCommand& command) {
     ScriptUse use{.scratch = ScriptUse::Scratch::elsewhere, .prints = false, .tells = !command.quick};
     use.options = [&](CompileOptions& options) {
-        options.memory_bytes = 0;  // checked after the prediction, which says by how much it is exceeded
+        options.memory_bytes = 0;  // no limit here: the prediction says by how much the limit is exceeded
         if (!command.quick) return;
         options.proved = options.fingerprinted = false;
         options.written_micros = 0;

@@ -8,13 +8,13 @@ namespace orrery {
 
 /// The input and result of a search.
 struct FoundReport {
-    std::string program, place;      ///< "gpt", "H100 SXM"
-    std::vector<std::string> facts;  ///< about the place
+    std::string program, place;      ///< name of the program and of the place: "gpt", "H100 SXM"
+    std::vector<std::string> facts;  ///< facts about the place, a line each
     std::vector<std::string> notes;  ///< about costs of other machines, and tables that were not used
-    int64_t parameters = 0;          ///< of the program
+    int64_t parameters = 0;          ///< number of the program's parameters
     double seconds = 0;              ///< duration of the search
     int64_t tp_chunks = 0;           ///< number of chunks of tp collectives, which `run` does not support; 0: not split
-    bool here = false;               ///< on one host: a rank's bytes are the mean over all ranks
+    bool here = false;               ///< the place is one host, where a rank's bytes are the mean over all ranks
     bool knows_sequence = false;     ///< the script declares an option for splitting sequences
     SearchSpace space;
     Found found;
@@ -26,8 +26,7 @@ std::string text_of(const FoundReport& report);
 std::string json_of(const FoundReport& report);
 /// A drawing of time against memory of all choices that run.
 std::string drawing_of(const FoundReport& report);
-/// Reports, if nothing fits, how far the closest choice is from fitting and what is wrong with the others. Always
-/// throws Error.
+/// Throws Error: nothing fits. Says how far the closest choice is from fitting, and what is wrong with the others.
 [[noreturn]] void refuse(const FoundReport& report);
 
 }  // namespace orrery

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr double tcp_payload = 1448.0 / 1514.0;
 
 /// Compiles as a run on this host would, without starting anything; data may be missing. `quick`: only the train step,
-/// without proof. `processors`: of the host that ran it, 0: this host.
+/// without proof. `processors`: of the host that ran the script; 0: this host.
 std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool quick, int64_t processors) {
     ScriptUse use{.prints = false, .tells = !quick};
     use.options = [quick](CompileOptions& options) {
@@ -44,11 +44,11 @@ CompiledHere compiled_of(const ScriptRunner& script) {
             script.device_facts().host_memory};
 }
 
-/// The transports' contracts, with queued calls for axes whose collectives run on their own thread.
+/// The transports' contracts. Calls are queued on axes with a communication thread of their own.
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
     Network contracts = compiled.contracts;
     const Plan& plan = compiled.train();
-    Job job;  // as the launcher sets it for a rank
+    Job job;  // the job of a rank, as the launcher would set it
     job.ranks = job.local_ranks = plan.mesh.ranks();
     job.threads = plan.threads_per_rank;
     const Overlapping beside =
@@ -65,7 +65,7 @@ std::string kept_name(const std::string& machine) {
     return fmt::format("what is kept for this machine ({})", kept_costs_path(machine));
 }
 
-/// All ranks of the simulation share processors, which ranks of two hosts do not.
+/// Refuses runs on several hosts, since all simulated ranks share processors.
 void require_one_host(const CostTable& measured) {
     if (const double hosts = fact_of(measured, "hosts", 1); hosts > 1)
         throw Error(
@@ -90,7 +90,7 @@ struct Tables {
             notes.push_back(fmt::format("{}: {}", from, other));
     }
 
-    /// Adds the cached table. It was not requested, so a damaged one is skipped if there are others.
+    /// Adds the cached table. A damaged one is skipped if other tables exist, since it was not requested.
     void add_kept() {
         try {
             if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));
@@ -209,7 +209,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
             text += "  " + other + "\n";
         text.pop_back();
         return text;
-    } catch (const std::exception& problem) {  // a completed run must not fail because of this
+    } catch (const std::exception& problem) {  // a comparison that fails must not fail a completed run
         return fmt::format("nothing predicted: {}", problem.what());
     }
 }

@@ -19,7 +19,7 @@ struct LocalForecast {
     Simulated run;
     double rest_s = 0;  ///< time of a step that is not simulated: the host between two steps
     double processors = 1;
-    std::map<std::string, std::string> transports;  ///< by axis
+    std::map<std::string, std::string> transports;  ///< names of transports, by axis
     std::vector<std::string> sources;               ///< where the times come from, a line each
 
     double step_s() const { return run.step_s + rest_s; }
@@ -43,28 +43,28 @@ struct CompiledHere {
     Settings settings;
     std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;        ///< set if the script gives them
-    bool host_memory = false;                    ///< from its device's DeviceFacts
+    bool host_memory = false;                    ///< tensors are in host memory, from the device's DeviceFacts
 };
 /// Threads per rank, if the configuration leaves them to a host with this many processors.
 int64_t threads_left(int64_t processors, int64_t ranks);
 
-/// Compiles the train step only, without proof. `processors`: of the host that ran it, 0: this one. Throws Error as
-/// `orrery check` does.
+/// Compiles the train step only, without proof. `processors`: of the host that ran the script; 0: this host. Throws
+/// Error as `orrery check` does.
 CompiledHere compiled_here(const ScriptCommand& script, int64_t processors);
 
-/// The same with its cost table: the cached one of this machine or that of [simulate] table, overridden by
+/// A compiled script with its cost table: the cached one of this machine or that of [simulate] table, overridden by
 /// `how.tables`, overridden by the run's measurements (sim/local/local_costs: those without shared processors).
 struct LocalScript : CompiledHere {
     CostTable plain;
-    std::vector<std::string> tables;    ///< where it comes from
+    std::vector<std::string> tables;    ///< files of the cost table
     std::vector<std::string> notes;     ///< about tables of other machines, and what was not used
-    std::optional<CostTable> measured;  ///< what the run of the folder wrote
+    std::optional<CostTable> measured;  ///< costs measured by the run of the folder; nullopt: none
 };
-/// Throws Error as `orrery check` does, if there is no table at all, and for a link's latency without a rate.
+/// Compiles the script and reads its cost table. Throws Error as `orrery check` does, if there is no table at all, and
+/// for a link's latency without a rate.
 LocalScript local_script(const ScriptCommand& script, const SimulateCommand& how);
 
-/// The table of [simulate] table, with which a run is compared; nullopt: none. Throws Error at the key if it cannot be
-/// read.
+/// The table of [simulate] table, with which a run is compared; nullopt: none. Throws Error at the key.
 std::optional<CostTable> named_table(const Settings& settings, Config& config);
 
 /// The closing lines of a run that wrote its costs to `file`: predicted against measured times. "" if there is no table

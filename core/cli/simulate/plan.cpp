@@ -40,7 +40,7 @@ int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches
     return batch / config.table("mesh").integer("dp", 1) / microbatches;
 }
 
-/// Number of ranks of all choices. If the mesh is not varied, it determines them.
+/// Number of ranks that each choice uses. If the mesh is not varied, it determines the number.
 int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, const Site& site) {
     int64_t ranks = command.ranks > 0 ? command.ranks : site.usual_ranks();
     if (kept(command, "mesh")) {
@@ -95,7 +95,7 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
     };
 }
 
-/// The configuration on one rank, where no mesh can be invalid for the model; unchanged if the mesh is not varied.
+/// The configuration on one rank, which suits every model; unchanged if the mesh is not varied.
 ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     ScriptCommand probe = given;
     if (kept(command, "mesh")) return probe;
@@ -104,7 +104,7 @@ ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     return probe;
 }
 
-/// 0: the script sets none.
+/// The script's number of micro-batches; 0: the script sets none.
 int64_t micros_of(const FirstLook& first) {
     return first.microbatches ? std::get<int64_t>(first.microbatches->value->data) : 0;
 }

@@ -64,7 +64,7 @@ void write_trace(const std::string& file, const Forecast& made, const Cluster& c
                  plural(bars, "bar").c_str());
 }
 
-/// A "tp chunks" line: the step is hypothetical.
+/// The report's line on split tp collectives; the simulated step is then hypothetical.
 std::string tp_chunks_text(const SimulateCommand& command, const Forecast& made) {
     return fmt::format(
         "tp chunks   {} of {} collectives of tp in {} chunks beside their products: a what-if, `orrery "

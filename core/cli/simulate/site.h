@@ -31,16 +31,15 @@ public:
     virtual int64_t usual_tp(int64_t ranks) const = 0;
     /// `ranks`: of each choice, whatever the script's mesh has. Throws Error as a prediction of the script does.
     virtual FirstLook first(const ScriptCommand& script, int64_t ranks) = 0;
-    /// Fills in memory, rates, the cost of idle ranks, and whether mappings vary, for `space.ranks`. Call after
-    /// `first`.
+    /// Fills in memory, rates, cost of idle ranks, and whether mappings vary, for `space.ranks`. Call after first().
     virtual void describe(SearchSpace& space) const = 0;
     /// Fills in everything but the choice; a choice that does not run has a reason.
     virtual Judged judge(const ScriptCommand& script, const std::string& mapping) const = 0;
     /// "16 nodes of 8 H100", for titles: "gpt on ...".
     virtual std::string name() const = 0;
-    /// Its properties, a line each.
+    /// Properties of the site, a line each.
     virtual std::vector<std::string> facts() const = 0;
-    /// Notes about them after `first`, a line each.
+    /// Notes about the costs of the site, a line each; call after first().
     virtual std::vector<std::string> notes() const { return {}; }
 };
 

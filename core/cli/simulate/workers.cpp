@@ -26,8 +26,7 @@ struct Worker {
     std::string text;
 };
 
-/// Runs in the child. An exception is sent as its text with exit code 1. Objects and streams of the parent are not
-/// destroyed or flushed.
+/// Runs `work` in the child. An exception is sent as text, with exit code 1. The parent's objects are not destroyed.
 int be_worker(int output, int64_t number, const std::function<std::string(int64_t)>& work) {
     int code = 0;
     std::string text;
@@ -40,7 +39,7 @@ int be_worker(int output, int64_t number, const std::function<std::string(int64_
     return write_all(output, text) == 0 ? code : 1;
 }
 
-/// Runs in this process; exceptions are reported as for a child.
+/// Runs `work` in this process; exceptions are reported as for a child.
 std::string named(int64_t number, const std::function<std::string(int64_t)>& work,
                   const std::function<std::string(int64_t)>& name) {
     try {

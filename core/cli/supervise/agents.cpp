@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Time limits for a launcher that was connected before: to connect again once the others have, and to receive the last
+/// Time limits for a launcher that was connected before: to connect again once the others have, and to get the last
 /// order.
 std::chrono::milliseconds comes_again(const Job& job) { return job.silence + job.silence / 2; }
 std::chrono::milliseconds takes_order(const Job& job) { return job.silence / 2; }
@@ -146,7 +146,7 @@ std::vector<NodeNews> Agents::news() {
         const int64_t node = text->value("node", int64_t{-1});
         const bool first = text->value("event", "") == "here";
         if (node <= 0 || node >= nodes_) continue;
-        if (first && lost) continue;  // it reports again at the next rendezvous
+        if (first && lost) continue;  // the node reports again at the next rendezvous
         if (first) here_.insert(node);
         if (first) awaited_.erase(node);
         news.push_back({first ? NodeNews::Kind::here : NodeNews::Kind::report, node, "", std::move(*text)});
@@ -166,7 +166,7 @@ std::vector<NodeNews> Agents::news() {
 void Agents::order(const Json& text) {
     try {
         mail_->order(text);
-    } catch (const Error&) {  // a launcher was lost: news() reports it, and they join again
+    } catch (const Error&) {  // a launcher was lost: news() reports it, and the launchers join again
     }
 }
 
@@ -177,7 +177,7 @@ void Agents::finish(const Json& text) {
         for (int64_t given_in = meeting_; mail_;) {
             for (const NodeNews& news : news())
                 if (news.text.is_object() && news.text.value("event", "") == "finished") here_.erase(news.node);
-            // the order was lost with the previous rendezvous
+            // The order was lost with the previous rendezvous.
             if (meeting_ != std::exchange(given_in, meeting_)) order(text);
             if (here_.empty() && awaited_.empty()) break;
             if (!awaited_.empty()) until = Clock::now() + takes_order(job_);
@@ -188,7 +188,7 @@ void Agents::finish(const Json& text) {
     } catch (const Error&) {
     }
     mail_.reset();
-    server_.reset();  // answers those that have not left yet
+    server_.reset();  // answers launchers that have not left yet
 }
 
 }  // namespace orrery

@@ -23,21 +23,22 @@ namespace orrery {
 /// it at once.
 class LauncherMail {
 public:
-    /// Joins as `node`. `reads`: "order" or "report". Throws Fault::peer if it cannot join within `limit`.
+    /// Joins the rendezvous as `node`; `reads` is the kind of messages to read, "order" or "report". Throws Fault::peer
+    /// if it cannot join within `limit`.
     LauncherMail(RendezvousBackend& backend, const Job& job, int64_t node, int64_t nodes, std::string reads,
                  std::chrono::milliseconds limit, std::function<bool()> give_up);
     ~LauncherMail();
     LauncherMail(const LauncherMail&) = delete;
 
     std::optional<Json> next();
-    /// Why no more messages will come, if so: a launcher or the network to it was lost, possibly before this one
-    /// joined.
+    /// Why no more messages will come; empty if messages can come. The cause is a lost launcher, or a lost network
+    /// connection to it, possibly before this one joined.
     Loss loss() const;
     /// Id of this start of the job, as node 0 recorded it.
     std::string run() const { return link_->run(); }
     void order(const Json& text);
     void report(const Json& text);
-    /// Leaves; the others do not treat it as a loss.
+    /// Leaves the rendezvous; the others do not treat that as a loss.
     void leave();
 
 private:
@@ -45,7 +46,7 @@ private:
     const std::unique_ptr<Member> link_;
     const std::string reads_;
     int64_t ordered_ = 0;
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards the members below
     std::deque<Json> come_;
     Loss lost_;
     bool stopping_ = false;
@@ -57,22 +58,22 @@ struct NodeNews {
     enum class Kind : uint8_t { here, lost, report };
     Kind kind = Kind::report;
     int64_t node = -1;
-    Message how = {};  ///< for lost
-    Json text = {};    ///< for here and report
+    Message how = {};  ///< why the node was lost, for Kind::lost
+    Json text = {};    ///< the node's message, for Kind::here and Kind::report
 };
 
-/// Node 0's side. A rendezvous ends when a member is lost: then all launchers end their ranks and join a new one. A
-/// launcher that does not rejoin within 15 s is lost, too.
+/// Node 0's side of the channel. A rendezvous ends when a member is lost: then all launchers end their ranks and join a
+/// new rendezvous. A launcher that does not rejoin within 15 s is lost, too.
 class Agents {
 public:
     Agents(std::shared_ptr<RendezvousBackend> backend, const Job& job, int64_t nodes);
     /// News since the last call; none after finish().
     std::vector<NodeNews> news();
     void order(const Json& text);
-    /// Counts the rendezvous so far. While it stays the same, an order remains readable for launchers that join later.
+    /// Number of rendezvous so far. An order remains readable for launchers that join the same rendezvous later.
     int64_t meeting() const { return meeting_; }
-    /// Sends the last order; returns when the others have received it, or after 5 s. If one is lost before, they join
-    /// once more and receive it there.
+    /// Sends the last order and returns when the others have received it, or after 5 s. If a launcher is lost before,
+    /// the others join once more and receive the order there.
     void finish(const Json& text);
 
 private:
@@ -87,17 +88,17 @@ private:
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<LauncherMail> mail_;
     std::set<int64_t> here_;
-    std::map<int64_t, Clock::time_point> awaited_;  ///< of the previous rendezvous, until when
+    std::map<int64_t, Clock::time_point> awaited_;  ///< nodes of the previous rendezvous that may rejoin, until when
 };
 
-/// Whether the loss is node 0's launcher giving up: the job is over.
+/// Whether node 0's launcher has given up, so that the job is over.
 bool ended_by_node_0(const Loss& loss);
 
-/// Called by a launcher of `node` that ends before it has joined: reports why, as event "failed" with to_json(loss).
-/// False if it cannot join within `limit`, or is refused.
+/// Joins as the launcher of `node` to report why it ends early, as event "failed" with to_json(loss). Returns false if
+/// it cannot join within `limit`, or is refused.
 bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, const Loss& loss,
                     std::chrono::milliseconds limit, const std::function<bool()>& give_up);
-// The format in which launchers send a loss.
+// to_json() and loss_of() define the format in which launchers send a loss.
 Json to_json(const Loss& loss);
 Loss loss_of(const Json& text);
 

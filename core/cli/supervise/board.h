@@ -10,19 +10,19 @@
 
 namespace orrery {
 
-/// Progress of a rank, reported to its launcher without system calls: a record in memory that both map. Times are of
-/// the host's monotonic clock in nanoseconds, 0: not yet.
+/// Progress of a rank, reported to its launcher without system calls: a record in memory that both processes map. Times
+/// are on the host's monotonic clock in nanoseconds; 0: not yet.
 struct RankTells {
     std::atomic<int64_t> step;         ///< the last step finished, or the step resumed from
     std::atomic<int64_t> resumed;      ///< the step resumed from, 0: none; written before `began_ns`
-    std::atomic<int64_t> began_ns;     ///< when the state was loaded and the first step began
-    std::atomic<int64_t> repeated_ns;  ///< when the last step ended that an earlier generation had also finished
+    std::atomic<int64_t> began_ns;     ///< when the first step began, after the state was loaded
+    std::atomic<int64_t> repeated_ns;  ///< end of the last step that an earlier generation had also finished
     std::atomic<int64_t> last_ns;      ///< when the last step ended
     std::atomic<int32_t> end;          ///< 0: running; 1: completed; 2: failed, see `loss`
-    char loss[976];                    ///< see Loss's encode(); truncated if longer
+    char loss[976];                    ///< the loss as encode() writes it; truncated if longer
 };
 
-/// The shared memory, created by a launcher for one generation of its host's ranks.
+/// The shared memory of progress records, created by a launcher for one generation of its host's ranks.
 class Board {
 public:
     explicit Board(int64_t ranks);
@@ -43,7 +43,7 @@ private:
 /// A rank's record in its launcher's memory.
 class OwnPlace {
 public:
-    /// nullptr if the launcher has no such memory. Throws Error for an invalid variable.
+    /// Maps this rank's record; nullptr if the launcher has no such memory. Throws Error for an invalid variable.
     static std::unique_ptr<OwnPlace> of_environment();
     ~OwnPlace();
     OwnPlace(const OwnPlace&) = delete;
@@ -64,7 +64,7 @@ private:
     const int64_t best_;
 };
 
-/// The clock of RankTells.
+/// The host's monotonic clock, used by RankTells.
 int64_t monotonic_ns();
 inline double now_s() { return static_cast<double>(monotonic_ns()) * 1e-9; }
 

@@ -63,13 +63,12 @@ class EventLog::Writer {
 public:
     explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
 
-    /// Repairs the last line: readers expect JSON on each line, and the next line would be appended to an incomplete
-    /// one.
+    /// Completes or removes the last line: readers expect JSON on each line, and the next line would be appended to it.
     void mend_last_line() {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;
         const std::string all = system_env()->read_file(file_.path());
-        const size_t begin = all.rfind('\n') + 1;  // 0 if there is none
+        const size_t begin = all.rfind('\n') + 1;  // 0 if there is no line break
         if (begin == all.size()) return;
         if (Json::accept(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end())) return file_.write("\n");
         std::error_code problem;
@@ -104,7 +103,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Waits some seconds until all lines are written; reports if they are not.
+    /// Waits some seconds until all lines are written; reports if some are not.
     bool end() {
         std::unique_lock lock(mutex_);
         ends_ = true;
@@ -118,7 +117,7 @@ public:
 
 private:
     AppendedFile file_;
-    std::mutex mutex_;  // guards the next three
+    std::mutex mutex_;  // guards the three members below
     std::deque<std::string> waiting_;
     bool ends_ = false, over_ = false;
     std::condition_variable changed_;

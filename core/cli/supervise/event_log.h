@@ -8,19 +8,19 @@
 
 namespace orrery {
 
-/// Seconds of a job by how they were spent.
+/// Seconds of a job's time, by how they were spent.
 struct Goodput {
     double starts = 0;     ///< the first generation until its first step
-    double restore = 0;    ///< the same for later generations: start, joining, loading
+    double restore = 0;    ///< later generations until their first step: start, joining, loading
     double repeated = 0;   ///< steps that an earlier generation had finished
     double detection = 0;  ///< from the last finished step until the last rank of a failed generation was reaped
-    double waiting = 0;    ///< for nodes, and between restarts
+    double waiting = 0;    ///< waiting for nodes, and pauses between restarts
     double steps = 0;      ///< everything else: new steps with their saves and evaluations
 
     double all() const { return starts + restore + repeated + detection + waiting + steps; }
     double share() const { return all() > 0 ? steps / all() : 0; }
     Json json() const;
-    /// "goodput 87.3 %: ..."
+    /// A summary line: "goodput 87.3 %: ...".
     std::string text(int64_t restarts) const;
 };
 
@@ -29,7 +29,7 @@ struct GenerationTimes {
     double started = 0, began = 0, repeated = 0, last = 0, ended = 0;
     bool failed = false;
 };
-/// Adds a generation's time; `first`: it is the job's first.
+/// Adds a generation's time; `first`: it is the job's first generation.
 void add(Goodput& goodput, const GenerationTimes& times, bool first);
 
 /// events.jsonl of a run's folder: what a supervisor observed and did, one line each. Lines are appended by a separate
@@ -37,9 +37,9 @@ void add(Goodput& goodput, const GenerationTimes& times, bool first);
 /// left is removed.
 class EventLog {
 public:
-    /// "": nothing is written.
+    /// Opens events.jsonl in `folder`; "": nothing is written.
     explicit EventLog(const std::string& folder);
-    /// Waits until all lines are written, at most 2 s; then they are lost, which is reported.
+    /// Waits until all lines are written, for at most 2 s; lines not written by then are lost, which is reported.
     ~EventLog();
     EventLog(const EventLog&) = delete;
 

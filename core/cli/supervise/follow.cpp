@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    /// Retries if node 0 is not there yet, or still has this node as a member that is not gone.
+    /// Joins node 0. Retries if node 0 is not there yet, or still lists an earlier launcher of this node as a member.
     void meet() {
         const double until = now_s() + options_.policy.wait_node_s;
         Message why;
@@ -59,7 +59,7 @@ private:
                 why = loss.text;
                 if (ended_by_node_0(loss)) return over(loss);
             } catch (const Error& error) {
-                if (error.fault() != Fault::peer) throw;  // it is not a rendezvous, or it refuses this launcher
+                if (error.fault() != Fault::peer) throw;  // the peer is not a rendezvous, or it refuses this launcher
                 mail_.reset();
                 why = error.what();
             }
@@ -71,7 +71,7 @@ private:
         code_ = queue_again;
     }
 
-    /// Whether a signal requests the end; waits for one up to `limit`.
+    /// Whether a signal has requested the end of the job; waits for one up to `limit`.
     bool stopped(Milliseconds limit) {
         if (const int signal = held_.take(limit); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
         return code_.has_value();
@@ -83,7 +83,7 @@ private:
         mail_->report({{"node", options_.node}, {"self", self_}, {"event", event}, {"more", more}});
     }
 
-    /// How the last generation ended on this host. Reported at each rendezvous, since an earlier report may be lost.
+    /// How the last generation ended on this host. It is sent at each rendezvous, since an earlier report may be lost.
     Json told_end() const {
         if (!ended_) return nullptr;
         Json text = to_json(*ended_);
@@ -105,7 +105,7 @@ private:
                 report("ended", told_end());
             }
         } catch (const Error& error) {
-            if (error.fault() != Fault::peer) throw;  // otherwise the channel knows the reason
+            if (error.fault() != Fault::peer) throw;  // otherwise the channel reports the reason
         }
         if (!code_ && mail_->loss()) part();
     }
@@ -144,7 +144,7 @@ private:
         }
     }
 
-    /// A launcher is lost, possibly node 0's: all ranks of this generation must end.
+    /// Ends all ranks of this generation after a launcher was lost, possibly node 0's.
     void part() {
         const Loss lost = mail_->loss();
         if (ended_by_node_0(lost)) over(lost);
@@ -156,7 +156,7 @@ private:
             stopped(tick);
             ended_ = local_.look();
         }
-        // The ranks' reports are a consequence of being ended.
+        // These ranks fail because they are being ended, so their reports are ignored.
         if (ended_ && ended_->cause != Cause::done) ended_->hearsay = true;
         mail_.reset();
         // Node 0 sees the loss, too, and ends the rendezvous.
@@ -165,12 +165,12 @@ private:
 
     const Supervision& options_;
     LaunchSpec& spec_;
-    Job job_;  ///< of the current generation
+    Job job_;  ///< the job as of the current generation
     const SignalsHeld held_;
     LocalRanks local_;
     const std::string self_ = fmt::format("{}:{}:{}", host_name(), ::getpid(), monotonic_ns());
     std::unique_ptr<LauncherMail> mail_;
-    std::optional<Loss> ended_;  ///< of job_, once its ranks have ended on this host
+    std::optional<Loss> ended_;  ///< how the ranks of job_ ended on this host; unset while some run
     std::optional<int> code_;
 };
 

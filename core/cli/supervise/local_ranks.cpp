@@ -12,7 +12,7 @@ namespace {
 
 double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-/// A rank in a disk wait cannot be killed until the disk answers, so the others need no time to end either.
+/// Time for ranks to end; none if a rank is in a disk wait, since it cannot be killed until the disk answers.
 constexpr int no_grace = 0;
 
 constexpr int64_t look_every_ns = 500'000'000;

@@ -9,26 +9,27 @@
 
 namespace orrery {
 
-/// This host's ranks, one generation at a time.
+/// Starts and reaps this host's ranks, one generation at a time.
 class LocalRanks {
 public:
     /// `spec` must outlive this object; its `gone` and `joined` apply to each generation.
     LocalRanks(const LaunchSpec& spec, const SignalsHeld& held, double disk_timeout_s)
         : spec_(spec), held_(held), disk_timeout_s_(disk_timeout_s) {}
 
-    /// `job`: with its generation and port. `best`: the newest step that any generation has finished.
+    /// Starts a generation of `job`, with its number and port. `best`: the newest step that any generation has
+    /// finished.
     void start(const Job& job, int64_t best);
     bool running() const { return ranks_ != nullptr; }
     RankProcesses* ranks() { return ranks_.get(); }
-    /// Reaps ranks that ended; returns how all ended once the last one is reaped.
+    /// Reaps ranks that have ended. Returns how all ranks ended, once the last one is reaped.
     std::optional<Loss> look();
     /// The newest step that the first rank has finished; 0: none.
     int64_t step();
-    /// The step that it resumed from; 0: none. Known once it has begun.
+    /// The step that the first rank has resumed from; 0: none. Known once that rank has begun.
     int64_t resumed() { return board_ ? board_->of(0).resumed.load() : 0; }
-    /// Whether its state is loaded.
+    /// Whether the first rank has loaded its state.
     bool began() { return board_ && board_->of(0).began_ns > 0; }
-    /// Times of the last generation started.
+    /// Times of the generation started last.
     const GenerationTimes& times() const { return times_; }
 
 private:

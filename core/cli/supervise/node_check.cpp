@@ -14,7 +14,7 @@ namespace {
 
 constexpr double most_s = 5;
 
-/// The last message in one line, "no device "cpu"; found in plugins/: cuda"; the last line if there is no message.
+/// The last message of an output as one line, "no device "cpu"; found in plugins/: cuda"; otherwise its last line.
 std::string last_words(const std::string& text) {
     std::string last;
     bool message = false;

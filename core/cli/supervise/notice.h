@@ -6,11 +6,11 @@
 
 namespace orrery {
 
-/// Why a notice file cannot be watched: it already exists, or its parent is not a folder. "" if it can.
+/// Returns why a notice file cannot be watched: it exists already, or its parent is not a folder. "": it can.
 std::string notice_problem(const std::string& path);
 
-/// Checks for a file four times a second, and asks this process to stop with SIGTERM once it exists. Reports on stderr
-/// that it appeared, and once if it can no longer be checked.
+/// Checks four times a second whether a file exists and then stops this process with SIGTERM. Reports on stderr that
+/// the file appeared, and once if it can no longer be checked.
 class NoticeWatch {
 public:
     explicit NoticeWatch(std::string path);

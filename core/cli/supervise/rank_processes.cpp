@@ -28,7 +28,7 @@ void pin(const std::vector<int>& processors) {
         std::fprintf(stderr, "orrery: cannot pin the ranks: %s; set run.pin_ranks = false\n", std::strerror(errno));
 }
 
-/// Priority of exit codes for the job's: a failure, then SIGINT's, then other signals', then success.
+/// Priority of a rank's exit code for the job's exit code, highest first: failure, SIGINT, other signals, success.
 int weight(int code) { return code == 0 ? 0 : code == 75 ? 1 : code == 128 + SIGINT ? 2 : 3; }
 
 /// State letter of a task in /proc; 0: unknown.
@@ -76,14 +76,14 @@ RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const Si
         job.local_rank = i;
         job.local_ranks = spec.local_ranks;
         job.nonce = make_nonce();
-        // Signals in `held.before` stay pending for the rank, so none is too early.
+        // Signals that `held.before` blocks stay pending in the rank until it can handle them.
         ProcessStart start{.program = "/proc/self/exe",
                            .arguments = spec.arguments,
                            .variables = environment_of(job),
                            .lifeline = lifeline_.read,
                            .blocked = held.before};
         if (board_) start.variables.push_back(board_->variable(i, best));
-        if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // inherited by the child
+        if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // the child inherits this affinity
         const pid_t pid = start_process(start);
         if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
         children_.push_back({pid, job.rank, job.nonce, true});
@@ -131,7 +131,7 @@ RankEnd RankProcesses::end_of(const Child& child, int status) const {
     if (how != 2) return end;
     try {
         end.told = decode_loss({told.loss, ::strnlen(told.loss, sizeof told.loss)});
-    } catch (const Error&) {  // it was killed while writing; the exit code is enough
+    } catch (const Error&) {  // the rank was killed while writing; its exit code is enough
     }
     return end;
 }
@@ -141,14 +141,14 @@ void RankProcesses::ended(Child& child, int status) {
     ends_.push_back(end_of(child, status));
     const RankEnd& end = ends_.back();
     const bool first = !deadline_;
-    const bool early = end.signal == 0 && end.code == 0 && !end.done;  // it exited with 0 without reporting completion
+    const bool early = end.signal == 0 && end.code == 0 && !end.done;  // exit code 0 without completion
     const int own = end.signal != 0 || early ? 1 : end.code;
-    if (weight(own) == 3 && first)  // before others are informed, which may take long
+    if (weight(own) == 3 && first)  // the limit begins before others are informed, which may take long
         deadline_ = Clock::now() + std::chrono::milliseconds(spec_.grace_ms);
     if (end.signal != 0) {
         const std::string how =
             fmt::format("(pid {}) was killed by signal {} ({})", child.pid, end.signal, ::strsignal(end.signal));
-        if (!end.late && !at_once_)  // also if another rank, which noticed it first, has ended before
+        if (!end.late && !at_once_)  // also if another rank, which noticed the failure first, ended before
             std::fprintf(
                 stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
                 !first || tell_gone(child, {.cause = Cause::process, .code = own, .site = "signal", .text = how})
@@ -180,8 +180,7 @@ void RankProcesses::asked(int signal) {
         deadline_ = Clock::now() + std::chrono::milliseconds(again ? 0 : spec_.grace_ms);
     }
     if (!spec_.taken_by || signal == SIGUSR1) return forward(signal);
-    // The terminal sends SIGINT to all; a second one would kill the ranks. They get SIGTERM, which carries the original
-    // signal.
+    // The terminal sends SIGINT to all; a second one would kill the ranks. They get SIGTERM with the original signal.
     for (const Child& child : children_)
         if (child.running) ::sigqueue(child.pid, SIGTERM, sigval{.sival_int = signal});
 }

@@ -15,12 +15,12 @@ namespace orrery {
 
 class Board;
 
-/// Blocks stop signals and SIGCHLD for sigtimedwait, in this thread and in threads that it creates.
+/// Blocks stop signals and SIGCHLD in this thread and in threads that it creates, so that sigtimedwait receives them.
 struct SignalsHeld {
     SignalsHeld();
     ~SignalsHeld();
     SignalsHeld(const SignalsHeld&) = delete;
-    /// The next signal; 0: none within `limit`.
+    /// Returns the next signal; 0: none within `limit`.
     int take(std::chrono::milliseconds limit) const;
 
     sigset_t mask, before;
@@ -33,29 +33,28 @@ public:
     /// nullptr; `best`: the newest step that any generation has finished.
     RankProcesses(const LaunchSpec& spec, const Job& shared, const SignalsHeld& held, Board* board = nullptr,
                   int64_t best = 0);
-    /// Kills and reaps processes that still run.
+    /// Kills and reaps the processes that still run.
     ~RankProcesses();
     RankProcesses(const RankProcesses&) = delete;
 
     bool any() const;
     /// Handles a signal that this process received.
     void asked(int signal);
-    /// Reaps ranks that ended, and kills those that are late.
+    /// Reaps ranks that have ended, and kills ranks that are late.
     void look();
     /// Ends the ranks as if one had failed. `grace_ms`: time before they are killed.
     void end(int grace_ms);
-    /// Whether a rank was killed but does not end, since the system holds it, for example in a disk wait.
+    /// Whether a killed rank does not end, since the system holds it, for example in a disk wait.
     bool stuck() const;
     /// The command's exit code, once all have ended.
     int code() const;
-    /// In the order of their ends.
+    /// How each rank ended, in the order of their ends.
     const std::vector<RankEnd>& ends() const { return ends_; }
-    /// A rank that has waited for a disk at every call for at least `seconds`, without a call that reported `moved`
-    /// steps; none.
+    /// Returns a rank that has waited for a disk at every call for at least `seconds`, without a call that reported
+    /// `moved` steps; nullopt if there is none.
     std::optional<int64_t> waits_for_disk(double seconds, bool moved);
-    /// Ends the ranks if every running one was stopped (SIGSTOP) at each call for `silence`. A single stopped rank is
-    /// reported by the others; if all are stopped, none can. Calls that are far apart do not count: this process itself
-    /// was stopped.
+    /// Ends the ranks if every running one was stopped (SIGSTOP) at each call for `silence`. The others report a single
+    /// stopped rank; if all are stopped, none can. Calls far apart do not count: this process was stopped, too.
     void end_stopped(std::chrono::milliseconds silence);
 
 private:
@@ -81,7 +80,7 @@ private:
     std::vector<Child> children_;
     std::vector<RankEnd> ends_;
     std::optional<Clock::time_point> deadline_, killed_, stopped_since_, looked_;
-    std::optional<int> at_once_;  ///< the exit code, whatever the ranks' are
+    std::optional<int> at_once_;  ///< exit code that replaces the ranks' codes
     int code_ = 0;
     bool interrupted_ = false, stopping_ = false, told_stuck_ = false;
 };

@@ -25,12 +25,11 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto beat = Milliseconds(100);  // interval for reading ranks' progress; the end of a rank wakes the loop at
-                                          // once
+constexpr auto beat = Milliseconds(100);  // interval of reading ranks' progress; a rank's end wakes the loop at once
 
 double rounded(double seconds) { return static_cast<double>(static_cast<int64_t>(seconds * 1000 + 0.5)) / 1000; }
 
-/// Carries out the orders of a job's supervisor: on this host, node 0, and through its agents on others.
+/// Carries out the orders of a job's supervisor: on this host, which is node 0, and through its agents on other hosts.
 class Conductor {
 public:
     Conductor(LaunchSpec& spec, const Supervision& options)
@@ -84,7 +83,8 @@ private:
         if (event == "here") {
             if (running_.count(node) > 0 && selves_[node] != self) lose(node, "its launcher was started again");
             selves_[node] = self;
-            // A node whose ranks ran may have ended them, may have a new launcher, or may be about to find its order.
+            // A node with running ranks joins again: it has ended them, has a new launcher, or has not read its order
+            // yet.
             const int64_t of = more.is_object() ? more.value("generation", int64_t{0}) : 0;
             if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, loss_of(more));
             if (running_.count(node) > 0 && started_in_ == agents_->meeting()) return;
@@ -95,7 +95,7 @@ private:
         } else if (event == "failed" && more.is_object()) {
             fail_start(node, loss_of(more));
         } else if (selves_[node] != self) {
-            return;  // from an earlier launcher of the node
+            return;  // the message is from an earlier launcher of the node
         } else if (event == "ended" && more.is_object()) {
             if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, loss_of(more));
         } else if (event == "checked" && more.is_object()) {
@@ -140,7 +140,7 @@ private:
         take(supervisor_.stop(stopped_code(signal), fmt::format("stopped by signal {}", signal), now_s()));
     }
 
-    /// Handles the progress reported by the first rank.
+    /// Handles progress that the first rank reports.
     void follow() {
         if (!local_.running()) return;
         if (!told_began_ && local_.began()) {
@@ -151,7 +151,7 @@ private:
         if (local_.began()) supervisor_.step_done(local_.step());
     }
 
-    /// Adds the times of this host's ranks, which are those of all.
+    /// Adds the times of this host's ranks; they stand for all hosts.
     void add_times() {
         add(goodput_, local_.times(), supervisor_.restarts() == 0);
         idle_since_ = local_.times().ended;
@@ -160,7 +160,7 @@ private:
     void ended(int64_t node, const Loss& how) {
         if (running_.erase(node) == 0) return;
         stopped_ = stopped_ || how.cause == Cause::stopped;
-        supervisor_.step_done(how.step);  // the generation may have ended between two looks
+        supervisor_.step_done(how.step);  // a generation may end between two reads of its progress
         const GenerationTimes& times = local_.times();
         Json line = {{"cause", text_of(how.cause)}, {"exit_code", how.code}, {"step", how.step}};
         if (agents_) line["node"] = node;
@@ -173,7 +173,7 @@ private:
         told_end();
     }
 
-    /// Reports the end of a generation and the decision, once.
+    /// Reports once that a generation has ended, with the decision on what follows.
     void told_end() {
         if (supervisor_.restarts() > told_restarts_ && !supervisor_.over())
             tell_restart(supervisor_.next_tick().value_or(now_s()) - now_s());
@@ -192,7 +192,7 @@ private:
             }
     }
 
-    /// Reports a decision before it is carried out, since the pause may be long.
+    /// Announces a restart before it is carried out, since the pause may be long.
     void tell_restart(double pause) {
         told_restarts_ = supervisor_.restarts();
         const Message why = sentence_of(supervisor_.last_failure().value_or(Loss{}));
@@ -216,7 +216,7 @@ private:
         server_.reset();
         goodput_.waiting += now_s() - idle_since_;
         Job job = spec_.job;
-        if (agents_) job.port = 0;  // the job's port is the launchers' rendezvous
+        if (agents_) job.port = 0;  // the job's port is in use by the launchers' rendezvous
         job.generation = options_.mint ? options_.mint(order.generation - 1) : order.generation;
         if (restarted_ && job.generation != order.generation)
             throw Error(fmt::format("generation {} of the job's folder is taken: another job goes on with it",
@@ -249,7 +249,7 @@ private:
     /// Ends the job because this launcher cannot continue; the others would wait for it.
     void give_up(const std::string& why, int code) {
         if (finished_) return;
-        stopped_ = true;  // the caller reports it
+        stopped_ = true;  // the caller reports the error
         try {
             finish({Order::Kind::finish, -1, supervisor_.generation(), {}, code, why});
         } catch (const std::exception& second) {
@@ -274,7 +274,7 @@ private:
     const SignalsHeld held_;
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<Agents> agents_;  ///< nullptr: all ranks are on this host
-    std::set<int64_t> running_;       ///< nodes whose ranks may still run
+    std::set<int64_t> running_;       ///< nodes with ranks that may still run
     EventLog log_;                    ///< outlives the ranks, since it may wait for a disk
     LocalRanks local_;
     const double began_;
@@ -283,7 +283,7 @@ private:
     Goodput goodput_;
     int64_t told_restarts_ = 0, started_in_ = 0;
     std::set<int64_t> checking_;
-    std::map<int64_t, std::string> selves_;  ///< id of the process that is a node's launcher
+    std::map<int64_t, std::string> selves_;  ///< process id of each node's launcher
     bool told_began_ = false, restarted_ = false, stopped_ = false, finished_ = false;
     int code_ = 0;
 };

@@ -9,18 +9,18 @@
 
 namespace orrery {
 
-/// What a launcher needs to restart its job, in addition to LaunchSpec.
+/// Settings that a launcher needs to restart its job, in addition to LaunchSpec.
 struct Supervision {
     Supervisor::Options policy;
     int64_t node = 0;           ///< number of this node
     double disk_timeout_s = 0;  ///< a rank that waits longer for a disk has failed
-    /// Called where the job's folder is decided, before anything starts; throws Error if it cannot be used.
+    /// Called on node 0 before anything starts; throws Error if the job's folder cannot be used.
     std::function<void()> claim = {};
-    /// The folder of events.jsonl; called after `claim`. "": nothing is written.
+    /// Returns the folder of events.jsonl; called after `claim`. "": nothing is written.
     std::function<std::string()> folder = {};
     /// Permanently takes a generation greater than `after` and returns it.
     std::function<int64_t(int64_t after)> mint = {};
-    /// Checks a node that joins or rejoins.
+    /// Called for a node that joins or rejoins, to check it.
     std::function<NodeCheck()> check = {};
 };
 

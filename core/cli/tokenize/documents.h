@@ -37,8 +37,8 @@ private:
     bool open_ = false, ended_ = false;
     int64_t offset_ = 0;
     int line_ = 0;
-    std::string waiting_;  ///< read but not returned yet
-    size_t given_ = 0;     ///< part of waiting_ already returned
+    std::string waiting_;  ///< text that was read but not returned yet
+    size_t given_ = 0;     ///< bytes of waiting_ that have been returned
 };
 
 }  // namespace orrery

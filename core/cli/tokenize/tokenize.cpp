@@ -56,13 +56,13 @@ public:
         if (!command.tokenizer.empty()) {
             tokenizer_ = Tokenizer::load(command.tokenizer);
             end_ = end_of_document(command, *tokenizer_);
-            // The template already appends it to each document.
+            // The tokenizer's template already appends this token to each document.
             if (const auto& behind = tokenizer_->behind(); !behind.empty() && behind.back() == *end_) end_.reset();
             encoders_.emplace(tokenizer_, threads);
         }
     }
 
-    /// Two bytes if all ids fit, by Megatron's rule.
+    /// Bytes per id: two if all ids fit, by Megatron's rule.
     int token_bytes() const {
         constexpr int64_t most_short = 65500;
         return !tokenizer_ || tokenizer_->vocabulary() < most_short ? 2 : 4;

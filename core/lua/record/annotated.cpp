@@ -1,4 +1,4 @@
-// The arguments of a strategy: the program that it annotates, and the mesh.
+// Implements the arguments of a strategy: the program that it annotates, and the mesh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ bool wanted(const Program& program, const Value& value, Role role) {
     return value.op != none && program.op(value.op).phase == Phase::forward && is_float(value.type.dtype);
 }
 
-/// Iterator over values. Upvalues: the program, the number of visited values.
+/// The iterator over values. Upvalues: the program, the number of visited values.
 template <Role role>
 int next_value(lua_State* L) {
     const AnnotatedProgram& program = check<AnnotatedProgram>(L, lua_upvalueindex(1));

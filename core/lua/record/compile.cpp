@@ -1,4 +1,4 @@
-// program:compile: makes a recipe of the script's functions and gives it to the host.
+// Implements program:compile, which makes a recipe of the script's functions and gives it to the host.
 #include "lua/given.h"
 #include "lua/record/traced.h"
 #include "lua/schedules.h"
@@ -33,7 +33,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
 
 namespace {
 
-/// Reports a number of micro-batches that a strategy has set, to the host.
+/// Reports to the host a number of micro-batches that a strategy has set.
 void give_microbatches(lua_State* L, const Recipe& recipe, const Program& step) {
     if (step.microbatches() == recipe.microbatches) return;
     const Origin& schedule = step.pipeline().origin;
@@ -53,7 +53,7 @@ int compile_program(lua_State* L) {
     give_microbatches(L, traced.recipe, experiment.train());
     traced.compiled = true;
     lua_pushvalue(L, 1);
-    // keep the program: the recipe calls its functions for as long as this Lua state lives
+    // keeps the program alive: the recipe calls its functions for as long as this Lua state exists
     luaL_ref(L, LUA_REGISTRYINDEX);
     {
         const auto paused = state.pause();

@@ -1,4 +1,4 @@
-// o.data: where a program's inputs come from. Only shapes are read here; the session reads the data.
+// Implements o.data, the sources of a program's inputs. Only shapes are read here; the session reads the data.
 #include "lua/record/data.h"
 
 #include <fmt/format.h>
@@ -72,13 +72,13 @@ int index_data(lua_State* L) {
 
 // A source that is not complete describes shapes only: `orrery check` proves a plan for a cluster without its data.
 
-/// Throws for a value out of its bounds, naming the call's option or the configuration key that it came from.
+/// Throws Error for a value out of its bounds, naming the call's option or the configuration key that set the value.
 [[noreturn]] void out_of_bounds(Fields& fields, Config& config, const char* key, double found, const char* expected) {
     if (fields.has(key)) fields.wrong(key, expected);
     throw Error(config.where(key), fmt::format("data.{} is {}, expected {}", key, found, expected));
 }
 
-/// Pushes the options for a plugin: those with a name, without a data source in `validation`.
+/// Pushes the options for a plugin: those with a name, except a `validation` that is a data source.
 void push_options(lua_State* L, int index) {
     lua_newtable(L);
     lua_pushnil(L);
@@ -95,7 +95,7 @@ void push_options(lua_State* L, int index) {
     }
 }
 
-/// Reads the list part of the options: { { source, weight }, ... }. `place`: where the weights are, in the
+/// Reads the list part of the options: { { source, weight }, ... }. `place`: origin of the weights, in the
 /// configuration or the call. `sources` receives the call of each source.
 std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place,
                                std::vector<const Data*>& sources) {
@@ -125,7 +125,7 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
     return parts;
 }
 
-/// Reads what is evaluated: a share of the samples, or another data source, given in the call or at index 4.
+/// Reads what is evaluated: a share of the samples, or another data source, which is in the call or at index 4.
 void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
     DataSpec& spec = data.spec;
     fields.push_field("validation");
@@ -152,7 +152,7 @@ void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
 }
 
-/// Adds all sources that are drawn from; the inner ones of a nested mixture first.
+/// Adds all sources that samples are drawn from; the inner sources of a nested mixture come first.
 void add_parts(DataSpec& spec, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources) {
     for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].weight <= 0) continue;

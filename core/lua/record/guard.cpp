@@ -1,5 +1,5 @@
-// Hides the loss scale from an optimizer's function; protects params and states from gradients that are not finite. The
-// ops are those of guard(update) in orrery/optim.lua.
+// Hides the loss scale from an optimizer's function, and protects params and states from gradients that are not finite.
+// The ops are those of guard(update) in orrery/optim.lua.
 #include "lua/record/guard.h"
 
 #include "lua/state.h"
@@ -11,7 +11,7 @@ namespace {
 void begin_guard(lua_State* L, const std::shared_ptr<Tape>& tape) {
     UpdateGuard& guard = tape->guard;
     if (guard.by != UpdateGuard::By::undecided) return;
-    guard.by = UpdateGuard::By::function;  // while the library's own function runs
+    guard.by = UpdateGuard::By::function;  // temporary, while the library's own function runs
     const int top = lua_gettop(L);
     lua_getglobal(L, "require");
     push(L, "orrery.optim");
@@ -53,7 +53,7 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value) {
     begin_guard(L, tape);
     const Program& program = *tape->program;
-    const bool fits = program.value(target).type == program.value(value).type;  // if not, builder.update refuses it
+    const bool fits = program.value(target).type == program.value(value).type;  // otherwise builder.update refuses it
     if (tape->guard.by == UpdateGuard::By::function || tape->guard.take == LUA_REFNIL || !fits) return value;
     lua_rawgeti(L, LUA_REGISTRYINDEX, tape->guard.take);
     push_symbol(L, tape, value);

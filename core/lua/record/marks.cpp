@@ -1,4 +1,4 @@
-// Placements, and the marks that strategies put on values.
+// Implements placements, and the marks that strategies put on values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,14 +25,14 @@ Origin mark_origin(const Tape& tape) { return {tape.who, tape.asked.file, tape.a
 
 namespace {
 
-/// R, P, or S with a dim, which is looked up in the marked value.
+/// A placement: R, P, or S with a dim, which is looked up in the marked value.
 struct Place {
     Placement::Kind kind = Placement::Kind::replicate;
     std::string name;
-    int64_t number = 0;  ///< from 1, when the name is empty
+    int64_t number = 0;  ///< number of the dim, from 1; used when the name is empty
 };
 
-/// Values that get the same marks: the states of a param.
+/// Values that get the same marks, such as the states of a param.
 struct Group {
     std::shared_ptr<Tape> tape;
     std::vector<ValueId> ids;
@@ -191,7 +191,7 @@ int has_low_copy(lua_State* L) {
     return 1;
 }
 
-/// S "batch" or S(1): splits that dim.
+/// S "batch" or S(1): the placement that splits this dim.
 int split(lua_State* L) {
     if (lua_type(L, 1) == LUA_TSTRING) {
         push_object(L, Place{Placement::Kind::split, check_text(L, 1), 0});

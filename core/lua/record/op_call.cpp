@@ -1,4 +1,4 @@
-// Every op is a method of values; operands and attributes have the names that the op declares.
+// Makes every op a method of values; operands and attributes have the names that the op declares.
 #include "lua/record/op_call.h"
 
 #include <fmt/format.h>

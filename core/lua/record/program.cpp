@@ -1,4 +1,4 @@
-// o.trace, program:train_with, parallel, metric, weights.
+// Implements o.trace and the methods of a program: train_with, parallel, metric, weights.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,7 +77,8 @@ DType read_precision(lua_State* L, Fields& fields) {
     throw Error(state_of(L).host().config().table("train").where("precision"), why);
 }
 
-/// Reads the batch ramp { ramp = { start = , increment = , samples = } } or train.ramp_*; neither means no ramp.
+/// Reads the batch ramp from { ramp = { start = , increment = , samples = } } or train.ramp_*; there is no ramp when
+/// both are absent.
 BatchRamp read_ramp(lua_State* L, Fields& fields) {
     Config& config = state_of(L).host().config().table("train");
     BatchRamp ramp;
@@ -142,19 +143,19 @@ int train_with(lua_State* L) {
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
-    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // already recorded
+    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // recorded already
     traced.step = train_step(recording, recipe.batch);
     if (traced.step.updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
-    smaller_batches(recipe);  // report errors here already
+    smaller_batches(recipe);  // reports errors here already
     attempt.done = true;
     lua_settop(L, 1);
     return 1;
 }
 
-/// Reads the named entries of a list of strategies: limits on implicit redistribution.
+/// Reads the named entries of a list of strategies, which limit implicit redistribution.
 void read_redistribution(lua_State* L, PropagateOptions& options) {
-    lua_newtable(L);  // becomes the table of those entries
+    lua_newtable(L);  // becomes the table of the named entries
     lua_pushnil(L);
     while (lua_next(L, 2) != 0) {
         if (lua_type(L, -2) == LUA_TSTRING) {
@@ -212,7 +213,7 @@ int metric(lua_State* L) {
     traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
     try {
         bool& mean = traced.recipe.added.back().mean;
-        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // report errors here already
+        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // reports errors here already
     } catch (...) {
         luaL_unref(L, LUA_REGISTRYINDEX, traced.added.back());
         traced.added.pop_back();

@@ -1,4 +1,4 @@
-// Strategies: Lua functions, and C++ plugins by name.
+// Implements strategies: Lua functions, and C++ plugins by name.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ public:
         const auto tape = std::make_shared<Tape>(program, mesh, name_, asked_);
         struct Close {
             Tape& tape;
-            ~Close() {  // references that the script retains must not reach the program any more
+            ~Close() {  // references that the script retains must no longer reach the program
                 tape.use = TapeUse::closed;
                 tape.own = std::make_unique<Program>();
                 tape.program = tape.own.get();

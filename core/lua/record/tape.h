@@ -13,21 +13,21 @@
 
 namespace orrery::lua {
 
-/// What a tape accepts now.
+/// The recording functions that a tape accepts at the moment.
 enum class TapeUse : uint8_t {
-    closed,    ///< only reading
-    forward,   ///< o.trace: params and ops
-    update,    ///< an optimizer: states, ops and updates
-    annotate,  ///< a strategy: marks
+    closed,    ///< only reads
+    forward,   ///< in o.trace: params and ops
+    update,    ///< in an optimizer: states, ops and updates
+    annotate,  ///< in a strategy: marks
 };
 
 /// Whether Orrery or the optimizer's function unscales gradients and skips updates that are not finite. The first call
 /// that the function makes decides.
 struct UpdateGuard {
     enum class By : uint8_t { undecided, orrery, function } by = By::undecided;
-    int take = LUA_NOREF;                  ///< take(new, old) -> the value to write; a reference in the registry
-    int unscaled = LUA_NOREF;              ///< unscaled(gradient), a reference; nil without a loss scale
-    std::map<ValueId, ValueId> gradients;  ///< by param, unscaled
+    int take = LUA_NOREF;                  ///< registry reference to take(new, old) -> the value to write
+    int unscaled = LUA_NOREF;              ///< registry reference to unscaled(gradient); LUA_NOREF without a loss scale
+    std::map<ValueId, ValueId> gradients;  ///< unscaled gradients, by param
 };
 
 /// The program that a script records. Values in Lua share it.
@@ -50,14 +50,14 @@ struct Tape {
     bool training = true;
     /// whether o.result adds results; false in a metric's function, which may call the model again
     bool declares = true;
-    int64_t streams = 0;         ///< number of dropouts so far: each has its own random numbers
-    const Mesh* mesh = nullptr;  ///< annotate only
+    int64_t streams = 0;         ///< number of dropouts so far; each has its own random numbers
+    const Mesh* mesh = nullptr;  ///< the mesh; only for annotate
     std::string who;
     Origin asked;
-    std::map<std::string, ValueId> inputs;  ///< declared on first use: step, seed
+    std::map<std::string, ValueId> inputs;  ///< inputs declared on first use: step, seed
     std::unordered_map<std::string, ValueId> params;
-    std::optional<LossScale> loss_scale;  ///< update only
-    UpdateGuard guard;                    ///< update only
+    std::optional<LossScale> loss_scale;  ///< only for update
+    UpdateGuard guard;                    ///< only for update
 };
 
 /// A symbolic array: a value of a tape.
@@ -75,13 +75,13 @@ struct Class<Symbol> {
 };
 
 void push_symbol(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId id);
-/// The symbol's tape, when it accepts ops; throws otherwise ("used outside of o.trace").
+/// Returns the symbol's tape when it accepts ops; throws Error otherwise ("used outside of o.trace").
 Tape& recording(lua_State* L, const Symbol& symbol);
-/// The tape that is being recorded; throws "o.param: only inside o.trace" when there is none.
+/// Returns the tape that is being recorded; throws Error "o.param: only inside o.trace" when there is none.
 std::shared_ptr<Tape> current_tape(lua_State* L, std::string_view function);
-/// The input `name` (step f32[], seed u32[]), which is declared on first use.
+/// Returns the input `name` (step f32[], seed u32[]), which is declared on first use.
 ValueId host_input(lua_State* L, Tape& tape, const std::string& name, DType type);
-/// The dim of a value that a Lua argument names: a logical name, or a number counted from 1.
+/// Returns the dim of a value that a Lua argument names: a logical name, or a number counted from 1.
 int check_dim(lua_State* L, int index, const Symbol& of);
 
 /// Adds the methods that values have in strategies and optimizers: store, use, grad, state, first_dim_divisible_by.

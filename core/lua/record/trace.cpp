@@ -1,4 +1,4 @@
-// The recording functions inside o.trace: params, scopes, and the inputs that the host fills.
+// Implements the recording functions inside o.trace: params, scopes, and the inputs that the host fills.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -187,7 +187,7 @@ int iota(lua_State* L) {
     return record(L, tape, "iota", {}, {{"shape", shape}, {"dim", dim}, {"dtype", dtype}}, {dims});
 }
 
-/// The operand of o.result at `index`: an f32 scalar of the program that is being recorded.
+/// Returns the operand of o.result at `index`, which must be an f32 scalar of the program that is being recorded.
 ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     const Symbol& symbol = check<Symbol>(L, index);
     const Value& value = symbol.value();
@@ -222,7 +222,7 @@ int result(lua_State* L) {
     return 0;
 }
 
-/// native.fail(text): throws at the current line of the script, model or strategy.
+/// native.fail(text): throws Error at the current line of the script, model or strategy.
 int fail_there(lua_State* L) { fail(L, check_text(L, 1)); }
 
 /// native.array(dtype, { {"batch", 8}, ... }) -> an entry of a signature.
@@ -275,7 +275,7 @@ std::vector<InputSpec> check_signature(lua_State* L, int index) {
 
 namespace {
 
-/// __index of the batch: throws for a name that the signature lacks.
+/// Implements __index of the batch: throws Error for a name that the signature lacks.
 int no_input(lua_State* L) {
     const std::string name = type_text(L, 2);
     std::vector<std::string> names;
@@ -284,7 +284,7 @@ int no_input(lua_State* L) {
     fail(L, fmt::format("the batch has no {}{}", quote(plain), choices("its inputs", plain, names)));
 }
 
-/// Sizes of the dims "batch" and "seq"; 0: as declared.
+/// Sizes of the dims "batch" and "seq"; 0: the size that the signature declares.
 struct Sizes {
     int64_t batch = 0, length = 0;
 };
@@ -306,17 +306,17 @@ void push_batch(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>&
     lua_setmetatable(L, -2);
 }
 
-/// A function that records a sum and its count, and how messages name it.
+/// A call of a function that records a sum and its count, and how messages name the function.
 struct Recorded {
     int function = LUA_NOREF;
     std::string_view given_to;
     std::string_view sum;
     const Origin& origin;
-    bool* mean;            ///< set to whether the function returns no count
-    bool declares = true;  ///< whether its o.result adds results
+    bool* mean;            ///< is set to whether the function returns no count
+    bool declares = true;  ///< whether o.result in the function adds results
 };
 
-/// The result at `index` of a traced function: an f32 scalar.
+/// Returns the result at `index` of a traced function, which must be an f32 scalar.
 ValueId check_result(lua_State* L, int index, const Recorded& recorded, const Tape& tape, std::string_view what) {
     const Symbol* symbol = test<Symbol>(L, index);
     if (!symbol)

@@ -23,15 +23,15 @@ struct Class<AskedStrategy> {
     static constexpr const char* what = "a strategy";
 };
 
-/// The value that o.trace returns: the functions, what they recorded, and what the script has set since.
+/// The value that o.trace returns: the script's functions, what they recorded, and what the script has set since.
 struct Traced {
-    int function = LUA_NOREF;   ///< the model's function, in the registry
-    int optimizer = LUA_NOREF;  ///< the optimizer's function, in the registry
-    std::vector<int> added;     ///< functions of Recipe::added, in the registry
+    int function = LUA_NOREF;   ///< registry reference to the model's function
+    int optimizer = LUA_NOREF;  ///< registry reference to the optimizer's function
+    std::vector<int> added;     ///< registry references to the functions of Recipe::added
     std::vector<InputSpec> signature;
     Recipe recipe;    ///< `recipe_of` sets its functions when it is used
     Program forward;  ///< the program with the full batch, as o.trace recorded it
-    Program step;     ///< the same with gradients and optimizer, after train_with
+    Program step;     ///< the full-batch program with gradients and optimizer, after train_with
     bool compiled = false;
 };
 
@@ -44,7 +44,7 @@ struct Class<Traced> {
 /// The value that program:compile returns.
 struct Run {
     std::string name;
-    int number = 0;  ///< counted over the script's runs
+    int number = 0;  ///< number of this run among the script's runs
 };
 
 template <>
@@ -53,25 +53,25 @@ struct Class<Run> {
     static constexpr const char* what = "a run";
 };
 
-/// The program at index 1, for `function` to change. Throws when it is already compiled.
+/// Returns the program at index 1, which `function` is about to change. Throws Error when it is already compiled.
 Traced& open_program(lua_State* L, std::string_view function);
 
-/// Throws at argument `index` unless the name is valid in a line of metrics; `what`: "a result".
+/// Throws Error at argument `index` unless the name is valid in a line of metrics. `what` describes it: "a result".
 void check_name(lua_State* L, int index, const std::string& name, const char* what);
 
-/// The recipe with functions that call the script's on this thread of Lua. `traced` must outlive it.
+/// Returns the recipe, with functions that call the script's functions on this thread of Lua. `traced` must outlive it.
 Recipe recipe_of(lua_State* L, const Traced& traced);
 
-/// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch", and `length`, unless
-/// it is 0, that of every dim "seq". `mean` is set to whether the function returns no count.
+/// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch"; `length` replaces
+/// that of every dim named "seq", unless it is 0. `mean` is set to whether the function returns no count.
 Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean,
                        int64_t length = 0);
-/// Runs the function of Recipe::added[which] in the same way, without dropout.
+/// Runs the function of Recipe::added[which] like record_forward(), without dropout.
 Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean);
 /// Runs the optimizer's function, which appends to a differentiated program.
 Program record_update(lua_State* L, const Traced& traced, Program program);
 
-/// program:compile() -> run
+/// Implements program:compile() -> run.
 int compile_program(lua_State* L);
 
 /// Reads a list of { param = , tensor = , transpose = , part = { dim, index, count } }, dim and index counted from 1,

@@ -1,4 +1,4 @@
-// The argument of an optimizer's function: update:params, count, state, set, result, loss_scale.
+// Implements the argument of an optimizer's function: update:params, count, state, set, result, loss_scale.
 #include <fmt/format.h>
 
 #include "base/text.h"

@@ -1,4 +1,4 @@
-// Values in Lua: operators, fields, and methods that are not just an op.
+// Implements values in Lua: operators, fields, and methods that are not just an op.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -139,7 +139,7 @@ int named(lua_State* L) {
     return 1;
 }
 
-/// x:dim(name) -> its size.
+/// x:dim(name) -> the size of that dim.
 int dim(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     lua_pushinteger(L, x.value().type.shape[static_cast<size_t>(check_dim(L, 2, x))]);
@@ -175,7 +175,7 @@ std::vector<std::string> all_names(lua_State* L, int methods) {
     return names;
 }
 
-/// Throws for an unknown name. There are too many names to list: shows the closest, and where to find all.
+/// Throws Error for an unknown name. There are too many names to list: shows the closest, and where to find all.
 [[noreturn]] void refuse_name(lua_State* L, const std::string& key, std::vector<std::string> names) {
     constexpr size_t most = 6;
     std::ranges::sort(names);
@@ -192,8 +192,8 @@ std::vector<std::string> all_names(lua_State* L, int methods) {
                         (state_of(L).library() / "orrery/meta.lua").string()));
 }
 
-/// __index of values. Upvalue 1: the methods, to which ops are added on first use. Ops of plugins are not methods: a
-/// script names them as o.op.NAME, which loads the plugin.
+/// Implements __index of values. Upvalue 1: the methods, to which ops are added on first use. Ops of plugins are not
+/// methods: a script names them as o.op.NAME, which loads the plugin.
 int index(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     const std::string key = check_text(L, 2);

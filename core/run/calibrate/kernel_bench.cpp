@@ -23,9 +23,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int rounds = 3;
 constexpr size_t least_samples = 3;
 constexpr int64_t most_places = 1024;
-constexpr int64_t most_launches = 1000;  // per sample
-constexpr int64_t most_visits = 8;       // launches per place before it is refilled: updates in place, 0.5 times 0.1
-                                         // each time, become denormal
+constexpr int64_t most_launches = 1000;  // max launches per sample
+constexpr int64_t most_visits = 8;       // max launches per place before it is refilled; in-place updates such as 0.5
+                                         // times 0.1 would become denormal
 constexpr size_t chunk_bytes = size_t{4} << 20;
 
 uint32_t mixed(uint64_t i) {
@@ -33,8 +33,8 @@ uint32_t mixed(uint64_t i) {
     return static_cast<uint32_t>((i ^ (i >> 29)) >> 16);
 }
 
-/// Bytes that are normal numbers of ordinary size in every float type: 0.5 to 1 as f32 and bf16, 1.75 to 1.9 as f16,
-/// 3e-5 to 5e-4 as f64.
+/// Returns bytes that are normal numbers of ordinary size in every float type: 0.5 to 1 as f32 and bf16, 1.75 to 1.9 as
+/// f16, 3e-5 to 5e-4 as f64.
 std::vector<char> pattern() {
     std::vector<char> bytes(chunk_bytes);
     for (size_t i = 0; i < chunk_bytes / 2; ++i) {
@@ -57,7 +57,7 @@ int64_t bound_of(const KernelSpec& spec, int operand) {
     return 2;
 }
 
-/// Random integers below the bound. A scalar that is a switch or a seed is 1.
+/// Fills memory with random integers below the bound. A scalar that is a switch or a seed is 1.
 std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     std::vector<char> bytes(static_cast<size_t>(type.bytes()), 0);
     const auto size = static_cast<size_t>(size_of(type.dtype));
@@ -69,8 +69,8 @@ std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     return bytes;
 }
 
-/// Memory whose places launches use in turn, in two regions: one that is only read and filled once for all cases, and
-/// one that is written or holds integers.
+/// Times launches on memory with many places, used in turn. The memory has two regions: one is only read and filled
+/// once for all cases, the other one is written or has integers.
 class Bench {
 public:
     Bench(Device& device, const KernelBench& how) : device_(device), how_(how), pattern_(pattern()) {}
@@ -85,12 +85,12 @@ public:
         const KernelCase* asked = nullptr;
         std::unique_ptr<Kernel> kernel;
         struct At {
-            bool read = false;  ///< in the read-only region
+            bool read = false;  ///< whether the operand is in the read-only region
             int64_t offset = 0;
         };
-        std::vector<At> operands;       ///< in one place
+        std::vector<At> operands;       ///< offsets of the operands within a place
         int64_t read = 0, written = 0;  ///< bytes of one place in each region
-        std::vector<int> refilled;      ///< inputs in the written region
+        std::vector<int> refilled;      ///< inputs in the written region, which need refilling
         std::vector<double> samples = {};
         int64_t launches = 0;  ///< launches per sample; 0: unknown
     };
@@ -218,7 +218,7 @@ private:
     int64_t used_ = 0;  ///< launches since the places were filled
 };
 
-/// All indices below n with neighbours far apart, so that an early end leaves out cases of all kinds.
+/// Returns all indices below n, neighbours far apart, so that an early end leaves out cases of all kinds.
 std::vector<size_t> scattered(size_t n) {
     std::vector<size_t> order(n);
     size_t step = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(n) * 0.618));

@@ -13,16 +13,16 @@ namespace orrery {
 /// A kernel launch to time.
 struct KernelCase {
     KernelSpec row;  ///< the spec recorded in the table
-    KernelSpec run;  ///< the spec that runs; differs only in attributes that depend on the rank
+    KernelSpec run;  ///< the spec that runs; differs from `row` only in attributes that depend on the rank
     std::vector<std::pair<int, int>> in_place = {};  ///< (output, input) pairs that share memory
     std::string name = {};                           ///< label in a benchmark's tables
 };
 
 struct KernelBench {
     double budget_s = 30;  ///< wall time for all cases; the last round is cut short if it is exceeded
-    int threads = 1;       ///< threads of the device, for the rows
-    /// Size of a pool of operands. Launches use different operands of the pool in turn, so that a launch finds as
-    /// little in caches as in a step that touches as much memory.
+    int threads = 1;       ///< threads of the device, recorded in the rows
+    /// Size of a pool of operands. Launches use different operands of the pool in turn. A launch thus finds as little
+    /// in caches as in a step that touches as much memory.
     int64_t pool_bytes = int64_t{256} << 20;  ///< two pools are allocated
     int64_t most_bytes = int64_t{4} << 30;    ///< max bytes of one case's operands; larger cases are left out
     /// Called before each case of a round; may be empty.
@@ -36,10 +36,10 @@ struct KernelBench {
 std::vector<KernelCost> measure_kernels(Device& device, const std::vector<KernelCase>& cases, const KernelBench& bench,
                                         std::vector<std::string>& notes);
 
-/// The median, with the interquartile range over the median as spread. Needs at least one sample.
+/// Returns the median of samples, with the interquartile range over the median as spread. Needs at least one sample.
 Measured measured_of(std::vector<double> seconds);
 
-/// Size of a pool that exceeds the caches: three times the last-level cache, 64 to 256 MiB.
+/// Returns a pool size that exceeds the caches: three times the last-level cache, 64 to 256 MiB.
 int64_t pool_bytes_here();
 
 }  // namespace orrery

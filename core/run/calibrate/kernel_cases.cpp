@@ -9,7 +9,7 @@
 namespace orrery {
 namespace {
 
-/// Outputs that start at the address of an input.
+/// Returns the outputs that start at the address of an input.
 std::vector<std::pair<int, int>> common_places(const RankClass& c, const Instruction& i) {
     const size_t inputs = c.kernels[static_cast<size_t>(i.kernel)].inputs.size();
     std::vector<std::pair<int, int>> common;
@@ -123,7 +123,7 @@ void KernelCases::add_alike(const TensorType& x) {
         try {
             const KernelSpec spec = spec_of(def->name, inputs, {});
             if (std::ranges::all_of(spec.outputs, [&](const TensorType& y) { return y == x; })) add(def->name, inputs);
-        } catch (const Error&) {  // it needs other operands or attributes
+        } catch (const Error&) {  // the op needs other operands or attributes
         }
     }
 }

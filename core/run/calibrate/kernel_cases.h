@@ -17,27 +17,27 @@ std::vector<KernelCase> kernel_cases(const Plan& plan);
 /// complete; outputs are in place if the op allows it.
 class KernelCases {
 public:
-    /// Leaves out kernels that the device does not support; nullptr: none.
+    /// Leaves out kernels that `device` does not support; nullptr: leaves out none.
     explicit KernelCases(Device* device = nullptr) : device_(device) {}
     std::vector<KernelCase> take() { return std::move(cases_); }
     /// Appends `text` to the names of cases added from now on.
     void suffix(std::string text) { suffix_ = std::move(text); }
 
-    /// `name`: of the case; "": the op's.
+    /// Adds a case. `name`: the case's name; "": the op's name.
     void add(std::string_view op, const std::vector<TensorType>& inputs, const Attributes& attributes = {},
              const std::string& name = "");
     /// Adds every op that maps one or several tensors of x's type to results of the same type.
     void add_alike(const TensorType& x);
 
-    /// Kernels of a transformer's training step:
+    /// The functions below add kernels of a transformer's training step.
     void products(DType f, int64_t m, int64_t n, int64_t k, const std::string& name = "matmul", bool bias = false);
-    /// Causal attention: q [batch, time, heads, head size], k and v with `groups` heads.
+    /// Adds causal attention: q [batch, time, heads, head size], k and v with `groups` heads.
     void attentions(DType f, const Shape& q, int64_t groups);
-    void norms(const TensorType& x);                   ///< of [rows, width], and the sum over rows
-    void losses(const TensorType& logits);             ///< of [tokens, vocab]
-    void lookups(const TensorType& x, int64_t vocab);  ///< of x [tokens, width]
-    void heads(const TensorType& x);                   ///< of [batch, time, heads, head size]
-    void updates(DType f, int64_t n);                  ///< AdamW of n params, casts to and from f, a norm
+    void norms(const TensorType& x);                   ///< adds norms of x [rows, width], and its sum over rows
+    void losses(const TensorType& logits);             ///< adds losses of logits [tokens, vocab]
+    void lookups(const TensorType& x, int64_t vocab);  ///< adds lookups that give x [tokens, width]
+    void heads(const TensorType& x);                   ///< adds ops on x [batch, time, heads, head size]
+    void updates(DType f, int64_t n);                  ///< adds AdamW of n params, casts to and from f, and a norm
 
 private:
     Device* const device_;

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int blocks = 7;
-constexpr int64_t most_calls = 2000;  // per block
+constexpr int64_t most_calls = 2000;  // max calls per block
 constexpr const char* operations[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "message"};
 
 /// Processor time of this process with all its threads, since a transport may have threads.
@@ -30,7 +30,7 @@ double processor_seconds() {
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// A number of elements that divides evenly among the members.
+/// Returns a number of elements that divides evenly among the members.
 int64_t counted(int64_t bytes, int64_t ranks) {
     return std::max<int64_t>(ranks, bytes / size_of(DType::f32) / ranks * ranks);
 }
@@ -63,7 +63,7 @@ public:
 
 private:
     struct Timed {
-        double seconds = 0, processor_s = 0;  ///< of one call
+        double seconds = 0, processor_s = 0;  ///< times of one call
     };
 
     /// Times calls that all members begin together, right after a collective.
@@ -99,7 +99,7 @@ private:
         sent.wait();
     }
 
-    /// Max over all members, on every member.
+    /// Returns the max over all members, on every member.
     double agreed(double mine) {
         double most = 0;
         for (const std::string& text : exchange(fmt::format("{}", mine))) most = std::max(most, std::stod(text));

@@ -23,10 +23,10 @@ struct WireBench {
 std::vector<WireCost> measure_wires(Communicator& communicator, Rendezvous& rendezvous, const Memory& arena,
                                     const WireBench& bench);
 
-/// Bytes that the arena needs.
+/// Bytes of arena that the measurements need.
 int64_t wire_bytes(const WireBench& bench, int64_t ranks);
 
-/// 1 KiB to 64 MiB, growing by a factor of four.
+/// The usual message sizes: 1 KiB to 64 MiB, growing by a factor of four.
 std::vector<int64_t> usual_wire_bytes();
 
 }  // namespace orrery

@@ -5,8 +5,7 @@
 
 namespace orrery {
 
-/// The loopback address that a name resolves to on this host, "127.0.1.1"; "" if it resolves to another address or to
-/// none.
+/// Returns the first address that a name resolves to on this host if it is a loopback one, "127.0.1.1"; otherwise "".
 std::string loopback_of(const std::string& host);
 
 /// A host and port, written "n1:29500" or "[fe80::1]:29500". parse_place returns nullopt for other texts.
@@ -17,7 +16,7 @@ struct Place {
 std::string place_text(const std::string& host, int port);
 std::optional<Place> parse_place(std::string_view text);
 
-/// This host's own name.
+/// Returns this host's own name.
 std::string host_name();
 
 /// Throws Error if ranks of several hosts would meet at a loopback address, which other hosts cannot reach. `asked`:

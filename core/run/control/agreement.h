@@ -11,8 +11,7 @@ namespace orrery {
 /// Names and values that must be the same on all ranks: {"train.steps", "300"}.
 using Agreement = std::vector<std::pair<std::string, std::string>>;
 
-/// Every key of the configuration except those that may differ between hosts: paths, network interfaces, processors and
-/// devices.
+/// Every key of the configuration except those that may differ between hosts: paths, networks, processors, devices.
 Agreement settings_of(const Config& config);
 
 std::string encode(const Agreement& parts);

@@ -13,7 +13,7 @@ namespace orrery {
 
 /// How long to wait for a rank that is alive.
 enum class WaitLimit : uint8_t {
-    step,   ///< the job's timeout, and a step's bound once that is known: for work that takes equally long on all ranks
+    step,   ///< the job's timeout, or a step's bound once that is known: for work that takes equally long on all ranks
     files,  ///< an hour: the rank reads or writes files, which may take any time; a lost rank ends the wait at once
 };
 
@@ -49,25 +49,26 @@ public:
     /// Returns every rank's text in rank order. Throws Absent for a rank that does not arrive, Fault::peer naming a
     /// rank that is lost.
     std::vector<std::string> all(const std::string& topic, const std::string& mine, WaitLimit limit);
-    /// The same on rank 0. The other ranks send their text, wait at most for their children, and return nothing.
+    /// Like all(), but only rank 0 waits for all ranks and returns the texts. Other ranks send their text, wait at most
+    /// for their children, and return nothing.
     std::vector<std::string> to_first(const std::string& topic, const std::string& mine, WaitLimit limit);
     /// Returns rank 0's text on every rank; other ranks' texts are ignored. Rank 0 does not wait.
     std::string from_first(const std::string& topic, const std::string& mine, WaitLimit limit);
 
-    /// The first rank whose text differs from rank 0's, with what both reported.
+    /// The first rank with another text than rank 0, with the texts of both.
     struct Difference {
         int64_t rank = 0;
         std::string first, other;
     };
-    /// Whether all ranks have the same `text`; only digests are sent. If a rank differs, it and rank 0 send their
-    /// `told` to all ranks.
+    /// Whether all ranks have the same `text`; only digests are sent. If a rank's text differs, that rank and rank 0
+    /// send their `told` to all ranks.
     std::optional<Difference> compare(const std::string& topic, const std::string& text, const std::string& told,
                                       WaitLimit limit);
 
 private:
     struct Round {
         std::string key;    ///< exchange/NAME/NUMBER/TOPIC
-        std::string topic;  ///< for messages
+        std::string topic;  ///< the round's topic, for messages
         WaitLimit limit;
     };
     Round begin(const std::string& topic, WaitLimit limit);

@@ -71,7 +71,7 @@ std::string token_of_file(const std::string& path) {
 /// Ranks of one job derive the same port from the job's id without communicating: one of 29500 to 37499.
 int port_from(const std::string& id) { return 29500 + static_cast<int>(std::hash<std::string>{}(id) % 8000); }
 
-/// Whether all ranks are on this host; unknown if the launcher does not count ranks per host.
+/// Whether all ranks are on this host; nullopt if the launcher does not count ranks per host.
 enum class Hosts : uint8_t { one, several, unknown };
 
 Hosts hosts_of(const LaunchedRank& rank) {
@@ -143,7 +143,7 @@ Job job_of(const KnownLauncher& by, const LaunchedRank& rank) {
     return job;
 }
 
-/// The launchers that are asked, opened.
+/// Opens the launchers that are asked.
 struct Asked {
     const KnownLauncher* known;
     std::unique_ptr<Launcher> launcher;
@@ -160,7 +160,7 @@ std::vector<Asked> opened(const Launchers& launchers) {
     return all;
 }
 
-/// The launchers that started this process, without those that only started another of them.
+/// Returns the launchers that started this process, without those that only started another of them.
 std::vector<Asked> detected(const Launchers& launchers) {
     std::vector<Asked> all = opened(launchers);
     std::erase_if(all, [](const Asked& one) { return !one.launcher->detect(of_process()); });
@@ -239,7 +239,7 @@ Job job_from_environment(const std::function<Launchers()>& find) {
     if (!found.empty()) job = job_of(*found.front().known, found.front().launcher->read(of_process()));
     if (job.rank >= job.ranks)
         throw Error(fmt::format("environment: {} says rank {} of {}", job.launcher, job.rank, job.ranks));
-    job.nonce = make_nonce();  // the same in all sessions of the process
+    job.nonce = make_nonce();  // the nonce stays the same in all sessions of the process
     return job;
 }
 

@@ -27,19 +27,17 @@ struct Job {
     int64_t session = 0;             ///< counts the sessions of this job's processes
     std::string host = "127.0.0.1";  ///< host of the rendezvous
     int port = 0;
-    std::chrono::milliseconds silence{10'000};  ///< a peer not heard for longer is lost; [run] silence_s, once it is
-                                                ///< known
+    std::chrono::milliseconds silence{10'000};  ///< a peer not heard for longer is lost; [run] silence_s, once the
+                                                ///< configuration is read
     bool serves = false;    ///< this process runs the rendezvous itself (srun, mpirun, torchrun: rank 0)
     bool assigned = false;  ///< a launcher started the ranks
     std::string launcher;   ///< name of the launcher plugin, "orrery" for Orrery's own launcher, or ""
-    bool ours = false;      ///< Orrery's own launcher started it: that holds the run's folder and increments the
-                            ///< generation
+    bool ours = false;      ///< Orrery's own launcher started this rank and locks the run's folder
     bool counted = true;    ///< run.ranks must equal local_ranks; false if the launcher has the fact `uncounted`
     bool restarts = false;  ///< the launcher restarts a failed job if requested
 };
 
-/// An error that all ranks of a host find in the same environment. Only the host's first rank prints it; the others
-/// throw this.
+/// An error that all ranks of a host find in the same environment. The host's first rank prints it; others throw this.
 class SaidElsewhere : public Error {
     using Error::Error;
 };
@@ -56,7 +54,7 @@ struct KnownLauncher {
 struct Launchers {
     std::vector<KnownLauncher> known;
     bool required = false;  ///< [run] launcher names the only candidate
-    Origin asked = {};      ///< where the configuration names it
+    Origin asked = {};      ///< where the configuration names the launcher
 };
 
 /// Reads the variables of `orrery run`. If they are not set, opens and asks those launchers of `find` that have one of
@@ -72,16 +70,17 @@ inline int64_t per_host(const Job& job) { return job.ours ? job.local_ranks : 0;
 /// Number of processors of all ranks of this host together.
 int64_t processors_of_host(const Job& job);
 
-/// For `orrery run` called in a job of several nodes: a text saying that ranks start on this node only, and how to use
-/// all, from the first launcher that has such a text; "" otherwise.
+/// For `orrery run` called in a job of several nodes: returns a text saying that ranks start on this node only and how
+/// to use all nodes, from the first launcher that has such a text; "" if none has.
 std::string nodes_left_out(const Launchers& launchers);
 
-/// The secret that the user gives to all processes of a job: ORRERY_TOKEN, or the content of the file that
-/// ORRERY_TOKEN_FILE names, a regular file of this user that no other user can read or write. Throws Error if the
-/// secret has fewer than 16 characters, if the file is unsuitable, or if both variables are set; nullopt if neither is.
+/// Returns the secret that the user gives to all processes of a job: ORRERY_TOKEN, or the content of the file that
+/// ORRERY_TOKEN_FILE names; nullopt if neither variable is set. The file must be a regular file of this user that no
+/// other user can read or write. Throws Error if the secret has fewer than 16 characters, if the file is unsuitable, or
+/// if both variables are set.
 std::optional<std::string> user_token();
 
-/// The variables that `job_from_environment` reads, "NAME=value".
+/// Returns the variables that `job_from_environment` reads, as "NAME=value".
 std::vector<std::string> environment_of(const Job& job);
 
 }  // namespace orrery

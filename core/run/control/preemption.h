@@ -17,7 +17,7 @@ public:
     Status mine(Status save, bool time) const;
     /// Status of all ranks, after the step with these results. A single rank takes its own current status.
     Status all(const HostResults& results, Status save, bool time) const;
-    /// "stopped by signal 15", for messages.
+    /// Why the job stops, "stopped by signal 15", for messages.
     std::string reason() const;
 
 private:

@@ -10,28 +10,27 @@
 
 namespace orrery {
 
-/// 32 random bytes in hex.
+/// Returns a secret: 32 random bytes in hex.
 std::string make_secret();
-/// 16 random bytes in hex, the id of a process or of a start of a job.
+/// Returns the id of a process or of a start of a job: 16 random bytes in hex.
 std::string make_nonce();
 
-/// Address and identity of `job`'s service; the caller sets `home`.
+/// The address and identity of the service for `job`; the caller sets `home`.
 ServeOptions options_of(const Job& job, int64_t per_host);
-/// Starts a service that explains waits from ranks' positions (standing.h), and raises the limit of open files to fit
-/// its members.
+/// Starts a service that explains waits from ranks' positions (standing.h), and raises the limit of open files.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOptions options);
 /// Starts the service of a job that rank 0 serves.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& job);
-/// How `job`'s rank reaches its service. The caller fills in what the ranks must agree on.
+/// How the rank of `job` reaches the job's service. The caller fills in what the ranks must agree on.
 JoinOptions place_of(const Job& job);
 
-/// Why a process ends with an error of `fault`, as it is sent to the other ranks. `site`: see Loss.
+/// The loss of a process that fails with an error of `fault`, as sent to the other ranks. `site`: see Loss.
 Loss loss_of(Fault fault, const Message& why, std::string_view site = "");
-/// The loss that `job`'s rank reports to its launcher for `error`: its own, or the loss of another rank that it has
-/// `heard` of.
+/// The loss that the rank of `job` reports to its launcher for `error`: its own, or the loss of another rank, `heard`,
+/// that caused the error.
 Loss end_by(const Job& job, const std::exception& error, std::string_view site, const Loss& heard = {});
 
-/// The store for ranks that are threads of one process; they share one object.
+/// The store of ranks that are threads of one process; all of them share one object.
 class LocalRendezvous : public Rendezvous {
 public:
     LocalRendezvous();

@@ -17,7 +17,7 @@ struct LocalRendezvous::Store {
     std::atomic<bool> is_lost{false};
     Message lost;
 
-    /// Call with the mutex held.
+    /// The mutex must be held.
     void wake(std::string_view key) {
         const auto it = waited.find(key);
         if (it == waited.end()) return;

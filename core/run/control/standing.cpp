@@ -14,7 +14,7 @@ namespace orrery {
 
 namespace {
 
-constexpr double silent_s = 1;     // four heartbeats
+constexpr double silent_s = 1;     // seconds without a heartbeat after which a rank is silent: four heartbeats
 constexpr size_t shown_ranks = 8;  // max ranks listed of a cycle or of a path to the late rank
 
 using Part = Position::Part;
@@ -38,14 +38,14 @@ Loss hang(int64_t rank, const char* site, const std::string& text) {
     return {.cause = Cause::hang, .rank = rank, .site = site, .text = text};
 }
 
-/// The reported positions as a replay: each rank's current operation, followed by its parts in operations that other
-/// ranks wait in.
+/// The reported positions as a replay: each rank's current operation, followed by the parts that it still has in
+/// operations of other waiting ranks.
 class Told final : public ReplayPolicy {
 public:
     Told(int64_t late, const std::vector<Standing>& all) : late_(late) {
         for (const Standing& s : all) add(s);
         add({late, {}, 0});
-        for (const Standing& s : all)  // ranks that reported nothing are waited for, too
+        for (const Standing& s : all)  // includes ranks that reported nothing, since others wait for them, too
             for (const int64_t rank : s.position.waits_for) add({rank, {}, 0});
         build();
     }
@@ -53,7 +53,7 @@ public:
     const ReplayView& view() const { return view_; }
     const Standing& standing(int actor) const { return ranks_[static_cast<size_t>(actor)]; }
     int actor(int64_t rank) const { return at_.at(rank); }
-    /// The item of the rank's current operation.
+    /// Item of the rank's current operation.
     int here(int actor) const { return view_.begin(actor); }
 
 private:
@@ -61,7 +61,7 @@ private:
         if (at_.try_emplace(s.rank, static_cast<int>(ranks_.size())).second) ranks_.push_back(s);
     }
 
-    /// Whether the rank stays in place: it computes, or it is silent.
+    /// Whether the rank stays in place, because it computes or is silent.
     bool stays(const Standing& s) const {
         return s.rank != late_ && (s.position.waits_for.empty() || s.silent_s > silent_s);
     }
@@ -80,7 +80,7 @@ private:
         return part == Part::sends ? Part::receives : part == Part::receives ? Part::sends : part;
     }
 
-    /// What a rank still has to do for others: its part in an operation, or just to move on (unknown).
+    /// What a rank still has to do for other ranks: its part in an operation, or only to move on (unknown).
     void find_later() {
         later_.resize(ranks_.size());
         for (const Standing& s : ranks_) {
@@ -108,7 +108,7 @@ private:
         find_later();
         std::vector<int> first{0};
         for (const auto& later : later_) first.push_back(first.back() + 1 + static_cast<int>(later.size()));
-        for (const Standing& s : ranks_)  // current parts first: they say how many ranks take part
+        for (const Standing& s : ranks_)  // current parts first, since they say how many ranks take part
             if (!stays(s) && named(s)) channel(s, s.position.part, s.position.meeting);
         for (size_t i = 0; i < ranks_.size(); ++i) {
             const Standing& s = ranks_[i];
@@ -134,14 +134,14 @@ private:
     }
 
     const int64_t late_;
-    std::vector<Standing> ranks_;  ///< by actor
+    std::vector<Standing> ranks_;  ///< reported positions, by actor
     std::unordered_map<int64_t, int> at_;
-    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< by actor
+    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< parts after the current operation, by actor
     std::map<std::string, int> channels_;
     ReplayView view_;
 };
 
-/// Why an item is not done at the end of a replay.
+/// Why an item is not done at the end of a replay: what it waits for.
 class Explanation {
 public:
     Explanation(const Told& told, const Replay& replay, int late) : told_(told), replay_(replay), late_(late) {
@@ -172,8 +172,8 @@ public:
     }
 
 private:
-    /// Follows everything that the late rank waits for, breadth first; items that wait for nothing are what it waits
-    /// for.
+    /// Follows everything that the late rank waits for, breadth first, until it reaches items that wait for nothing.
+    /// Those items are the cause.
     void follow() {
         const int start = told_.here(late_);
         std::vector<int> open{start};
@@ -188,7 +188,7 @@ private:
 
     int actor(int item) const { return told_.view().at(item).actor; }
 
-    /// Actors on the path from the late rank to an item.
+    /// Actors on the path from the late rank to an item that it waits for.
     std::vector<int> way_to(int item) const {
         std::vector<int> way;
         for (int at = from_.at(item); at != none; at = from_.at(at))
@@ -232,7 +232,7 @@ private:
     const Replay& replay_;
     const int late_;
     std::vector<int> behind_;  ///< items that wait for nothing
-    std::map<int, int> from_;  ///< by item: the item that waits for it
+    std::map<int, int> from_;  ///< for each item, the item that waits for it
 };
 
 }  // namespace

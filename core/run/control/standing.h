@@ -18,16 +18,16 @@ struct Position {
     std::vector<int64_t> waits_for;  ///< ranks without which this instruction cannot end
     std::string text;                ///< op, values and script line
 
-    /// The rank's role in the operation that it waits in, and a name of that operation that is the same on all ranks in
-    /// it. unknown: the operation ends once the ranks in `waits_for` move on.
+    /// `part`: this rank's role in the operation that it waits in; unknown: the operation ends once the ranks in
+    /// `waits_for` move on. `meeting`: a name of that operation, the same on all its ranks.
     enum class Part : uint8_t { unknown, sends, receives, meets };
     Part part = Part::unknown;
     std::string meeting = {};
 
-    /// Whether the wait exceeds what a valid plan needs to bring the others here.
+    /// Whether the wait is longer than a valid plan needs until the other ranks arrive.
     bool late() const { return !waits_for.empty() && here_s > bound_s; }
     std::string encode() const;
-    /// Text for Member::tell_position, which looks for the prefix "late ".
+    /// The text for Member::tell_position, which looks for the prefix "late ".
     std::string told() const { return (late() ? "late " : "") + encode(); }
     /// Reads encode()'s text; an empty text gives a rank that has reported nothing yet.
     static Position decode(std::string_view text);
@@ -41,12 +41,11 @@ struct Standing {
     std::string process = {};  ///< "its process is stopped (SIGSTOP)"; "" if unknown
 };
 
-/// Explains why rank `late` waits. Replays the reported positions to their end (plan/replay), where ranks that compute
-/// or are silent stay in place. What keeps `late` is then one of three: such a rank ("rank 1 is behind, and silent for
-/// 3.2 s: its process is stopped (SIGSTOP); last seen in ..."); a cycle of ranks that wait for each other; or no rank
-/// at all, because every rank has arrived and the transport does not complete. The loss is that of the late rank, its
-/// site "behind", "circle" or "transport". Time is linear in the ranks and their waits, times the number of ranks that
-/// a collective blocks.
+/// Explains why rank `late` waits. Replays the reported positions to their end (plan/replay); ranks that compute or are
+/// silent stay in place. The cause is one of three. It is such a rank: "rank 1 is behind, and silent for 3.2 s: its
+/// process is stopped (SIGSTOP); last seen in ..."; a cycle of ranks that wait for each other; or, if every rank has
+/// arrived, the transport. The loss is that of rank `late`, with site "behind", "circle" or "transport". Time is linear
+/// in the ranks and their waits, times the number of ranks that a collective blocks.
 Loss explain_wait(int64_t late, const std::vector<Standing>& all);
 
 }  // namespace orrery

@@ -15,12 +15,11 @@ constexpr auto soon = std::chrono::seconds(2);  // a process that really ends ca
 
 std::atomic<int> asked{0};
 std::atomic<int64_t> asked_ns{0};
-std::mutex order;  // guards what follows; never released once the process ends without saving
+std::mutex order;  // guards the state below; never released once the process ends without saving
 std::vector<StopAnswer*> answers;
 int keeping = 0;
 bool ending = false;
-Clock::time_point until = Clock::time_point::max();  // time after which a script must have caught the error and
-                                                     // continued
+Clock::time_point until = Clock::time_point::max();  // until this time a script may still catch the error and continue
 
 int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 

@@ -15,8 +15,8 @@ namespace orrery {
 namespace {
 
 constexpr double least_bound_s = 30;
-constexpr double slow_flops = 1e9;          // one core with reference kernels
-constexpr double slowest_share = 1.0 / 25;  // share of the matrix rate that a whole step reaches at least
+constexpr double slow_flops = 1e9;          // FLOP/s of one core with reference kernels
+constexpr double slowest_share = 1.0 / 25;  // min share of the matrix rate that a whole step reaches
 constexpr int64_t steps_to_know = 2;        // steps before the longest one is taken as a measure
 constexpr double longest_steps = 5;
 constexpr double slow_bytes = 50e6;
@@ -33,7 +33,7 @@ int64_t count_before(const RankClass& ranks, const Issued& here, Counts counts) 
     return count;
 }
 
-/// Sets which other ranks take part in an instruction, and the operation's name, the same on all of them.
+/// Sets which other ranks take part in an instruction, and a name of the operation that all of them share.
 void tell_partners(const RankClass& ranks, const Mesh& mesh, int64_t rank, Position& p) {
     const Issued here = issued_at(ranks, p.index);
     const Instruction& i = ranks.stream[static_cast<size_t>(here.index)];

@@ -17,8 +17,8 @@ namespace orrery {
 /// least 30 s.
 std::chrono::milliseconds generous_bound(const Compiled& compiled, double matrix_flops);
 
-/// The bound of a wait within a step: `first` at the start. If `learns`, from the third step on five times the longest
-/// step so far, including the time between steps; at least 30 s and at most `first`.
+/// The bound of a wait within a step: `first` at the start. If `learns`, from the third step on the bound is five times
+/// the longest step so far, including the time between steps; at least 30 s and at most `first`.
 class StepBound {
 public:
     StepBound(std::chrono::milliseconds first, bool learns)
@@ -41,13 +41,13 @@ public:
     StepWatch(int64_t rank, std::vector<const Executor*> executors, const StepBound& bound);
     /// Replaces an executor that is not in a step by another; its steps stay counted.
     void replace(const Executor& old, const Executor& by);
-    /// Called by one thread, with each heartbeat.
+    /// Returns the rank's position; called by one thread, with each heartbeat.
     Position look();
 
 private:
     using Clock = std::chrono::steady_clock;
     const int64_t rank_;
-    std::mutex mutex_;  ///< guards the next two
+    std::mutex mutex_;  ///< guards executors_ and steps_before_
     std::vector<const Executor*> executors_;
     int64_t steps_before_ = 0;  ///< steps of executors that were replaced
     StepBound bound_;

@@ -21,12 +21,10 @@ struct DataSpec {
     };
 
     std::shared_ptr<DataSource> source;
-    std::string plugin, held_out_plugin;   ///< plugins of `source` and `held_out`: "data/text"
-    std::shared_ptr<DataSource> held_out;  ///< source for evaluation, with the same arrays; null: a share of `source`
-                                           ///< is held out
+    std::string plugin, held_out_plugin;   ///< names of the plugins of `source` and `held_out`: "data/text"
+    std::shared_ptr<DataSource> held_out;  ///< source for evaluation, with equal arrays; null: a share of `source`
     int64_t sequences_per_step = 0;        ///< samples of a full step: the size of the dim "batch"
-    int64_t ids = 0;                       ///< number of ids that the model has rows and logits for; 0: the model has
-                                           ///< neither
+    int64_t ids = 0;                       ///< number of ids that the model has rows and logits for; 0: none
     double validation = 0.05;              ///< share of samples held out, in evenly spaced blocks
     uint64_t seed = 0;
     std::vector<Part> parts;  ///< sources that `source` and `held_out` are composed of, at any depth
@@ -44,15 +42,14 @@ public:
     DataSource& source(Split split = Split::train) const;
     /// Name of the source's plugin: "data/text".
     const std::string& plugin(Split split = Split::train) const;
-    /// Plugin of the source that this thread read last; in a mixture, that of the part.
+    /// Plugin of the source that this thread read last; in a mixture, the part's plugin.
     std::string plugin_of_last_read(Split split) const;
     int64_t samples(Split split) const;
     const std::string& digest() const { return source().digest(); }
-    /// Names and values that must be the same on all ranks.
+    /// Names and values of the data that must be the same on all ranks.
     std::vector<std::pair<std::string, std::string>> agreement() const;
 
-    /// Position in the source of the index-th sample drawn (DataOrder::position). Held-out samples keep their source's
-    /// order.
+    /// Position in the source of the index-th sample (DataOrder::position). Held-out samples keep their source's order.
     int64_t position(Split split, int64_t index) const;
     /// Writes a block of one array of a drawn sample; see DataSource::read.
     void read(Split split, int64_t index, size_t array, const Shape& offset, const Tensor& block) const;

@@ -1,4 +1,4 @@
-// Implements DataFile of orrery/data.h: what happens when a training's data file changes.
+// Implements DataFile of orrery/data.h, which detects that a training's data file has changed.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -18,7 +18,7 @@ struct DataFile::Opened {
     Origin asked;
     RegularFile file;
     struct stat known;  ///< stat of the file when it was last checked
-    struct stat named;  ///< stat of the path at that time
+    struct stat named;  ///< stat of the path when `known` was taken
     std::string digest;
 
     std::string digest_of(const RegularFile& other) const {

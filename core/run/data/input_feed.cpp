@@ -15,7 +15,7 @@ namespace {
 
 Shape below(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
 
-/// "tokens" i32[batch,seq 64]
+/// Describes an input: "tokens" i32[batch,seq 64].
 std::string text_of(const DataArray& array) {
     std::string dims = "batch";
     for (const auto& [name, size] : array.dims) dims += fmt::format(",{} {}", name, size);

@@ -1,4 +1,4 @@
-// The default order of a source; DataOrder is declared in orrery/data.h.
+// Implements the default order of a source; DataOrder is declared in orrery/data.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t block_samples = 16;  ///< held-out samples come in runs, so that few of them border on training
-                                       ///< samples
+constexpr int64_t block_samples = 16;  ///< samples per held-out block; long blocks have few samples that border on
+                                       ///< training samples
 
 uint64_t mix(uint64_t x) {  // splitmix64 (Steele, Lea, Flood 2014)
     x += 0x9e3779b97f4a7c15u;
@@ -68,7 +68,7 @@ public:
 
 private:
     int64_t all_;
-    int64_t every_ = 0;  ///< one block in `every_` is held out; 0: none
+    int64_t every_ = 0;  ///< one block of this many is held out; 0: none
     uint64_t seed_;
 };
 
@@ -78,7 +78,7 @@ std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_
                                           const Origin& asked) {
     const int64_t samples = source.samples();
     const int64_t need = held_out > 0 ? block_samples * Permuted::every(held_out) : 1;
-    if (samples < need)  // an error, since nothing could be held out
+    if (samples < need)  // an error, since no sample could be held out
         throw Error(asked, held_out > 0
                                ? fmt::format("{} has {} samples; data.validation = {} needs at least {}\n"
                                              "  use more data, a shorter sequence (for text), or data.validation = 0",

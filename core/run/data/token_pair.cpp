@@ -50,14 +50,14 @@ void TokenPair::write_mask(int64_t tokens, bool ignored) {
     }
 }
 
-/// Writes "MMIDIDX\0\0", version, type code, number of sequences and of document ends; then lengths, offsets and
-/// document ends.
+/// Writes the .idx file: "MMIDIDX\0\0", version, type code, number of sequences and of document ends; then lengths,
+/// offsets and document ends.
 void TokenPair::write_index() {
     const auto put = [&](const auto& value) { idx_.write({reinterpret_cast<const char*>(&value), sizeof value}); };
     const char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
     put(magic);
     put(uint64_t{1});
-    put(static_cast<uint8_t>(token_bytes_ == 2 ? 8 : 4));  // numpy's uint16 and int32 in Megatron's list of types
+    put(static_cast<uint8_t>(token_bytes_ == 2 ? 8 : 4));  // Megatron's codes of numpy's uint16 and int32
     put(static_cast<uint64_t>(lengths_.size()));
     put(static_cast<uint64_t>(lengths_.size() + 1));
     idx_.write({reinterpret_cast<const char*>(lengths_.data()), lengths_.size() * sizeof(int32_t)});

@@ -37,7 +37,7 @@ private:
     std::vector<int32_t> lengths_;
     std::vector<char> bytes_;
     int64_t tokens_ = 0;
-    uint8_t last_bits_ = 0;  ///< the last byte of the mask, not yet full
+    uint8_t last_bits_ = 0;  ///< last byte of the mask, as far as it is known
 };
 
 }  // namespace orrery

@@ -16,7 +16,7 @@ public:
     Beside(const Beside&) = delete;
 
     void add(std::function<void()> work);
-    /// Returns once all functions have run. No call may follow.
+    /// Returns once all functions have run. No other call may follow.
     void finish();
 
 private:
@@ -28,7 +28,7 @@ private:
     bool ends_ = false;     ///< no more functions will be added
     bool dropped_ = false;  ///< the destructor drops functions that have not run
     std::exception_ptr problem_;
-    std::thread thread_;  ///< last, since it uses the members above
+    std::thread thread_;  ///< declared last, since the thread uses the other members
 };
 
 }  // namespace orrery

@@ -21,7 +21,7 @@ namespace orrery {
 
 namespace {
 
-/// The first bytes of a buffer that grows as needed and never shrinks.
+/// Returns the first bytes of a buffer that grows as needed and never shrinks.
 std::span<std::byte> first_of(std::vector<std::byte>& buffer, int64_t bytes) {
     const auto size = static_cast<size_t>(bytes);
     if (buffer.size() < size) buffer.resize(size);
@@ -58,7 +58,7 @@ public:
 
     int64_t bytes() const { return bytes_; }
 
-    /// Throws unless the file reads back as written, including its header.
+    /// Throws Error unless the file reads back as written, including its header.
     void write(BlockReader& params, int64_t block_bytes) {
         file_->write(0, start_);
         Beside beside;
@@ -75,7 +75,7 @@ public:
 private:
     struct Written {
         size_t tensor = 0;
-        Block part;  ///< position in the tensor
+        Block part;  ///< position of the block in the tensor
         uint32_t crc = 0;
     };
 
@@ -117,8 +117,8 @@ private:
         }
     }
 
-    /// Calls `visit` for each contiguous run of the part: byte in the file, byte in the part, number of bytes. Runs are
-    /// short enough to stay in the processor's cache between write and checksum.
+    /// Calls `visit` for each contiguous run of the part with its byte in the file, its byte in the part, and its
+    /// number of bytes. Runs are short enough to stay in the processor's cache between write and checksum.
     template <class Visit>
     void runs(size_t tensor, const Block& part, Visit&& visit) const {
         constexpr int64_t most = int64_t{512} << 10;
@@ -130,7 +130,7 @@ private:
         });
     }
 
-    /// Writes a block of rows of the param at a time, with all columns.
+    /// Writes a piece of a tensor: reads blocks of rows of the param, with all columns, and converts each.
     void write(BlockReader& params, size_t tensor, const TensorPiece& piece, int64_t block_bytes) {
         Shape shape = piece.place.shape;
         if (piece.transpose) std::swap(shape[0], shape[1]);
@@ -181,12 +181,12 @@ private:
 
     std::string path_, name_;
     std::vector<const OutTensor*> tensors_;
-    std::vector<int64_t> begins_;  ///< bytes from the start of the file
+    std::vector<int64_t> begins_;  ///< offset of each tensor in the file, in bytes
     std::vector<std::byte> start_, raw_, turned_;
     std::vector<std::byte> back_;  ///< buffer of the thread that reads back
     int64_t bytes_ = 0;
     std::optional<OutputFile> file_;
-    std::vector<Written> blocks_;  ///< written, not yet handed to the reader
+    std::vector<Written> blocks_;  ///< blocks that are written but not yet passed to the reader
     int64_t pending_ = 0;          ///< bytes in blocks_
 };
 

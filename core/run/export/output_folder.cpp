@@ -67,8 +67,8 @@ OutputFolder::~OutputFolder() {
     if (lock_ >= 0) ::close(lock_);
 }
 
-/// False: the folder is gone, because another export finished or removed it or because this one removed it to create it
-/// again (`renew`).
+/// Takes the lock of FOLDER.part. Returns false if the folder is gone: another export finished or removed it, or this
+/// one removed it to create it again (`renew`).
 bool OutputFolder::take(bool& renew) {
     made_ = ::mkdir(part_.c_str(), 0777) == 0;
     if (!made_ && errno != EEXIST) refuse_to_make(errno);
@@ -85,7 +85,7 @@ bool OutputFolder::take(bool& renew) {
         throw Error(fmt::format("export: cannot create {}: {}", lock_path_, reason(code)), Fault::failed);
     }
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || !made_)) {
-        // On a file system without locks another export may be writing it.
+        // On a file system without locks, another export may be writing the folder.
         const int code = errno;
         ::close(lock_);
         throw Error(code == EWOULDBLOCK
@@ -109,7 +109,7 @@ bool OutputFolder::take(bool& renew) {
     return false;
 }
 
-/// Removes what a killed export left.
+/// Removes the files that a killed export left.
 void OutputFolder::clear() const {
     std::error_code problem;
     std::vector<fs::path> old;

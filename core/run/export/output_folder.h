@@ -19,11 +19,11 @@ public:
 
     /// Path of a file while the folder is being written.
     std::string path(const std::string& name) const { return part_ + "/" + name; }
-    /// Throws Error, Fault::failed, if the disk has less free space than this.
+    /// Throws Error, Fault::failed, if the disk has less than `bytes` of free space.
     void require_room(int64_t bytes) const;
     /// Writes a whole file. Throws Error, Fault::failed.
     void write(const std::string& name, std::string_view contents) const;
-    /// Flushes the folder and renames it to FOLDER; survives power cuts. Throws Error, Fault::failed.
+    /// Flushes the folder and renames it to FOLDER, which survives a power cut. Throws Error, Fault::failed.
     void finish();
 
 private:
@@ -40,13 +40,13 @@ private:
 /// the system's reason.
 class OutputFile {
 public:
-    /// `bytes`: its final size, for messages.
+    /// `bytes`: the file's final size, for messages.
     OutputFile(std::string path, int64_t bytes);
     ~OutputFile();
     OutputFile(const OutputFile&) = delete;
 
     void write(int64_t offset, std::span<const std::byte> bytes) const;
-    /// Starts writing a range back to disk.
+    /// Starts writing a range back to disk without waiting.
     void send(int64_t offset, int64_t bytes) const;
     /// Flushes the file to disk.
     void settle() const;

@@ -45,7 +45,7 @@ WeightSource source_of(const Json& json) {
     return source;
 }
 
-/// "layers.11.mlp.up.weight" -> "layers.*.mlp.up.weight"
+/// Replaces the numbers of layers: "layers.11.mlp.up.weight" -> "layers.*.mlp.up.weight".
 std::string kind_of(const std::string& param) {
     std::vector<std::string> parts = split(param, '.');
     for (std::string& part : parts)
@@ -161,7 +161,7 @@ void PublishedRecord::take_dtype(const std::string& weights) {
             return;
         }
     } catch (const Error&) {
-        // Ignored: a resumed run does not read these files, and a new run reports the error when it loads them.
+        // Errors are ignored: a resumed run does not read these files, and a new run reports errors when it loads them.
     }
 }
 

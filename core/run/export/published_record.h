@@ -16,11 +16,11 @@ struct PublishedRecord {
     static constexpr int64_t version = 1;
 
     std::string architecture;               ///< model_type in transformers; "": not a published architecture
-    std::string problem;                    ///< why it is not a published architecture
+    std::string problem;                    ///< why the model is not a published architecture; "": it is one
     std::vector<std::string> unnamed;       ///< params without a published name, although others have one
-    Json config = Json::object();           ///< config.json
-    Json generation = nullptr;              ///< generation_config.json; null: taken from config
-    std::vector<WeightSource> params = {};  /// all params; an empty tensor name: no table names it
+    Json config = Json::object();           ///< content of config.json
+    Json generation = nullptr;              ///< content of generation_config.json; null: derived from config
+    std::vector<WeightSource> params = {};  /// all params; the tensor name is empty if no table names the param
 
     std::string text() const;
     /// Throws Error that begins with `place` if the record is of a newer version or invalid.
@@ -28,9 +28,9 @@ struct PublishedRecord {
     /// The record of a training program, from what its script declares about published files.
     static PublishedRecord of(const Program& program, const PublishedWeights& weights);
 
-    /// dtype of the published weights by config.json; f32 if it names none.
+    /// The dtype of the published weights that config.json names; f32 if it names none.
     DType dtype() const;
-    /// If config.json names no dtype, takes that of the files that the run starts from (a safetensors file or folder).
+    /// If config.json names no dtype, takes the dtype of the files that the run starts from.
     void take_dtype(const std::string& weights);
     /// Throws Error naming params that have no name in the published model.
     void require_published(const std::string& run) const;

@@ -12,28 +12,28 @@ namespace orrery {
 struct TensorPiece {
     const ManifestTensor* param = nullptr;
     bool transpose = false;  ///< the param is [in, out], the tensor [out, in]
-    Block place;             ///< position in the tensor
+    Block place;             ///< position of the piece in the tensor
 };
 
 /// A tensor of the exported model.
 struct OutTensor {
     std::string name;
     TensorType type;
-    std::vector<TensorPiece> pieces;  ///< together they cover every element
+    std::vector<TensorPiece> pieces;  ///< pieces that together cover every element
 };
 
-/// The tensors of the published model, in the order of the record. Throws Error naming a param that the checkpoint
-/// lacks, or a tensor that its params do not cover.
+/// Returns the tensors of the published model, in the order of the record. Throws Error naming a param that the
+/// checkpoint lacks, or a tensor that its params do not cover.
 std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype);
 
-/// Each param as a whole tensor under its own name. Throws the same errors.
+/// Returns each param as a whole tensor under its own name. Throws Error as published_tensors does.
 std::vector<OutTensor> own_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype);
 
 /// Distributes tensors over files of at most `most` bytes of data; a larger tensor gets its own file. Returns the
 /// indices of each file's tensors.
 std::vector<std::vector<size_t>> files_of(const std::vector<OutTensor>& tensors, int64_t most);
 
-/// "model-00002-of-00004.safetensors"; "model.safetensors" for a single file.
+/// Returns a file's name: "model-00002-of-00004.safetensors"; "model.safetensors" for a single file.
 std::string file_name_of(size_t file, size_t files);
 
 }  // namespace orrery

@@ -10,20 +10,20 @@ namespace orrery {
 struct TimeShare {
     std::string what;  ///< "compute: matmul", "communication", "waiting"
     double seconds = 0;
-    std::string part = "the rest";  ///< the group that it counts under: "compute", "communication dp", "waiting"
+    std::string part = "the rest";  ///< group of the row: "compute", "communication dp", "waiting"
 };
-/// The table as text, largest row first, each with its share of the total.
+/// Formats the table, largest row first, each row with its share of the total.
 std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds);
-/// Seconds by part; time that no share covers counts as "the rest".
+/// Seconds by part. Time without a row counts as "the rest".
 std::map<std::string, double> parts_of(const std::vector<TimeShare>& shares, double total_seconds);
 
-/// Resident memory of this process, read from one open file: a few microseconds, no allocation.
+/// Resident memory of this process, read from one open file: takes a few microseconds and allocates nothing.
 class ResidentSet {
 public:
     ResidentSet();
     ~ResidentSet();
     ResidentSet(const ResidentSet&) = delete;
-    int64_t bytes() const;  ///< 0 if the system does not report it
+    int64_t bytes() const;  ///< bytes; 0 if the system does not report them
 
 private:
     int file_;

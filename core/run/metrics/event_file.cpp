@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view prefix = "events.out.tfevents.";
 
-/// Little-endian, like everything in the format.
+/// Numbers are little-endian, like everything in the format.
 template <class Number>
 void put(std::string& to, Number number) {
     for (size_t i = 0; i < sizeof number; ++i) to.push_back(static_cast<char>(number >> (8 * i) & 0xff));

@@ -31,7 +31,7 @@ void append_number(fmt::memory_buffer& to, double value, bool whole) {
         to.append(".0"sv);
 }
 
-/// Gradients that overflowed have no norm; the step was skipped.
+/// Text of the gradients' norm; a skipped step has no norm, since its gradients overflowed.
 std::string norm_text(const StepMetrics& m) {
     if (m.skips) return "skipped";
     return std::isnan(m.grad_norm) ? "nan" : fmt::format("{:.4f}", m.grad_norm);
@@ -55,7 +55,7 @@ void MetricsWriter::resume(int64_t resumed_step) {
     if (!places_.events.empty()) {
         const double now = wall_time();
         events_ = std::make_unique<EventFile>(places_.events, now);
-        // A killed run may have written a step to only one of the two files: this makes them agree.
+        // Makes both files agree: a killed run may have written a step to only one of them.
         if (told)
             kept_.tell_again(*events_, resumed_step, now);
         else
@@ -101,7 +101,7 @@ void MetricsWriter::write_events(const StepMetrics& m) {
 }
 
 void MetricsWriter::step(const StepMetrics& m, bool print_line) {
-    if (events_) write_events(m);  // first, since a resume repairs the event files from the lines
+    if (events_) write_events(m);  // first, since a resume repairs the event files from these lines
     if (lines_) write_line(m);
     if (prometheus_) prometheus_->step(m);
     if (print_line) {

@@ -17,7 +17,7 @@ struct MetricsPlaces {
     std::string lines;            ///< metrics.jsonl
     std::string events = {};      ///< folder of TensorBoard event files
     std::string prometheus = {};  ///< file in Prometheus' text format
-    std::string run = {};         ///< the run's label in that file
+    std::string run = {};         ///< label of the run in the Prometheus file
 };
 
 /// Writes step lines, a progress bar on a terminal, metrics.jsonl, TensorBoard event files and a Prometheus file. Only
@@ -36,8 +36,8 @@ public:
     /// Takes less than 50 us, not counting the terminal and the Prometheus file, which is written at most once a
     /// second. Allocates nothing, except for a printed line, once lines have had their largest size.
     void step(const StepMetrics& metrics, bool print_line);
-    /// The loss comes first, then further means. A run that is restarted at its end may evaluate the resumed step
-    /// again: the same means are only printed, different ones replace the old line.
+    /// Writes an evaluation; the loss comes first, then further means. A run that is restarted at its end may evaluate
+    /// the resumed step again: equal means are only printed, different ones replace the old line.
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means);
     /// Prints a line without tearing the progress bar.
     void note(const std::string& line);

@@ -54,8 +54,7 @@ bool PrometheusFile::due() const { return written_ == Clock::time_point::min() |
 
 void PrometheusFile::step(const StepMetrics& metrics) {
     last_ = metrics;
-    results_.assign(metrics.results.begin(), metrics.results.end());  // copied: the caller may change or free its
-                                                                      // results
+    results_.assign(metrics.results.begin(), metrics.results.end());  // a copy, since the caller may change its results
     last_.results = results_;
     kept_ = true;
     if (due()) replace();

@@ -15,15 +15,15 @@ namespace orrery {
 /// that come sooner are written the next time.
 class PrometheusFile {
 public:
-    /// `run`, `host`: labels, in addition to rank="0", the rank that writes. Throws Fault::failed naming path and
-    /// reason; all writing does.
+    /// `run`, `host`: labels, in addition to rank="0", the rank that writes. The constructor and all writing throw
+    /// Fault::failed naming path and reason.
     PrometheusFile(std::string path, const std::string& run, const std::string& host);
 
-    /// Allocates nothing once file and results have had their largest size.
+    /// Writes a step's numbers. Allocates nothing once file and results have had their largest size.
     void step(const StepMetrics& metrics);
-    /// The loss is the first of `means`.
+    /// Writes an evaluation; the loss is the first of `means`.
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means);
-    /// Writes what is still buffered, at least one second after the last write.
+    /// Waits until one second after the last write, then writes what is still buffered.
     void finish();
 
 private:
@@ -41,7 +41,7 @@ private:
     std::vector<StepResult> results_;
     fmt::memory_buffer step_, evaluated_;  ///< rendered lines of the newest step and evaluation
     Clock::time_point written_ = Clock::time_point::min();
-    bool kept_ = false;  ///< the file is not up to date
+    bool kept_ = false;  ///< whether the file lacks the newest numbers
 };
 
 /// Escapes a label's value, without quotes.

@@ -22,7 +22,7 @@ std::set<std::string> keys_of(const Program& program) {
     return keys;
 }
 
-/// Why metrics.jsonl does not record a result; "": it is recorded.
+/// Returns why metrics.jsonl does not record a result; "": it is recorded.
 std::string why_not(const std::string& name, const Value& value) {
     constexpr int64_t most_elements = small_result_bytes / 4;
     const auto& splits = value.layout.splits();

@@ -6,22 +6,22 @@
 
 namespace orrery {
 
-/// Seconds since 1970, UTC, whole microseconds.
+/// The wall clock: seconds since 1970, UTC, to the microsecond.
 double wall_time();
 
-/// A further result that the script declares. Made once; its values are overwritten in each step.
+/// A further result that the script declares. It is created once, and its values are overwritten in each step.
 struct StepResult {
     /// `count`: number of elements.
     StepResult(const std::string& name, size_t count);
 
     std::string name;
-    std::string key;                  ///< its name as JSON text
-    std::vector<std::string> tags;    ///< TensorBoard tags, one per element
-    std::vector<std::string> labels;  ///< Prometheus labels, one per element: name="rows",index="3"
+    std::string key;                  ///< the result's name as JSON text
+    std::vector<std::string> tags;    ///< TensorBoard tags, one for each element
+    std::vector<std::string> labels;  ///< Prometheus labels, one for each element: name="rows",index="3"
     std::vector<double> values;
 };
 
-/// What one training step measured. `flops`: model flops of the step on all ranks.
+/// Measurements of one training step. `flops`: model flops of the step on all ranks.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
     double loss = 0;  ///< nats per token
@@ -33,13 +33,12 @@ struct StepMetrics {
     double flops = 0;
     double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
     int64_t memory_bytes = 0;                 ///< resident set of this rank
-    bool scaled = false;                      ///< the gradients are scaled; the next three are set only then
-    double loss_scale = 0;                    ///< the factor on this step's gradients
+    bool scaled = false;                      ///< the gradients are scaled; otherwise the next three are unset
+    double loss_scale = 0;                    ///< factor on this step's gradients
     int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart
     bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
     int64_t all_tokens = 0, all_samples = 0;  ///< up to the end of the step, including steps before a restart
-    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds` on this rank, as in the closing
-                                                            ///< breakdown
+    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the closing breakdown
     double checkpoint_s = 0;                                ///< seconds spent on checkpoints since the previous step
     std::span<const StepResult> results = {};
 };
@@ -59,11 +58,11 @@ struct StepColumn {
     const char* name;  ///< Prometheus name
     const char* help;  ///< Prometheus help text
     double (*value)(const StepMetrics& metrics);
-    bool whole = false;    ///< is an integer
-    bool scaling = false;  ///< exists only with a loss scale
-    bool grows = false;    ///< is a counter
+    bool whole = false;    ///< the number is an integer
+    bool scaling = false;  ///< the column exists only with a loss scale
+    bool grows = false;    ///< the number is a Prometheus counter
 };
-/// The columns in the order of a line.
+/// All columns, in the order of a line in metrics.jsonl.
 std::span<const StepColumn> step_columns();
 
 }  // namespace orrery

@@ -31,10 +31,10 @@ constexpr Form forms[] = {
 /// Small integers whose sums are exact in f32.
 int64_t value(int64_t rank, int64_t i) { return (i * 3 + rank * 5) % 8; }
 
-/// One collective at one size.
+/// Times and checks one collective at one size.
 class CollectiveCheck {
 public:
-    /// The larger tensor has [block * P] elements.
+    /// Number of elements per rank's block; the larger tensor has [block * P] elements.
     CollectiveCheck(TrialLine& line, const Form& form, int64_t block) : line_(line), form_(form), block_(block) {
         const int64_t whole = block * line.ranks();
         in_ = {line.out(), DType::f32, {form.input_is_block ? block : whole}};

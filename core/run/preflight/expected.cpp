@@ -8,7 +8,7 @@ namespace {
 /// Figures of vendors' data sheets: dense bf16 tensor-core rate in TFLOP/s, memory in GB/s, NVLink in GB/s one way. f32
 /// rates are left out, since the device chooses the arithmetic of f32 products.
 struct Known {
-    std::string_view words[2];  ///< both must occur in the name
+    std::string_view words[2];  ///< both must occur in the device's name
     double bf16_tflops, memory_gb, link_gb;
 };
 

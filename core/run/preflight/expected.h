@@ -5,16 +5,16 @@
 
 namespace orrery {
 
-/// Expected performance of a cluster, per second and rank, before multiplying with the bars. 0: unknown.
+/// Expected performance of a cluster, per second and rank, before multiplying with PreflightBars. 0: unknown.
 struct ExpectedFigures {
-    double matrix_f32 = 0, matrix_bf16 = 0;                  ///< dense peaks, FLOP/s
+    double matrix_f32 = 0, matrix_bf16 = 0;                  ///< dense peak rates, FLOP/s
     double memory_bytes = 0;                                 ///< bandwidth of the device's memory
     double node_link_bytes = 0;                              ///< between two devices of a node, one way
-    double fabric_bytes = 0;                                 ///< between two nodes, one way, as far as one rank can use
+    double fabric_bytes = 0;                                 ///< between two nodes, one way, as far as a rank can use
                                                              ///< it
-    double storage_write_bytes = 0, storage_read_bytes = 0;  ///< all ranks together
+    double storage_write_bytes = 0, storage_read_bytes = 0;  ///< storage bandwidth of all ranks together
 
-    /// Nodes for which one figure is unknown although other nodes have it; they are not judged by it.
+    /// Nodes without one of the figures although other nodes have it; that figure does not judge them.
     struct Unsaid {
         double ExpectedFigures::*part;
         int64_t begin = 0, end = 0;  ///< range of node numbers
@@ -26,12 +26,12 @@ struct ExpectedFigures {
 struct PreflightBars {
     double matrix = 0.7;
     double memory = 0.7;
-    double node_link = 400.0 / 450;  ///< 400 GB/s each way of NVLink 4's 450; 800 of 900 both ways at once
+    double node_link = 400.0 / 450;  ///< 400 of NVLink 4's 450 GB/s in each direction, or 800 of 900 in both at once
     double fabric = 0.8;
     double storage = 0.8;
-    double share = 0.7;           ///< of the others' median: a slower rank, link or group is an outlier
-    double storage_share = 0.5;   ///< the same for storage, whose times scatter more
-    double latency_share = 0.33;  ///< the same for latencies
+    double share = 0.7;           ///< share of the others' median below which a rank, link or group is an outlier
+    double storage_share = 0.5;   ///< `share` for storage, since its times scatter more
+    double latency_share = 0.33;  ///< `share` for latencies
 };
 
 /// Default bars. On processors, which a scheduler shares, larger deviations from the median are normal.
@@ -44,7 +44,7 @@ inline PreflightBars usual_bars(bool host_memory) {
 /// Figures from the data sheet of a GPU with this name (the device's name in its limits, "NVIDIA H100 80GB HBM3"):
 /// dense matrix products, memory, NVLink. Zeros for unknown devices.
 ExpectedFigures known_figures(std::string_view device);
-/// `said` where it is set, otherwise known_figures(). `node`: the rank's node; -1: any.
+/// Each figure of `said` that is set, otherwise that of known_figures(). `node`: the rank's node; -1: any.
 ExpectedFigures expected_of(const ExpectedFigures& said, std::string_view device, int64_t node = -1);
 
 }  // namespace orrery

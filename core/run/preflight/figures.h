@@ -14,9 +14,9 @@ struct RankFigures {
     double matrix_f32 = 0;        ///< FLOP/s of a dense product
     double matrix_bf16 = 0;       ///< FLOP/s; 0 also if the device has no bf16
     double copy_bytes = 0;        ///< bandwidth of the device's memory, bytes read and written
-    double write_bytes = 0;       ///< to a file in the folder, including fsync
-    double read_bytes = 0;        ///< from that file, with the page cache dropped as far as the system allows
-    double sync_s = 0;            ///< of writing 4 KiB and fsync
+    double write_bytes = 0;       ///< rate of writing to a file in the folder, including fsync
+    double read_bytes = 0;        ///< rate of reading that file, bypassing the page cache if the system allows it
+    double sync_s = 0;            ///< time of writing 4 KiB and fsync
     std::string storage_problem;  ///< why the folder cannot be used: "cannot write ...: No space left on device"
 };
 
@@ -25,14 +25,14 @@ struct PairFigures {
     int64_t a = 0, b = 0;
     bool one_node = true;
     double latency_s = 0;       ///< half a round trip of 8 bytes
-    double there_bytes = 0;     ///< a to b, alone
-    double back_bytes = 0;      ///< b to a, alone
-    double both_bytes = 0;      ///< both directions at once, added
+    double there_bytes = 0;     ///< rate from a to b, without other traffic
+    double back_bytes = 0;      ///< rate from b to a, without other traffic
+    double both_bytes = 0;      ///< sum of the rates of both directions at once
     int64_t message_bytes = 0;  ///< size of the message used
     int64_t wrong_bytes = 0;    ///< received bytes that differ from those sent
 };
 
-/// Which ranks take part in a collective.
+/// The ranks that take part in a collective.
 enum class Reach : uint8_t {
     node,  ///< the ranks of one host; all hosts at once
     rail,  ///< one rank of each host; all such groups at once
@@ -45,17 +45,17 @@ struct CollectiveFigures {
     Reach reach = Reach::all;
     int64_t group = 0;  ///< number of the node or rail
     std::vector<int64_t> ranks;
-    int64_t bytes = 0;     ///< of the larger tensor
-    double seconds = 0;    ///< of the slowest member
+    int64_t bytes = 0;     ///< size of the larger tensor
+    double seconds = 0;    ///< time of the slowest member
     double bus_bytes = 0;  ///< bus bandwidth as defined by nccl-tests
-    double latency_s = 0;  ///< of the smallest call
-    int64_t wrong = 0;     ///< wrong elements
+    double latency_s = 0;  ///< time of the smallest call
+    int64_t wrong = 0;     ///< number of wrong elements
 };
 
 /// Figures of all ranks; the same on each rank.
 struct PreflightFigures {
     std::vector<RankFigures> ranks;
-    std::vector<PairFigures> pairs;  ///< pairs that were measured, by a and b
+    std::vector<PairFigures> pairs;  ///< measured pairs, sorted by a and b
     int64_t pairs_left_out = 0;      ///< pairs that were not measured for lack of time
     std::vector<CollectiveFigures> collectives;
     int64_t nodes = 1;

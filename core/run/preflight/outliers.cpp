@@ -7,7 +7,7 @@
 namespace orrery {
 namespace {
 
-constexpr size_t few = 64;  ///< with more values, leaving one out does not change the median
+constexpr size_t few = 64;  ///< limit: with more values, leaving one out does not change the median
 
 /// Rates and times scatter by factors, so distances from the median are differences of logarithms.
 struct Like {

@@ -8,15 +8,15 @@ namespace orrery {
 /// Median of at least one value; the mean of the middle two if the count is even.
 double median(std::vector<double> values);
 
-/// When a value is too far from the others to be chance: all three conditions must hold.
+/// Decides when a value is too far from the others to be chance: all three conditions must hold.
 struct OutlierRule {
     bool higher_is_better = true;
-    /// It is below this share of the others' median (above its inverse if lower is better).
+    /// The value is below this share of the others' median (above its inverse if lower is better).
     double share = 0.7;
-    /// Its distance from the median exceeds this many times the others' scatter: 1.4826 times their median distance,
-    /// which is the standard deviation of normal noise. Distances are differences of logarithms.
+    /// The value's distance from the median exceeds this many times the others' scatter. The scatter is 1.4826 times
+    /// their median distance, which is the standard deviation of normal noise. Distances are differences of logarithms.
     double scatters = 3;
-    /// It is off by at least this much, in the values' unit.
+    /// The value is off by at least this much, in the values' unit.
     double least = 0;
 };
 

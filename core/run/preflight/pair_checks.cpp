@@ -14,12 +14,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t least_bytes = 64 << 10;
-constexpr size_t numbers = 6;  ///< figures of a pair, broadcast by its lower rank
+constexpr size_t numbers = 6;  ///< number of figures of a pair, which its lower rank broadcasts
 
 /// Requests that the lower rank of a pair sends to the other.
 enum class Ask : int64_t { ping, there, back, both, look, end };
 
-/// One rank's side of a pair. The lower rank sends requests, the other serves them.
+/// Measures one rank's side of a pair. The lower rank sends requests, the other serves them.
 class PairCheck {
 public:
     PairCheck(TrialLine& line, int peer, const PairCheckOptions& options)
@@ -97,7 +97,8 @@ private:
         sent.wait();
     }
 
-    /// Half a round trip: the first quartile, without the first ping. The median would include waits that go to sleep.
+    /// Seconds of half a round trip: the first quartile, without the first ping; the median would include sleeping
+    /// waits.
     double pings() {
         ask(Ask::ping, options_.pings + 1);
         std::vector<double> seconds;
@@ -125,7 +126,7 @@ private:
         return std::max(seconds - latency, seconds / 2);  // the acknowledgement may have been faster than `latency`
     }
 
-    /// Doubles the message size until it takes about as long as requested.
+    /// Returns a message size, doubled until a message takes about as long as requested.
     int64_t grown(double latency) {
         for (int64_t bytes = std::min(least_bytes, line_.most_bytes());;) {
             const double seconds = message(Ask::there, bytes, latency);
@@ -171,7 +172,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std
     size_t done = 0;
     double last_s = 0;
     for (; done < rounds.size(); ++done) {
-        // Rank 0's clock decides for all; a rank that arrives has ended its part of the round before.
+        // Rank 0's clock decides for all ranks; a rank that arrives here has finished its part of the round.
         if (line.greatest(line.me() == 0 && seconds_since(begin) > options.limit_s ? 1 : 0) > 0) break;
         const auto round_begin = Clock::now();
         PairFigures pair;
@@ -184,7 +185,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std
         for (const double number : {pair.latency_s, pair.there_bytes, pair.back_bytes, pair.both_bytes,
                                     static_cast<double>(pair.message_bytes), static_cast<double>(pair.wrong_bytes)})
             mine.push_back(number);
-        // A spinning wait would take a processor from the ranks that measure.
+        // A spinning wait would take a processor from the ranks that measure, so waiting ranks sleep.
         if (!takes_part) std::this_thread::sleep_for(std::chrono::duration<double>(std::min(last_s / 2, 0.2)));
         line.meet();
         last_s = seconds_since(round_begin);

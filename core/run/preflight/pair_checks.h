@@ -8,7 +8,7 @@
 
 namespace orrery {
 
-/// Pairs measured at the same time: for each node at most one pair inside it or one pair with another node.
+/// Pairs measured at the same time: for each node at most one pair inside the node or one pair with another node.
 struct PairRound {
     std::vector<std::pair<int64_t, int64_t>> pairs;  ///< lower rank first
 };
@@ -17,7 +17,7 @@ struct PairRound {
 /// pair of nodes the ranks with the same local index, then the others; if time runs out, each link of a rail has been
 /// measured. The number of rounds is L (L-1)/2 + L^2 (N-1) for N nodes of L ranks, N even.
 std::vector<PairRound> pair_rounds(const std::vector<int64_t>& node_of);
-/// Only the given pairs.
+/// Schedules only the given pairs.
 std::vector<PairRound> only(const std::vector<PairRound>& rounds,
                             const std::vector<std::pair<int64_t, int64_t>>& pairs);
 
@@ -25,7 +25,7 @@ struct PairCheckOptions {
     int pings = 30;
     int repeats = 5;          ///< repeats in each direction
     double message_s = 0.01;  ///< messages grow until one takes this long
-    double limit_s = 60;      ///< no new round starts after this time
+    double limit_s = 60;      ///< no new round starts after this many seconds
 };
 
 /// Measures the pairs of the rounds until the time limit: latency, bandwidth in each direction and both at once, and

@@ -11,8 +11,7 @@ using Pairs = std::vector<std::pair<int64_t, int64_t>>;
 
 std::pair<int64_t, int64_t> ordered(int64_t a, int64_t b) { return {std::min(a, b), std::max(a, b)}; }
 
-/// A round-robin tournament of `count` players: each meets at most one other per round, and all meet once (circle
-/// method).
+/// A round-robin tournament of `count` players by the circle method: each meets at most one other per round.
 std::vector<Pairs> tournament(int64_t count) {
     const int64_t even = count + count % 2;  // with an odd count, one player pauses in each round
     std::vector<Pairs> rounds;

@@ -23,16 +23,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Timeout of a pair of ranks, after a rank's first connection, for which a transport may set up devices. A slower
-/// connection is unusable.
+/// Timeout for connecting a pair of ranks after a rank's first connection, for which a transport may set up devices. A
+/// connection that takes longer is unusable.
 constexpr auto pair_timeout = std::chrono::milliseconds(5000);
 
-/// The numeric fields of RankFigures, for exchanging them.
+/// The numeric fields of RankFigures, in the order in which ranks exchange them.
 constexpr double RankFigures::*rank_numbers[] = {&RankFigures::matrix_f32, &RankFigures::matrix_bf16,
                                                  &RankFigures::copy_bytes, &RankFigures::write_bytes,
                                                  &RankFigures::read_bytes, &RankFigures::sync_s};
 
-/// A communicator among some of the ranks, and its line.
+/// A communicator among some of the ranks, and its TrialLine.
 struct Joined {
     std::unique_ptr<Communicator> communicator;
     std::optional<TrialLine> line;
@@ -100,7 +100,7 @@ private:
     void remove_folders() {
         meet();
         std::error_code ignored;
-        // fails for folders that are not empty
+        // fails, as intended, for folders that are not empty
         for (const auto& folder : made_) std::filesystem::remove(folder, ignored);
     }
 
@@ -119,7 +119,8 @@ private:
     }
 
     /// Connects pairs of ranks on different nodes, each pair by itself, while there is time. A pair that cannot connect
-    /// or cannot pass small messages is reported and blocks no other pair. One failed pair is enough for two nodes.
+    /// or cannot pass small messages is reported and blocks no other pair. After one failed pair, no other pair of the
+    /// same two nodes is tried.
     std::vector<PreflightFinding> join_pairs() {
         if (rank_.transport->contract().same_host) return {};
         Exchange texts(*rank_.rendezvous, "preflight", rank_.rank, rank_.ranks, rank_.timeout + 2 * pair_timeout);
@@ -157,7 +158,7 @@ private:
             };
             for (const auto& pair : pairs) {
                 std::string why = outcome(pair.first), other = outcome(pair.second);
-                // The other end may know more: one end may only know that its peer is not ready.
+                // The other end's reason may be better, since one end may only know that its peer is not ready.
                 if (!why.starts_with("transport ") && !other.empty()) why = std::move(other);
                 if (why.empty()) continue;
                 const auto [a, b] = between(pair);
@@ -181,7 +182,7 @@ private:
         return findings;
     }
 
-    /// Why this rank's pair in a round does not connect; "" if it does or if the rank has no pair.
+    /// Connects this rank's pair in a round. Returns why that failed; "" if it succeeded or the rank has no pair.
     std::string join_one(const std::vector<std::pair<int64_t, int64_t>>& pairs) {
         for (const auto& [a, b] : pairs) {
             if (a != rank_.rank && b != rank_.rank) continue;
@@ -223,8 +224,7 @@ private:
         joined.ranks = std::move(ranks);
     }
 
-    /// Measures this rank by itself, each part on all ranks at once as in training; in turns if ranks would share
-    /// processors.
+    /// Measures this rank by itself: each part on all ranks at once as in training, or in turns on shared processors.
     RankFigures own_figures() {
         if (joined_.empty()) return check_rank(rank_.device, options_.rank);
         const int64_t turn = rank_.at_once > 0 ? rank_.local_rank / rank_.at_once : 0;
@@ -307,8 +307,7 @@ private:
             }
     }
 
-    /// With several nodes: joins the ranks of each node, and the ranks with the same local index, as far as all nodes
-    /// have them.
+    /// With several nodes, joins the ranks of each node, and the ranks with each local index that all nodes have.
     void join_groups() {
         if (figures_.nodes == 1) {
             joined_.front().reach = Reach::node;
@@ -369,8 +368,7 @@ private:
         return figures;
     }
 
-    /// Exchanges the figures of all groups; each group's first rank sends them, as lines of text, since not every rank
-    /// is in a group.
+    /// Exchanges the figures of all groups as text. Each group's first rank sends them, since not all ranks are in one.
     std::vector<CollectiveFigures> shared(std::vector<CollectiveFigures> mine, Reach reach) {
         std::string told;
         for (const CollectiveFigures& one : mine) {
@@ -396,8 +394,8 @@ private:
         return all;
     }
 
-    /// False if another measurement cannot clear any finding. All ranks decide the same, since they have the same
-    /// figures.
+    /// Measures again the parts with findings. Returns false if another measurement cannot clear any finding. All ranks
+    /// decide the same, since they have the same figures.
     bool measure_again(const std::vector<PreflightFinding>& findings) {
         bool ranks = false, groups = false;
         std::set<std::pair<int64_t, int64_t>> suspects;
@@ -431,10 +429,10 @@ private:
     const DeviceLimits limits_;
     Memory arena_;
     bool staged_ = false;
-    bool first_pair_ = true;                   ///< this rank has not made a connection yet
-    std::vector<Joined> joined_;               ///< all ranks come first
-    std::optional<Exchange> texts_;            ///< among all ranks
-    std::vector<std::filesystem::path> made_;  ///< folders that the check created, the innermost first
+    bool first_pair_ = true;                   ///< this rank has not made a connection to another rank yet
+    std::vector<Joined> joined_;               ///< communicators of this rank; that of all ranks comes first
+    std::optional<Exchange> texts_;            ///< exchange of texts among all ranks
+    std::vector<std::filesystem::path> made_;  ///< folders that the check created, innermost first
     std::vector<int64_t> nodes_;
     std::vector<PairRound> rounds_;
     PreflightFigures figures_;

@@ -19,15 +19,14 @@ struct PreflightOptions {
     RankCheckOptions rank;
     PairCheckOptions pair;
     CollectiveCheckOptions collective;
-    int64_t message_bytes = 0;  ///< max bytes of a message or tensor; 0: 16 MiB of host memory, 256 MiB of device
-                                ///< memory
+    int64_t message_bytes = 0;  ///< max bytes of a message or tensor; 0: 16 MiB on hosts, 256 MiB on devices
     int again = 3;              ///< how often unfit parts are measured again before they are reported
 };
 
 /// Shorter measurements, for a first check or before each start.
 PreflightOptions quick_preflight();
 
-/// One of the ranks that preflight checks.
+/// A rank that takes part in preflight, with its resources.
 struct PreflightRank {
     Device& device;
     std::string memory;              ///< the device memory's name for transports: "cpu", "cuda"
@@ -35,18 +34,17 @@ struct PreflightRank {
     Rendezvous* rendezvous = nullptr;
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0;  ///< index among the ranks of its host
-    int64_t at_once = 0;     ///< ranks of a host that can compute at the same time without sharing processors; 0: all
+    int64_t at_once = 0;     ///< ranks of a host that can compute at once on their own processors; 0: all
     std::chrono::milliseconds timeout{60'000};           ///< max wait for another rank
-    std::function<void(const std::string&)> stage = {};  ///< called with the name of each stage as it begins; may be
-                                                         ///< empty
+    std::function<void(const std::string&)> stage = {};  ///< called with each stage's name as it begins; may be empty
 };
 
 struct PreflightReport {
     PreflightFigures figures;
-    std::vector<PreflightFinding> findings;  ///< what is not fit; empty: everything is fit
+    std::vector<PreflightFinding> findings;  ///< parts that are not fit; empty: everything is fit
     int measured = 1;                        ///< number of measurements, including repeated ones
     double seconds = 0;
-    ExpectedFigures expected;  ///< as given by the user, without what is known of devices
+    ExpectedFigures expected;  ///< figures that the user expects, without data sheets of known devices
     PreflightBars bars;
     std::string expected_from;  ///< source of `expected`: "h100.toml, --expect"; "": none
 

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double piece_s = 0.01;  ///< duration of a timed piece: long compared with queueing overhead
+constexpr double piece_s = 0.01;  ///< seconds of a timed piece, long compared with queueing overhead
 constexpr int64_t least_pieces = 5;
 
 struct DeviceMemory {
@@ -83,8 +83,7 @@ double measured_copy_rate(Device& device, int64_t bytes, double seconds) {
     const DeviceMemory memory(device, 2 * bytes);
     char* const data = static_cast<char*>(memory.memory.data);
     bool back = false;
-    const double copies = rate_of(device, seconds, [&] {  // both halves get written, since all untouched pages map to
-                                                          // one
+    const double copies = rate_of(device, seconds, [&] {  // writes both halves: untouched pages map to one
         device.copy(0, back ? data : data + bytes, back ? data + bytes : data, bytes);
         back = !back;
     });

@@ -9,9 +9,9 @@ namespace orrery {
 
 /// Time and size limits of a rank's own checks.
 struct RankCheckOptions {
-    double matrix_s = 1;               ///< for products of each type
-    double copy_s = 0.3;               ///< for copies
-    int64_t copy_bytes = 0;            ///< of each copy; 0: 64 MiB of host memory, 1 GiB of device memory
+    double matrix_s = 1;               ///< seconds for matrix products of each type
+    double copy_s = 0.3;               ///< seconds for copies
+    int64_t copy_bytes = 0;            ///< bytes of each copy; 0: 64 MiB of host memory, 1 GiB of device memory
     int64_t storage_bytes = 64 << 20;  ///< max bytes written and fsynced at once
     std::string folder;                ///< folder to write to; "": storage is not checked
 };
@@ -30,8 +30,8 @@ double measured_copy_rate(Device& device, int64_t bytes, double seconds);
 /// older than an hour that checks of earlier versions left are removed. Errors of the file system are not thrown.
 void check_storage(const RankCheckOptions& options, RankFigures& figures);
 
-/// Runs all checks of this header. `before` is called with each part's name before it begins; ranks that should run a
-/// part at the same time synchronize in it. It may be empty.
+/// Runs all checks of this header. `before` is called with each part's name before the part begins; ranks that should
+/// run a part at the same time synchronize in this function. It may be empty.
 RankFigures check_rank(Device& device, const RankCheckOptions& options,
                        const std::function<void(const char* part)>& before = {});
 

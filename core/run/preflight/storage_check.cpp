@@ -29,10 +29,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view trial_prefix = ".preflight-";
 constexpr int64_t block = 1 << 20;
-constexpr double long_enough_s = 0.15;  ///< of one piece: limits what is written to a slow disk
+constexpr double long_enough_s = 0.15;  ///< seconds of one piece, which limits what is written to a slow disk
 constexpr int pieces = 3, syncs = 5;
 
-/// An error of the system, in one line.
+/// Returns an error of the system in one line.
 struct Refusal {
     std::string text;
 };
@@ -45,7 +45,8 @@ struct Refusal {
 int open_nameless(const std::string& folder) {
     const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)) return file;
-    // NFS and others do not support it. The name is random, since processes in two containers may have the same pid.
+    // NFS and others do not support files without a name. The name is random, since processes in two containers may
+    // have the same pid.
     std::random_device random;
     const std::string path = fmt::format("{}/{}{:08x}{:08x}", folder, trial_prefix, random(), random());
     const int named = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -53,7 +54,7 @@ int open_nameless(const std::string& folder) {
     return named;
 }
 
-/// A file in the folder, which is created if needed.
+/// A file in the folder; creates the folder if needed.
 class TrialFile {
 public:
     explicit TrialFile(const std::string& folder) : path_("a file in " + folder) {
@@ -71,13 +72,13 @@ public:
     ~TrialFile() { ::close(file_); }
     TrialFile(const TrialFile&) = delete;
 
-    /// Uses the file system's clock, which may differ from the host's.
+    /// Time of the last write, on the file system's clock, which may differ from the host's.
     time_t last_written() const {
         struct stat info {};
         return ::fstat(file_, &info) == 0 ? info.st_mtime : 0;
     }
 
-    /// Appends this many bytes; returns the seconds, including fsync.
+    /// Appends `bytes` bytes to the file. Returns the seconds, including fsync.
     double write(int64_t bytes) {
         const auto begin = Clock::now();
         for (int64_t left = bytes; left > 0;) {
@@ -92,7 +93,7 @@ public:
         return seconds_since(begin);
     }
 
-    /// Reads all of it; returns the seconds.
+    /// Reads the whole file. Returns the seconds.
     double read() {
         ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);  // if the system ignores this, reading measures memory
         if (::lseek(file_, 0, SEEK_SET) != 0) refuse("read", path_, errno);
@@ -115,11 +116,11 @@ public:
     int64_t size() const { return size_; }
 
 private:
-    /// Different bytes for each page, so that no file system deduplicates them.
+    /// Returns bytes that differ for each page, so that no file system deduplicates them.
     const std::vector<char>& contents(int64_t number) {
         if (data_.empty()) {
             data_.resize(block);
-            uint64_t state = 0x9e3779b97f4a7c15u;  // not compressible
+            uint64_t state = 0x9e3779b97f4a7c15u;  // random bits, which cannot be compressed
             for (size_t i = 0; i < data_.size(); i += 8) {
                 state ^= state << 13, state ^= state >> 7, state ^= state << 17;
                 std::memcpy(data_.data() + i, &state, 8);
@@ -132,14 +133,14 @@ private:
         return data_;
     }
 
-    const std::string path_;  ///< for messages
+    const std::string path_;  ///< description of the file, for messages
     int file_ = -1;
     int64_t size_ = 0;
     std::vector<char> data_;
 };
 
-/// Removes files that interrupted checks of versions with named files left, up to 32 MiB each. A running check, on any
-/// host, has written to its file within the last hour.
+/// Removes files that interrupted checks of versions with named files left, up to 32 MiB each. Keeps files written
+/// within the last hour, since a running check on any host may use them.
 void remove_left(const std::string& folder, time_t now) {
     constexpr time_t old_s = 3600;
     std::error_code problem;

@@ -9,13 +9,13 @@
 
 namespace orrery {
 
-/// A communicator with memory to send from and receive into, and operations by which ranks that measure it exchange
+/// A communicator with memory to send from and to receive into. Ranks that measure the communicator also exchange
 /// numbers and texts over it.
 class TrialLine {
 public:
-    static constexpr int64_t tag = 1;  ///< of all messages; those of a pair arrive in order
+    static constexpr int64_t tag = 1;  ///< tag of all messages; those of a pair arrive in order
 
-    /// `arena`: one that the communicator was made with, of at least arena_bytes().
+    /// `arena`: an arena of the communicator with at least arena_bytes().
     TrialLine(Device& device, Communicator& communicator, const Memory& arena);
 
     /// Bytes needed for messages of up to `most` bytes.
@@ -31,17 +31,17 @@ public:
     void* out() const { return static_cast<char*>(arena_.data) + control_bytes; }
     void* in() const { return static_cast<char*>(out()) + half_; }
     void fill_pattern();
-    /// Number of the first `bytes` received (at most 4 MiB are compared) that differ from rank `from`'s pattern.
+    /// Number of received bytes that differ from rank `from`'s pattern; compares at most the first 4 MiB of `bytes`.
     int64_t wrong_bytes(int64_t bytes, int from);
     void forget_received(int64_t bytes);
 
     /// Copies between host and device memory; returns when done.
     void copy(void* to, const void* from, int64_t bytes);
 
-    /// Send a few numbers to one rank, receive from it.
+    /// tell() sends a few numbers to one rank, hear() receives them.
     void tell(int peer, std::span<const int64_t> words);
     std::vector<int64_t> hear(int peer, size_t count);
-    /// Max of all ranks' numbers; returns once all ranks have called it.
+    /// Returns the max of all ranks' numbers, once all ranks have called it.
     double greatest(double mine) { return reduced(mine, ReduceOp::max); }
     double sum(double mine) { return reduced(mine, ReduceOp::sum); }
     void meet() { greatest(0); }
@@ -57,7 +57,7 @@ private:
     int64_t half_;
 };
 
-/// All ranks' numbers, concatenated in rank order; each rank gives equally many.
+/// Returns all ranks' numbers, concatenated in rank order. All ranks must pass equally many.
 std::vector<double> numbers_of_all(Exchange& ranks, std::span<const double> mine);
 
 }  // namespace orrery

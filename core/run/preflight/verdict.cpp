@@ -110,7 +110,7 @@ private:
         rank_part({Checked::copy, "memory bandwidth", &F::copy_bytes, &E::memory_bytes, bars_.memory, bandwidth_text});
     }
 
-    /// Ranks of a node share its disk or the network to it, so their sum is compared with other nodes'.
+    /// Compares nodes by the sum of their ranks' storage rates, since ranks of a node share a disk or network.
     void node_storage(const char* what, double RankFigures::*part) {
         std::vector<double> sums(static_cast<size_t>(figures_.nodes), 0);
         std::vector<std::vector<int64_t>> ranks(sums.size());
@@ -118,7 +118,7 @@ private:
             const RankFigures& one = figures_.ranks[rank];
             ranks[static_cast<size_t>(one.node)].push_back(static_cast<int64_t>(rank));
             sums[static_cast<size_t>(one.node)] += one.*part;
-            if (!one.storage_problem.empty()) return;  // the other ranks had the disk for themselves
+            if (!one.storage_problem.empty()) return;  // without this rank, the other ranks had the disk to themselves
         }
         for (const size_t node : outliers(sums, {true, bars_.storage_share, 3, 0})) {
             const double others = middle_without(sums, node);
@@ -253,8 +253,8 @@ private:
         if (one_node) below("bandwidth both ways at once", one_node, slow, both_ways, 2);
     }
 
-    /// Reports links below the bar that are not reported yet: each by itself, or one line with the slowest if most are
-    /// below.
+    /// Reports links below the bar that are not reported yet: each by itself, or, if most links are below, one line
+    /// with the slowest.
     void below(const char* what, bool one_node, const std::set<size_t>& named, double (*part)(const PairFigures&),
                double ways) {
         const double bar = one_node ? bars_.node_link : bars_.fabric;
@@ -289,7 +289,7 @@ private:
     }
 
     void latencies(bool one_node) {
-        // Time slices and wake-ups of a scheduler are not properties of a link.
+        // Shorter times are not judged: time slices and wake-ups of a scheduler are not properties of a link.
         const double least = !figures_.host_memory ? 10e-6 : one_node ? 3e-3 : 300e-6;
         link_part({"latency", [](const PairFigures& pair) { return pair.latency_s; }, false, bars_.latency_share, least,
                    seconds_text},
@@ -322,7 +322,7 @@ private:
             {checked, one.name, one.ranks, group_name(kind, one.group, one.ranks), reason, found, wanted, again});
     }
 
-    /// "node 2 (host n2), ranks 4, 5", "rail 1, ranks 1, 3, 5"
+    /// Names a group: "node 2 (host n2), ranks 4, 5", "rail 1, ranks 1, 3, 5".
     std::string group_name(std::string_view kind, int64_t number, const std::vector<int64_t>& ranks) const {
         std::vector<std::string> names;
         for (const int64_t rank : ranks) names.push_back(std::to_string(rank));

@@ -8,7 +8,7 @@
 
 namespace orrery {
 
-/// What a finding is about.
+/// The subject of a finding.
 enum class Checked : uint8_t { matrix, copy, storage, link, collective, data };
 
 /// Something that is not fit, and the ranks that it concerns.
@@ -18,8 +18,8 @@ struct PreflightFinding {
     std::vector<int64_t> ranks;  ///< one rank, the two ends of a link, or a group
     std::string subject;         ///< "rank 3 (host n2)", "link rank 1 (host a) -> rank 2 (host b)"
     std::string reason;          ///< "12.1 GFLOP/s, 24 % of the other ranks' median of 50.3 GFLOP/s"
-    double found = 0;            ///< in the unit of the figures
-    double wanted = 0;           ///< the bar, or the others' median
+    double found = 0;            ///< the measured value, in the unit of the figures
+    double wanted = 0;           ///< the bar, or the others' median, in the unit of the figures
     bool again = true;           ///< a second measurement may give another result
 
     std::string text() const { return subject + ": " + what + ": " + reason; }
@@ -32,10 +32,10 @@ struct PreflightFinding {
 std::vector<PreflightFinding> judge(const PreflightFigures& figures, const ExpectedFigures& expected,
                                     const PreflightBars& bars);
 
-/// Rates as text: "52.1 GFLOP/s", "11.2 GB/s".
+/// Formats rates: "52.1 GFLOP/s", "11.2 GB/s".
 std::string flops_text(double flops_per_s);
 std::string bandwidth_text(double bytes_per_s);
-/// "rank 3 (host n2)"
+/// Names a rank: "rank 3 (host n2)".
 std::string rank_name(const PreflightFigures& figures, int64_t rank);
 
 }  // namespace orrery

@@ -49,10 +49,10 @@ private:
     std::vector<std::pair<KernelSpec, CallTimes>> rows_;
 };
 
-/// Times of one (axis, op, bytes) over all members.
+/// Times of one kind of collective (axis, op, bytes) over all members.
 struct Wire {
     CallTimes all;
-    double least_mean = std::numeric_limits<double>::infinity();  ///< smallest mean of a member
+    double least_mean = std::numeric_limits<double>::infinity();  ///< smallest mean time of a member
 };
 
 std::map<std::string, std::string> transports_of(Session& session) {

@@ -22,7 +22,7 @@ struct RankCosts {
         Opcode opcode = Opcode::kernel;
         AxisId axis = none;
         int64_t bytes = 0;
-        CallTimes times;  ///< of a collective that ran alongside kernels: while it ran
+        CallTimes times;  ///< for a collective that ran alongside kernels: how long it ran
     };
     std::vector<Row> rows = {};
 };
@@ -30,11 +30,11 @@ RankCosts costs_of(const Executor& executor);
 std::string encode(const RankCosts& costs);
 RankCosts decode_rank_costs(std::string_view text);
 
-/// Parts of the step that could not be timed.
+/// Names the parts of the step that could not be timed.
 struct Untimed {
-    std::string kernels;                      ///< why kernels are not timed: "they are queued on the device"; "": they
-                                              ///< are timed
-    std::map<std::string, std::string> axes;  ///< why an axis is not timed, by axis
+    std::string kernels;                      ///< why kernels are not timed, "they are queued on the device"; "": they
+                                              ///< are
+    std::map<std::string, std::string> axes;  ///< why an axis' collectives are not timed, by axis
 };
 
 /// Merges all ranks' costs into one table: `kernels`, `wires`, `totals`. `transports`: the transport of each axis.

@@ -37,7 +37,7 @@ bool was(const Interval& when) { return when.begin != when.end; }
 
 constexpr const char* step_lane = "step";
 
-/// Name of an interval that belongs to no single instruction.
+/// Name of an interval that does not belong to a single instruction.
 std::string name_of(StepRecord::What what) {
     switch (what) {
         case StepRecord::What::inputs: return "copy inputs";
@@ -54,7 +54,7 @@ std::string category_of(StepRecord::What what) {
     return what == StepRecord::What::end || what == StepRecord::What::copied ? "waiting" : "compute";
 }
 
-/// Which of the times are the host's only, as text.
+/// Says which of the times are only the host's.
 std::string host_side(Session& session, const Executor& executor) {
     std::string text;
     if (executor.captured())
@@ -163,7 +163,7 @@ std::vector<TraceSlice> slices_of(PlanSlices& slices, const Plan& plan, int64_t 
         } else {
             TraceSlice slice = slices.of(rank, issued_at(c, span.position));
             const Interval& beside = t.record.beside.at(static_cast<size_t>(span.position));
-            if (was(beside)) {  // the rank's own thread only handed it over
+            if (was(beside)) {  // the rank's own thread only started the call
                 add(slice, beside);
                 slice.lane = PlanSlices::compute_lane;
                 slice.name = "hand over " + slice.name;

@@ -12,8 +12,8 @@ namespace orrery {
 /// The recorded times of one step of one rank.
 struct TracedStep {
     int64_t step = 0;
-    Interval whole = {};  ///< from the end of the previous step, including host work in between
-    Interval data = {};   ///< the part of it that waited for the batch
+    Interval whole = {};  ///< time from the end of the previous step to the end of this one
+    Interval data = {};   ///< the part of `whole` that waited for the batch
     StepRecord record = {};
 };
 
@@ -30,8 +30,8 @@ RankTrace decode_rank_trace(std::string_view text);
 std::vector<TraceSlice> slices_of(PlanSlices& slices, const Plan& plan, int64_t rank, const RankTrace& trace,
                                   int64_t origin_ns);
 
-/// Throws Error if a run of `steps` steps has no step `trace_step` (0: chosen automatically), or, if `writes`, the file
-/// cannot be written.
+/// Throws Error if a run of `steps` steps has no step `trace_step` (0: chosen automatically). If `writes`, also throws
+/// if the file cannot be written.
 void check_trace(const std::string& file, int64_t trace_step, int64_t steps, bool writes);
 
 /// Collects the records of one step of `executor` on rank 0, which writes them to `file` for Perfetto. The offset of

@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// What a rank found in the gradient of its first bad param.
+/// The first param with a bad gradient on a rank.
 struct Found {
     ValueId param = none;
     int64_t bad = 0, elements = 0;
@@ -47,7 +47,7 @@ private:
         return i.opcode == Opcode::kernel && i.op != none && program_.op(i.op).phase == Phase::update;
     }
 
-    /// The param whose gradient the value is, possibly summed, cast or packed; none: it is not a gradient.
+    /// Returns the param whose gradient the value is, possibly summed, cast or packed; none if it is not a gradient.
     ValueId param_of(ValueId value) const {
         const auto& grads = program_.grads();
         const auto gradient = [&](ValueId id) {

@@ -34,7 +34,7 @@ Evaluation::Evaluation(Session& session, const Dataset& data, int64_t batches) {
 std::vector<EvaluatedMean> Evaluation::run(uint64_t run_seed, int64_t step) {
     std::vector<EvaluatedMean> means;
     std::string_view of;
-    size_t at = 0;  // index of the current mean; its declared results follow
+    size_t at = 0;  // index of the current mean, which its declared results follow
     for (const Call& call : calls_) {
         if (means.empty() || of != call.of) {
             at = means.size();

@@ -38,10 +38,10 @@ private:
         std::unique_ptr<HostResults> results;
         int64_t times;
         int64_t first;                  ///< index of the first call's first sample
-        std::vector<Quotient> further;  ///< further results that the model declares
+        std::vector<Quotient> further;  ///< results that the model declares beyond the mean
     };
     std::vector<Call> calls_;
-    std::optional<HostMemory> batch_;  ///< inputs of one batch, sized for the largest program
+    std::optional<HostMemory> batch_;  ///< memory for one batch's inputs, sized for the largest program
 };
 
 /// Number of held-out samples that an evaluation uses: all, or those of `batches` full batches.

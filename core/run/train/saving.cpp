@@ -66,8 +66,7 @@ void Saving::look(int64_t step, Status all) {
                     Fault::failed);
     }
     if (state_.status() == Status::go_on)
-        tell(state_.finished());  // a failed save is reported with the next status
-                                  // word
+        tell(state_.finished());  // the next status reports a failed save
 }
 
 /// Throws on every rank if the save failed on any. Collective.
@@ -93,7 +92,8 @@ double Saving::between_failures_s() const {
     return run_.options.checkpoint_mtbf_s / static_cast<double>((job.ranks + here - 1) / here);
 }
 
-/// All ranks decide the same. In "auto" mode the next step is set once the saves of all ranks have ended.
+/// Saves a step or skips it; all ranks decide the same. In "auto" mode the next step to save is set once the saves of
+/// all ranks have ended.
 void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
     if (all == Status::go_on && schedule_.asks_next()) set_next(newest_, interval_);
     if (!schedule_.due(step, all == Status::saving, step_s > 0)) return;
@@ -109,7 +109,8 @@ void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
     set_next(step, state_.interval({cost, cost, step_s}, between_failures_s()));
 }
 
-/// Decided from what all ranks know. If a rule depends on the clock, rank 0's clock decides, as in the manifests.
+/// Whether to wait for the save in progress instead of skipping this one. If a rule depends on the clock, rank 0's
+/// clock decides, as in the manifests.
 bool Saving::waits(int64_t step) {
     DueStep due{step, eval_loss_of(step).has_value(), begun_at_, begun_at_};
     if (schedule_.waits(due)) return true;
@@ -148,7 +149,7 @@ void Saving::tell_left_out(const char* when) {
 }
 
 void Saving::begin(int64_t step, double loss, double step_s) {
-    finish();  // only at the last step can another save be in progress
+    finish();  // another save can be in progress only at the last step
     const auto began = begun_ = Clock::now();
     require_same_data();
     schedule_.began(step_s > 0);
@@ -168,8 +169,7 @@ void Saving::tell(const std::optional<SavedState::Saved>& saved) {
     ++saved_;
     held_s_ += saved->held_s;
     beside_s_ += saved->whole_s;
-    time_left_.save_took(saved->whole_s - state_.paused_s());  // a save at a stop does not pause, so pauses are left
-                                                               // out
+    time_left_.save_took(saved->whole_s - state_.paused_s());  // excludes pauses, since a save at a stop does not pause
     for (const std::string& said : saved->said) note(said);
     note(
         fmt::format("checkpoint of step {} committed and read back in {:.2f} s asynchronously, steps blocked for "
@@ -209,14 +209,14 @@ void Saving::save(int64_t step, double loss) {
                      run_.store.place()));
 }
 
-/// Pauses are subtracted: a save at a stop does not pause.
+/// Seconds since the save in progress began. Pauses are subtracted, since a save at a stop does not pause.
 double Saving::saving_s() const {
     return state_.status() == Status::saving ? seconds_since(begun_) - state_.paused_s() : -1;
 }
 
 bool Saving::time_left() const { return time_left_.fits(seconds_since_asked(), saving_s()); }
 
-/// A save in progress holds the newest state, so it is finished in either case.
+/// A save in progress is finished whether or not time is left, since it has the newest state.
 void Saving::end(int64_t step, Status all, const StopVote& vote, double loss) {
     const double needed_s = time_left_.needed_s(saving_s());
     finish();

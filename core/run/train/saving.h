@@ -48,15 +48,15 @@ public:
     void save(int64_t step, double loss);
     /// Waits for the save in progress, if any; throws its error.
     void finish();
-    /// Like finish(), for a run that ends with another error: returns the text to append to that error; "" if the save
-    /// succeeded.
+    /// Waits for the save in progress of a run that has failed with another error. Returns the text to append to that
+    /// error; "" if the save succeeded.
     std::string finish_too();
     /// Ends the run because ranks were asked to stop: saves the step first if `all` says that there is time.
     [[noreturn]] void end(int64_t step, Status all, const StopVote& vote, double loss);
     /// Prints the final count of skipped and delayed saves, once.
     void close();
-    /// Called when this rank ends with an error. While a save is in progress it reports the error to the other ranks,
-    /// so that none waits for this one. Also closes and records.
+    /// Called when this rank fails. If a save is in progress, reports the error to the other ranks, so that none waits
+    /// for this one. Also calls close() and writes the run record.
     void let_go(const std::exception& error);
 
     /// Seconds that saves have blocked steps since the last call.
@@ -83,7 +83,7 @@ private:
     void note(const std::string& line) const;
     void require_same_data();
 
-    static constexpr int64_t told_skips = 3;  ///< how many skips are logged one by one; later only their count, each
+    static constexpr int64_t told_skips = 3;  ///< the first skips are logged one by one; later only their count, each
                                               ///< time it doubles and at the end
 
     const TrainingRun& run_;
@@ -95,18 +95,18 @@ private:
     bool beside_ = false;                          ///< saves are asynchronous
     const Executor* guarded_ = nullptr;            ///< the executor that waits for the current copies
     int64_t newest_ = 0, committed_ = 0;           ///< see newest(); the last step known to be committed
-    std::chrono::steady_clock::time_point begun_;  ///< begin of the last asynchronous save
+    std::chrono::steady_clock::time_point begun_;  ///< when the last asynchronous save began
     std::pair<int64_t, double> evaluated_{-1, 0};  ///< step and loss of the last evaluation
-    int64_t begun_at_ = 0;                         ///< wall-clock time of that begin, seconds since 1970
-    int64_t interval_ = 0;                         ///< steps between saves in "auto" mode, computed by the last save
+    int64_t begun_at_ = 0;                         ///< wall-clock start of the last asynchronous save, s since 1970
+    int64_t interval_ = 0;                         ///< steps between saves in "auto" mode, computed at the last save
     int64_t told_interval_ = 0;
     int64_t saved_ = 0, skipped_ = 0;
     int64_t begins_ = 0;  ///< number of asynchronous saves
     int64_t told_skipped_ = told_skips;
-    int64_t waited_ = 0;  ///< number of saves that waited for the one before
+    int64_t waited_ = 0;  ///< number of saves that waited for an earlier save
     double waited_s_ = 0;
     bool closed_ = false;
-    double held_s_ = 0, held_since_s_ = 0;  ///< seconds that saves have blocked steps: in total; since take_held_s
+    double held_s_ = 0, held_since_s_ = 0;  ///< seconds that saves blocked steps: total; since take_held_s()
     double beside_s_ = 0;                   ///< seconds that asynchronous saves took
 };
 

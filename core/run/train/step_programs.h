@@ -12,7 +12,7 @@ namespace orrery {
 /// executor exists at a time.
 class StepPrograms {
 public:
-    /// `last_step`: batch sizes of later steps are ignored. `data` must outlive it.
+    /// `last_step`: batch sizes of later steps are ignored. `data` must outlive this object.
     StepPrograms(Session& session, const Dataset& data, int64_t last_step);
     StepPrograms(const StepPrograms&) = delete;
 
@@ -23,7 +23,7 @@ public:
         const HostResults& results;
         const std::vector<SnapshotPlan>& snapshots;
     };
-    /// The program of a step. Replaces the executor where the batch size differs from the last step's.
+    /// The program of a step. Replaces the executor if the batch size differs from that of the previous step.
     Step at(int64_t step);
     /// Results of the step that `at` was last called for.
     const HostResults& results() const { return *results_; }
@@ -31,7 +31,7 @@ public:
     void fill(int64_t step, std::byte* batch) const;
     /// Bytes that `fill` needs for the largest step.
     int64_t batch_bytes() const;
-    /// Times of executors that have been replaced.
+    /// Times spent by executors that have been replaced.
     const std::vector<Executor::Time>& spent() const { return spent_; }
 
 private:
@@ -43,8 +43,8 @@ private:
 
     Session& session_;
     const BatchSizes& sizes_;
-    std::map<int64_t, Sized> sized_;      ///< by batch size
-    std::optional<HostResults> results_;  ///< of the step that `at` was last called for
+    std::map<int64_t, Sized> sized_;      ///< programs by batch size
+    std::optional<HostResults> results_;  ///< results of the step that `at` was last called for
     std::vector<Executor::Time> spent_;
 };
 

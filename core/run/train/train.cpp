@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
+/// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
 std::string_view judged_norm(const Compiled& compiled) {
     if (compiled.loss_scale) return "";
     const Program& program = compiled.train().program;
@@ -61,7 +61,7 @@ public:
 
 private:
     void train() {
-        require_same_data();  // the data was opened before compiling and joining
+        require_same_data();  // the data was opened earlier, before compiling and joining
         agree();
         session_.at("resume");
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step);
@@ -107,7 +107,7 @@ private:
         if (run_.metrics) run_.metrics->finish();
     }
 
-    /// Ranks with different settings would diverge at a step in which only one of them acts.
+    /// Compares settings: ranks with different settings would diverge at a step in which only one of them acts.
     void agree() const {
         const TrainOptions& o = run_.options;
         Agreement parts = {{"train.steps", std::to_string(o.steps)},
@@ -131,7 +131,7 @@ private:
         session_.agree("run settings", parts);
     }
 
-    /// By the tenth step memory has been touched and libraries are initialised.
+    /// Chooses the traced step: by the tenth step memory has been touched and libraries are initialised.
     void choose_traced(int64_t first) {
         if (run_.trace.empty()) return;
         const int64_t last = run_.options.steps;
@@ -184,7 +184,7 @@ private:
             session_.at("save");
             saving_.look(step, all);
             const int64_t every = run_.options.evaluate_every;
-            // The last step may be one of the best, so it is evaluated before its save.
+            // The last step may be one of the best, so its loss is evaluated before its save.
             const bool may_be_best = run_.keep.best > 0 && step == run_.options.steps && all < Status::stop;
             if ((every > 0 && step % every == 0) || may_be_best) evaluate(step);
             session_.at("save");
@@ -195,13 +195,13 @@ private:
         }
     }
 
-    /// Mean over the steps of the current executor without its first; 0: unknown.
+    /// Mean step time of the current executor without its first step; 0: unknown.
     double mean_step_s() const {
         const int64_t counted = session_.main().steps_begun() - 1;
         return counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
     }
 
-    /// The loss is 0 / 0 and has made the weights NaN; earlier steps have not diverged.
+    /// Ends the run because the loss is 0 / 0, which has made the weights NaN; earlier steps have not diverged.
     [[noreturn]] void throw_nothing_counts(int64_t step) {
         const std::string save = saving_.finish_too();
         session_.at("loss");
@@ -275,8 +275,7 @@ private:
                     Fault::failed);
     }
 
-    /// Ends the run after max_skips steps in a row without an update at the min loss scale, from which it cannot
-    /// recover.
+    /// Ends the run after max_skips steps in a row without an update at the min loss scale: it cannot recover.
     void count_skips(int64_t step, const StepPrograms::Step& now) {
         const auto skipped = static_cast<int64_t>(now.results.scalar("skipped"));
         const double scale = now.results.scalar("loss_scale");
@@ -299,7 +298,7 @@ private:
             Fault::failed);
     }
 
-    /// Adds what only rank 0 knows of the step that ended.
+    /// Adds values of the step that ended that only rank 0 knows.
     void tell(StepMetrics& m, const StepPrograms::Step& now) {
         m.time = wall_time();
         m.grad_norm = now.results.scalar("grad_norm");
@@ -365,7 +364,7 @@ private:
         m.scaled = true;
         m.loss_scale = now.results.scalar("loss_scale");
         m.skipped = static_cast<int64_t>(now.results.scalar("skipped"));
-        // A resumed run's first step has no earlier count.
+        // A resumed run's first step has no earlier count of skips.
         m.skips = skipped_ < 0 ? m.skipped > 0 && !std::isfinite(m.grad_norm) : m.skipped > skipped_;
         skipped_ = m.skipped;
     }
@@ -391,7 +390,7 @@ private:
     }
 
     std::vector<TimeShare> shares() {
-        std::map<std::pair<std::string, std::string>, double> seconds;  // by part and name
+        std::map<std::pair<std::string, std::string>, double> seconds;  // seconds by part and name
         const auto add = [&](const std::vector<Executor::Time>& times) {
             for (const Executor::Time& time : times) {
                 using enum Executor::Time::Kind;
@@ -462,7 +461,7 @@ private:
     int64_t skips_at_least_ = 0;    ///< skipped steps in a row at the min loss scale
     std::vector<StepResult> told_;  ///< results for the metrics, with the last step's values
     std::vector<float> elements_;   ///< buffer for the largest result
-    Spent spent_;                   ///< of the last step's executor
+    Spent spent_;                   ///< times of the last step's executor
     const ResidentSet resident_;
     Saving saving_;
     SavedState& state_;
@@ -471,7 +470,7 @@ private:
     std::optional<TracedStep> traced_;  ///< trace of the current step, if it is the traced one
     double counted_s_ = 0;              ///< seconds of the steps counted by mean_step_s()
     bool evaluated_ = false;
-    double loss_ = 0;  ///< of the last step
+    double loss_ = 0;  ///< loss of the last step
     const bool host_visible_ = session_.device().limits().host_visible;
     bool capture_told_ = false;
     double peak_ = -1;

@@ -20,9 +20,9 @@ struct TrainingRun {
     Dataset data;
     TrainOptions options;
     uint64_t seed = 1;
-    RetentionPolicy keep = {};      ///< which checkpoints are retained
+    RetentionPolicy keep = {};      ///< rules for the checkpoints to retain
     std::string weights;            ///< safetensors file or folder to start from; "": random weights
-    PublishedWeights sources = {};  ///< where that file holds each param
+    PublishedWeights sources = {};  ///< where the file of `weights` stores each param
     std::string published = {};     ///< JSON for exports that each manifest stores (rank 0); "": none
     int64_t from_step = -1;         ///< step to resume from; -1: the newest valid one
     /// Called on rank 0 when the state to resume from is accepted, before anything in the folder changes.
@@ -36,7 +36,7 @@ struct TrainingRun {
     std::function<void(int64_t step)> resumed = {}, finished = {};
     /// Called on rank 0 after `costs` is written: returns text to print at the end.
     std::function<std::string()> close = {};
-    std::function<void(const Json&)> record = {};  ///< on rank 0: adds to the run record
+    std::function<void(const Json&)> record = {};  ///< adds to the run record, on rank 0
     /// A saved step is marked as suspect if the next step's loss exceeds the median by this factor; 0: only if that
     /// loss is not finite.
     double suspect_factor = LossJudge::usual_factor;

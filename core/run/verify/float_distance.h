@@ -6,32 +6,32 @@
 
 namespace orrery {
 
-/// Element `i` of a dense array.
+/// Element `i` of a dense array, as f64.
 double number_at(DType dtype, const void* data, int64_t i);
 
-/// The distance between two arrays of the same type.
+/// The distance between two arrays of the same dtype.
 struct Difference {
-    double distance = 0;  ///< |have - want||; infinite if one is NaN where the other is not
+    double distance = 0;  ///< ||have - want||; infinite if an element is NaN in only one array
     double largest = 0;   ///< largest |want|
     double norm = 0;      ///< ||want||
     int64_t count = 0;
-    int64_t unequal = 0;   ///< elements whose bits differ
-    int64_t left_out = 0;  ///< elements that are not compared
-    int64_t worst = none;  ///< the element with the largest distance
+    int64_t unequal = 0;   ///< number of elements whose bits differ
+    int64_t left_out = 0;  ///< number of elements that are not compared
+    int64_t worst = none;  ///< index of the element with the largest distance
     double have = 0, want = 0;
 
     static constexpr int64_t none = -1;
 };
 
-/// `left_out`: for each element whether it is ignored; nullptr: none is.
+/// `left_out`: a flag for each element, nonzero: not compared; nullptr: all elements are compared.
 Difference difference(DType dtype, const void* have, const void* want, int64_t count, const char* left_out = nullptr);
 
 /// The gap between 1 and the next larger number; 0 for integers.
 double epsilon_of(DType dtype);
 
 /// Moves every float as another order of summation might: up or down by `relative` of itself, at random. A 16-bit float
-/// moves to its neighbour as often as such a change rounds differently, and about four per array always move, since one
-/// is enough to change later values. Integers are unchanged.
+/// moves to its neighbour as often as such a change rounds differently. About four 16-bit floats per array
+/// move, since one is enough to change later values. Integers are unchanged.
 void jitter(DType dtype, void* data, int64_t count, double relative, uint64_t seed);
 
 /// Formats the index of an element: "[2,17]".

@@ -14,7 +14,7 @@ namespace orrery {
 namespace {
 /// Relative error of an op's result in f32: a few roundings. Sums of many terms move with their terms.
 constexpr double rounding = 0x1p-22;
-/// A gradient must exceed its noise by this factor for its optimizer step to be certain: at 10 the sign is.
+/// Min ratio of a gradient to its noise for its optimizer step to be certain: at 10 the sign is certain.
 constexpr double noise_margin = 10;
 }  // namespace
 
@@ -31,8 +31,8 @@ struct Oracle::Array {
     int64_t bytes;
 };
 
-/// One op on whole arrays. Without a kernel it passes its first input on; with the kernel of a sum over pipeline stages
-/// it adds its inputs.
+/// One op on whole arrays. Without a kernel its output is its first input. With the kernel of a sum over pipeline
+/// stages, it adds its inputs.
 struct Oracle::Work {
     const Op* op = nullptr;
     std::vector<size_t> slots;  ///< slots of inputs, then of outputs
@@ -70,8 +70,7 @@ bool Oracle::rewritten(const Op& op) const {
     return false;
 }
 
-/// Gives extra slots to the terms of rewritten sums that only such sums read. Values with other readers must equal the
-/// traced program's.
+/// Gives extra slots to terms that only rewritten sums read. Values with other readers must equal the traced program's.
 void Oracle::find_regrouped() {
     slots_ = propagated_.values.size();
     slot_.resize(slots_);
@@ -96,7 +95,7 @@ void Oracle::find_regrouped() {
         if (other[i] && !stands[i]) slot_[i] = slots_++;
 }
 
-/// Marks values that came back from the narrower type of a message, and values moved from them.
+/// Marks values that a message has carried in a narrower type, and values moved from them.
 void Oracle::find_narrowed() {
     const ValueId known = annotated_.values.size();
     narrowed_.assign(propagated_.values.size(), 0);
@@ -262,7 +261,7 @@ Oracle::Arrays Oracle::evaluate(const Arrays& sources, uint64_t seed) {
 void Oracle::take_sources(int64_t step) {
     const size_t known = annotated_.values.size();
     for (size_t i = 0; i < propagated_.values.size(); ++i) {
-        const bool added = i >= known;  // of added values only inputs have contents: the ranks' status word
+        const bool added = i >= known;  // the added inputs are the ranks' status word
         const Program& program = added ? propagated_ : annotated_;
         const Value& value = program.values[i];
         if (value.role == Role::temporary || (added && value.role != Role::input)) continue;
@@ -326,7 +325,8 @@ void Oracle::measure(const Arrays& values) {
     }
 }
 
-/// An element's own noise is estimated from a few draws; the mean noise of the whole gradient is its floor.
+/// Returns 1 for each element of a gradient that is below its noise. An element's noise is estimated from a few draws,
+/// with the mean noise of the whole gradient as a floor.
 std::vector<float> Oracle::below_noise(size_t gradient) const {
     const TensorType& type = propagated_.values[gradient].type;
     const size_t count = type.count();
@@ -364,7 +364,7 @@ void Oracle::leave_out() {
     }
 }
 
-/// Moves the marks of a param's elements along where the param is packed, sent and unpacked.
+/// Moves the marks of a param's elements along with the param where it is packed, sent and unpacked.
 void Oracle::carry(const Work& work) {
     const Op& op = *work.op;
     const auto inputs = work.slots.begin() + op.inputs.size();

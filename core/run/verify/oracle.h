@@ -40,7 +40,7 @@ public:
     const std::byte* whole(ValueId value) const;
     /// How far rounding moved the whole value: root mean square of the distance over the draws.
     double moved(ValueId value) const;
-    /// For each element whether it is left out; nullptr: none is.
+    /// A flag for each element, nonzero: the element is left out; nullptr: no element is.
     const char* left_out(ValueId value) const;
     /// Whether left-out elements went into the value without a known position, so that it cannot be compared.
     bool uncertain(ValueId value) const;
@@ -81,21 +81,20 @@ private:
     int drawn_ = 0;    ///< random roundings of the current step
     int64_t step_ = 0;
     Arrays sources_, values_;
-    /// Index of a propagated value in values_. Normally its own; terms of a sum that propagation regrouped differ from
-    /// the traced program's and have extra slots at the end.
+    /// Index of a propagated value in values_. Normally it equals the value's id. Terms of a sum that propagation
+    /// regrouped differ from the traced program's, so they have extra slots at the end.
     std::vector<size_t> slot_;
     size_t slots_ = 0;
-    std::vector<char> narrowed_;            ///< per value: it has passed a message in a narrower type
-    std::map<size_t, size_t> sent_;         ///< from a gradient's slot to the slot of the gradient as a narrower
-                                            ///< message delivered it
-    std::vector<char> rounded_;             ///< per value: summed over ranks in 16 bits
-    std::vector<double> squares_;           ///< per slot: sum of squared distances over all draws
+    std::vector<char> narrowed_;            ///< by value: a message in a narrower type has carried it
+    std::map<size_t, size_t> sent_;         ///< from a gradient's slot to that of the gradient after a narrow message
+    std::vector<char> rounded_;             ///< by value: it is summed over ranks in 16 bits
+    std::vector<double> squares_;           ///< by slot: sum of squared distances over all draws
     std::map<size_t, size_t> gradient_of_;  ///< from the slot of a param's next value to that of its gradient
-    /// The same for each element, for gradients and the params' next values; by slot.
+    /// Sums of squared distances for each element of gradients and params' next values, by slot.
     std::map<size_t, std::vector<float>> each_;
-    std::map<size_t, std::vector<float>> weak_;  ///< 1 for an element that is left out
+    std::map<size_t, std::vector<float>> weak_;  ///< by slot, for each element: 1 if it is left out
     std::map<size_t, std::vector<char>> left_out_;
-    std::vector<char> uncertain_;  ///< per slot
+    std::vector<char> uncertain_;  ///< by slot: left-out elements went into the value without a known position
 };
 
 }  // namespace orrery

@@ -8,16 +8,15 @@
 
 namespace orrery {
 
-/// The contents of a run's inputs as whole arrays: params and states as `Session` draws them, the samples of the step,
-/// the step number and its seed. Callable from several threads.
+/// Returns the contents of a run's inputs as whole arrays: params and states as `Session` draws them, the samples of
+/// the step, the step number and its seed. Callable from several threads.
 class WholeSources {
 public:
-    /// `data`: nullptr if the script does not train on data. `program`: as recorded. The device and data must outlive
-    /// this object.
+    /// `data`: nullptr if the script does not train on data. `program`: as recorded. Device and data must outlive this.
     WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data)
         : device_(device), seed_(seed), ids_(ids_of(program)), data_(data) {}
 
-    /// Throws Error at the script line of an input that nothing fills.
+    /// Throws Error, at its script line, for an input that nothing fills.
     std::vector<std::byte> operator()(const Value& value, int64_t step);
 
 private:

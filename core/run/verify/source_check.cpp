@@ -19,7 +19,7 @@ struct SourceCheck::Block {
     int64_t index;
     size_t array;
     Shape offset, shape;
-    std::string reader;  ///< ", read by rank 1"
+    std::string reader;  ///< end of a message: ", read by rank 1"
 };
 
 namespace {
@@ -42,7 +42,7 @@ public:
 
     std::byte* block() { return all_.data() + guard_; }
     Bytes take() const { return {all_.begin() + offset(guard_), all_.begin() + offset(guard_ + bytes_)}; }
-    /// Bytes from the block's end to the last one written; 0: none.
+    /// Number of bytes from the block's end to the last one written; 0: none.
     size_t past_end() const {
         for (size_t i = guard_; i > 0; --i)
             if (all_[guard_ + bytes_ + i - 1] != pattern_) return i;

@@ -14,9 +14,9 @@ namespace orrery {
 /// read twice, into memory filled with two patterns and with guards on both sides, and compared with the sample read as
 /// a whole.
 ///
-/// All functions throw Error of Fault::failed at the first wrong block, naming the plugin, the input, the sample, the
-/// element and the fault: not filled, random, ignores the offset, cuts samples another way, wrote past the end, id out
-/// of range. Exceptions of the source pass through.
+/// All functions throw Error of Fault::failed at the first wrong block. The message names the plugin, the input, the
+/// sample, the element and the fault: not filled, random, ignores the offset, cuts samples another way, wrote past the
+/// end, id out of range. Exceptions of the source pass through.
 class SourceCheck {
 public:
     /// `data` must outlive this object.
@@ -25,7 +25,7 @@ public:
     /// Checks every array of the first samples drawn, at most `samples` of them: whole, halved along each dim, and a
     /// block from the middle.
     void cuts(Split split, int64_t samples);
-    /// Checks what each rank of the plan reads for a step. `ids`: the ranges of the inputs that hold ids.
+    /// Checks what each rank of the plan reads for a step. `ids`: the valid ranges of inputs that are ids.
     void ranks(const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t step);
 
     int64_t blocks() const { return blocks_; }  ///< number of blocks that were read twice

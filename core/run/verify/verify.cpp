@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// One rank: a device, and three contexts with an executor each: the rank's own, its twin's and its echo's.
+/// One rank: a device, and a context with an executor for each of the rank itself, its twin and its echo.
 class Rank {
 public:
     Rank(const VerifyCase& verified, int64_t rank, Rendezvous& rendezvous) : device_(verified.device()) {
@@ -101,7 +101,7 @@ private:
         }
     }
 
-    /// Called between two steps on one thread while the others wait.
+    /// Prepares the next step; runs on one thread while the others wait.
     void next() noexcept {
         try {
             if (!std::all_of(twins_.begin(), twins_.end(), [](const auto& twin) { return twin != nullptr; }) ||
@@ -134,7 +134,7 @@ private:
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         bool held = false;
-        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // the first rank's copy wins
+        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down: the first rank's copy stays
             const Executor& actual = twins_[rank]->actual();
             if (!actual.holds(id)) continue;
             held = true;
@@ -218,7 +218,7 @@ private:
         return difference(type.dtype, whole, whole, type.count()).norm;
     }
 
-    /// Whether any rank's value was compared with the oracle's.
+    /// Whether the value was compared with the oracle's on any rank.
     bool compared(ValueId value) const {
         return std::any_of(twins_.begin(), twins_.end(),
                            [&](const auto& twin) { return twin->report().seen[value] == 2; });
@@ -237,7 +237,8 @@ private:
         for (size_t i = 0; i < seen.size(); ++i) {
             if (seen[i] == 0) {
                 const Value& value = plan_.program.values[i];
-                // No op makes it any more: it was fused away, or dropped when messages were joined. It is not counted.
+                // No op makes the value any more: it was fused away, or dropped when messages were joined. It does not
+                // count.
                 const bool dropped = value.op == none && i >= verified_.annotated.values.size();
                 report_.unseen += value.role == Role::temporary && !dropped;
                 continue;
@@ -269,8 +270,8 @@ private:
         report_.further += rank.further;
     }
 
-    /// A finding is a root if a replay gives another value. If no replay does, the roots are the values that are too
-    /// far from the oracle although no input was, on this rank or, for a message, on any rank.
+    /// Finds the roots among the findings. A finding is a root if a replay gives another value. If no replay does, the
+    /// roots are the findings without a wrong input, on this rank or, for a message, on any rank.
     void find_roots() {
         bool replayed = false;
         for (const auto& twin : twins_)
@@ -343,7 +344,7 @@ VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
 
 namespace {
 
-/// Which values are sums that kernels accumulate in place.
+/// Marks values that are sums accumulated in place by kernels.
 std::vector<char> summed_in_place(const Plan& plan) {
     std::vector<char> summed(plan.program.values.size(), 0);
     for (const RankClass& c : plan.classes)

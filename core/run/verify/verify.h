@@ -17,7 +17,7 @@
 
 namespace orrery {
 
-/// What to verify.
+/// The program to verify, with what it runs on.
 struct VerifyCase {
     const Program& annotated;
     const Plan& plan;
@@ -26,21 +26,21 @@ struct VerifyCase {
     std::function<std::unique_ptr<Transport>()> transport;  ///< creates a transport between threads of one process
     WholeContents contents;
     std::chrono::milliseconds timeout{60'000};
-    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis, as the run makes them
+    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< chunk tables by axis, as the run makes them
 };
 
-/// A value may be off by `margin` times the root mean square of what rounding moved it by in the draws, plus as many
-/// units in the last place of its largest element. For a scalar whose movement is normally distributed, a larger
-/// distance has the probability of |Student's t| > 10: 5.6e-4 with 4 draws, after which `sure` draws decide, and 2e-11
-/// with 32. Values of many elements with independent movements stay far below. Real rounding moves f32 by a quarter of
-/// the draws.
+/// Factor of a value's tolerance. A value may be off by `margin` times the root mean square of its movement by rounding
+/// in the draws, plus as many units in the last place of its largest element. For a scalar with normally distributed
+/// movement, a correct value exceeds this with the probability of |Student's t| > 10: 5.6e-4 with 4 draws, after which
+/// `sure` draws decide, and 2e-11 with 32. Values of many elements with independent movements stay far below. Real
+/// rounding moves f32 by a quarter of the draws.
 constexpr double margin = 10;
 
 /// A value of one rank that is wrong.
 struct Finding {
     int64_t step = 0;
     int64_t rank = 0;
-    int index = none;  ///< instruction that made it
+    int index = none;  ///< index of the instruction that made the value
     OpId op = none;
     ValueId value = none;
     int64_t micro = -1;
@@ -49,13 +49,12 @@ struct Finding {
     double rounded = 0;            ///< part of the tolerance that comes from rounded 16-bit terms
     TensorType type;               ///< local shape
     bool gradient = false;         ///< gradient of a param
-    bool planned = false;          ///< the op replayed on the oracle's values differs, too: a bug in layout, lowering
-                                   ///< or kernel
+    bool planned = false;          ///< the op on the oracle's values is wrong, too: a bug in layout, lowering or kernel
     bool own = false;              ///< the op replayed on the rank's own values gives other bits
-    bool exact = false;            ///< compared bit by bit
+    bool exact = false;            ///< the value was compared bit by bit
     bool infected = false;         ///< an input of the instruction was already wrong on this rank
-    std::string edge;              ///< for communication: which message
-    std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if all of them hold it wrong
+    std::string edge;              ///< for communication: the name of the message
+    std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if all of them have a wrong value
 };
 
 constexpr size_t kinds_of_values = 4;  ///< forward, backward, gradients of params, update
@@ -66,7 +65,7 @@ struct Compared {
     int64_t comparisons = 0;  ///< comparisons with the oracle; each rank, micro-batch and step counts
     int64_t replays = 0;      ///< comparisons of partial values, with the replay only
     int64_t elements = 0;
-    int64_t left_out = 0;  ///< elements left out: params whose gradient is below its noise
+    int64_t left_out = 0;  ///< number of elements left out: those of params whose gradient is below its noise
     double worst = -1;     ///< largest distance relative to its tolerance
     ValueId value = none;
     int64_t rank = 0;
@@ -75,21 +74,20 @@ struct Compared {
 struct VerifyReport {
     std::array<Compared, kinds_of_values> compared;
     int64_t ranks = 0, steps = 0, values = 0, unseen = 0;
-    std::vector<std::string> collectives;  ///< "all_reduce over dp by ring": configured algorithms that replace the
-                                           ///< transport's
+    std::vector<std::string> collectives;  ///< configured algorithms: "all_reduce over dp by ring"
     double gradients = -1;                 ///< worst ||g - ref|| relative to 1e-5 ||ref|| + 1e-6 ||all gradients||
     ValueId worst_gradient = none;
-    bool judges_gradients = false;     ///< the program is f32 throughout
-    std::vector<ValueId> unjudged;     ///< params whose gradient could not be compared anywhere
-    std::vector<ValueId> noisy;        ///< of those, params whose gradient is uncertain because of noise on one device
-    int64_t exact = 0, reordered = 0;  ///< bitwise: number of values compared bit by bit, and of exempt ones
+    bool judges_gradients = false;     ///< whether gradients are judged: the program is f32 throughout
+    std::vector<ValueId> unjudged;     ///< params without any place where their gradient could be compared
+    std::vector<ValueId> noisy;        ///< params among `unjudged` with an uncertain gradient because of noise
+    int64_t exact = 0, reordered = 0;  ///< bitwise: number of values compared bit by bit, and of reordered ones
     std::vector<ValueId> sums;         ///< bitwise: the sums where the order first changes
     std::vector<Finding> roots;        ///< findings that no earlier finding explains, in order
     int64_t further = 0;               ///< findings that follow from others
     int64_t roots_in_all = 0;
 
     bool passed() const;
-    /// The table and the verdict; `plan` is the verified plan.
+    /// Formats the table and the verdict; `plan` is the verified plan.
     std::string text(const Plan& plan, const VerifyOptions& options) const;
 };
 
@@ -97,9 +95,9 @@ struct VerifyReport {
 /// Error if the run itself fails.
 VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options);
 
-/// For each value the sum that may change its bits compared with one device: a sum over ranks, over micro-batches, or
-/// of several terms added in place. none: the same numbers are added in the same order, if kernels sum any number of
-/// rows in the same order. From step 2 on, params depend on the sums of the first step.
+/// For each value, returns the sum that may change its bits compared with one device: a sum over ranks, over
+/// micro-batches, or of several terms added in place. none: the same numbers are added in the same order, provided that
+/// kernels sum any number of rows in the same order. From step 2 on, params depend on the sums of the first step.
 std::vector<ValueId> reordered_values(const Plan& plan, int64_t step);
 
 }  // namespace orrery

@@ -25,7 +25,7 @@ Gradients::Gradients(const Plan& plan, size_t known) : plan_(plan), known_(known
     find_live();
     carry();
     multiple_of_.assign(program.values.size(), none);
-    std::map<ValueId, ValueId> whole;  // by term: the value that holds it whole
+    std::map<ValueId, ValueId> whole;  // by term: the value that is the whole sum
     for (ValueId value = 0; value < std::ssize(program.values); ++value) {
         if (!live_[value] || partial_over_ranks(value)) continue;
         const ValueId term = term_of(value);
@@ -68,7 +68,7 @@ bool Gradients::added_move(const Op& op) const {
     return moved && static_cast<size_t>(op.outputs[0]) >= known_;
 }
 
-/// Before a term is summed only ops that are linear in it may read it.
+/// Follows the terms of gradients through ops. Before a term is summed, only ops that are linear in it may read it.
 void Gradients::carry() {
     const Program& program = plan_.program;
     for (const auto& [param, gradient] : program.grads()) carried_[gradient] = {{gradient, true}};
@@ -80,7 +80,7 @@ void Gradients::carry() {
             const Carried from = found->second;
             for (ValueId output : op.outputs)
                 for (const auto& [gradient, multiple] : from) {
-                    // its own gradient
+                    // the param's own gradient
                     if (carried_.count(output) != 0 && carried_[output].count(output) != 0) continue;
                     const bool alone = carried_[output].empty();
                     carried_[output][gradient] = multiple && alone && keeps_multiple(program, op, i);
@@ -99,7 +99,7 @@ ValueId Gradients::term_of(ValueId value) const {
 
 ValueId before_messages(const Program& program, ValueId value, const std::function<bool(ValueId)>& found,
                         const std::function<bool(const Op&)>& packs) {
-    int64_t start = 0;  // first row within joined rows
+    int64_t start = 0;  // first row of this param within joined rows
     for (OpId maker; !found(value) && (maker = program.value(value).op) != none;) {
         const Op& op = program.op(maker);
         if (!packs(op) && !(op_def(op.kind).collective && op.inputs.size() == 1)) break;

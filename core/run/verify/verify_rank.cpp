@@ -100,7 +100,7 @@ void TwinRank::set_note(const Operand& operand, Note note) {
     notes(operand).replace(begin, begin + operand.type.bytes(), note);
 }
 
-/// Whether the kernel does the op's own work; others pack, unpack or add for it.
+/// Whether the kernel does the op's own work; other kernels pack, unpack or add for the op.
 bool TwinRank::own_kernel(const Instruction& i) const {
     const KernelSpec& spec = class_.kernels[i.kernel];
     if (spec.op != kernel_of(op_def(s_.plan.program.op(i.op).kind))) return false;
@@ -131,7 +131,7 @@ bool TwinRank::unpacked(const Operand& operand) const {
     return operand.type.shape.size() == value(operand.value).type.shape.size();
 }
 
-/// Copies the oracle's block to `want_`; false if the value is a partial sum here.
+/// Copies the oracle's block to `want_`; returns false if the value is a partial sum on this rank.
 bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
     const Value& v = value(id);
     Layout layout = v.layout;
@@ -202,7 +202,7 @@ Finding& TwinRank::find(int index, ValueId id, const Judged& judged) {
     return finding;
 }
 
-/// A name of the current communication that is the same on all members.
+/// Name of the current communication, the same on all its members.
 std::string TwinRank::edge(int index) {
     const Instruction& i = at(index);
     if (!communicates(i)) return "";
@@ -218,7 +218,7 @@ std::string TwinRank::edge(int index) {
     return fmt::format("{} #{}", name, sequence_[name]++);
 }
 
-/// Compares a value that was written in parts (a sum, copies) when it is read as a whole.
+/// Compares a value that was written in several parts (a sum, copies) when it is read as a whole.
 void TwinRank::settle(int index, size_t which) {
     const Operand& operand = at(index).operands[which];
     const Note note = note_of(operand);
@@ -238,8 +238,8 @@ void TwinRank::settle(int index, size_t which) {
     infected_ |= judged.wrong;
 }
 
-/// Adds the distance of a whole gradient, or a multiple of one, for its first holder: where the optimizer first reads
-/// it, or where it is complete if no optimizer reads it.
+/// Adds the distance of a whole gradient, or of a multiple of it, on its first holder. It is measured where the
+/// optimizer first reads the value, or where the value is complete if no optimizer reads it.
 void TwinRank::add_gradient(int index, size_t which) {
     const ValueId id = at(index).operands[which].value;
     if (id == none || s_.gradients.multiple_of(id) == none || report_.gradient.count(id) != 0) return;
@@ -250,7 +250,7 @@ void TwinRank::add_gradient(int index, size_t which) {
     const Tensor& have = s_.actual.operand(index, which);
     if (!cut(id, at(index).fragment.micro, have)) return;
     std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
-    if (s_.plan.stage_axis != none) place[s_.plan.stage_axis] = 0;  // only one stage has it
+    if (s_.plan.stage_axis != none) place[s_.plan.stage_axis] = 0;  // only one stage has the value
     const bool first = first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place));
     const double distance = difference(have.dtype, have.data, want_.data(), have.count()).distance;
     report_.gradient[id] = first ? distance * distance : 0;
@@ -273,8 +273,8 @@ void TwinRank::before(int index) {
     injector_.before(s_.actual, index);
 }
 
-/// Rounding of the 16-bit terms of a sum over ranks: each rank's term is off by 1/sqrt(12) of a unit in the last place,
-/// and may be larger than the sum. The other ranks' terms are assumed to be as large as this rank's.
+/// Tolerance for the rounding of 16-bit terms of a sum over ranks: each rank's term is off by 1/sqrt(12) of a unit in
+/// the last place, and may be larger than the sum. The other ranks' terms are assumed to be as large as this rank's.
 void TwinRank::weigh_terms(int index) {
     const Instruction& i = at(index);
     rounded_.assign(i.operands.size(), 0);
@@ -317,7 +317,7 @@ void TwinRank::follow(int index) {
     });
 }
 
-/// Whether the echo, on the rank's own inputs, gives the rank's bits.
+/// Compares the echo's output, computed from the rank's own inputs, with the rank's output bit by bit.
 bool TwinRank::repeat(int index, size_t which) {
     const Tensor& have = s_.actual.operand(index, which);
     const Tensor& echo = s_.echo.operand(index, which);

@@ -14,7 +14,7 @@
 
 namespace orrery {
 
-/// `reordered_values` of the first step and of later ones.
+/// Results of `reordered_values` for the first step and for later steps.
 using ReorderedValues = std::array<std::vector<ValueId>, 2>;
 
 /// Results of one rank's steps.
@@ -22,19 +22,19 @@ struct RankReport {
     std::vector<Finding> findings;  ///< the first findings, in order
     int64_t further = 0;            ///< number of further findings
     std::array<Compared, kinds_of_values> compared;
-    std::vector<char> seen;             ///< per value: 1 compared with a replay, 2 with the oracle
+    std::vector<char> seen;             ///< by value: 1 compared with a replay, 2 with the oracle
     std::set<std::string> dirty_edges;  ///< communication into which this rank sent values that were already wrong
     /// By gradient or multiple of one: squared distance in this step, over the blocks whose first holder is this rank.
     std::map<ValueId, double> gradient;
 };
 
-/// Index of a value's line in the table.
+/// Index of a value's line in the report's table.
 size_t kind_of(const Program& program, ValueId id, bool gradient);
-/// Max distance of a valid value; `rounded`: part due to the rounding of 16-bit terms of a sum over ranks.
+/// Max distance of a correct value; `rounded`: part due to the rounding of 16-bit terms of a sum over ranks.
 double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double largest, double rounded);
 
-/// Follows one rank's step with two more executors, on their own arenas and communicators. After each instruction of
-/// the rank, both repeat it:
+/// Follows one rank's step with two more executors, twin and echo, on their own arenas and communicators. Both repeat
+/// each instruction after the rank:
 ///
 ///                 its inputs          compared with                then takes over
 ///     twin        oracle's blocks     oracle's block, if whole     oracle's block
@@ -67,8 +67,8 @@ public:
     void after(int index) override;
 
 private:
-    /// State of a byte range: whether its contents are wrong, and the instruction that wrote it last if it is not
-    /// compared yet.
+    /// State of a byte range: whether its contents are wrong, and the last instruction that wrote it, if not compared
+    /// yet.
     struct Note {
         bool dirty = false;
         int pending = none;
@@ -106,13 +106,13 @@ private:
     AxisId micro_axis_ = none;
     int64_t step_ = 0;
     bool infected_ = false;
-    std::vector<double> rounded_;  ///< by operand of the current instruction
+    std::vector<double> rounded_;  ///< part of the tolerance due to rounding, by operand of the current instruction
     std::string edge_;
     std::map<std::string, int64_t> sequence_;
     std::array<Ranges<Note>, 2> notes_;
     std::vector<std::byte> want_;
-    std::vector<char> left_out_;  ///< which elements of want_ are left out; empty: none
-    std::vector<char> updates_;   ///< per value: the optimizer reads it
+    std::vector<char> left_out_;  ///< for each element of want_: whether it is left out; empty: none is
+    std::vector<char> updates_;   ///< by value: whether the optimizer reads it
     RankReport report_;
 };
 

@@ -12,12 +12,14 @@ namespace {
 
 constexpr const char* kind_names[kinds_of_values] = {"forward", "backward", "gradients", "update"};
 
-/// "layers.0.mlp.up.weight.grad", "%12 (gelu) of layers.0.mlp"; with "..., all_reduce over dp" after a collective.
+/// Name of a value for a report: "layers.0.mlp.up.weight.grad" or "%12 (gelu) of layers.0.mlp", followed by "...,
+/// all_reduce over dp" after a collective.
 std::string title(const Program& program, ValueId id) {
     if (id == none) return "";
     const ValueId original = original_of(program, id);
     const Value& made = program.value(original);
-    if (made.name.empty() && made.op != none && op_def(program.op(made.op).kind).casts) {  // a gradient as it was sent
+    if (made.name.empty() && made.op != none && op_def(program.op(made.op).kind).casts) {  // a gradient in its
+                                                                                           // message's type
         const ValueId before = original_of(program, program.op(made.op).inputs[0]);
         const OpId again = program.value(before).op;
         const bool twice = program.value(before).name.empty() && again != none && op_def(program.op(again).kind).casts;

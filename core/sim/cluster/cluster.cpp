@@ -14,7 +14,7 @@ namespace orrery {
 
 namespace {
 
-constexpr int64_t most_nodes = 1'000'000;  // of one kind; the number of accelerators still fits into an integer
+constexpr int64_t most_nodes = 1'000'000;  // of one kind; the number of accelerators then fits into an integer
 
 std::string path_of(const Config& table, std::string_view key) {
     return table.path().empty() ? std::string(key) : table.path() + "." + std::string(key);
@@ -29,7 +29,7 @@ void need(Config& table, std::string_view key, std::string_view expected) {
     throw Error(table.where(key), fmt::format("{} is {}, expected {}", path_of(table, key), found, expected));
 }
 
-/// Checked before anything is read, so that a misspelt key is reported instead of the missing one.
+/// Rejects unknown keys before anything is read, so that a misspelt key is reported instead of a missing one.
 void only(const Config& table, const std::vector<std::string>& known) {
     const std::string place = table.path().empty() ? "" : " in [" + table.path() + "]";
     for (const std::string& key : table.keys())
@@ -92,7 +92,7 @@ Config& needed_table(Config& parent, std::string_view key, std::string_view expe
     return parent.table(key);
 }
 
-/// The accelerator whose constants apply; "": none.
+/// Name of the accelerator with the constants that apply; "": none.
 std::string measured_as(Config& table) {
     std::string found = table.text("measured_as", "");
     std::vector<std::string> names;
@@ -118,7 +118,7 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
                                            {"hopper", Generation::hopper},
                                            {"blackwell", Generation::blackwell}});
     Config& flops = needed_table(table, "dense_tflops", "a table of rates by dtype, as bf16 = 989");
-    // every one is used by some plan
+    // Each of these dtypes is used by some plan.
     static const std::vector<std::string> dtypes = {"f64", "f32", "tf32", "bf16", "f16", "fp8"};
     for (const std::string& dtype : flops.keys()) {
         if (std::ranges::find(dtypes, dtype) == dtypes.end())
@@ -174,7 +174,7 @@ Nics read_nics(Config& table) {
     return out;
 }
 
-/// Failures per day of one node, from either of the two keys.
+/// Returns failures per day of one node, from either of the two keys.
 double read_failures(Config& table) {
     if (!table.has("mtbf_days")) return amount(table, "failures_per_1000_node_days", 1e6) / 1000;
     if (table.has("failures_per_1000_node_days"))

@@ -83,7 +83,7 @@ ResourceId Links::bundle(size_t level, int64_t slot, int64_t which, bool up) {
 }
 
 double Links::switches_s(int64_t from, int64_t to) const {
-    size_t level = 0;  // the lowest level at which both are in one block
+    size_t level = 0;  // the lowest level at which one block contains both NICs
     while (level < levels() && block(level, from, 0) != block(level, to, 0)) ++level;
     return static_cast<double>(2 * level + 1) * cluster_.fabric.hop_latency_s;
 }

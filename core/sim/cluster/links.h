@@ -21,22 +21,22 @@ public:
 
     double capacity(ResourceId id) const { return capacity_.at(static_cast<size_t>(id)); }
     int size() const { return static_cast<int>(capacity_.size()); }
-    /// "NIC 3 of node 17, out"
+    /// Names a link: "NIC 3 of node 17, out".
     std::string text(ResourceId id) const;
 
     ResourceId port(int64_t slot, bool out);
     /// Number of NICs of an accelerator; several accelerators may share one.
     int64_t nics_of(int64_t slot) const;
     ResourceId nic(int64_t slot, int64_t which, bool out);
-    /// The bundle above a NIC at a level of the fabric.
+    /// The bundle of links from the block that contains a NIC, at a level of the fabric.
     ResourceId bundle(size_t level, int64_t slot, int64_t which, bool up);
-    /// `block`: index of the block of a level that contains a NIC; `narrow`: whether the level's bundles can be
+    /// block() is the index of the level's block that contains a NIC. narrow() is whether the level's bundles can be
     /// narrower than the NICs below.
     int64_t block(size_t level, int64_t slot, int64_t which) const;
     bool narrow(size_t level) const;
     size_t levels() const { return cluster_.fabric.levels.size(); }
 
-    /// Fraction of a NIC's rate that is reached.
+    /// Fraction of a NIC's rate that transfers reach.
     double net_reached(int64_t slot) const {
         return net_reached_[static_cast<size_t>(cluster_.kind_of(slot).nics.kind)];
     }
@@ -55,23 +55,23 @@ private:
     std::vector<double> capacity_;
 };
 
-/// Bytes on links, scaled by the fraction of the rate that is reached: 100 bytes over a link of which 80 % is reached
-/// count as 125.
+/// Bytes on links, divided by the fraction of the rate that transfers reach: if transfers reach 80 % of a link's rate,
+/// 100 bytes count as 125.
 class LinkLoads {
 public:
     explicit LinkLoads(Links& links) : links_(links) {}
 
     void port(int64_t slot, double out, double in);
-    /// From an accelerator's NICs to another's, through the switches between them.
+    /// Adds bytes from an accelerator's NICs to another's, through the switches between them.
     void net(int64_t from, int64_t to, double bytes);
-    /// Each of `slots` sends `bytes` to each other slot in another domain.
+    /// Adds `bytes` from each of `slots` to each other slot in another domain.
     void net_all(const std::vector<int64_t>& slots, const std::vector<int64_t>& domains, double bytes);
 
     double amount(ResourceId id) const {
         return static_cast<size_t>(id) < amounts_.size() ? amounts_[static_cast<size_t>(id)] : 0;
     }
     double seconds(ResourceId id) const { return amount(id) / links_.capacity(id); }
-    /// Seconds of the slowest link.
+    /// Returns the seconds of the slowest link.
     double seconds() const;
     const std::vector<ResourceId>& touched() const { return touched_; }
 

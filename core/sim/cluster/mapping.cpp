@@ -11,7 +11,7 @@ namespace orrery {
 
 namespace {
 
-/// The axes of ranks, innermost first.
+/// Returns the axes of the mesh, innermost first.
 std::vector<AxisId> ordered(const Mesh& mesh, const std::vector<std::string>& order) {
     std::vector<std::string> names;
     std::vector<AxisId> out;
@@ -35,7 +35,7 @@ std::vector<AxisId> ordered(const Mesh& mesh, const std::vector<std::string>& or
     return out;
 }
 
-/// For several kinds of node: "; 16 ranks on a100 (old), 16 on h100 (new)".
+/// Describes the kinds of nodes if there are several: "; 16 ranks on a100 (old), 16 on h100 (new)".
 std::string kinds_text(const Cluster& cluster, int64_t ranks) {
     std::string out;
     if (cluster.kinds.size() == 1) return out;
@@ -47,7 +47,7 @@ std::string kinds_text(const Cluster& cluster, int64_t ranks) {
     return out;
 }
 
-/// "tp=8 in a node, dp=4 over 4 nodes, pp=2 over 8 nodes".
+/// Describes where axes are: "tp=8 in a node, dp=4 over 4 nodes, pp=2 over 8 nodes".
 std::string describe(const Cluster& cluster, const Mesh& mesh, const std::vector<AxisId>& axes) {
     std::string out;
     int64_t ranks = 1;

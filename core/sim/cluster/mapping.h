@@ -17,9 +17,9 @@ public:
     Mapping(const Cluster& cluster, const Mesh& mesh, const std::vector<std::string>& order = {});
 
     int64_t ranks() const { return static_cast<int64_t>(slots_.size()); }
-    /// Index among all accelerators, node by node.
+    /// Slot of a rank: index among all accelerators, node by node.
     int64_t slot(int64_t rank) const { return slots_[static_cast<size_t>(rank)]; }
-    /// Where each axis's neighbours are: "tp (8) in a node, then dp (4), pp (2)".
+    /// Says where each axis' neighbours are: "tp (8) in a node, then dp (4), pp (2)".
     std::string text() const { return text_; }
 
 private:

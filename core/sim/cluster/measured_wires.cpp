@@ -41,7 +41,7 @@ double between(double x, double x0, double y0, double x1, double y1) {
     return y0 * std::pow(y1 / y0, part);
 }
 
-/// Extrapolates at the rate between the last two points, or at the last one's own rate if that is not positive.
+/// Extrapolates at the rate between the last two points, or at the last point's own rate if that rate is not positive.
 double beyond(double x, double x0, double y0, double x1, double y1) {
     const double slope = (y1 - y0) / (x1 - x0);
     return slope > 0 ? y1 + slope * (x - x1) : y1 * x / x1;
@@ -126,7 +126,7 @@ MeasuredTable::Times MeasuredTable::times(std::string_view transport, Opcode opc
 MeasuredWires::MeasuredWires(MeasuredTable table, const SharedHost& host, std::map<AxisId, std::string> transports)
     : table_(std::move(table)), host_(host), transports_(std::move(transports)) {}
 
-/// The demand without loads on links, if `groups` groups run the same at once.
+/// Returns a demand without loads on links, if `groups` groups run the same operation at once.
 Demand MeasuredWires::demand(Opcode opcode, AxisId axis, int64_t bytes, int64_t ranks, int64_t groups) const {
     const auto own = transports_.find(axis);
     const std::string& transport = own == transports_.end() ? transports_.at(none) : own->second;

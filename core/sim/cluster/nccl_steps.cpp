@@ -11,7 +11,7 @@ namespace {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-/// Parent of a node in NCCL's binary tree of n nodes, in which every second node is a leaf; none: it is the root, 0.
+/// Parent of a node in NCCL's binary tree of n nodes, in which every second node is a leaf; none for the root, 0.
 int64_t tree_parent(int64_t node, int64_t n) {
     if (node == 0) return none;
     const int64_t bit = node & -node;
@@ -34,7 +34,7 @@ void load_ring(double bytes, const GroupPlace& group, double reached, LinkLoads&
     const size_t n = group.domains.size();
     for (size_t i = 0; i < n; ++i) {
         const std::vector<int64_t>& domain = group.domains[i];
-        // Each channel's ring leaves the domain at another member.
+        // Rings of different channels leave the domain at different members.
         const double inside =
             n == 1 ? bytes : bytes * static_cast<double>(domain.size() - 1) / static_cast<double>(domain.size());
         for (const int64_t slot : domain) loads.port(slot, inside / reached, inside / reached);
@@ -42,7 +42,7 @@ void load_ring(double bytes, const GroupPlace& group, double reached, LinkLoads&
     }
 }
 
-/// Both trees between domains; each carries half of the bytes up and down.
+/// Loads both trees between domains; each carries half of the bytes up and down.
 void load_tree(double bytes, const GroupPlace& group, LinkLoads& loads) {
     for (const auto& [parent, child] : group.tree_edges()) {
         const std::vector<int64_t>& up = group.domains[static_cast<size_t>(parent)];
@@ -52,7 +52,8 @@ void load_tree(double bytes, const GroupPlace& group, LinkLoads& loads) {
     }
 }
 
-/// In each channel all members but one forward everything, up and down a chain with its own start.
+/// Loads the chains inside domains. In each channel all members but one forward everything up and down a chain, which
+/// starts at another member.
 void load_chains(double bytes, const GroupPlace& group, double reached, LinkLoads& loads) {
     for (const std::vector<int64_t>& domain : group.domains) {
         const double each = 2 * bytes * static_cast<double>(domain.size() - 1) / static_cast<double>(domain.size());
@@ -60,7 +61,8 @@ void load_chains(double bytes, const GroupPlace& group, double reached, LinkLoad
     }
 }
 
-/// For a sum the switch reads all bytes of a member and returns each member its part; for a copy the other way round.
+/// Loads a switch with NVLS. For a sum, it reads all bytes of a member and returns each member its part; for a copy, it
+/// reads a member's part and returns all bytes.
 void load_switch(Opcode opcode, double bytes, const GroupPlace& group, double reached, LinkLoads& loads) {
     for (const std::vector<int64_t>& domain : group.domains) {
         const double part = bytes / static_cast<double>(domain.size());
@@ -94,7 +96,7 @@ Times times(const GroupPlace& group, const NcclChoice& choice, const Constants& 
     return out;
 }
 
-/// Time until the first chunk has passed: along the chains in a domain, up and down the trees between domains.
+/// Time until the first chunk has passed along the chains in a domain, and up and down the trees between domains.
 double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& choice, const Constants& constants,
                     double wire_s) {
     const NcclGroup& facts = group.facts;
@@ -115,7 +117,7 @@ double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& ch
     return 2 * as_double(facts.heads - 1) * round / lanes / copied + hops;
 }
 
-/// With several kinds of node NCCL assumes the weakest in each property.
+/// With several kinds of node, NCCL uses the weakest value of each property.
 void add_kind(const NodeKind& kind, bool first, NcclGroup& facts) {
     const auto least = [&](auto& fact, const auto& of_kind) { fact = first ? of_kind : std::min(fact, of_kind); };
     const auto share = as_double(kind.nics.count) / as_double(kind.accelerators);

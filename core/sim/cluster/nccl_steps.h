@@ -32,14 +32,14 @@ void load_links(Opcode opcode, int64_t bytes, const GroupPlace& group, const Ncc
 double fixed_seconds(Opcode opcode, int64_t bytes, const GroupPlace& group, const NcclChoice& choice,
                      const Constants& constants, double wire_s, double switches_s);
 
-/// Bytes on each link of a ring: S (P-1)/P, twice that for all_reduce.
+/// Bytes on each link of a ring: S (P-1)/P, twice as much for all_reduce.
 double ring_bytes(Opcode opcode, int64_t bytes, int64_t ranks);
 
-/// An all-to-all as messages to every member.
+/// Loads of an all-to-all, which sends messages to every member.
 void load_all_to_all(int64_t bytes, const GroupPlace& group, const Constants& constants, LinkLoads& loads);
 double fixed_all_to_all(const GroupPlace& group, double switches_s);
 
-/// One message, within a domain or over NICs.
+/// Loads of one message, within a domain or over NICs.
 void load_message(int64_t bytes, int64_t from, int64_t to, bool same_domain, double reached, LinkLoads& loads);
 double fixed_message(const NcclGroup& facts, bool same_domain, double switches_s);
 

@@ -23,23 +23,23 @@ constexpr size_t at(T value) {
     return static_cast<size_t>(value);
 }
 
-using PerProtocol = std::array<double, 3>;  // LL, LL128, Simple; microseconds
+using PerProtocol = std::array<double, 3>;  // values for LL, LL128, Simple, in microseconds
 
 constexpr PerProtocol base_us[] = {{6.6, 14, 8.4}, {6.8, 14, 8.4}, {0, 0, 0}, {0, 0, 0}};
 constexpr PerProtocol nvlink_us[] = {{0.6, 1.9, 3.4}, {0.6, 1.25, 4}, {0, 0, 25}, {0, 0, 25}};
 constexpr PerProtocol pcie_us[] = {{1, 2.5, 5.7}, {1, 1.9, 4}, {0, 0, 0}, {0, 0, 0}};
 constexpr PerProtocol net_us[] = {{2.7, 4, 14}, {5, 8.5, 14}, {0, 0, 18}, {0, 0, 20.9}};
 
-/// By generation (Volta, Ampere, Hopper, Blackwell) and number of domains (1, 2, more): GB/s.
+/// GB/s by generation (Volta, Ampere, Hopper, Blackwell) and number of domains (1, 2, more).
 using PerGeneration = std::array<std::array<double, 3>, 4>;
 constexpr PerGeneration ll_limit = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
-/// Per channel.
+/// GB/s of one channel:
 constexpr PerGeneration ring_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
 constexpr PerGeneration tree_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
 constexpr PerGeneration tree_limit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
 constexpr PerGeneration nvls_tree_limit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 80}}};
 
-/// Factors on the predicted rate of a tree, for 64 bytes, 128, ...
+/// Factors on the predicted rate of a tree, for 64 bytes, 128 bytes and so on.
 constexpr std::array<std::array<double, 24>, 3> tree_correction = {{
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
@@ -74,8 +74,8 @@ double fastest(std::span<const double> tried, double most) {
     return most;
 }
 
-/// Bandwidth that NCCL assumes for an accelerator's links: 20 of 25 GB/s of an NVLink 3, 20.6 of 25 of a 4, 40.1 of 50
-/// of a 5.
+/// Bandwidth that NCCL assumes for an accelerator's links: 20 of 25 GB/s for NVLink 3, 20.6 of 25 for NVLink 4, 40.1 of
+/// 50 for NVLink 5.
 double counted_link(const NcclGroup& group) {
     if (!group.nvlink) return group.link_bytes_s;
     if (group.generation == Generation::hopper) return group.link_bytes_s * 20.6 / 25;
@@ -84,10 +84,10 @@ double counted_link(const NcclGroup& group) {
 
 struct Channels {
     int64_t count = 0;
-    double bytes_s = 0;  ///< of each channel
+    double bytes_s = 0;  ///< bandwidth of each channel
 };
 
-/// Doubles the number of channels at half the speed if they are few and fast.
+/// If channels are few and fast, doubles their number at half the speed.
 Channels doubled(Channels found, const NcclGroup& group) {
     const bool recent = group.generation > Generation::ampere;
     if (found.bytes_s < 25e9 || (recent && found.bytes_s < 50e9 && found.count > 4)) return found;
@@ -111,7 +111,7 @@ Channels search_ring(const NcclGroup& group) {
     return doubled(best, group);
 }
 
-/// One channel for each rank of a domain, or for each NIC.
+/// NVLS uses one channel for each rank of a domain or, between domains, for each NIC.
 Channels search_nvls(const NcclGroup& group) {
     if (group.domains > 1) return {group.nics, fastest(speeds(group, true), group.nic_bytes_s)};
     const double ranks = static_cast<double>(group.ranks);
@@ -134,7 +134,7 @@ bool possible(Opcode opcode, NcclAlgorithm algorithm, NcclProtocol protocol, con
     return false;
 }
 
-/// Bytes of the tensor per second, by NCCL's formula.
+/// Bytes of the tensor per second, as NCCL's formula predicts.
 double predicted_rate(Opcode opcode, NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group) {
     const bool reduce = opcode == Opcode::all_reduce;
     const double ranks = static_cast<double>(group.ranks), heads = static_cast<double>(group.heads);

@@ -11,7 +11,7 @@ namespace orrery {
 enum class NcclAlgorithm : uint8_t { ring, tree, nvls, nvls_tree };
 enum class NcclProtocol : uint8_t { ll, ll128, simple };
 
-/// "ring, LL128"
+/// Names an algorithm and protocol: "ring, LL128".
 std::string name_of(NcclAlgorithm algorithm, NcclProtocol protocol);
 
 /// Inputs of NCCL's tuning. A domain is what NCCL calls a node: accelerators that share scale-up links.
@@ -21,10 +21,10 @@ struct NcclGroup {
     bool nvls = false;
     int64_t ranks = 1;
     int64_t domains = 1;
-    int64_t heads = 1;        ///< ranks of the smallest domain
-    double link_bytes_s = 0;  ///< of an accelerator, one direction, by its data sheet
-    int64_t nics = 1;         ///< NICs of the group's ranks in one domain together
-    double nic_bytes_s = 0;   ///< of each NIC
+    int64_t heads = 1;        ///< number of ranks of the smallest domain
+    double link_bytes_s = 0;  ///< bandwidth of an accelerator's links in one direction, by its data sheet
+    int64_t nics = 1;         ///< number of NICs of the group's ranks in one domain
+    double nic_bytes_s = 0;   ///< bandwidth of each NIC
     double nic_latency_s = 0;
     bool ordered = true;
 };
@@ -38,7 +38,7 @@ struct NcclSettings {
 struct NcclChoice {
     NcclAlgorithm algorithm = NcclAlgorithm::ring;
     NcclProtocol protocol = NcclProtocol::simple;
-    double predicted_s = 0;  ///< by NCCL's own formula; wires does not use it
+    double predicted_s = 0;  ///< time by NCCL's own formula, not the simulated one
 };
 
 /// The algorithm and protocol that NCCL chooses for `bytes` (S of communicator.h): the one with the smallest predicted
@@ -49,13 +49,13 @@ NcclChoice choose(Opcode opcode, int64_t bytes, const NcclGroup& group, const Nc
 int64_t channels(NcclAlgorithm algorithm, const NcclGroup& group);
 /// Bytes that one channel handles at once; for NVLS, one head of one channel.
 int64_t chunk_bytes(NcclAlgorithm algorithm, NcclProtocol protocol, int64_t bytes, const NcclGroup& group);
-/// Seconds of a launch, and of one step within a domain or between two (without the NIC's latency).
+/// Seconds of a launch, and of one step within a domain or between two domains (without the NIC's latency).
 double base_latency(NcclAlgorithm algorithm, NcclProtocol protocol);
 double step_latency(NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group, bool between);
-/// Upper bound in bytes per second of all channels together that is not due to links: copies by a channel's blocks,
-/// polled flags. Infinity: none.
+/// Upper bound of all channels together in bytes per second that is not due to links but to copies by the channels'
+/// blocks and polled flags. Infinity: none.
 double copy_limit(NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group);
-/// Payload bytes per byte sent.
+/// Fraction of the bytes sent that is payload.
 double payload(NcclProtocol protocol);
 
 }  // namespace orrery

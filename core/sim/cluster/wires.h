@@ -20,24 +20,25 @@ public:
     ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
                  const NcclSettings& settings = {});
 
-    /// See Prices::collective; a new question takes time linear in `alike`.
+    /// See Prices::collective; a new question takes time linear in its ranks.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
-    /// See Prices::message. The other senders' partners are assumed as far away as `to` is from `from`, along the axis.
+    /// See Prices::message. The other senders' partners are assumed as far from them along the axis as `to` from
+    /// `from`.
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
     double capacity(ResourceId resource) const { return links_.capacity(resource); }
 
     /// Name of a resource, for reports.
     std::string text(ResourceId resource) const { return links_.text(resource); }
-    /// Number of members examined so far, over all questions.
+    /// Number of members examined so far, for all questions.
     int64_t work() const { return work_; }
 
 private:
     struct Question {
-        int what;  ///< opcode
+        int what;  ///< opcode of the question
         AxisId axis;
         int64_t bytes;
-        uint64_t ranks;  ///< a hash of both lists
+        uint64_t ranks;  ///< hash of the lists `group` and `alike`
         auto operator<=>(const Question&) const = default;
     };
 

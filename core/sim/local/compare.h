@@ -8,7 +8,7 @@
 
 namespace orrery {
 
-/// A part of a step: seconds, mean over all ranks.
+/// Time of a part of a step, mean over all ranks.
 struct ComparedPart {
     std::string what;  ///< "matmul", "dp: all_reduce", "between two steps"
     bool communication = false;
@@ -21,16 +21,16 @@ struct Comparison {
     ComparedPart step;
 };
 
-/// `run`: a simulation with SimulateOptions::every_launch. As in the executor's counters, a collective or receive
-/// counts from its call, including waits for other ranks, and a send takes no time. `rest_s`: what `run` does not
-/// simulate, the host's work between steps. `measured`: the table that a run of this plan wrote. Throws Error if it has
-/// no steps.
+/// Compares a simulation with a measurement. `run`: a simulation with SimulateOptions::every_launch. As in the
+/// executor's counters, a collective or receive counts from its call, including waits for other ranks, and a send takes
+/// no time. `rest_s`: the host's work between steps, which `run` does not simulate. `measured`: the table that a run of
+/// this plan wrote. Throws Error if it has no steps.
 Comparison compare(const Plan& plan, const Simulated& run, double rest_s, const CostTable& measured);
 
 /// Formats a comparison in a few lines, in ms, with at most `most` ops by name.
 std::string text_of(const Comparison& comparison, size_t most = 6);
 
-/// Predicted over measured, minus 1; 0 if nothing was measured.
+/// Predicted time over measured time, minus 1; 0 if nothing was measured.
 double off(const ComparedPart& part);
 
 }  // namespace orrery

@@ -22,7 +22,7 @@ using WireKey = std::tuple<std::string, std::string, int64_t, int64_t>;
 KernelKey key_of(const KernelCost& row) { return {spec_text(row.spec), row.threads, row.beside}; }
 WireKey key_of(const WireCost& row) { return {row.transport, row.op, row.ranks, row.bytes}; }
 
-/// Mean of both, weighted by samples; a table without counts has one sample each.
+/// Mean of two values, weighted by samples; a table without counts has one sample each.
 Measured mean_of(const Measured& a, const Measured& b) {
     const auto of_a = static_cast<double>(std::max<int64_t>(1, a.samples));
     const auto of_b = static_cast<double>(std::max<int64_t>(1, b.samples));
@@ -48,7 +48,7 @@ void add_rows(std::vector<Row>& to, const std::vector<Row>& more, Join join) {
     }
 }
 
-/// Replaces the entry of this name.
+/// Replaces the entry of this name, or adds one.
 template <class Value>
 void set(std::vector<std::pair<std::string, Value>>& all, const std::string& name, const Value& value) {
     std::erase_if(all, [&](const auto& one) { return one.first == name; });
@@ -84,7 +84,7 @@ WireCost plain_wire(const WireCost& row, bool in_turns) {
 
 using Lines = std::vector<std::pair<std::string, std::string>>;
 
-/// A machine's "name=value" lines without the names in `but`.
+/// Returns a machine's "name=value" lines except those with the names in `but`.
 Lines lines_of(const std::string& machine, const std::set<std::string>& but) {
     Lines lines;
     const std::vector<std::string> all = split(machine, '\n');
@@ -109,7 +109,7 @@ std::string difference_of(const Lines& lines, const Lines& other, const std::str
     int64_t more = -1;
     const auto differ = [&](const std::string& name, const std::string* a, const std::string* b) {
         if (more++ >= 0) return;
-        first = name == "flags" ? "the processor has other flags"  // the description has a hash of them
+        first = name == "flags" ? "the processor has other flags"  // the description has only a hash of the flags
                                 : fmt::format("{} {}, {} {}", name == "model name" ? "processor" : name,
                                               a ? *a : "not known", where, b ? *b : "not known");
     };
@@ -183,7 +183,7 @@ std::string differences(const std::string& machine, const std::string& other, co
 }
 
 std::string other_machine(const std::string& machine, const std::string& here) {
-    const std::set<std::string> but{"build", "threads"};  // these belong to a program and its run
+    const std::set<std::string> but{"build", "threads"};  // these lines describe a program and its run
     const std::string found = difference_of(lines_of(machine, but), lines_of(here, but), "here");
     return found.empty() ? "" : "costs are of another machine: " + found;
 }
@@ -243,7 +243,7 @@ CostTable remeasured(const CostTable& kept, const CostTable& fresh) {
 
 CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
     if (runs.empty()) throw Error("no run to take costs from");
-    std::set<std::string> timed;  // transports
+    std::set<std::string> timed;  // names of timed transports
     if (kept)
         for (const WireCost& row : kept->wires)
             if (row.op == "message") timed.insert(row.transport);
@@ -274,7 +274,7 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
         add_rows(measured.wires, plain.wires, mean);
     }
     set(measured.totals, "rest", rest);
-    std::erase_if(measured.facts, [](const auto& fact) {  // facts of a single run
+    std::erase_if(measured.facts, [](const auto& fact) {  // removes facts of a single run
         return fact.first != "processors" && fact.first != "products" && fact.first != "host";
     });
     measured.notes.clear();

@@ -6,16 +6,16 @@
 
 namespace orrery {
 
-/// Converts a table to the costs without shared processors ("plain"). In a run with more ranks than processors, kernels
-/// count by the time in which their rank had its processor, and communication by its fastest call. Messages of any run
-/// count by their fastest, since their mean includes the wait for the sender. `totals` has only "rest", the step's time
-/// besides kernels, communication and waiting. A table of `orrery calibrate` stays as it is. `made_by` becomes
+/// Converts a table to the costs without shared processors ("plain"). In a run with more ranks than processors, a
+/// kernel counts by the time in which its rank had its processor, and communication by its fastest call. Messages of
+/// any run count by their fastest, since their mean includes waits for the sender. `totals` has only "rest", the step's
+/// time besides kernels, communication and waiting. A table of `orrery calibrate` stays unchanged. `made_by` becomes
 /// "calibrate".
 CostTable plain_costs(const CostTable& table);
 
-/// Joins plain tables. Of equal rows (kernel with threads and active ranks; transport, op, ranks and bytes) the later
-/// table's wins. Communication of a run whose ranks shared processors is used only if no other table has the transport.
-/// Throws Error if the tables are of different devices, or if there are none.
+/// Joins plain tables. Of rows with the same key (kernel with threads and active ranks; transport, op, ranks and bytes)
+/// the later table's wins. Communication of a run whose ranks shared processors is used only if no other table has the
+/// transport. Throws Error if the tables are of different devices, or if there are none.
 CostTable joined_costs(const std::vector<CostTable>& plain);
 
 /// Updates the plain table `kept` with new measurements of the same machine; rows that were not measured again stay.
@@ -29,14 +29,14 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs);
 
 /// A fact as a number; `otherwise` if the table has none.
 double fact_of(const CostTable& table, const std::string& name, double otherwise);
-/// An entry of `totals`; 0: none.
+/// An entry of `totals`; 0: there is none.
 double total_of(const CostTable& table, const std::string& name);
 /// Whether two descriptions are of the same machine.
 bool same_machine(const std::string& a, const std::string& b);
-/// How two machines differ: "processor X, here Y, and 2 lines more"; "": they do not. `where`: name of the other one,
-/// "here".
+/// Says how two machines differ: "processor X, here Y, and 2 lines more"; "": they do not. `where`: name of the other
+/// machine, "here".
 std::string differences(const std::string& machine, const std::string& other, const std::string& where);
-/// "costs are of another machine: processor X, here Y"; "": of this machine, with any build and number of threads.
+/// "costs are of another machine: processor X, here Y"; "": of this one, with any build and number of threads.
 std::string other_machine(const std::string& machine, const std::string& here);
 
 }  // namespace orrery

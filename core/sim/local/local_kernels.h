@@ -14,11 +14,11 @@ struct LocalPrice {
     enum class From : uint8_t {
         measured,  ///< the same launch was measured
         scaled,    ///< another shape of the op, scaled by work
-        kind,      ///< another op of the same kind of work, scaled; the op has no row
-        rates,     ///< the machine's rates; no row is of this kind
+        kind,      ///< scaled from another op of the same kind of work, since the op has no row
+        rates,     ///< from the machine's rates, since no row is of this kind
     };
-    double alone_s = 0;   ///< with no other rank active
-    double crowding = 1;  ///< factor if every processor runs the same kernel
+    double alone_s = 0;   ///< time with no other rank active
+    double crowding = 1;  ///< slowdown factor if every processor runs the same kernel
     From from = From::measured;
 };
 
@@ -27,7 +27,7 @@ struct LocalPrice {
 /// without other ranks, 1 if there are none.
 class LocalKernels {
 public:
-    /// `threads`: per rank; `ranks`: of the host. Throws Error if the table has no kernels.
+    /// `threads`: of each rank; `ranks`: of the host. Throws Error if the table has no kernels.
     LocalKernels(const CostTable& plain, int threads, int64_t ranks, double processors);
 
     /// The price of a launch that was not measured is scaled from the row with the nearest shape, by the logarithms of
@@ -39,11 +39,12 @@ public:
     double copy_s(double bytes);
     /// Number of ranks, with their threads, that can run at once.
     double at_once() const { return at_once_; }
-    /// A rank's rate in the table's fastest product; 0: none.
+    /// Rate of one rank in the table's fastest matrix product; 0: none.
     double flops_per_s() const { return flops_per_s_; }
-    /// "52 of 56 kernels as measured; 3 scaled by their work from other shapes (matmul 2, gelu); 1 by ...".
+    /// Counts kernels by source: "52 of 56 kernels as measured; 3 scaled by their work from other shapes (matmul 2,
+    /// gelu); 1 by ...".
     std::string sources() const;
-    /// By kind of work, the slowdown by other ranks; "": no kernel was measured both with and without them.
+    /// For each kind of work, the slowdown by other ranks; "": no kernel was measured both with and without them.
     std::string crowding_text() const;
 
 private:
@@ -66,17 +67,17 @@ private:
 
     const int threads_;
     const double at_once_;
-    const int beside_;  ///< other ranks active at the same time
+    const int beside_;  ///< number of other ranks active at the same time
     std::map<Work, double> crowding_;
     std::map<std::string, std::vector<Row>> exact_, by_op_;
     std::map<Work, std::vector<Row>> by_kind_;
-    double flops_per_s_ = 0, bytes_per_s_ = 0;  ///< 0: unknown
+    double flops_per_s_ = 0, bytes_per_s_ = 0;  ///< rates of the machine; 0: unknown
     bool copies_are_free_ = false;              ///< copies were priced without a known rate
     std::map<std::string, LocalPrice> known_;
     std::map<LocalPrice::From, std::map<std::string, int>> from_;  ///< number of specs by source and op
 };
 
-/// The quantity that a launch's time is proportional to: FLOP for products and attention, otherwise bytes.
+/// The quantity that a launch's time is proportional to: FLOP for matrix products and attention, otherwise bytes.
 double amount_of(const KernelWork& work);
 
 }  // namespace orrery

@@ -11,11 +11,11 @@
 
 namespace orrery {
 
-/// By (transport, operation) that was not measured: the operation from whose rows it is derived.
+/// The operation from whose rows a (transport, operation) that was not measured is derived.
 using Derived = std::map<std::pair<std::string, std::string>, std::string>;
 
-/// The table's communication rows for `MeasuredWires`, for all members together. Operations that a transport's rows
-/// lack are derived from other operations by the bytes that they send.
+/// Returns the table's communication rows for `MeasuredWires`, with times of all members together. Operations that a
+/// transport's rows lack are derived from other operations by the bytes that they send.
 std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double processors, Derived& derived);
 
 /// Prices of the machine whose costs a table contains. All ranks share its processors: a kernel loads them with its
@@ -23,7 +23,7 @@ std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double process
 /// Each rank must be its own actor (SimulateOptions::each_rank).
 class LocalPrices final : public Prices {
 public:
-    /// `plain`: from `plain_costs` or `joined_costs`. `transports`: by name of the plan's axes of more than one rank.
+    /// `plain`: from `plain_costs` or `joined_costs`. `transports`: by name of each axis of more than one rank.
     /// Throws Error if the table has no kernels or no rows of a transport, naming the transports it has.
     LocalPrices(const CostTable& plain, const Plan& plan, const SharedHost& host,
                 const std::map<std::string, std::string>& transports);
@@ -44,9 +44,9 @@ private:
 
     LocalKernels kernels_;
     const int threads_;
-    const ResourceId crowd_;  ///< what kernels share besides the processors; its capacity is 1 per second
+    const ResourceId crowd_;  ///< resource that kernels share besides the processors; its capacity is 1 per second
     Derived derived_;
-    std::map<std::string, std::string> used_;  ///< those of `derived_` that were used, as text
+    std::map<std::string, std::string> used_;  ///< entries of `derived_` that were used, as text
     MeasuredWires wires_;
 };
 

@@ -104,7 +104,6 @@ std::optional<Choice> SearchSpace::smaller(const Choice& choice) const {
     return c;
 }
 
-/// For options that use more memory, also includes the pairs with an option that frees some.
 std::vector<std::vector<Choice>> SearchSpace::beside(const Choice& choice) const {
     std::vector<std::vector<Choice>> all;
     const auto add = [&](auto change) {

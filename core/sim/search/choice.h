@@ -16,20 +16,20 @@ struct Choice {
     int64_t chunks = 0;             ///< stages per pipeline rank; 0: as many as the schedule needs
     bool sequence = false;
     std::string recompute = "none";  ///< "": unknown
-    std::string mapping;             ///< axes, the innermost first; "": the mesh's own order
+    std::string mapping;             ///< axes, innermost first; "": the mesh's own order
 
     auto operator<=>(const Choice&) const = default;
-    /// "interleaved x2"; "": no pipeline, or unknown
+    /// Text of the schedule: "interleaved x2"; "": no pipeline, or unknown.
     std::string schedule_text() const;
-    /// "pp=2 dp=8 tp=8 zero=1 interleaved x2"
+    /// Text of the choice: "pp=2 dp=8 tp=8 zero=1 interleaved x2".
     std::string text() const;
-    /// How far the choice is from the plain one: pipeline, schedule, ZeRO stage, recomputation, split sequence,
-    /// micro-batch size. Smaller is plainer.
+    /// How far the choice is from the simplest one: counts pipeline, schedule, ZeRO stage, recomputation, split
+    /// sequence and micro-batch size. Smaller is simpler.
     std::tuple<int64_t, int64_t, size_t, bool, int64_t> added() const;
 };
 
-/// Bytes of a model over all ranks, with nothing stored twice. All gradients exist at once, as micro-batches and
-/// clipping require.
+/// Bytes of a model over all ranks, with nothing stored twice. All gradients exist at the same time, as micro-batches
+/// and clipping require.
 struct StateBytes {
     double params = 0, gradients = 0, optimizer = 0;
     double all() const { return params + gradients + optimizer; }
@@ -43,7 +43,7 @@ struct SearchSpace {
     /// Mesh axes and options that are varied; the others have their values in `start`.
     bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
          varies_recompute = true, varies_mapping = true;
-    int64_t microbatches = 0;  ///< of every choice, which determines `samples`; 0: determined by `samples`
+    int64_t microbatches = 0;  ///< of every choice, determines `samples`; 0: `samples` determines it
     Choice start;
     double memory_limit = 0;  ///< max memory of any rank in bytes; 0: not checked
     StateBytes state;
@@ -58,21 +58,21 @@ struct SearchSpace {
     int64_t micros(const Choice& choice) const { return batch / (choice.dp * choice.samples); }
     /// Whether the number of micro-batches is whole and valid for the schedule.
     bool whole(const Choice& choice) const;
-    /// Every mesh with the most common options.
+    /// Returns every mesh with the most common options.
     std::vector<Choice> meshes() const;
-    /// The same with less memory: recomputation, then a higher ZeRO stage.
+    /// Returns a choice with less memory: with recomputation, then with a higher ZeRO stage; nullopt if there is none.
     std::optional<Choice> smaller(const Choice& choice) const;
-    /// All choices that differ by one step in one option, by option.
+    /// Returns all choices that differ by one step in one option, by option.
     std::vector<std::vector<Choice>> beside(const Choice& choice) const;
-    /// A mesh with the options of another choice, as far as they are possible.
+    /// Returns a mesh with the options of another choice, as far as they are possible.
     Choice like(const Choice& mesh, const Choice& options) const;
 };
 
-/// Mean bytes of a model's state per rank: its share by tp and pp, of which ZeRO stages split over dp the optimizer
-/// state (1), also gradients (2), also params (3). 0 if the split is unknown.
+/// Mean bytes of a model's state per rank: the share by tp and pp. ZeRO also splits over dp the optimizer state (stage
+/// 1), gradients (2) and params (3). 0 if the stage is unknown.
 double state_bytes(const StateBytes& state, const Choice& choice);
-/// Min fraction of a step that its pipeline loses: (p-1)/(v m) over the work, and so on; 0 for schedules that are not
-/// in the library.
+/// Min fraction of a step lost to the pipeline bubble: (p-1)/(v m) over the work, and so on; 0 for schedules that are
+/// not in the library.
 double bubble(const Choice& choice, int64_t micros);
 
 /// Max samples per micro-batch and stages per pipeline rank that are searched.

@@ -10,7 +10,7 @@
 namespace orrery {
 namespace {
 
-/// Number of choices per round, which are judged independently of each other.
+/// Number of choices per round, which are judged independently.
 constexpr size_t at_once = 8;
 /// A step that slowed a mesh by more than this factor is not tried again with other options of that mesh.
 constexpr double clearly = 1.02;
@@ -37,7 +37,7 @@ void take(Choice& c, size_t option, const Choice& from) {
     }
 }
 
-/// A choice with only that option set, independent of the mesh.
+/// The default choice with only this option set, independent of the mesh.
 Choice value_of(const Choice& c, size_t option) {
     Choice value;
     take(value, option, c);
@@ -80,7 +80,7 @@ bool Search::too_large(const Choice& choice) const {
         other.zero = stage;
         const auto known = known_.find(other);
         if (stage == choice.zero || known == known_.end() || !known->second.why_not.empty()) continue;
-        // The formula's difference, with a quarter of it as a margin in favour of the choice.
+        // The difference by the formula, with a quarter of it as a margin in favour of the choice.
         const double more = state - state_bytes(space_.state, other);
         const double least = static_cast<double>(known->second.memory_bytes) + more * (more > 0 ? 0.75 : 1.25);
         if (const double limit = known->second.memory_limit; limit > 0 && least > limit) return true;
@@ -117,7 +117,7 @@ void Search::judge_round(const std::vector<Choice>& round) {
     }
 }
 
-/// Judges, in rounds, the choices that are not known and may be among the best.
+/// Judges, in rounds, choices that are not judged yet and may be among the best.
 void Search::look(const std::vector<Choice>& choices) {
     std::vector<Choice> round;
     std::set<Choice> asked;
@@ -172,7 +172,7 @@ void Search::first_look() {
     }
 }
 
-/// For steps to more samples or less recomputation that do not fit: the same with an option that frees memory.
+/// If a step to more samples or less recomputation does not fit, also tries the step with an option that frees memory.
 std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& beside) const {
     std::vector<Choice> all;
     for (const Option option : {samples, recompute})
@@ -190,7 +190,7 @@ std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& be
     return all;
 }
 
-/// From a choice that fits, takes steps until none is faster.
+/// Starts from a choice that fits, and takes steps until none is faster.
 Choice Search::climb(Choice at) {
     std::set<std::pair<size_t, Choice>> slower;
     for (;;) {

@@ -18,17 +18,17 @@ bool multiplies(const RankClass& c, const Instruction& i) {
 
 namespace {
 
-/// Positions of the fragments of a class in its stream.
+/// Indices in a class's stream that delimit its fragments.
 struct Fragments {
-    int first = none;    ///< kernel
-    int product = none;  ///< the last product
-    int last = none;     ///< last product, message or collective
+    int first = none;    ///< the first kernel
+    int product = none;  ///< the last matrix product
+    int last = none;     ///< the last matrix product, message or collective
     explicit Fragments(const RankClass& c) {
         for (int i = 0; i < static_cast<int>(c.stream.size()); ++i) {
             const Instruction& one = c.stream[at(i)];
             if (one.fragment.micro < 0) continue;
             if (one.axis == none && first == none) first = i;
-            // Only products count: gradients of embeddings may depend on collectives that run once a step.
+            // Only matrix products count: gradients of embeddings may depend on collectives that run once a step.
             if (multiplies(c, one)) product = i;
             if (one.axis != none || product == i) last = i;
         }
@@ -57,7 +57,8 @@ private:
     bool once(const Instruction& i) const { return is_collective(i.opcode) && i.fragment.micro < 0; }
     bool over_data(const Instruction& i) const { return data_[at(i.axis)] != 0; }
 
-    /// Makes the first kernel wait for the params, and gradients for the last product, once they are after it.
+    /// Makes the first kernel wait for the data-parallel collectives before it, and those after the last matrix product
+    /// wait for that product.
     void wait(RankClass& c) const {
         const Fragments place(c);
         if (!data_too_ || place.first == none) return;
@@ -76,13 +77,13 @@ private:
         return once(i) && !stays_.count(i.op) && (over_data(i) ? data_too_ : sums_);
     }
 
-    /// Marks what moves behind the last fragment: the collectives in question and, for data, everything that reads
+    /// Marks what moves after the last fragment: the collectives to move and, over data axes, everything that reads
     /// them. A collective whose reader is part of a fragment stays and is recorded in stays_.
     std::vector<char> movable(const RankClass& c) {
         const Fragments place(c);
         std::vector<char> moved(c.stream.size(), 0);
         if (place.first == none) return moved;
-        std::map<int, int> written;  // buffers, by the instruction that wrote them
+        std::map<int, int> written;  // buffers, each with the instruction that wrote it
         std::vector<int> root(c.stream.size(), none);
         const int begin = std::max(place.first + 1, repeats(c) ? c.repeat.end : 0);
         for (int index = begin; index < place.last; ++index) {
@@ -128,7 +129,8 @@ private:
         for (const int from : order) {
             stream.push_back(std::move(c.stream[at(from)]));
             std::vector<int>& waits = stream.back().waits;
-            // Sums over data and over other axes commute: the one over data may overlap with kernels and does not wait.
+            // Sums over data and over other axes commute, so the one over data may overlap with kernels and need not
+            // wait.
             if (from < end && !moved[at(from)]) std::erase_if(waits, [&](int wait) { return moved[at(wait)] != 0; });
             for (int& wait : waits) wait = now[at(wait)];
         }

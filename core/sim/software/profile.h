@@ -14,8 +14,8 @@ struct SoftwareProfile {
     /// Sums once a step over axes other than data's (norms under sequence parallelism, tied params) run after all
     /// fragments; those over data come before them if they overlap with kernels (Megatron-LM's `finalize_model_grads`).
     bool sums_late = false;
-    /// Data-parallel collectives do not overlap with kernels: params are gathered before the first fragment, gradients
-    /// are reduced after the last product of all fragments.
+    /// Data-parallel collectives do not overlap with kernels: params are gathered before the first fragment, and
+    /// gradients are reduced after the last matrix product of all fragments.
     bool data_late = false;
     /// Kernels also wait for a pipeline's sends (Megatron-LM's 1F1B, DeepSpeed's).
     bool blocks_messages = false;
@@ -25,14 +25,14 @@ struct SoftwareProfile {
     /// Separate launches add a micro-batch's gradients to their f32 sums and clear them (DeepSpeed's BF16_Optimizer,
     /// `update_hp_grads`); otherwise weight-gradient products accumulate (Megatron-LM's fused accumulation).
     bool adds_apart = false;
-    bool cuts_all_params = false;  ///< states of params without a divisible dim are split, too: flat buffers
+    bool cuts_all_params = false;  ///< states of params without a divisible dim are split, too, as in flat buffers
     /// Axes over which params and gradients are sent.
     std::vector<std::string> data = {"dp", "rep"};
 };
 
-/// Changes the plan to what such software would run, for prices only: its fingerprint becomes `for_prices_alone`
-/// (plan/print.h), memory stays that of the plan. Streams keep their order, except for what moves behind all fragments,
-/// in the same order on all ranks. Linear in the stream.
+/// Changes the plan to what such software would run. The result serves only for prices: its fingerprint becomes
+/// `for_prices_alone` (plan/print.h), and memory stays that of the original plan. Streams keep their order, except for
+/// work that moves after all fragments, in the same order on all ranks. Linear in the stream.
 Plan with_profile(Plan plan, const SoftwareProfile& profile);
 
 }  // namespace orrery

@@ -25,8 +25,8 @@ bool same_place(const Operand& a, const Operand& b) {
     return a.buffer == b.buffer && a.offset == b.offset && a.type.bytes() == b.type.bytes();
 }
 
-/// Whether the kernel's rows are the leading dims of its first operand and of all results. True for fused products,
-/// too; false for weight-gradient products.
+/// Whether the kernel is a matrix product whose rows are the leading dims of its first operand and of all results. True
+/// for fused products, too; false for weight-gradient products.
 bool is_product(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     if (!def || spec.inputs.size() < 2 || spec.inputs[0].shape.size() < 2 || spec.inputs[1].shape.size() != 2)
@@ -39,12 +39,12 @@ bool is_transpose(const KernelSpec& spec) {
     return def && def->moves == Moves::permutes && spec.inputs[0].shape.size() >= 2;
 }
 
-/// The largest dim except the last.
+/// Index of the largest dim except the last.
 size_t largest_leading(const Shape& shape) {
     return static_cast<size_t>(std::max_element(shape.begin(), shape.end() - 1) - shape.begin());
 }
 
-/// The dim along which each operand is cut, inputs first; none: it is whole in all chunks.
+/// The dim along which each operand is cut, inputs first; none: the operand is whole in all chunks.
 std::vector<int> cut_dims(const KernelSpec& spec) {
     std::vector<int> dims(spec.inputs.size() + spec.outputs.size(), none);
     const Shape& rows = spec.inputs[0].shape;
@@ -70,11 +70,11 @@ int64_t collectives_of(const RankClass& c, AxisId axis) {
     return count;
 }
 
-/// A collective and the kernels that are cut with it, by index in the stream.
+/// A collective and the kernels that are cut with it, as indices in the stream.
 struct Cut {
     int collective = none;
-    bool gathers = false;      ///< the kernels follow the collective; otherwise it follows them
-    std::vector<int> kernels;  ///< in the order within a chunk
+    bool gathers = false;      ///< whether the kernels follow the collective or the collective follows them
+    std::vector<int> kernels;  ///< kernels, in the order within a chunk
     bool has(int i) const { return i == collective || std::find(kernels.begin(), kernels.end(), i) != kernels.end(); }
 };
 
@@ -103,7 +103,7 @@ public:
         return std::move(to_);
     }
 
-    /// By index in the new stream: whether it is a chunk of a collective. Empty if nothing was cut.
+    /// Whether each instruction of the new stream is a chunk of a collective. Empty if nothing was cut.
     std::vector<char> take_chunks() { return std::move(chunks_of_); }
 
     int64_t cut() const {
@@ -129,7 +129,8 @@ private:
         return shape[largest_leading(shape)] >= chunks_;
     }
 
-    /// Which part of the stream: before the iteration like the repeated stretch, that iteration, the stretch, after it.
+    /// Part of the stream: 0 before the iteration that precedes the repeated stretch, 1 that iteration, 2 stretch, 3
+    /// after.
     int part(int index) const {
         const Repeat& r = from_.repeat;
         return !repeats(from_) ? 0 : (index >= r.from()) + (index >= r.begin) + (index >= r.end);
@@ -227,8 +228,8 @@ private:
         cuts_.push_back(std::move(cut));
     }
 
-    /// Drops cuts that differ between the repeated stretch and the iteration before it: waits are counted by distance
-    /// between repetitions.
+    /// Drops cuts that are not the same in the repeated stretch and in the iteration before it, since waits are counted
+    /// by distance between repetitions.
     void drop_what_does_not_repeat() {
         if (!repeats(from_)) return;
         std::map<int, std::vector<int>> all;
@@ -273,7 +274,7 @@ private:
         return here;
     }
 
-    /// Translates waits for instructions before `place`; later ones are unrelated (can_move).
+    /// Translates waits for instructions before `place` to the new stream; later ones are unrelated (can_move).
     std::vector<int> mapped(const std::vector<int>& waits, int place) const {
         std::vector<int> now;
         for (const int wait : waits)
@@ -281,8 +282,8 @@ private:
         return now;
     }
 
-    /// Waits of an instruction moved to `place`, including the waits of those it passes on its own queue, which it
-    /// inherits.
+    /// Waits of an instruction that is moved to `place`. They include the waits of the instructions that it passes on
+    /// its own queue, since it inherits them.
     std::vector<int> waits_at(int index, int place) const {
         std::vector<int> now;
         for (int i = place; i <= index; ++i) {
@@ -324,8 +325,8 @@ private:
         }
     }
 
-    /// A chunk of a collective, as flat tensors. With as many chunks as members, one chunk is the rank's own part and
-    /// sends nothing: with the first product of a gather, the last of a scatter.
+    /// Adds a chunk of a collective, as flat tensors. With as many chunks as members, one chunk is the rank's own part
+    /// and sends nothing: the first of a gather, the last of a scatter.
     Instruction collective(int index, int64_t chunk) const {
         Instruction one = stream(index);
         const int64_t a = one.operands[0].type.count(), b = one.operands[1].type.count();
@@ -389,11 +390,11 @@ private:
     const AxisId axis_;
     const int64_t members_;
     const int64_t chunks_;
-    std::vector<std::vector<int>> writers_, readers_;  ///< by buffer
-    std::vector<char> taken_;                          ///< by instruction: it is part of a cut
+    std::vector<std::vector<int>> writers_, readers_;  ///< instructions by buffer
+    std::vector<char> taken_;                          ///< for each instruction: whether it is part of a cut
     std::vector<Cut> cuts_;
-    std::vector<int> first_, last_;  ///< by instruction of the original plan: its chunks
-    std::vector<char> chunks_of_;    ///< by instruction of the new plan: it is a chunk of a collective
+    std::vector<int> first_, last_;  ///< for each instruction of the original plan: its first and last chunk
+    std::vector<char> chunks_of_;    ///< for each instruction of the new plan: whether it is a chunk of a collective
     std::map<std::pair<int, Shape>, int> kernels_;
 };
 

@@ -6,15 +6,14 @@
 
 namespace orrery {
 
-/// A plan for prices only, in which collectives were cut. It shows what a step would cost and cannot run: operands keep
-/// the addresses of what they were cut from. Its fingerprint is `for_prices_alone` (plan/print.h), which Executor
-/// refuses.
+/// A plan in which collectives were cut. It serves only for prices and cannot run, since operands keep the addresses of
+/// what they were cut from. Its fingerprint is `for_prices_alone` (plan/print.h), which Executor refuses.
 struct TpChunked {
     Plan plan;
-    int64_t cut = 0;  ///< number of collectives of the axis that were cut, in all classes, counted as issued in a step
+    int64_t cut = 0;  ///< number of collectives of the axis that were cut, over all classes, as issued in a step
     int64_t all = 0;  ///< number of collectives of the axis
-    /// By class and index in its stream: whether it is a chunk of a collective (SimulateOptions::mapped). Empty for a
-    /// class in which nothing was cut.
+    /// Whether an instruction is a chunk of a collective (SimulateOptions::mapped), by class and index in its stream.
+    /// Empty for a class in which nothing was cut.
     std::vector<std::vector<char>> chunks;
 };
 

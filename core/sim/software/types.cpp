@@ -20,8 +20,7 @@ int64_t bytes_of(const Instruction& i) {
     return bytes;
 }
 
-/// Inserts copies of the given bytes before instructions, by index; 0: none. They wait for what the instructions wait
-/// for.
+/// Inserts copies before instructions; `bytes` is by index, 0: none. A copy waits for what its instruction waits for.
 void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
     std::vector<int> now;
     std::vector<Instruction> stream;
@@ -40,7 +39,7 @@ void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
         now.push_back(static_cast<int>(stream.size()));
         stream.push_back(std::move(i));
     }
-    const auto first_of = [&](int index) {  // the instruction or its copy
+    const auto first_of = [&](int index) {  // the instruction, or its copy if it has one
         if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
         return now[at(index)] - (bytes[at(index)] > 0 ? 1 : 0);
     };
@@ -56,9 +55,10 @@ void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
 
 }  // namespace
 
-/// A cast reads 4 bytes of each number and writes 2, like a copy of 3. It precedes the first reader.
+/// Casts read 4 bytes of each number and write 2, like a copy of 3 bytes. A cast precedes the first reader.
 void gather_f32(RankClass& c, const AxisFlags& data) {
-    std::vector<int64_t> gathered(c.buffers.size(), 0), casts(c.stream.size(), 0);  // elements; bytes
+    std::vector<int64_t> gathered(c.buffers.size(), 0), casts(c.stream.size(), 0);  // `gathered`: elements by buffer;
+                                                                                    // `casts`: bytes by instruction
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         if (i.axis == none) {
@@ -72,13 +72,13 @@ void gather_f32(RankClass& c, const AxisFlags& data) {
             for (size_t o = 1; o < i.operands.size(); ++o) gathered[at(i.operands[o].buffer)] = 0;
         }
     }
-    // The stretch and the iteration before it are the same.
+    // The iteration before the repeated stretch gets the same casts.
     for (int i = c.repeat.from(); repeats(c) && i < c.repeat.begin; ++i)
         casts[at(i)] = casts[at(i + c.repeat.length())];
     insert_copies(c, casts);
 }
 
-/// The sum reads 2 and 4 bytes of each number and writes 4, then the 2 are cleared: 12 bytes, like a copy of 6.
+/// A separate sum reads 2 and 4 bytes of each number and writes 4, then the 2 are cleared: 12 bytes, like a copy of 6.
 void add_gradients_apart(RankClass& c) {
     std::vector<int64_t> sums(c.stream.size(), 0);
     for (size_t index = 0; index < c.stream.size(); ++index) {
@@ -100,7 +100,8 @@ void change_sums(RankClass& c, const AxisFlags& data, const SumTypes& types) {
             for (Operand& o : i.operands)
                 if (o.type.dtype == DType::f32) o.type.dtype = DType::bf16;
         if (types.cut_all && i.opcode == Opcode::all_reduce && bytes_of(i) > small_bytes) {
-            // Scattered in f32 and gathered in bf16 takes 3/4 of an all-reduce in f32; all-reduced and gathered 5/4.
+            // Relative to an f32 all-reduce: scattering in f32 and gathering in bf16 takes 3/4; all-reducing and
+            // gathering 5/4.
             for (Operand& o : i.operands) o.type.shape = {o.type.count() / 4 * (types.whole ? 5 : 3)};
         } else if (types.whole && i.opcode == Opcode::reduce_scatter) {
             i.opcode = Opcode::all_reduce;

@@ -6,16 +6,15 @@
 
 namespace orrery::tokenizer {
 
-/// Byte pair encoding of a word: applies the merge of the lowest rank to adjacent tokens until none is left, the
-/// leftmost first among equals. Merges by rank "l o", "lo w", "e r":
+/// Byte pair encoding of a word: applies the merge of the lowest rank to adjacent tokens until none is left; of equal
+/// ranks, the leftmost merge first. Merges by rank "l o", "lo w", "e r":
 ///
 ///     l o w e r  ->  lo w e r  ->  low e r  ->  low er
 ///
-/// Reuses its memory; one per thread.
+/// Reuses its memory, so each thread needs its own.
 class Merger {
 public:
-    /// Replaces the ids of a word's characters by those of its tokens. O(n^2) for short words, O(n log n) for long
-    /// ones.
+    /// Replaces the ids of a word's characters by those of its tokens. O(n^2) for short words, otherwise O(n log n).
     void merge(const BpeModel& model, std::vector<int32_t>& ids);
 
 private:

@@ -15,7 +15,7 @@ constexpr int64_t most_ids = 1 << 26;
 constexpr char32_t sentencepiece_space = 0x2581;
 constexpr size_t low_count = 129;
 
-/// Row of a character in the small table of adjacent characters, low_count when it is not in the table.
+/// Row of a character in the small table of adjacent characters; low_count when the table lacks the character.
 size_t low_index(char32_t character) {
     if (character < 0x80) return character;
     return character == sentencepiece_space ? 0x80 : low_count;
@@ -129,9 +129,8 @@ void BpeModel::read_fallback() {
     for (size_t byte = 0; byte < 256; ++byte) fallback_[byte] = id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
 }
 
-/// Collects the pairs of characters that are adjacent in a merged token. No merge reaches across any other pair, so a
-/// word can be split there. Gives up when a merge takes bytes or the unknown token, which are not characters of the
-/// text.
+/// Collects the pairs of characters that are adjacent in a merged token. No merge joins any other pair, so a word can
+/// be split there. Gives up when a merge takes bytes or the unknown token, which are not characters of the text.
 void BpeModel::find_joins() {
     can_cut_ = prefix_.empty() && suffix_.empty();
     low_joins_.assign(low_count * 3, 0);
@@ -204,8 +203,8 @@ bool BpeModel::fall_back(std::string_view symbol, std::vector<int32_t>& ids) con
     return true;
 }
 
-/// In the reference's order: an unknown token is appended when the next known or unknown character comes, so byte
-/// fallbacks may come before it.
+/// Appends ids in the reference's order: an unknown token is appended when the next known or unknown character comes,
+/// so byte fallbacks may come before it.
 void BpeModel::characters(std::string_view word, std::vector<int32_t>& ids, int64_t& lost) const {
     int32_t pending = -1;
     const auto put_pending = [&] {

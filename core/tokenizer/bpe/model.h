@@ -13,21 +13,21 @@
 
 namespace orrery::tokenizer {
 
-/// The BPE model of a file: vocabulary, merges by rank, and what replaces characters that the vocabulary lacks.
+/// The BPE model of a file: vocabulary, merges by rank, and replacements for characters that the vocabulary lacks.
 class BpeModel {
 public:
-    /// Throws Error at the key that is missing, duplicate, or of another kind of model.
+    /// Throws Error at a key that is missing or duplicate, and for another kind of model.
     explicit BpeModel(const Field& field);
 
     std::optional<int32_t> id_of(std::string_view token) const;
-    /// The tokens by id, "" for unused ids. [largest id + 1]
+    /// Returns the tokens by id, "" for unused ids. [largest id + 1]
     const std::vector<std::string>& tokens() const { return tokens_; }
     bool has(int32_t id) const {
         return id >= 0 && static_cast<size_t>(id) < there_.size() && there_[static_cast<size_t>(id)];
     }
     int64_t count() const { return static_cast<int64_t>(ids_.size()); }
 
-    /// The merge of two adjacent tokens, nullptr when there is none.
+    /// Returns the merge of two adjacent tokens; nullptr when there is none.
     const PairTable::Entry* merge_of(int32_t left, int32_t right) const { return merges_.find(left, right); }
 
     /// Makes words raw bytes instead of the alphabet of ByteLevel. Returns false, without a change, when the vocabulary
@@ -36,10 +36,10 @@ public:
     bool in_bytes() const { return in_bytes_; }
     const int32_t* byte_ids() const { return byte_ids_.data(); }
 
-    /// The id of a word that is a token and that ignore_merges exempts from merges; -1 otherwise.
+    /// Returns the id of a word that is a token and that ignore_merges exempts from merges; -1 otherwise.
     int32_t whole_word(std::string_view word) const;
-    /// The ids of a word's characters, before any merge. A character that the vocabulary lacks is replaced by its bytes
-    /// or by the unknown token; `lost` is incremented when there is neither.
+    /// Appends the ids of a word's characters, before any merge. A character that the vocabulary lacks is replaced by
+    /// its bytes or by the unknown token; `lost` is incremented when neither exists.
     void characters(std::string_view word, std::vector<int32_t>& ids, int64_t& lost) const;
 
     /// Whether a word may be split between characters that no merge joins.
@@ -50,7 +50,7 @@ public:
 private:
     void read_vocabulary(const Field& field);
     void read_merges(const Field& field);
-    /// `at`: the merge's place in the file, for messages.
+    /// `at`: returns the merge's place in the file, for messages.
     void add_merge(const std::function<Field()>& at, const std::string& left, const std::string& right, int32_t rank);
     void find_joins();
     void read_fallback();
@@ -66,8 +66,8 @@ private:
     bool has_unknown_ = false, fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
 
     std::unordered_map<char32_t, int32_t> character_ids_;
-    std::vector<int32_t> low_ids_;   ///< ids of characters below 0x100 [256], -1 for none
-    std::vector<int32_t> fallback_;  ///< ids of "<0x00>" ... [256], -1 for none
+    std::vector<int32_t> low_ids_;   ///< ids of characters below 0x100 [256]; -1: none
+    std::vector<int32_t> fallback_;  ///< ids of "<0x00>" ... [256]; -1: none
     std::vector<int32_t> byte_ids_;  ///< ids of raw bytes [256]
     /// tokens as raw bytes, when merges are ignored for whole words
     std::unordered_map<std::string, int32_t> byte_words_;

@@ -20,7 +20,7 @@ public:
         for (const Entry& entry : old)
             if (entry.key != empty) slot(entry.key) = entry;
     }
-    /// Replaces the entry of an equal pair.
+    /// Adds an entry; replaces the entry of an equal pair.
     void put(int32_t left, int32_t right, int32_t rank, int32_t id) {
         if (2 * (count_ + 1) > entries_.size()) reserve(count_ + 1 + count_ / 2);
         Entry& entry = slot(key_of(left, right));

@@ -7,11 +7,11 @@
 
 namespace orrery::tokenizer {
 
-/// The ids of words that one thread has seen. Cleared when it is full (65,536 words or 4 MiB of them).
+/// The ids of words that one thread has encoded. Cleared when it is full (65,536 words or 4 MiB of words).
 class WordCache {
 public:
     struct Ids {
-        const int32_t* first = nullptr;  ///< valid until the next `put`; nullptr: the word is not cached
+        const int32_t* first = nullptr;  ///< the word's ids, valid until the next `put`; nullptr: it is not cached
         size_t count = 0;
     };
 
@@ -36,7 +36,7 @@ private:
         uint64_t hash = 0;
         uint32_t letters = 0;
         uint16_t length = 0, count = 0;
-        int32_t ids[inside] = {};  ///< the ids; or, of more than `inside`, the index of the first one in ids_
+        int32_t ids[inside] = {};  ///< the ids; when there are more than `inside`, the index of the first one in ids_
     };
 
     std::vector<Entry> entries_;
