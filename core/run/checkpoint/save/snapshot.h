@@ -12,10 +12,9 @@
 
 namespace orrery {
 
-/// A copy of a session's params and states in host memory, made while the next step runs. If the host can read device
-/// memory, threads make the copy: the one that calls copy(), a low-priority one that it starts, or the step's own
-/// threads when they would have to wait for it. Otherwise the device's copy queue downloads it. The memory is allocated
-/// once.
+/// A copy of a session's params and states in host memory, made while the next step runs. The device's copy queue makes
+/// it if the host cannot read device memory or the device captures steps. Otherwise threads do: the one that calls
+/// copy(), a low-priority one that it starts, and the step's threads when they would have to wait for the copy.
 class Snapshot {
 public:
     /// Throws as Device::allocate does. The session must outlive it.
