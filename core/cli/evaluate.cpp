@@ -224,7 +224,7 @@ void add_choice_programs(std::vector<MarkedProgram>& programs, ScriptRunner& scr
                 programs.push_back(made(*script.experiment, entry));
             } catch (const Error&) {
                 if (length == 0) throw;
-                shorter = false;  // the script has the length of a sequence in it
+                shorter = false;  // the script depends on a fixed sequence length
                 entry = one;
                 if (std::none_of(programs.begin(), programs.end(), known))
                     programs.push_back(made(*script.experiment, entry));

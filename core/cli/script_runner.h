@@ -22,49 +22,50 @@
 
 namespace orrery {
 
-/// The configuration of a command, of its files, sets and the folder of a run that it may name.
+/// Reads the configuration of a command: its files, its --set options, and the folder of a run if it names one.
 Config config_of(const ScriptCommand& command);
 
 class ScriptRunner;
 
-/// What a command runs a script for. A function that is set is what a call of the script makes happen, on the record as
-/// it is then.
+/// What a command does with a script. The functions replace what ScriptRunner does when the script makes a call.
 struct ScriptUse {
-    /// Who says what scratch the device's kernels need, and whether it runs them.
+    /// Which device reports the scratch memory of kernels and the operations that it cannot run.
     enum class Scratch {
-        counted,    ///< the device of the run
-        noted,      ///< the same; what does not run on this machine is noted instead of refused, as nothing is started
-        by_ranks,   ///< the same but where it keeps something of a process: ranks find out what is wrong with theirs
-        elsewhere,  ///< nobody: the program is compiled for another machine
+        counted,    ///< the run's device on this machine
+        noted,      ///< the same, but if it cannot run here that is a note instead of an error
+        by_ranks,   ///< the same, but a device that holds resources until the process exits is opened by the ranks only
+        elsewhere,  ///< no device: the program is compiled for another machine
     };
     Scratch scratch = Scratch::counted;
-    bool prints = true;         ///< what the script prints, on rank 0
-    bool tells = true;          ///< of values in files that calls of the script replace, on rank 0
-    bool options_only = false;  ///< throws Error when the script has declared its options
-    std::function<bool(const GivenKey&)> ignores = {};            ///< keys that a call may give unseen
-    std::function<void(CompileOptions&)> options = {};            ///< changes those of the training's programs
-    std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< else compile_whole
-    /// Else take_down.
+    bool prints = true;         ///< whether rank 0 prints what the script prints
+    bool tells = true;          ///< whether rank 0 reports configuration values that calls of the script replace
+    bool options_only = false;  ///< stop the script with an Error once it has declared its options
+    std::function<bool(const GivenKey&)> ignores = {};            ///< keys for which calls of the script are ignored
+    std::function<void(CompileOptions&)> options = {};            ///< adjusts the options of the training's programs
+    std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< compiles a program; empty: compile_whole
+    /// Handles the call of train; empty: take_down.
     std::function<void(ScriptRunner&, const DataSpec&, const TrainOptions&)> train = {};
-    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< else "" is the text
-    std::function<void(const ScriptRunner&, const std::string& text)> give_up = {};  ///< before the process ends
+    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};  ///< empty: returns ""
+    std::function<void(const ScriptRunner&, const std::string& text)> give_up =
+        {};  ///< called before the process exits
 };
 
-/// A script with its configuration, settings and plugins, and the record of what it did. A command makes one, changes
-/// settings where it runs on other ranks than they say, loads plugins, runs the script, and reads the record.
+/// A script with its configuration, settings and plugins, and a record of its calls. A command creates one, may change
+/// settings, loads plugins, runs the script, and reads the record.
 class ScriptRunner final : public Host {
 public:
-    /// Reads the configuration.
+    /// Reads the configuration. Throws Error at the key that is wrong.
     ScriptRunner(const ScriptCommand& command, const Job& job, ScriptUse use = {});
 
-    /// Loads the plugins of device, store, rendezvous and transports; chooses a transport where nobody named one.
+    /// Loads the plugins of device, store, rendezvous and transports. Chooses a transport that serves the device if the
+    /// user named none.
     void load();
-    /// The same for ranks on so many hosts, 0: as many as it takes.
+    /// Loads the same plugins for ranks on a number of hosts; 0: as many hosts as the mesh needs.
     void load_for_hosts(int64_t hosts);
     void load_backends();
     void load_transports();
     void load_store();
-    /// Runs the script to its end. Once.
+    /// Runs the script to its end. May be called once.
     void run();
 
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override;
@@ -77,121 +78,123 @@ public:
     void train(const DataSpec& asked, const TrainOptions& options) override;
     std::string sample(const SampleOptions& options) override;
     void declare_options(const std::vector<Option>& all) override;
-    /// Refuses a --set that would change nothing; prints of a value of a file that it is not used, once.
+    /// Records a key that a call of the script sets. Throws Error at a --set of that key, which would have no effect;
+    /// reports once if a configuration file has the key.
     void gives(const GivenKey& key) override;
     void required(const std::string& file, const std::string& text) override { modules[file] = text; }
     void print(const std::string& line) override;
     void give_up(const std::string& text) override;
 
-    /// Compiles the training for the mesh.
+    /// Compiles the training for the mesh: begin, keep and refuse_unfit.
     void compile_whole(Experiment made);
-    /// The experiment and its device, before programs are compiled; then these; whether the device runs them. Throws
-    /// Error at an axis that nothing goes over, and for what the device does not run.
+    /// Records an experiment and opens its device. Throws Error at a mesh axis that the experiment does not use.
     void begin(Experiment made);
     void keep(Compiled made) { compiled_ = std::move(made); }
+    /// Throws Error if the device cannot run an operation of the compiled programs.
     void refuse_unfit();
     CompileOptions training_options();
-    /// Takes down what the script trains on.
+    /// Records data and options of a training. Adds the snapshot to the compiled programs if saves are asynchronous.
     void take_down(const DataSpec& asked, const TrainOptions& options);
-    /// Then: compiles what evaluates the rest of the held-out data, behind the last full batch. Throws Error at an
-    /// input that the data does not fill.
+    /// Compiles the smaller programs that evaluate the held-out samples after the last full batch. Call it after
+    /// take_down. Throws Error at an input that the data does not fill.
     void compile_evaluation();
-    /// Throws Error where the script has trained without a checkpoint of the end, which sampling begins from.
+    /// Throws Error if the training leaves no checkpoint of its last step, which sampling needs.
     void refuse_unsaved();
 
-    /// The configuration with what the script's calls give.
+    /// The configuration, with the values that calls of the script set.
     Config as_run() const { return given_.over(config_); }
-    /// Throws Error when the script has compiled no program.
+    /// Throws Error if the script has compiled no program.
     const Compiled& compiled() const;
-    /// Axes made of several that messages of its programs go over; none of a script that has compiled nothing.
+    /// The axes joined from several mesh axes over which its programs communicate. Empty if it compiled none.
     std::set<std::string> joined() const;
-    /// The data of a training, opened; once for each call of run:train. Throws Error as Dataset does.
+    /// The data of the training. Opens it at the first use after each call of train. Throws Error as Dataset does.
     const Dataset& dataset();
-    /// From now on a call of a data source that takes longer ends the process, with a message that names the plugin and
-    /// `setting`, which `bound` is of. 0: any time.
+    /// Limits the duration of each later call of a data source. A call that takes longer than `bound` ends the process
+    /// with a message that names the plugin and `setting`, the key of the limit. 0: no limit.
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
-    /// Values of the options that the script declares.
+    /// The options that the script declares, as key and value.
     std::map<std::string, std::string> option_values() const;
-    /// The device that counts scratch.
+    /// The device that reports scratch memory. Opens it at the first use; nullptr if there is none.
     Device* counting();
-    /// The same; a session may take what it has searched for.
+    /// Hands that device to a session, which can reuse its search results.
     std::unique_ptr<Device> take_device() { return std::move(counting_); }
-    /// Lines that said which values of files are not used.
+    /// The reports about configuration values that are not used.
     const std::set<std::string>& told() const { return told_; }
 
-    /// The run's folder; known once the experiment is compiled.
+    /// The run's folder. Known once the experiment is compiled.
     std::string folder() const;
-    /// Makes that folder and keeps other runs out of it, by either lock. Throws Error at [run] folder when one is in
-    /// it, or when it cannot be written.
+    /// Creates the run's folder and locks it against other runs. `name`: a lock file of FolderLock. Throws Error at
+    /// [run] folder if another run uses it or it cannot be written.
     std::unique_ptr<FolderLock> lock_folder(const std::string& name = FolderLock::job);
-    /// The checkpoints of that folder.
+    /// The store of the run's checkpoints.
     std::unique_ptr<CheckpointStore> open_store();
-    /// Some axis' transport joins threads of one process only.
+    /// Whether some axis has a transport that connects only threads of one process.
     bool ranks_are_threads() const;
-    /// Whether this process makes no device that keeps something of a process for as long as that lives.
+    /// Whether only the ranks open the device, because it holds resources until its process exits.
     bool leaves_device_to_ranks() const;
-    /// Of [run] device, once its plugin is loaded.
+    /// The facts of [run] device. Its plugin must be loaded.
     DeviceFacts device_facts() const;
-    /// "[rank 3] text" in a job of several ranks.
+    /// "[rank 3] text" in a job of several ranks, else the text.
     std::string of_rank(const std::string& text) const;
 
-    /// The logits program on one rank, and what it was compiled for.
+    /// The logits program, compiled for one rank.
     struct Sampling {
         Settings settings;
-        std::unique_ptr<Device> device;  ///< nullptr where nobody counts scratch
+        std::unique_ptr<Device> device;  ///< nullptr if no device reports scratch memory
         Compiled compiled;
         std::vector<ShorterWindow> shorter;
-        std::vector<std::string> notes;
+        std::vector<std::string> notes;  ///< messages for the user
     };
-    /// `shorter`: windows of 64, 128 ... positions, too, where the script records them; while it runs.
+    /// Compiles the logits program. `shorter`: also records programs of 64, 128 ... positions, if the script can; it
+    /// must still be running then.
     Sampling compile_sampling(bool shorter = false);
 
     const ScriptCommand command;
-    const std::string script;  ///< the Lua file, also where the command names a run's folder
+    const std::string script;  ///< path of the Lua file
     Job job;
     Settings settings;
     std::optional<ChosenTokenizer> tokenizer;
     Loader loader;
     Registry registry;
     Network contracts;
-    std::vector<std::string> notes;  ///< what could not be looked at on this machine, and why; what sampling needs
+    std::vector<std::string> notes;  ///< messages about checks that this machine cannot do
 
-    // What the script did.
-    std::optional<std::vector<Option>> options;  ///< that it declares
-    std::optional<GivenKey> microbatches;        ///< of train.microbatches, whatever the configuration says
-    std::map<std::string, std::string> modules;  ///< read by `require`: files below its folder or the library's, text
-    std::optional<Experiment> experiment;        ///< compiled last
-    std::optional<DataSpec> data;                ///< trained on, without ids that the model has no row for
-    std::optional<TrainOptions> training;
-    bool summarized = false;  ///< it has asked for the summary
+    // The record of the script's calls.
+    std::optional<std::vector<Option>> options;  ///< options that it declares
+    std::optional<GivenKey> microbatches;        ///< its value of train.microbatches
+    std::map<std::string, std::string> modules;  ///< files loaded by `require`: text by path
+    std::optional<Experiment> experiment;        ///< the one compiled last
+    std::optional<DataSpec> data;                ///< data of the last training, limited to the ids of the model
+    std::optional<TrainOptions> training;        ///< options of the last training
+    bool summarized = false;                     ///< whether it has asked for the summary
 
 private:
-    /// Where nobody named a transport and the default one does not serve the device: the one that does, if any.
+    /// Replaces the default transport by one that serves the device's memory, if the user named no transport.
     void choose_transport();
     SnapshotPlace snapshot_place() const;
     std::unique_ptr<Device> counting_device(const Job& of, const Settings& on);
     void note(const std::string& text);
-    /// Throws Error at the precision that asked for it.
+    /// Throws Error, at the precision that needs it, for an operation that the device cannot run.
     void refuse_elsewhere(const Compiled& made, Device& device);
     void add_shorter(Sampling& sampling, const CompileOptions& options);
 
     const ScriptUse use_;
     GivenKeys given_;
     std::set<std::string> told_;
-    std::map<std::string, std::vector<ChunkTable>> tables_;  ///< of [collectives]
+    std::map<std::string, std::vector<ChunkTable>> tables_;  ///< proved tables of [collectives], by axis
     std::optional<Compiled> compiled_;
-    std::optional<Dataset> opened_;  ///< of `data`
+    std::optional<Dataset> opened_;  ///< `data`, once dataset() has opened it
     std::unique_ptr<Device> counting_;
-    std::optional<CallWatch> watch_;  ///< of the data sources
+    std::optional<CallWatch> watch_;  ///< time limit for calls of data sources
 };
 
-/// A launcher of another program has started the ranks, so that no process of ours has run the script before.
+/// Whether this is rank 0 of a job that a foreign launcher started, so that no Orrery launcher has checked the script.
 inline bool first_of_foreign(const Job& job) { return job.assigned && !job.ours && job.rank == 0; }
 
-/// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what
-/// only several GPUs' own ranks can tell. Returns the script, which has run (`check.cpp`).
+/// Runs the script and checks script, configuration, plugins, data and plan before ranks start, except for what only
+/// the ranks of several GPUs can check. Returns the script (`check.cpp`).
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job);
-/// Text from the newest checkpoint of the script's run (`sample.cpp`).
+/// Samples a text from the newest checkpoint of the script's run (`sample.cpp`).
 SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
                           const std::function<void(std::string_view)>& say = {});
 

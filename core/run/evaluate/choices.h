@@ -36,10 +36,10 @@ EncodedEnding encode_ending(const TokenText& tokens, const MultipleChoice& choic
 /// Fills a program's row with the last tokens that fit. Targets are -1 except for the ending's tokens.
 void fill_row(const EncodedEnding& ending, std::span<int32_t> tokens, std::span<int32_t> targets);
 
-/// Indexes of the endings that a model chooses; of equal ones the first.
+/// Indexes of the endings that a model chooses: by log-likelihood, and by log-likelihood per character. Of equal ones
+/// the first.
 struct Chosen {
-    int64_t plain = 0;   ///< highest log-likelihood
-    int64_t normed = 0;  ///< highest log-likelihood per character
+    int64_t plain = 0, normed = 0;
 };
 Chosen chosen_of(const MultipleChoice& choice, std::span<const double> log_likelihoods);
 

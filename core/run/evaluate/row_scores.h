@@ -15,10 +15,9 @@ namespace orrery {
 /// Writes the tokens and targets of a row. Both spans have the program's sequence length.
 using FillRow = std::function<void(int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets)>;
 
-/// The negative log-likelihood of predicted tokens.
+/// The negative log-likelihood of predicted tokens, summed, and the number of these tokens.
 struct RowSum {
-    double nats = 0;   ///< sum over the tokens
-    double count = 0;  ///< number of tokens
+    double nats = 0, count = 0;
 };
 
 /// Throws Error at the script's line if the program's loss cannot score rows of tokens and targets: the program has

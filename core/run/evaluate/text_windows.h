@@ -25,10 +25,9 @@ struct ScoredIds {
 ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_t sequence)>& source, int64_t ids,
                           int64_t most);
 
-/// A part of a text that the model reads in one row.
+/// A part of a text that the model reads in one row: it starts at token `begin` and predicts the tokens [from, to).
 struct TextWindow {
-    int64_t begin = 0;         ///< its first token
-    int64_t from = 0, to = 0;  ///< it predicts the tokens [from, to)
+    int64_t begin = 0, from = 0, to = 0;
     bool operator==(const TextWindow&) const = default;
 };
 
