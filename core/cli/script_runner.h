@@ -40,14 +40,13 @@ struct ScriptUse {
     bool prints = true;         ///< whether rank 0 prints what the script prints
     bool tells = true;          ///< whether rank 0 reports configuration values that calls of the script replace
     bool options_only = false;  ///< stop the script with an Error once it has declared its options
-    std::function<bool(const GivenKey&)> ignores = {};            ///< keys for which calls of the script are ignored
+    std::function<bool(const GivenKey&)> ignores = {};            ///< selects keys that `gives` ignores
     std::function<void(CompileOptions&)> options = {};            ///< adjusts the options of the training's programs
     std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< compiles a program; empty: compile_whole
-    /// Handles the call of train; empty: take_down.
+    /// Handles a call of train; empty: take_down.
     std::function<void(ScriptRunner&, const DataSpec&, const TrainOptions&)> train = {};
-    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};  ///< empty: returns ""
-    std::function<void(const ScriptRunner&, const std::string& text)> give_up =
-        {};  ///< called before the process exits
+    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< empty: returns ""
+    std::function<void(const ScriptRunner&, const std::string& text)> give_up = {};  ///< called before the process ends
 };
 
 /// A script with its configuration, settings and plugins, and a record of its calls. A command creates one, may change
@@ -109,8 +108,8 @@ public:
     std::set<std::string> joined() const;
     /// The data of the training. Opens it at the first use after each call of train. Throws Error as Dataset does.
     const Dataset& dataset();
-    /// Limits the duration of each later call of a data source. A call that takes longer than `bound` ends the process
-    /// with a message that names the plugin and `setting`, the key of the limit. 0: no limit.
+    /// Limits each later call of a data source to `bound`; 0: no limit. A call that takes longer ends the process with
+    /// a message that names the plugin and `setting`, the key of the limit.
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
     /// The options that the script declares, as key and value.
     std::map<std::string, std::string> option_values() const;
