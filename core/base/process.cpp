@@ -191,8 +191,9 @@ void Pipe::close(int& end) {
 }
 
 pid_t start_process(const ProcessStart& start) {
-    std::vector<std::string> variables = environment_with(start.variables);
+    std::vector<std::string> variables = start.variables;
     if (start.lifeline >= 0) variables.push_back(fmt::format("ORRERY_LIFELINE={}", start.lifeline));
+    variables = environment_with(std::move(variables));
     const std::vector<char*> argv = pointers_to(start.arguments), envp = pointers_to(variables);
     const pid_t parent = ::getpid(), child = ::fork();
     if (child == 0) become(start, argv.data(), envp.data(), parent);

@@ -144,7 +144,7 @@ def theirs(program, folder, draw, count):
         prefix = folder / f"other_{dtype.__name__}"
         flat, _ = build(prefix, dtype, draw, 20)
         got = asked(prefix, 1)
-        named = f"{prefix}.idx, byte 17: " in got.stderr and f", {dtype.__name__}; read are" in got.stderr
+        named = f"{prefix}.idx, byte 17: " in got.stderr and f", {dtype.__name__}; supported are" in got.stderr
         tell("its own, refused", dtype.__name__, 20, len(flat), int(got.returncode != 2 or not named))
     flat, _ = build(folder / "modes", numpy.int32, draw, 20, multimodal=True)
     got = asked(folder / "modes", 1)

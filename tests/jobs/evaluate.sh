@@ -74,7 +74,7 @@ few=$(sed -n 's/.*: \([0-9]*\) of [0-9]* tokens predicted.*/\1/p' masked.txt)
 all=$(sed -n 's/.*: \([0-9]*\) of [0-9]* tokens predicted.*/\1/p' open.txt)
 [ "$few" -gt 0 ] && [ "$few" -lt "$all" ] || { cat masked.txt open.txt; fail "prompts are predicted"; }
 truncate -s -2 asked.bin
-refused 'asked.idx, byte|it is cut, or another' "$orrery" evaluate run asked.bin
+refused 'asked.idx, byte|it is truncated, or of another index' "$orrery" evaluate run asked.bin
 refused '--set data.token_bytes=8: |token_bytes is 8, expected 2 or 4' "$orrery" evaluate run held.bin \
     --set data.token_bytes=8
 exits 0 window "$orrery" evaluate run held.txt --window 16 --stride 8

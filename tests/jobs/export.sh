@@ -127,7 +127,7 @@ refused "no parent" 'create the folder away first' made away/out
 mkdir half.part own.part && touch half.part/.orrery-export own.part/thesis.tex
 exec {lock}< half.part/.orrery-export
 flock $lock
-refused "another export" 'half.part is there: another export' made half
+refused "another export" 'another export is writing half.part' made half
 refused "a folder of one's own" 'own.part exists and was not made by an export' made own
 [ -e own.part/thesis.tex ] || fail "a folder of one's own was cleared"
 exec {lock}<&-

@@ -141,7 +141,7 @@ TEST_CASE("a pair that is cut, damaged or another's is refused with file and byt
     fresh();
     std::filesystem::resize_file(folder.name("a.bin"), 18);
     CHECK_THAT(now(), Contains("a.idx, byte 62: the last sequence is 7 tokens of 2 bytes from byte 6 on") &&
-                          Contains("a.bin has 18 bytes: it is cut, or another's"));
+                          Contains("a.bin has 18 bytes: it is truncated, or of another index"));
     fresh();
     folder.put<int64_t>("a.idx", 54, 4);
     CHECK_THAT(now(), Contains("a.idx, byte 54: sequence 1 begins at byte 4, where those before it end at 6"));
@@ -233,7 +233,7 @@ TEST_CASE("what is scored is read as what is trained on: header, index, mask, le
     std::filesystem::remove(folder.name("a.mask"));
     CHECK(read("a.bin").ignored.empty());
     std::filesystem::resize_file(folder.name("a.bin"), 18);
-    CHECK_THROWS_WITH(read("a.bin"), Contains("it is cut, or another's"));
+    CHECK_THROWS_WITH(read("a.bin"), Contains("it is truncated, or of another index"));
 
     std::vector<uint16_t> ids(512 + 70'000);  // more than are read at once
     std::iota(ids.begin() + 512, ids.begin() + 512 + 65'000, uint16_t{0});

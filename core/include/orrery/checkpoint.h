@@ -81,7 +81,8 @@ public:
 
     /// Marks a committed step as suspect. A mark that it has already stays. `text` must not be empty.
     void mark(int64_t step, std::string_view text) {
-        if (mark_of(step).empty()) set_note(step, StepNote::suspect, text);
+        const std::string first = mark_of(step);
+        set_note(step, StepNote::suspect, first.empty() ? text : first);  // an older generation is refused here
     }
     std::string mark_of(int64_t step) { return note(step, StepNote::suspect); }
     void unmark(int64_t step) { set_note(step, StepNote::suspect, ""); }

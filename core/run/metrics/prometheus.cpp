@@ -104,10 +104,14 @@ void PrometheusFile::finish() {
 void PrometheusFile::replace() {
     if (last_.step > 0) render(last_);
     kept_ = false;
-    file_.open();
-    for (const fmt::memory_buffer* part : {&step_, &evaluated_}) file_.write({part->data(), part->size()});
-    file_.close();
-    file_.name();
+    try {
+        file_.open();
+        for (const fmt::memory_buffer* part : {&step_, &evaluated_}) file_.write({part->data(), part->size()});
+        file_.close();
+        file_.name();
+    } catch (const Error& error) {
+        throw Error(fmt::format("metrics.prometheus: {}", error.what()), error.fault());
+    }
     written_ = Clock::now();
 }
 

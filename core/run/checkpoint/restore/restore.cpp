@@ -160,7 +160,7 @@ std::optional<Restored> Restore::into(std::span<const StateValue> state, bool so
     if (unusable.empty()) return std::nullopt;
     throw Error(
         (suspect ? "no checkpoint in " + store_.place() + " can be used"
-                 : "every checkpoint in " + store_.place() + " is damaged") +
+                 : "every checkpoint in " + store_.place() + " is damaged or of another version") +
             "\n  " + join(unusable, "\n  ") + "\n  put a good one back, or start over with --fresh" +
             (suspect ? "; `orrery checkpoints unmark` removes a mark, so that the next start can use that step" : ""),
         Fault::failed);
