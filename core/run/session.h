@@ -67,7 +67,7 @@ public:
 
     /// Draws every param from (seed, its name, global element index) and clears every state.
     void initialize(uint64_t seed);
-    /// Copy between host memory and a local tensor of the device; return when done.
+    /// Copies host memory to a local tensor of the device; `download` copies back. Both block until done.
     void upload(const Tensor& to, const void* from);
     void download(void* to, const Tensor& from);
 
@@ -107,7 +107,7 @@ private:
     Settings settings_;
     Job job_;
     Compiled compiled_;
-    std::chrono::milliseconds bound_{0};  ///< bound of a wait within a step
+    std::chrono::milliseconds bound_{0};  ///< max time of a wait within a step
     std::unique_ptr<RendezvousBackend> backend_;
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<Member> rendezvous_;

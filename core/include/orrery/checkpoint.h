@@ -82,7 +82,7 @@ public:
     /// Marks a committed step as suspect. A mark that it has already stays. `text` must not be empty.
     void mark(int64_t step, std::string_view text) {
         const std::string first = mark_of(step);
-        set_note(step, StepNote::suspect, first.empty() ? text : first);  // an older generation is refused here
+        set_note(step, StepNote::suspect, first.empty() ? text : first);  // throws if the generation is superseded
     }
     std::string mark_of(int64_t step) { return note(step, StepNote::suspect); }
     void unmark(int64_t step) { set_note(step, StepNote::suspect, ""); }
