@@ -11,7 +11,7 @@ namespace orrery {
 
 // The order of a save. Work is in capitals where rank 0 alone does it; arrows are rounds with their topics.
 //
-//   check -> all (sound)                                 only if states are checked
+//   check     -> to all ranks                             only if states are checked
 //   MAKE_WAY  -> from rank 0 (begin)
 //   write     -> to rank 0 (report)   JUDGE, PUBLISH     -> from rank 0 (verdict)
 //   read_back -> to rank 0 (read)     RETIRE             -> from rank 0 (end)      good, or unretired
@@ -143,7 +143,7 @@ void Commit::done(const CommitAnswer& answer) {
         case Action::judge:
             if (failed) {
                 fail(CommitEnd::refused, answer.problem);
-                verdict_.rank = -1;  // the problem names who is at fault
+                verdict_.rank = -1;  // the problem names the ranks at fault
             } else if (!answer.text.empty()) {
                 fail(CommitEnd::disputed, answer.text);
                 verdict_.rank = -1;

@@ -153,7 +153,7 @@ void Session::meet(Config& config, const Registry& registry) {
     answer_.emplace([this] { tell_stopped(); });
 }
 
-/// The store closes this connection once it has told the other ranks.
+/// The store closes this connection once it has informed the other ranks.
 void Session::tell_stopped() {
     rendezvous_->fail(loss_of(Fault::requeue, stopped_early));
     for (int i = 0; i < 100 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);

@@ -71,7 +71,7 @@ public:
     /// Lists everything that occupies a step's place without being a committed step, and committed steps that were
     /// changed from outside and so are never removed. The default lists nothing, for stores that only Orrery can write.
     virtual std::vector<Stray> strays();
-    /// Frees a step's place: whatever occupies it, committed or not, is kept under another name and is not a step any
+    /// Frees a step's place: whatever occupies it, committed or not, gets another name and is not a step any
     /// more. Returns the new name; "" if the place was free.
     virtual std::string set_aside(int64_t step) = 0;
     /// The note of a committed step; "" if it has none. Removing the step or setting it aside takes the note along.

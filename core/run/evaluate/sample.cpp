@@ -74,7 +74,7 @@ public:
         std::memcpy(block_.data() + at_, padded.data(), padded.size() * sizeof(int32_t));
         set_step(program_, executor_.inputs(), seed, step, block_.data());
         executor_.run(block_.data());
-        const auto count = static_cast<int64_t>(row.size());  // columns behind the vocabulary are padding
+        const auto count = static_cast<int64_t>(row.size());  // columns beyond the vocabulary are padding
         Tensor last{static_cast<float*>(logits_.data) + (used - 1) * columns(), logits_.dtype, {count}};
         session_.download(row.data(), last);
     }

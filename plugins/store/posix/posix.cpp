@@ -5,7 +5,7 @@
 //   PLACE/step-00000300/suspect.txt, pinned.txt                  its mark and pin
 //   PLACE/generation-00000003                                    the newest claimed generation
 //   PLACE/step-00000300.removed/                                 being removed, invisible
-//   PLACE/step-00000300.aside-1                                  was in a step's place; kept, invisible
+//   PLACE/step-00000300.aside-1                                  was in a step's place; invisible
 //   PLACE/step-00000300.2/                                       the step, if the first name is taken for good
 // A step becomes visible by one rename after everything in it is durable. Only folders with the marker are deleted.
 #include <algorithm>

@@ -74,7 +74,7 @@ struct Manifest {
     std::vector<ManifestObject> objects;
     std::vector<ManifestTensor> tensors;
     Mesh axes = {};
-    AxisId stage_axis = none;         ///< axis of `axes` along which pipeline stages lie; none: no pipeline
+    AxisId stage_axis = none;         ///< axis of `axes` for pipeline stages; none: no pipeline
     std::vector<IndexEntry> indexes;  ///< ascending by rank; ranks that wrote nothing are left out
 
     /// The root as JSON text.
@@ -89,8 +89,8 @@ struct Manifest {
     static Manifest of(CheckpointStore& store, int64_t step);
 
     /// Adds the indexes of the ranks that may have written a part of the wanted blocks to a root. Throws Damaged unless
-    /// their shards cover each wanted block exactly once. Ignores names that the root lacks, and blocks whose number of
-    /// dims differs from the tensor's.
+    /// their shards cover each wanted block exactly once. Ignores names that the root lacks, and blocks with a number
+    /// of dims that differs from the tensor's.
     void load(CheckpointStore& store, std::span<const Wanted> wanted);
     /// Throws Error unless the loaded shards cover each wanted block exactly once. Ignores the same blocks as load.
     void check_cover(std::span<const Wanted> wanted) const;

@@ -57,10 +57,10 @@ std::string report_of(const Json& schema, std::span<const StateValue> state, con
 /// The result of combining the reports of all ranks.
 struct Assembled {
     Manifest root;         ///< the root of the new checkpoint, without `host`
-    std::string disputed;  ///< Share::holders of a group of ranks whose replicas differ; "": none
+    std::string disputed;  ///< Share::holders of a group of ranks with replicas that differ; "": none
     bool unsound = false;  ///< some rank could not read back an object of the previous step
 };
-/// Combines the reports of all ranks, by rank. Throws Error naming a rank whose report is for another step or lists
+/// Combines the reports of all ranks, by rank. Throws Error naming a rank if its report is for another step or lists
 /// other values than the first rank of its stage, and if the bytes written are not those of the tensors.
 Assembled assemble(const std::vector<std::string>& reports, int64_t step, const Mesh& mesh, AxisId stage_axis,
                    int64_t piece_bytes);
@@ -68,8 +68,8 @@ Assembled assemble(const std::vector<std::string>& reports, int64_t step, const 
 /// This rank's votes on the values that `holders` share, as JSON [[name, digest]...]; "" if it holds none of them.
 std::string votes_in(std::span<const StateValue> state, const std::vector<Share>& shares,
                      const std::vector<std::string>& votes, const std::string& holders);
-/// Names the first value whose votes differ: "replicas of w differ: ranks 0, 2 against rank 1", with possible causes.
-/// `votes`: votes_in of each rank.
+/// Names the first value with votes that differ: "replicas of w differ: ranks 0, 2 against rank 1", with possible
+/// causes. `votes`: votes_in of each rank.
 std::string dispute_of(const std::vector<std::string>& votes);
 
 /// The first value that the checkpoint lacks or has with another dtype or shape, as a message; "" if there is none.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* index_format = "orrery checkpoint index";
 
-/// Whether a box lies inside of a tensor. Its sizes and offsets must not be negative.
+/// Whether a box is inside of a tensor. Its sizes and offsets must not be negative.
 bool inside(const Block& box, const Shape& shape) {
     if (box.offset.size() != shape.size() || box.shape.size() != shape.size()) return false;
     for (size_t dim = 0; dim < shape.size(); ++dim)

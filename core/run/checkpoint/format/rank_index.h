@@ -44,7 +44,7 @@ std::vector<RankIndex> indexes_of(const Manifest& manifest);
 /// Writes an index to the store. Returns its entry for the root.
 IndexEntry put_index(CheckpointStore& store, const RankIndex& index);
 
-/// Throws Error unless the shard lies inside of its tensor and its object. Detects sizes that overflow.
+/// Throws Error unless the shard is inside of its tensor and its object. Detects sizes that overflow.
 void check_shard(const Manifest& manifest, const ManifestTensor& tensor, const ManifestShard& shard);
 
 }  // namespace orrery

@@ -54,7 +54,7 @@ void keep_best(std::vector<Counted>& counted, int64_t most) {
 
 bool counts(const RetainedStep& step) { return step.state != RetainedStep::State::damaged && step.suspect.empty(); }
 
-/// The reason why a damaged or suspect step is kept or removed, and whether it is removed: a suspect one is, once
+/// The reason why a damaged or suspect step stays or is removed, and whether it is removed: a suspect one is, once
 /// `newest` valid steps come after it.
 std::pair<std::string, bool> passed_over(const RetainedStep& step, const std::vector<Counted>& counted,
                                          int64_t newest) {

@@ -7,15 +7,17 @@
 
 namespace orrery {
 
-/// The rules for which checkpoints of a run are kept. A step is kept if at least one rule keeps it. 0: no such rule.
+/// The rules for which checkpoints of a run are retained. A step is retained if at least one rule keeps it. 0: no such
+/// rule.
 struct RetentionPolicy {
     static constexpr int64_t least = 2;  ///< min of `newest`
 
     int64_t newest = least;   ///< number of newest steps to keep
     int64_t every_steps = 0;  ///< keep every step whose number is a multiple of this
-    int64_t hourly = 0;       ///< number of hours (UTC) whose newest step is kept; hours without a step do not count
-    int64_t daily = 0;        ///< the same for days
-    int64_t best = 0;         ///< number of steps with the lowest loss on held-out data to keep
+    int64_t hourly =
+        0;  ///< number of hours (UTC) of which the newest step is retained; hours without a step do not count
+    int64_t daily = 0;  ///< the same for days
+    int64_t best = 0;   ///< number of steps with the lowest loss on held-out data to keep
 
     RetentionPolicy(int64_t newest_ = least) : newest(newest_) {}
     /// "the newest 2, every step that 1,000 divides, one an hour for 24 hours, the best 3 by evaluation"

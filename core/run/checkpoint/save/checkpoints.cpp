@@ -68,7 +68,7 @@ std::string Checkpoints::write(OwnPart& part) {
     return report_of(schema, part.state, part.shares, part.votes, writer, mesh_, rank_, options_.stage_axis);
 }
 
-/// On rank 0: builds the root from all reports. Returns the holders whose replicas differ; "" if all agree.
+/// On rank 0: builds the root from all reports. Returns the holders of replicas that differ; "" if all agree.
 std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& reports) {
     Assembled made = assemble(reports, part.step, mesh_, options_.stage_axis, options_.piece_bytes);
     if (made.unsound) retirement_.doubt();

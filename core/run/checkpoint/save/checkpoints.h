@@ -15,12 +15,12 @@
 namespace orrery {
 
 struct CheckpointOptions {
-    RetentionPolicy keep = {};                  ///< rules for which steps are kept
+    RetentionPolicy keep = {};                  ///< rules for which steps are retained
     int64_t object_bytes = int64_t{256} << 20;  ///< size at which a rank starts another object
     int64_t piece_bytes = int64_t{1} << 20;     ///< bytes of an object that each CRC-32C covers
     bool retire = true;                         ///< whether a save removes older steps that no rule keeps
     int64_t share_bytes = 4096;                 ///< min bytes of the parts into which replicated values are split
-    AxisId stage_axis = none;                   ///< mesh axis along which pipeline stages lie; none: no pipeline
+    AxisId stage_axis = none;                   ///< mesh axis of pipeline stages; none: no pipeline
     /// Describes what has diverged in a rank's state: "3 of 4 elements of w"; "": nothing. A diverged state is not
     /// saved. Empty: states are not checked. All ranks must set it, or none.
     std::function<std::string(std::span<const StateValue>)> diverged = {};

@@ -9,14 +9,14 @@
 namespace orrery {
 
 /// Counts the elements of a host-readable tensor that are infinite or NaN; with `usable` also those of 2^64 and more,
-/// whose squares overflow f32. 0 for integers.
+/// as their squares overflow f32. 0 for integers.
 int64_t count_diverged(const Tensor& tensor, bool usable);
 
 /// Decides whether a saved step is suspect, from the loss of the step after it: that loss must be finite, and at most
 /// `factor` times the median of recent losses. Outliers from which the run recovered before do not count.
 class LossJudge {
 public:
-    static constexpr size_t window = 64;  ///< number of losses whose median is compared
+    static constexpr size_t window = 64;  ///< number of losses of which the median is taken
     static constexpr size_t least = 8;    ///< losses needed for that; with fewer, only a loss that is not finite counts
 
     /// Number of outliers in a row after which the run counts as diverged, even if it recovered from outliers before.
@@ -43,7 +43,7 @@ public:
     Kept kept() const {
         return {{losses_.begin(), losses_.begin() + static_cast<int64_t>(count_)}, highest_, pending_, high_};
     }
-    /// Restores the state for a run that resumes from `step`. Ignores values that kept() never returns.
+    /// Restores the state for a run that resumes from `step`. Ignores impossible values.
     void resume(int64_t step, const Kept& kept);
 
 private:
