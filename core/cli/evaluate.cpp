@@ -108,7 +108,7 @@ struct ScoredEnding {
     std::string program;
 };
 
-/// The inputs to score.
+/// The text and the multiple-choice questions that a command scores.
 struct Scored {
     std::optional<ScoredText> text;
     std::vector<MultipleChoice> choices;

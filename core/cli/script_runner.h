@@ -133,7 +133,7 @@ public:
     bool leaves_device_to_ranks() const;
     /// The facts of [run] device. Its plugin must be loaded.
     DeviceFacts device_facts() const;
-    /// "[rank 3] text" in a job of several ranks, else the text.
+    /// Prefixes a text with "[rank 3] " in a job of several ranks.
     std::string of_rank(const std::string& text) const;
 
     /// The logits program, compiled for one rank.

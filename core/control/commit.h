@@ -49,7 +49,7 @@ struct CommitAction {
         check,      ///< checks whether this rank's state may be saved
         make_way,   ///< (0) frees the step's place in the store
         write,      ///< writes this rank's objects and its index and flushes them; answers with its report
-        judge,      ///< (0) builds the root from `texts`, all reports; answers with the holders that differ, "": none
+        judge,      ///< (0) builds the root from `texts`, all reports; answers with holders that differ, "": none
         publish,    ///< (0) commits the root, which makes the step visible
         look,       ///< (0) after a failed publish: answers in `there` whether the step is visible
         vote,       ///< answers with this rank's votes on the values shared by the holders in `text`
@@ -77,7 +77,7 @@ struct CommitAnswer {
     std::string problem = {};  ///< why it failed; "": it succeeded
     std::string text = {};     ///< result of write, judge, vote or blame
     std::string object = {};   ///< key of the object that failed to read back; "": none
-    bool there = false;        ///< result of look
+    bool there = false;        ///< result of look: whether the step is visible
     bool uncovered = false;    ///< for read_back: the problem is in the parts of other ranks
 };
 

@@ -38,7 +38,7 @@ struct Executor::Machine {
     }
 
     Executor& e;
-    const bool captures;  ///< whether the step is captured: the host must not wait then, events order all work
+    const bool captures;  ///< whether the step is being captured: the host must not wait then, events order all work
     Event begin;          ///< begin of the step after inputs are copied; each communicator's first message waits for it
     Clock::time_point last;
     double given = 0;  ///< processor time of this thread at `last`, if counted
@@ -282,7 +282,8 @@ Tensor Executor::at(const Operand& operand, int64_t run) const {
     return {arena + address(class_, operand, run), operand.type.dtype, operand.type.shape};
 }
 
-/// Kernels that depend on the micro-batch are prepared for each.
+/// The kernel of an instruction in a repetition. Kernels that depend on the micro-batch are prepared for each
+/// micro-batch.
 Kernel* Executor::kernel_of(const Instruction& instruction, int64_t run) {
     const int index = instruction.kernel;
     if (!depends_[index]) return kernels_[index].get();
@@ -407,7 +408,7 @@ void Executor::guarded(Walked walked) {
         walked();
     } catch (const Error& error) {
         throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(error.fault())), error.fault());
-    } catch (const std::exception& error) {  // an exception type of a plugin
+    } catch (const std::exception& error) {  // plugins may throw other exception types
         throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(Fault::failed)), Fault::failed);
     }
 }

@@ -182,9 +182,10 @@ private:
     std::vector<Tensor> tensors_;   ///< operands of all instructions, concatenated
     std::vector<Launch> launches_;  ///< by instruction
     std::vector<Event> events_;     ///< by instruction: completion of messages and of what they wait for
-    /// In a repeated stretch: events_ of the last runs_kept_ repetitions, and of its sends in all repetitions.
+    /// For a repeated stretch: further events, so that each of the last runs_kept_ repetitions has its own; and one for
+    /// each send of each repetition.
     std::vector<Event> events_of_runs_, sends_of_runs_;
-    int64_t runs_kept_ = 1;                           ///< number of repetitions whose events may be waited for
+    int64_t runs_kept_ = 1;                           ///< number of repetitions with events of their own
     int64_t run_ = 0;                                 ///< the current repetition
     std::vector<std::pair<size_t, Operand>> moving_;  ///< tensors whose address changes with the repetition
     std::vector<std::pair<int, std::vector<Kernel*>>> kernels_of_runs_;  ///< by instruction: its kernel per repetition

@@ -153,7 +153,8 @@ void Session::meet(Config& config, const Registry& registry) {
     answer_.emplace([this] { tell_stopped(); });
 }
 
-/// The store closes this connection once it has informed the other ranks.
+/// Reports that this rank was stopped. Waits up to 1 s until the rendezvous closes the connection, which it does once
+/// it has informed the other ranks.
 void Session::tell_stopped() {
     rendezvous_->fail(loss_of(Fault::requeue, stopped_early));
     for (int i = 0; i < 100 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);

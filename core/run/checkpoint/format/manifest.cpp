@@ -89,7 +89,7 @@ void read_place(const Manifest& manifest, const Json& entry, ManifestTensor& ten
                 throw Error(fmt::format("it is split over axis {} of {}, or twice over it", axis, axes));
             tensor.splits.set(static_cast<AxisId>(axis), Placement::split(static_cast<int>(dim)));
         }
-    tensor.splits.local_shape(tensor.type.shape, manifest.axes);  // throws unless it divides
+    tensor.splits.local_shape(tensor.type.shape, manifest.axes);  // throws unless the axes divide the shape
     if (!entry.contains("stages")) return;
     if (manifest.stage_axis == none) throw Error("it is of stages, and no axis has any");
     for (const Json& item : entry["stages"]) {

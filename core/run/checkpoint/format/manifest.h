@@ -95,7 +95,7 @@ struct Manifest {
     /// Throws Error unless the loaded shards cover each wanted block exactly once. Ignores the same blocks as load.
     void check_cover(std::span<const Wanted> wanted) const;
 
-    /// The tensor of that name, nullptr if there is none. Needs `places`.
+    /// The tensor of that name, nullptr if there is none. Requires arrange().
     const ManifestTensor* find(std::string_view name) const;
     /// The shards in each object, as (index into tensors, index into its shards), ascending by first byte.
     std::vector<std::vector<std::pair<size_t, size_t>>> held;

@@ -23,15 +23,15 @@ struct StateValue {
 /// One value's block on this rank: the ranks that hold the same block, and the part of it that this rank writes.
 struct Share {
     std::string holders;        ///< names the set of ranks, the same text on each of them: "dp+tp, stages 0 3, rank 5"
-    int64_t count = 1;          ///< number of these ranks
-    bool first = false;         ///< whether this rank is the lowest of them
+    int64_t count = 1;          ///< number of ranks that hold the block
+    bool first = false;         ///< whether this rank is the lowest of these
     Block local;                ///< the block that this rank holds
     std::vector<Block> blocks;  ///< parts of the tensor that this rank writes, each contiguous in the local block
 };
 
 /// Splits the values that several ranks hold, so that each element is written by exactly one rank and all ranks write
-/// about the same number of bytes. `least_bytes`: no part of a group of values is smaller. Every rank computes its own
-/// shares without messages. Throws if `rank` is on a stage that does not hold a value. O(n log n) in its values.
+/// about the same number of bytes. `least_bytes`: min bytes of a part. Every rank computes its own shares without
+/// communication. Throws if `rank` is on a stage that does not hold a value. O(n log n) in the number of values.
 std::vector<Share> shares_of(std::span<const StateValue> state, const Mesh& mesh, int64_t rank, AxisId stage_axis,
                              int64_t least_bytes);
 

@@ -20,7 +20,7 @@ struct RetentionPolicy {
     int64_t best = 0;   ///< number of steps with the lowest loss on held-out data to keep
 
     RetentionPolicy(int64_t newest_ = least) : newest(newest_) {}
-    /// "the newest 2, every step that 1,000 divides, one an hour for 24 hours, the best 3 by evaluation"
+    /// The rules as text: "the newest 2, every step that 1,000 divides, one an hour for 24 hours".
     std::string text() const;
     bool operator==(const RetentionPolicy&) const = default;
 };

@@ -44,7 +44,7 @@ int64_t count_diverged(const Tensor& tensor, bool usable) {
         case DType::f64: return count_from<int64_t>(tensor, usable ? 0x43f0000000000000 : 0x7ff0000000000000);
         case DType::f32: return count_from<int32_t>(tensor, usable ? 0x5f800000 : 0x7f800000);
         case DType::bf16: return count_from<int16_t>(tensor, usable ? 0x5f80 : 0x7f80);
-        case DType::f16: return count_from<int16_t>(tensor, 0x7c00);  // f16 ends at 65504
+        case DType::f16: return count_from<int16_t>(tensor, 0x7c00);  // infinity and NaN; f16 has no value above 65504
         default: return 0;
     }
 }
