@@ -10,14 +10,12 @@ namespace orrery {
 /// The progress of a copy that is made in parts, in order. A thread that overwrites the source waits for it.
 class CopyProgress {
 public:
-    /// Sets a function that a waiting thread calls with the number of parts it waits for. The function may copy parts
-    /// that no thread has begun.
+    /// Sets a function that a waiting thread calls with the number of parts it waits for. It may copy parts itself.
     void helped_by(std::function<void(int64_t)> help) { help_ = std::move(help); }
 
     /// Marks the copy as begun. Called by the thread that overwrites the source.
     void begin() { copied_.store(0, std::memory_order_relaxed); }
-    /// Reports that the first `parts` are copied. Copying threads call it one at a time, with numbers that never
-    /// decrease.
+    /// Reports that the first `parts` are copied. Copying threads call it one at a time, with increasing numbers.
     void reach(int64_t parts) {
         copied_.store(parts, std::memory_order_release);
         copied_.notify_all();

@@ -529,8 +529,7 @@ void Executor::end(void* results) {
             position_.store(static_cast<int>(position_of(class_, of_last_run(last))), std::memory_order_relaxed);
             event(of_last_run(last)).wait();
         }
-    for (const Issued& send : sends_) {  // most are done by now; each must be waited for in its step, so that the
-                                         // transport frees its state
+    for (const Issued& send : sends_) {  // a transport frees a send's state only when it is waited for
         const Event& sent = event(send);
         if (sent.native()) continue;
         position_.store(static_cast<int>(position_of(class_, send)), std::memory_order_relaxed);

@@ -27,8 +27,7 @@ struct RankSetting {
     std::function<std::shared_ptr<Transport>(const Axis&)> transport = {};
     Rendezvous* rendezvous = nullptr;  ///< required if an axis communicates
     std::chrono::milliseconds timeout{20'000};
-    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis: proved algorithms that replace the
-                                                                      ///< transport's
+    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis: proved algorithms to use instead
     std::set<std::string> background = {};  ///< axes whose collectives run on a CommunicationThread
     std::string prefix = {};                ///< distinguishes contexts of one rank in the same rendezvous
     /// Called when an axis cannot be connected, before communicators are aborted, so that peers know the reason before
@@ -59,7 +58,6 @@ public:
     std::span<const Memory> arenas() const { return arenas_.memory; }
     /// nullptr if an axis does not communicate.
     Communicator* along(AxisId axis) const { return along(mesh_, axis); }
-    /// Aborts every communicator.
     void abort(std::string_view reason);
 
 private:

@@ -22,9 +22,8 @@ namespace orrery {
 namespace {
 
 constexpr auto late = std::chrono::milliseconds(1500);
-constexpr auto connecting = std::chrono::milliseconds(5000);  // added to a timeout that the user gave, since machines
-                                                              // may be busy
-constexpr auto settled = std::chrono::milliseconds(300);      // time in which news of a lost rank arrives
+constexpr auto connecting = std::chrono::milliseconds(5000);  // added to the user's timeout, as machines may be busy
+constexpr auto settled = std::chrono::milliseconds(300);      // time in which the report of a lost rank arrives
 
 /// Whether this host has more threads than processors.
 bool takes_turns(const Job& job, const Plan& plan) {

@@ -120,8 +120,7 @@ private:
     std::vector<std::pair<std::shared_ptr<const CompiledProgram>, std::unique_ptr<Executor>>> added_;
     std::unique_ptr<StepWatch> watch_;
     std::optional<StopAnswer> answer_;
-    std::atomic<const char*> site_ = "setup";  ///< also read by the thread that ends the process when a call does not
-                                               ///< return
+    std::atomic<const char*> site_ = "setup";  ///< current phase; a thread that ends a hanging process reads it too
 };
 
 }  // namespace orrery

@@ -47,7 +47,6 @@ public:
     int64_t owner(const std::string& name) const;
     /// Creates a file and makes its contents durable. Throws if it exists. Leaves no file on failure.
     void write(const std::string& name, std::span<const std::span<const std::byte>> parts) const;
-    /// Creates an empty file unless it exists.
     void touch(const std::string& name) const;
     /// Creates an empty file; its name is durable only after sync(). Returns false if the name exists.
     bool make_file(const std::string& name) const;

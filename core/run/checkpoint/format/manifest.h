@@ -142,7 +142,6 @@ private:
 /// throws.
 std::string damage_of(CheckpointStore& store, int64_t step);
 
-/// Whether the step is committed.
 bool has_step(CheckpointStore& store, int64_t step);
 
 }  // namespace orrery

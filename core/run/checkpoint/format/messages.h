@@ -26,7 +26,6 @@ public:
     std::vector<std::string> to_all(std::string_view what, const std::string& mine);
     /// Gathers to rank 0. Other ranks must not use the result.
     std::vector<std::string> to_first(std::string_view what, const std::string& mine);
-    /// Returns rank 0's text on every rank.
     std::string from_first(std::string_view what, const std::string& mine);
 
 private:

@@ -17,7 +17,6 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
     return {static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.bytes())};
 }
 
-/// The CRC-32C of each piece of the concatenated parts.
 std::vector<uint32_t> crcs_of(std::span<const std::span<const std::byte>> parts, int64_t piece_bytes) {
     std::vector<uint32_t> crcs;
     size_t left = 0;  // bytes that the current piece still lacks

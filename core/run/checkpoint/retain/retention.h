@@ -39,7 +39,6 @@ struct RetainedStep {
     std::optional<double> evaluation = {};  ///< its loss on held-out data, finite
 };
 
-/// The policy's decision about a step.
 struct Verdict {
     int64_t step = 0;
     bool goes = false;    ///< whether it is removed

@@ -30,8 +30,7 @@ std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, 
     return restored;
 }
 
-/// Frees the place of a step: deletes an unfinished save of it, and sets aside a damaged, suspect or foreign one.
-/// Throws if a valid checkpoint is there.
+/// Deletes an unfinished save of the step and sets a damaged, suspect or foreign one aside. Throws for a valid one.
 void Checkpoints::make_way(int64_t step) {
     if (step < 0 || step > Manifest::last_step)
         throw Error(fmt::format("the last step that can be is {}", Manifest::last_step));
@@ -82,8 +81,7 @@ std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& re
     return "";
 }
 
-/// Checks that what was written covers this rank's blocks. For a block that several ranks hold, only the lowest of them
-/// checks, with the indexes of all of them.
+/// Checks that what was written covers the blocks that this rank holds alone or is the lowest holder of.
 void Checkpoints::check_cover(std::span<const StateValue> state, const std::vector<Share>& shares,
                               const Manifest& own) {
     std::vector<Wanted> alone;

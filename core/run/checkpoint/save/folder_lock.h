@@ -5,8 +5,8 @@
 
 namespace orrery {
 
-/// The mount option that is missing if flock failed with error `code`, as a further line of a message; "" for other
-/// errors.
+/// A hint about the missing mount option if flock failed with error `code`, as a line for a message; "" for other
+/// codes.
 std::string flock_advice(int code);
 
 /// An exclusive lock on a run's folder: a file in it that is locked with flock while this object and its process live.

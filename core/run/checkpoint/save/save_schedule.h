@@ -24,7 +24,6 @@ public:
     /// Whether a due step waits for the save under way; otherwise it is skipped. Of two due steps in a row at most one
     /// is skipped, and never one that retention needs.
     bool waits(const DueStep& due) const { return left_out_ > 0 || needs(keep_, due); }
-    /// A due step was skipped.
     void left_out() { ++left_out_; }
     /// A save has begun. `timed`: its cost will determine the next step to save; otherwise that step stays.
     void began(bool timed);

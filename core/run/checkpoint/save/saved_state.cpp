@@ -144,7 +144,6 @@ struct SavedState::Saver {
     }
 
     bool own() const { return beside && exchange; }
-    /// Returns rank 0's text on every rank.
     std::string hear(const std::string& topic, const std::string& mine) {
         return own() ? exchange->from_first(topic, mine, WaitLimit::files)
                      : session.from_first(topic, mine, WaitLimit::files);

@@ -52,7 +52,7 @@ public:
     /// Loads the newest checkpoint that is neither damaged nor suspect. Draws fresh weights if there are no
     /// checkpoints. Throws Error naming the difference if the checkpoint is of another model, seed or data file. `from`
     /// (--from-step; -1: none): loads this step and marks newer ones as suspect, so that no later start resumes from
-    /// them. Ignored if the run resumed from that step before (went_on_before).
+    /// them. Ignored if the run resumed from that step before and has saved since (went_on_before).
     Resumed resume(uint64_t seed, const Dataset& data, int64_t from = -1);
     /// Loads only the params, for sampling. Throws Error if there is no checkpoint.
     Resumed load_params();

@@ -89,8 +89,7 @@ void Snapshot::cut() {
     progress_.helped_by([this](int64_t stretches) { help(stretches); });
 }
 
-/// Called on the thread of a step that waits until the first `stretches` are copied. Starts the rank's threads to copy
-/// all that is left.
+/// Copies for a step that waits for the first `stretches`. Starts the rank's threads, which copy all that is left.
 void Snapshot::help(int64_t stretches) {
     const auto all = static_cast<int64_t>(stretches_.size());
     if (threads_ > 1 && all - next_.load(std::memory_order_relaxed) > 1) try {
