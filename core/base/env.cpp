@@ -72,7 +72,7 @@ public:
         // pids are not unique across hosts and containers.
         uint32_t other = 0;
         std::memcpy(&other, random_bytes(sizeof other).data(), sizeof other);
-        AtomicFile file(path, ".new." + std::to_string(::getpid()) + "." + std::to_string(other));
+        AtomicFile file(path, ".new." + std::to_string(::getpid()) + "." + std::to_string(other), 0644);
         file.open();
         file.write(contents);
         file.close(true);

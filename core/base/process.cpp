@@ -178,6 +178,10 @@ Pipe::Pipe() {
     if (::pipe2(ends, O_CLOEXEC) != 0)
         throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), Fault::failed);
     read = above_standard(ends[0]), write = above_standard(ends[1]);
+    if (read >= 0 && write >= 0) return;
+    const int code = errno;
+    close(read), close(write);
+    throw Error(fmt::format("cannot make a pipe: {}", std::strerror(code)), Fault::failed);
 }
 
 Pipe::~Pipe() {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/run_record/kept_script.h"
 #include "config/load.h"
+#include "config/toml_text.h"
 #include "ir/op.h"
 #include "lua/script.h"
 #include "plan/access.h"
@@ -56,7 +57,7 @@ Config configured(const ScriptCommand& command) {
     if (!fs::exists(command.script))
         throw Error(fmt::format("no script {}\n  name a Lua file, seen from {}, or the folder of a run", command.script,
                                 fs::current_path().string()));
-    sets.push_back(fmt::format("run.script=\"{}\"", command.script));
+    sets.push_back("run.script=" + toml_string(command.script));
     return load_config(command.config, sets);
 }
 

@@ -281,7 +281,7 @@ TEST_CASE("verify: what cannot be done is said before anything runs") {
     CHECK(asked("unreduced,rank=1,tensor=residual1").find("reduces no \"residual1\"") != std::string::npos);
     CHECK(asked("unexchanged,rank=1,tensor=residual1").find("exchanges no \"residual1\"") != std::string::npos);
     CHECK(asked("double,rank=1").find("expected scale, unreduced or unexchanged") != std::string::npos);
-    CHECK(asked("scale,rank=one,tensor=x").find("no number") != std::string::npos);
+    CHECK(asked("scale,rank=one,tensor=x").find("\"one\" is not a number") != std::string::npos);
     CHECK(asked("scale,rank=1").find("no tensor is named") != std::string::npos);
     CHECK(asked("scale,tensor=x,size=2").find("no key \"size\"") != std::string::npos);
     Model wide = mlp(128, 4, 12);

@@ -50,8 +50,12 @@ void AtomicFile::open(Fault fault) {
     ::unlink(partial_.c_str());  // left by a killed process
     buffer_.clear();
     buffer_.reserve(buffer_bytes);  // so that a file that is replaced again and again allocates once
-    file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file_ < 0) fail(errno, fault);
+    file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
+    if (file_ < 0) {
+        const int code = errno;
+        throw Error("cannot write " + (code == EEXIST ? partial_ : path_) + ": " + std::generic_category().message(code),
+                    fault);
+    }
     there_ = true;
     struct stat old {};
     if (::stat(path_.c_str(), &old) == 0) (void)::fchmod(file_, old.st_mode & 0777);

@@ -17,8 +17,9 @@ void sync_folder(const std::string& folder);
 /// replaced file keeps its mode. Functions throw Error "cannot write PATH: why", Fault::failed.
 class AtomicFile {
 public:
-    explicit AtomicFile(std::string path, const std::string& suffix = ".part")
-        : path_(std::move(path)), partial_(path_ + suffix) {}
+    /// `mode` of a new file, before the umask.
+    explicit AtomicFile(std::string path, const std::string& suffix = ".part", unsigned mode = 0666)
+        : path_(std::move(path)), partial_(path_ + suffix), mode_(mode) {}
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
@@ -37,6 +38,7 @@ private:
     void flush();
 
     const std::string path_, partial_;
+    const unsigned mode_;
     int file_ = -1;
     bool there_ = false;
     std::string buffer_;

@@ -48,7 +48,8 @@ NodeCheck check_by_run(std::vector<std::string> arguments, double seconds) {
     if (end.late) return {Fitness::late, fmt::format("its check takes more than {:g} s", seconds)};
     if (!end.problem.empty()) return {Fitness::unfit, "cannot be looked at: " + end.problem};
     if (end.code == 0 && end.signal == 0) return {};
-    const std::string words = last_words(end.errors + end.output);
+    const bool error = end.errors.starts_with("orrery: ") || end.errors.find("\norrery: ") != std::string::npos;
+    const std::string words = last_words(error ? end.output + end.errors : end.errors + end.output);
     return {end.code == 2 ? Fitness::wrong : Fitness::unfit, words.empty() ? "its check " + end.why_not() : words};
 }
 

@@ -31,7 +31,7 @@ std::string label_text(std::string_view value) {
 
 // The temporary file's name does not end in .prom, so the collector ignores it.
 PrometheusFile::PrometheusFile(std::string path, const std::string& run, const std::string& host)
-    : file_(std::move(path), ".new"),
+    : file_(std::move(path), ".new", 0644),
       labels_(fmt::format(R"(run="{}",host="{}",rank="0")", label_text(run), label_text(host))) {
     require_writable("metrics.prometheus", file_.path());
 }

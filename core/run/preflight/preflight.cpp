@@ -204,6 +204,7 @@ private:
         for (int64_t rank = 0; rank < rank_.ranks; ++rank) everybody.push_back(rank);
         join(Reach::all, 0, std::move(everybody));
         texts_.emplace(*rank_.rendezvous, "preflight/figures", rank_.rank, rank_.ranks, rank_.timeout);
+        texts_->wait_for(rank_.timeout, "run.timeout_s");
     }
 
     void join(Reach reach, int64_t number, std::vector<int64_t> ranks) {
