@@ -210,7 +210,8 @@ public:
             folder.remove_file(name_of(which));
             return folder.sync();
         }
-        if (which == StepNote::suspect && note(step, which) == text) return;  // the generation was checked, that is all
+        if (which == StepNote::suspect && note(step, which) == text)
+            return;  // marked already; writable() has checked the generation
         folder.replace(name_of(which), text);
         if (which != StepNote::pinned) return;
         // A removal that checked for pins before this one was set has renamed the folder by now.
