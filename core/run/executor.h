@@ -110,16 +110,16 @@ public:
         enum class Kind : uint8_t { compute, communication, waiting } kind = Kind::compute;
         double seconds = 0;
         int64_t count = 0;
-        std::string axis = {};  ///< for communication
+        std::string axis = {};  ///< for communication: the mesh axis
     };
     std::vector<Time> times() const;
     /// Host time of all instructions whose duration depends on the same things: kernel, axis, bytes.
     struct Cost {
-        std::string name;  ///< as in Time
+        std::string name;  ///< of the kernel or collective, as in Time
         Time::Kind kind = Time::Kind::compute;
         int kernel = none;                         ///< index into RankClass::kernels
         Opcode opcode = Opcode::kernel;            ///< for communication and copies
-        AxisId axis = none;                        ///< for communication
+        AxisId axis = none;                        ///< for communication: the mesh axis
         int64_t bytes = 0;                         ///< of copies and messages; for collectives, of the larger tensor
         CallTimes all = {}, first = {};            ///< on the rank's thread: in all steps, in the first step
         CallTimes beside = {}, first_beside = {};  ///< on a CommunicationThread: in all steps, in the first step
@@ -180,7 +180,7 @@ private:
     std::map<std::pair<int, int64_t>, std::unique_ptr<Kernel>> by_micro_;  ///< kernels that depend on the micro-batch
     std::vector<char> depends_;     ///< whether each kernel depends on the micro-batch
     std::vector<Tensor> tensors_;   ///< operands of all instructions, concatenated
-    std::vector<Launch> launches_;  ///< by instruction
+    std::vector<Launch> launches_;  ///< resolved launch of each instruction
     std::vector<Event> events_;     ///< by instruction: completion of messages and of what they wait for
     /// For a repeated stretch: further events, so that each of the last runs_kept_ repetitions has its own; and one for
     /// each send of each repetition.
@@ -203,7 +203,7 @@ private:
     double processor_s_ = 0, first_processor_s_ = 0;
     StepRecord* record_ = nullptr;  ///< record of the current step
     CopyProgress* copy_ = nullptr;
-    std::vector<int64_t> parts_before_;  ///< by instruction: see copied_beside
+    std::vector<int64_t> parts_before_;  ///< by instruction: parts of the copy that it waits for
     Event gate_;                         ///< completion of a copy made by the device
     std::vector<bool> gated_;            ///< by instruction: whether it waits for gate_
     int gate_at_ = none;                 ///< the first instruction of the compute queue that waits for gate_

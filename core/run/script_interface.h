@@ -33,7 +33,7 @@ struct SampleOptions {
     std::string prompt;
     int64_t tokens = 0;
     double temperature = 0;
-    int64_t top_k = 0;  ///< 0: all
+    int64_t top_k = 0;  ///< number of likeliest tokens to draw from; 0: all
     uint64_t seed = 0;
 };
 
