@@ -97,7 +97,7 @@ struct ScoredText {
     std::vector<bool> ignored;  ///< for each id: whether a mask excludes it as a target; empty: none
     TextWindows windows;
     int64_t predicted = 0;         ///< number of predicted tokens
-    int64_t size = 0, stride = 0;  ///< window length and stride, in tokens
+    int64_t size = 0, stride = 0;  ///< tokens per window, and from one window to the next
     int64_t bytes = 0;             ///< bytes of text of the predicted tokens; 0: unknown
 };
 
@@ -108,7 +108,7 @@ struct ScoredEnding {
     std::string program;
 };
 
-/// The inputs to score.
+/// The text and the multiple-choice questions that a command scores.
 struct Scored {
     std::optional<ScoredText> text;
     std::vector<MultipleChoice> choices;
@@ -224,7 +224,7 @@ void add_choice_programs(std::vector<MarkedProgram>& programs, ScriptRunner& scr
                 programs.push_back(made(*script.experiment, entry));
             } catch (const Error&) {
                 if (length == 0) throw;
-                shorter = false;  // the script fixes the sequence length
+                shorter = false;  // the script depends on a fixed sequence length
                 entry = one;
                 if (std::none_of(programs.begin(), programs.end(), known))
                     programs.push_back(made(*script.experiment, entry));

@@ -11,9 +11,9 @@ namespace orrery {
 struct EvaluateCommand {
     std::string file;               ///< a text, or a token file (.bin); "": none
     std::string choices;            ///< lines of JSON; "": none
-    std::optional<int64_t> window;  ///< tokens; unset: the length of the run's sequences
-    std::optional<int64_t> stride;  ///< tokens between windows; unset: windows do not overlap
-    std::optional<int64_t> step;    ///< step of a checkpoint; unset: the newest
+    std::optional<int64_t> window;  ///< tokens per window; unset: the length of the run's sequences
+    std::optional<int64_t> stride;  ///< tokens from one window to the next; unset: windows do not overlap
+    std::optional<int64_t> step;    ///< step of the checkpoint; unset: the newest
     std::string delimiter = " ";    ///< text between a context and its ending
     std::string out;                ///< a JSON file with every log-likelihood; "": none
     bool published = false;         ///< use the weights of checkpoint.load instead of a checkpoint

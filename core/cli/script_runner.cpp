@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Sets the values as defaults, so that a script's call that sets one of them is not refused.
+/// Adds a command's own settings as defaults, so that a call of the script may override them.
 void lay_over(Config& config, const std::vector<std::string>& own_sets) {
     const Config own = load_config("", own_sets);
     for (const auto& [name, value] : own.items())
@@ -32,10 +32,10 @@ void lay_over(Config& config, const std::vector<std::string>& own_sets) {
                 config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false, set.per_host});
 }
 
-/// Loads the configuration; its run.script is the Lua file of the command.
+/// Reads the configuration of the command's script or run folder, with [run] script set.
 Config configured(const ScriptCommand& command) {
     std::vector<std::string> sets = command.sets;
-    // A run's folder stands for its script and configuration.
+    // A run's folder gives the script and the configuration.
     if (fs::is_directory(command.script)) {
         const fs::path folder = command.script;
         const fs::path saved = folder / "config.toml";
@@ -132,7 +132,7 @@ void ScriptRunner::choose_transport() {
             reasons += fmt::format("\n  {}: {}", name, problem.what());
         }
     }
-    if (found.size() > 1)  // skips transports that cannot be opened
+    if (found.size() > 1)  // drop those that cannot be opened
         std::erase_if(found, [&](const std::string& name) {
             try {
                 loader.load("transport", name, registry, device);
@@ -150,7 +150,7 @@ void ScriptRunner::choose_transport() {
                     fmt::format("no transport serves the memory of device \"{}\"; name one that stages it (gloo, "
                                 "ucx) in run.transport, or mend what cannot be used:{}",
                                 settings.device, reasons));
-    if (found.empty()) return;  // the caller then refuses the default transport, with the reason
+    if (found.empty()) return;  // the default one is refused later, with the reason
     settings.transport = found.front();
     run.set("transport", {settings.transport, {"", "default of device " + settings.device, 0, 0}, true});
 }
@@ -249,7 +249,7 @@ std::unique_ptr<Device> ScriptRunner::counting_device(const Job& of, const Setti
     if (use_.scratch == elsewhere) return nullptr;
     const bool looks = use_.scratch == noted || use_.scratch == by_ranks;
     if (const std::string why = looks ? loader.cannot_run("device", on.device) : ""; !why.empty()) {
-        if (use_.scratch == by_ranks)  // the ranks could not run either
+        if (use_.scratch == by_ranks)  // the ranks on this machine cannot run it either
             throw Error(config_.table("run").where("device"),
                         fmt::format("device {} cannot run here: {}", on.device, why));
         note(fmt::format("not counted: scratch of kernels, as device {} cannot run here: {}", on.device, why));
@@ -361,7 +361,7 @@ void ScriptRunner::add_shorter(Sampling& sampling, const CompileOptions& options
                                             return std::make_shared<const CompiledProgram>(
                                                 compile_shorter(made, *places, options));
                                         }});
-        } catch (const Error& error) {  // the script fixes the sequence length
+        } catch (const Error& error) {  // the script depends on a fixed sequence length
             sampling.notes.push_back(
                 fmt::format("the whole window is computed for each token, as the script records no "
                             "shorter one: {}",
@@ -391,7 +391,7 @@ void ScriptRunner::take_down(const DataSpec& asked, const TrainOptions& options)
     if (experiment) data->ids = vocabulary_of(experiment->train());
     if (experiment && tokenizer) require_rows(*tokenizer, data->ids);
     if (!compiled_) return;
-    const bool copies =  // the script's call may request asynchronous saves that the configuration does not
+    const bool copies =  // only the script's call may ask for asynchronous saves
         options.checkpoint_async && (options.checkpoint_every > 0 || options.checkpoint_mtbf_s > 0);
     if (copies == (compiled_->snapshot != SnapshotPlace::none)) return;
     add_snapshot(*compiled_, copies ? snapshot_place() : SnapshotPlace::none, settings.memory_bytes);

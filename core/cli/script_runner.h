@@ -22,44 +22,44 @@
 
 namespace orrery {
 
-/// The configuration of a command: from its files, its sets and the folder of a run that it may name.
+/// Reads the configuration of a command: its files, its --set options, and the folder of a run if it names one.
 Config config_of(const ScriptCommand& command);
 
 class ScriptRunner;
 
-/// How a command uses a script. A function that is set replaces what a call of the script does by default; it sees what
-/// the script has recorded so far.
+/// What a command does with a script. The functions replace what ScriptRunner does when the script makes a call.
 struct ScriptUse {
-    /// How the scratch memory of the device's kernels is counted, and whether the device is checked to run the plan.
+    /// Which device reports the scratch memory of kernels and the operations that it cannot run.
     enum class Scratch {
-        counted,    ///< asks the run's device; refuses a plan that it cannot run
-        noted,      ///< asks the run's device; notes what cannot run on this machine, since nothing is started
-        by_ranks,   ///< asks the run's device; leaves that to each rank if opening it holds resources
-        elsewhere,  ///< not counted: the plan is compiled for another machine
+        counted,    ///< the run's device on this machine
+        noted,      ///< the same, but if it cannot run here that is a note instead of an error
+        by_ranks,   ///< the same, but a device that holds resources until the process exits is opened by the ranks only
+        elsewhere,  ///< no device: the program is compiled for another machine
     };
     Scratch scratch = Scratch::counted;
-    bool prints = true;         ///< prints the script's output, on rank 0
-    bool tells = true;          ///< reports configuration values that the script's calls replace, on rank 0
-    bool options_only = false;  ///< throws Error once the script has declared its options
-    std::function<bool(const GivenKey&)> ignores = {};            ///< keys that calls may set without effect
-    std::function<void(CompileOptions&)> options = {};            ///< changes the options for training programs
-    std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< default: compile_whole
-    /// Handles a training call; the default, take_down(), only records data and options.
+    bool prints = true;         ///< whether rank 0 prints what the script prints
+    bool tells = true;          ///< whether rank 0 reports configuration values that calls of the script replace
+    bool options_only = false;  ///< stop the script with an Error once it has declared its options
+    std::function<bool(const GivenKey&)> ignores = {};            ///< selects keys that `gives` ignores
+    std::function<void(CompileOptions&)> options = {};            ///< adjusts the options of the training's programs
+    std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< compiles a program; empty: compile_whole
+    /// Handles a call of train; empty: take_down.
     std::function<void(ScriptRunner&, const DataSpec&, const TrainOptions&)> train = {};
-    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< default: returns ""
+    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< empty: returns ""
     std::function<void(const ScriptRunner&, const std::string& text)> give_up = {};  ///< called before the process ends
 };
 
-/// A script with its configuration, settings and plugins, and the record of what it did. A command creates one, changes
-/// settings if it runs on another mesh, loads plugins, runs the script and reads the record.
+/// A script with its configuration, settings and plugins, and a record of its calls. A command creates one, may change
+/// settings, loads plugins, runs the script, and reads the record.
 class ScriptRunner final : public Host {
 public:
-    /// Reads the configuration.
+    /// Reads the configuration. Throws Error at the key that is wrong.
     ScriptRunner(const ScriptCommand& command, const Job& job, ScriptUse use = {});
 
-    /// Loads the plugins of device, store, rendezvous and transports. Chooses a transport if none is configured.
+    /// Loads the plugins of device, store, rendezvous and transports. Chooses a transport that serves the device if the
+    /// user named none.
     void load();
-    /// Like load(), for ranks on `hosts` hosts; 0: as many as needed.
+    /// Loads the same plugins for ranks on a number of hosts; 0: as many hosts as the mesh needs.
     void load_for_hosts(int64_t hosts);
     void load_backends();
     void load_transports();
@@ -77,121 +77,123 @@ public:
     void train(const DataSpec& asked, const TrainOptions& options) override;
     std::string sample(const SampleOptions& options) override;
     void declare_options(const std::vector<Option>& all) override;
-    /// Throws Error at a --set that would have no effect. Reports once if a value of a file is not used.
+    /// Records a key that a call of the script sets. Throws Error at a --set of that key, which would have no effect;
+    /// reports once if a configuration file has the key.
     void gives(const GivenKey& key) override;
     void required(const std::string& file, const std::string& text) override { modules[file] = text; }
     void print(const std::string& line) override;
     void give_up(const std::string& text) override;
 
-    /// Compiles the training for the mesh.
+    /// Compiles the training for the mesh: begin, keep and refuse_unfit.
     void compile_whole(Experiment made);
-    /// A compilation in three steps: begin() sets the experiment and its device, keep() the compiled programs, and
-    /// refuse_unfit() checks that the device runs them. Throws Error at an unused mesh axis and for unsupported ops.
+    /// Records an experiment and opens its device. Throws Error at a mesh axis that the experiment does not use.
     void begin(Experiment made);
     void keep(Compiled made) { compiled_ = std::move(made); }
+    /// Throws Error if the device cannot run an operation of the compiled programs.
     void refuse_unfit();
     CompileOptions training_options();
-    /// Records the data and the options of a training without running it.
+    /// Records data and options of a training. Adds the snapshot to the compiled programs if saves are asynchronous.
     void take_down(const DataSpec& asked, const TrainOptions& options);
-    /// Call after take_down(): compiles the programs for the last, smaller batch of held-out data. Throws Error at an
-    /// input that the data does not fill.
+    /// Compiles the smaller programs that evaluate the held-out samples after the last full batch. Call it after
+    /// take_down. Throws Error at an input that the data does not fill.
     void compile_evaluation();
-    /// Throws Error if the script trains without a final checkpoint, since sampling needs one.
+    /// Throws Error if the training leaves no checkpoint of its last step, which sampling needs.
     void refuse_unsaved();
 
-    /// The configuration, overridden by the values that the script's calls set.
+    /// The configuration, with the values that calls of the script set.
     Config as_run() const { return given_.over(config_); }
     /// Throws Error if the script has compiled no program.
     const Compiled& compiled() const;
-    /// Combined axes, made of several mesh axes, that messages of the programs use; empty before compilation.
+    /// The axes joined from several mesh axes over which its programs communicate. Empty if it compiled none.
     std::set<std::string> joined() const;
-    /// The opened data of the latest run:train call. Throws Error as Dataset does.
+    /// The data of the training. Opens it at the first use after each call of train. Throws Error as Dataset does.
     const Dataset& dataset();
-    /// From now on a data source's call that takes longer than `bound` ends the process; 0: no limit. The message names
-    /// the plugin and `setting`, the key that sets the limit.
+    /// Limits each later call of a data source to `bound`; 0: no limit. A call that takes longer ends the process with
+    /// a message that names the plugin and `setting`, the key of the limit.
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
-    /// Values of the options that the script declares.
+    /// The options that the script declares, as key and value.
     std::map<std::string, std::string> option_values() const;
-    /// The device that counts the kernels' scratch; may be nullptr.
+    /// The device that reports scratch memory. Opens it at the first use; nullptr if there is none.
     Device* counting();
-    /// Moves the device of counting() out, for a session.
+    /// Hands that device to a session, which can reuse its search results.
     std::unique_ptr<Device> take_device() { return std::move(counting_); }
-    /// The reports of values of files that are not used.
+    /// The reports about configuration values that are not used.
     const std::set<std::string>& told() const { return told_; }
 
-    /// The run's folder; known once the experiment is compiled.
+    /// The run's folder. Known once the experiment is compiled.
     std::string folder() const;
-    /// Creates the run's folder and locks it against other runs; `name` selects the lock. Throws Error at [run] folder
-    /// if another process holds the lock or the folder cannot be written.
+    /// Creates the run's folder and locks it against other runs. `name`: a lock file of FolderLock. Throws Error at
+    /// [run] folder if another run uses it or it cannot be written.
     std::unique_ptr<FolderLock> lock_folder(const std::string& name = FolderLock::job);
-    /// Opens the checkpoints of the run's folder.
+    /// The store of the run's checkpoints.
     std::unique_ptr<CheckpointStore> open_store();
-    /// Whether any axis' transport connects only threads of one process.
+    /// Whether some axis has a transport that connects only threads of one process.
     bool ranks_are_threads() const;
-    /// Whether only ranks open the device, since opening it would hold resources for the lifetime of this process.
+    /// Whether only the ranks open the device, because it holds resources until its process exits.
     bool leaves_device_to_ranks() const;
-    /// Facts about [run] device; its plugin must be loaded.
+    /// The facts of [run] device. Its plugin must be loaded.
     DeviceFacts device_facts() const;
-    /// Adds the rank to a message if the job has several: "[rank 3] text".
+    /// Prefixes a text with "[rank 3] " in a job of several ranks.
     std::string of_rank(const std::string& text) const;
 
-    /// The logits program on one rank, with the settings and device that it was compiled for.
+    /// The logits program, compiled for one rank.
     struct Sampling {
         Settings settings;
-        std::unique_ptr<Device> device;  ///< nullptr: scratch is not counted
+        std::unique_ptr<Device> device;  ///< nullptr if no device reports scratch memory
         Compiled compiled;
         std::vector<ShorterWindow> shorter;
-        std::vector<std::string> notes;
+        std::vector<std::string> notes;  ///< messages for the user
     };
-    /// Call while the script runs. `shorter`: also prepares windows of 64, 128 ... positions that it can record.
+    /// Compiles the logits program. `shorter`: also records programs of 64, 128 ... positions, if the script can; it
+    /// must still be running then.
     Sampling compile_sampling(bool shorter = false);
 
     const ScriptCommand command;
-    const std::string script;  ///< path of the Lua file, also if the command names a run's folder
+    const std::string script;  ///< path of the Lua file
     Job job;
     Settings settings;
     std::optional<ChosenTokenizer> tokenizer;
     Loader loader;
     Registry registry;
     Network contracts;
-    std::vector<std::string> notes;  ///< what could not be checked on this machine; memory for sampling
+    std::vector<std::string> notes;  ///< messages about checks that this machine cannot do
 
-    // Results of running the script.
-    std::optional<std::vector<Option>> options;  ///< declared options
-    std::optional<GivenKey> microbatches;        ///< the call that sets train.microbatches, if any
-    std::map<std::string, std::string> modules;  ///< texts of the files that `require` read, by file
-    std::optional<Experiment> experiment;        ///< the experiment compiled last
-    std::optional<DataSpec> data;                ///< training data; ids without a row in the model are excluded
-    std::optional<TrainOptions> training;
-    bool summarized = false;  ///< whether the script has called summary()
+    // The record of the script's calls.
+    std::optional<std::vector<Option>> options;  ///< options that it declares
+    std::optional<GivenKey> microbatches;        ///< its value of train.microbatches
+    std::map<std::string, std::string> modules;  ///< files loaded by `require`: text by path
+    std::optional<Experiment> experiment;        ///< the one compiled last
+    std::optional<DataSpec> data;                ///< data of the last training, limited to the ids of the model
+    std::optional<TrainOptions> training;        ///< options of the last training
+    bool summarized = false;                     ///< whether it has asked for the summary
 
 private:
-    /// Replaces a default transport that does not support the device, if exactly one other transport does.
+    /// Replaces the default transport by one that serves the device's memory, if the user named no transport.
     void choose_transport();
     SnapshotPlace snapshot_place() const;
     std::unique_ptr<Device> counting_device(const Job& of, const Settings& on);
     void note(const std::string& text);
-    /// Throws Error, at train.precision or the op, if the device does not support an 8-bit product.
+    /// Throws Error, at the precision that needs it, for an operation that the device cannot run.
     void refuse_elsewhere(const Compiled& made, Device& device);
     void add_shorter(Sampling& sampling, const CompileOptions& options);
 
     const ScriptUse use_;
     GivenKeys given_;
     std::set<std::string> told_;
-    std::map<std::string, std::vector<ChunkTable>> tables_;  ///< chunk tables of [collectives], by axis
+    std::map<std::string, std::vector<ChunkTable>> tables_;  ///< proved tables of [collectives], by axis
     std::optional<Compiled> compiled_;
-    std::optional<Dataset> opened_;  ///< opened from `data`
+    std::optional<Dataset> opened_;  ///< `data`, once dataset() has opened it
     std::unique_ptr<Device> counting_;
     std::optional<CallWatch> watch_;  ///< time limit for calls of data sources
 };
 
-/// Whether this is rank 0 under another program's launcher, so that no process of Orrery has checked the script.
+/// Whether this is rank 0 of a job that a foreign launcher started, so that no Orrery launcher has checked the script.
 inline bool first_of_foreign(const Job& job) { return job.assigned && !job.ours && job.rank == 0; }
 
-/// Checks script, configuration, plugins, data and plan before a rank starts; only what depends on several ranks' own
-/// GPUs remains unchecked. Returns the script after its run. Implemented in check.cpp.
+/// Runs the script and checks script, configuration, plugins, data and plan before ranks start, except for what only
+/// the ranks of several GPUs can check. Returns the script (`check.cpp`).
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job);
-/// Samples text from the newest checkpoint of the script's run. Implemented in sample.cpp.
+/// Samples a text from the newest checkpoint of the script's run (`sample.cpp`).
 SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
                           const std::function<void(std::string_view)>& say = {});
 

@@ -9,13 +9,25 @@
 
 namespace orrery {
 
+// The order of a save. Work is in capitals where rank 0 alone does it; arrows are rounds with their topics.
+//
+//   check     -> to all ranks                             only if states are checked
+//   MAKE_WAY  -> from rank 0 (begin)
+//   write     -> to rank 0 (report)   JUDGE, PUBLISH     -> from rank 0 (verdict)
+//   read_back -> to rank 0 (read)     RETIRE             -> from rank 0 (end)      good, or unretired
+//
+// A failed check or MAKE_WAY ends the save. After a failed write, JUDGE or PUBLISH (followed by LOOK) the verdict is
+// sent at once, and rank 0 does DISCARD. After a failed read_back rank 0 does TAKE_BACK instead of RETIRE. If JUDGE
+// finds replicas that differ, the verdict is `disputed`, and one more pair of rounds finds the ranks before DISCARD:
+//
+//   vote      -> to rank 0 (votes)    BLAME              -> from rank 0 (blame)
+
 namespace {
 
 using Action = CommitAction::Kind;
 using Left = CommitVerdict::Left;
 
-/// The rounds of a save, in their order. A message in a round is '+', followed by a report or votes, or '-', followed
-/// by the failure as JSON.
+/// The topics of the rounds. A message is '+' and a report or votes, or '-' and a failed verdict as JSON.
 namespace round {
 constexpr std::string_view sound = "sound", begin = "begin", report = "report", verdict = "verdict", votes = "votes",
                            blame = "blame", read = "read", end = "end";
@@ -41,7 +53,7 @@ std::string word_of(const CommitVerdict& verdict, const std::string& more = {}) 
                                {"left_why", verdict.left_why}});
 }
 
-/// Parses a message; a successful one gives `open`. Throws std::exception.
+/// Parses a message. Its end is `open` if the message reports success. Throws std::exception if it is malformed.
 CommitVerdict verdict_of(std::string_view word, int64_t step) {
     CommitVerdict verdict{.step = step};
     if (word.starts_with('+')) return verdict;
@@ -102,7 +114,7 @@ void Commit::enter(Action kind, std::string text, std::string_view topic) {
 
 void Commit::begin() { first() ? enter(Action::make_way) : tell(round::begin); }
 
-/// Starts a round in which rank 0 sends its verdict so far.
+/// Enters a round in which rank 0 sends its verdict so far to all ranks.
 void Commit::tell(std::string_view topic) { enter(Action::from_first, first() ? word_of(verdict_) : "", topic); }
 
 void Commit::fail(CommitEnd end, const std::string& why) {
@@ -131,7 +143,7 @@ void Commit::done(const CommitAnswer& answer) {
         case Action::judge:
             if (failed) {
                 fail(CommitEnd::refused, answer.problem);
-                verdict_.rank = -1;  // the problem itself names the rank at fault
+                verdict_.rank = -1;  // the problem names the ranks at fault
             } else if (!answer.text.empty()) {
                 fail(CommitEnd::disputed, answer.text);
                 verdict_.rank = -1;
@@ -156,7 +168,7 @@ void Commit::done(const CommitAnswer& answer) {
                                             .why = answer.problem}),
                          round::votes);
         case Action::blame: verdict_.why = failed ? answer.problem : answer.text; return tell(round::blame);
-        case Action::discard: return enter(Action::over);  // leftovers only use space, and are removed when needed
+        case Action::discard: return enter(Action::over);  // on failure, the next save of the step discards it
         case Action::read_back:
             if (failed) fail(answer.uncovered ? CommitEnd::uncovered : CommitEnd::unread, answer.problem);
             verdict_.object = failed ? answer.object : "";
@@ -172,7 +184,7 @@ void Commit::done(const CommitAnswer& answer) {
     }
 }
 
-/// The severest failure of all ranks; ties go to the lowest rank.
+/// The failure that comes first in the order of CommitEnd; ties go to the lowest rank. `open` if no rank failed.
 CommitVerdict Commit::found(const std::vector<std::string>& words) const {
     CommitVerdict worst{.step = options_.step};
     for (size_t i = 0; i < words.size(); ++i) {

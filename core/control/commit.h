@@ -6,103 +6,103 @@
 
 namespace orrery {
 
-/// How a save ended, in the order in which the outcomes can occur.
+/// How a save ended, in the order of the stages at which it can end.
 enum class CommitEnd : uint8_t {
-    open,         ///< the save is in progress
-    given_up,     ///< this rank does not know the outcome: another rank is lost, or a newer generation has begun
-    unsound,      ///< a rank's state has diverged: no rank began
-    blocked,      ///< rank 0 could not free space for the step: no rank wrote
-    unwritten,    ///< a rank could not write its part durably
-    refused,      ///< the written parts are not a valid step: one is missing, or ranks contradict each other
-    disputed,     ///< replicas of the same data differ
+    open,         ///< the save has not ended
+    given_up,     ///< this rank got no verdict: a rank was lost, or a newer generation has taken over
+    unsound,      ///< a rank's state has diverged; nothing was begun
+    blocked,      ///< rank 0 could not free the step's place; nothing was written
+    unwritten,    ///< a rank could not write or flush its part
+    refused,      ///< the reports of the ranks are incomplete or contradict each other
+    disputed,     ///< replicas of a value differ
     unpublished,  ///< the store did not commit the step
-    unread,       ///< a rank could not read back what it wrote
-    uncovered,    ///< every rank read its own part back, but together the parts do not cover all values
-    unretired,    ///< the step is good, but deciding which older steps to remove failed; the save did not fail
-    good,         ///< every rank has read back its part of the committed step, and older steps are retired
+    unread,       ///< a rank could not read its part back
+    uncovered,    ///< a rank read its part back, but the written shards do not cover its values
+    unretired,    ///< the step is good, but retiring older ones failed; the save succeeded
+    good,         ///< every rank read its part of the committed step back, and older steps are retired
 };
 
-/// Outcome of a save, the same on all ranks that received it.
+/// The result of a save, the same on all ranks that got it.
 struct CommitVerdict {
-    /// What a failed save has left of the step: nothing, a visible step, or not known.
+    /// What a failed save left visible in the store.
     enum class Left : uint8_t { nothing, step, unknown };
 
     CommitEnd end = CommitEnd::open;
     int64_t step = 0;
-    int64_t rank = -1;        ///< rank at fault; -1: no single rank
-    std::string object = {};  ///< object that could not be read back; "": none, or unknown
+    int64_t rank = -1;        ///< rank that failed; -1: no single rank
+    std::string object = {};  ///< key of the object that could not be read back; "": none, or not known
     std::string why = {};
     Left left = Left::nothing;
-    std::string left_why = {};  ///< why the visible step remains, or why its presence is not known
+    std::string left_why = {};  ///< why the step could not be removed, or is not known to be there
 
-    /// Whether the step is committed and was read back, even if older steps were not retired.
+    /// Whether the step is committed and was read back.
     bool kept() const { return end == CommitEnd::good || end == CommitEnd::unretired; }
-    /// A message for users; "" if the save is good. `task`: "checkpoint of step 8 in runs/gpt/checkpoints".
+    /// The failure as a message; "": none. `task`: "checkpoint of step 8 in runs/gpt/checkpoints".
     std::string text(const std::string& task) const;
     bool operator==(const CommitVerdict&) const = default;
 };
 
-/// The next action of one rank in a save. An action is either work on the rank's state or the store, answered by
-/// Commit::done, or a round of messages in which all ranks take part. Actions marked (0) run only on rank 0.
+/// The next action of one rank in a save: work on its state or the store, or a communication round of all ranks.
 struct CommitAction {
     enum class Kind : uint8_t {
-        check,      ///< check whether this rank's state may be saved
-        make_way,   ///< (0) make space for the step in the store
-        write,      ///< write this rank's shares and index, then flush; the answer has its report
-        judge,      ///< (0) check whether `texts`, all ranks' reports, make a step; the answer has what replicas
-                    ///< dispute, "": nothing
-        publish,    ///< (0) write the root, which makes the step visible
-        look,       ///< (0) after a failed publish: check whether the step is visible; answers `there`
-        vote,       ///< compute this rank's votes on the disputed parts in `text`; the answer has them
-        blame,      ///< (0) determine from `texts`, all ranks' votes, which rank differs; the answer has the message
-        discard,    ///< (0) remove what was written of a step that is not visible
-        read_back,  ///< read this rank's part back from the store; answers `uncovered` if only others' parts are wrong
-        take_back,  ///< (0) remove the visible step
-        retire,     ///< (0) remove older steps, now that this one is known to be good
+        // Work, answered by Commit::done(). (0): on rank 0 only.
+        check,      ///< checks whether this rank's state may be saved
+        make_way,   ///< (0) frees the step's place in the store
+        write,      ///< writes this rank's objects and its index and flushes them; answers with its report
+        judge,      ///< (0) builds the root from `texts`, all reports; answers with holders that differ, "": none
+        publish,    ///< (0) commits the root, which makes the step visible
+        look,       ///< (0) after a failed publish: answers in `there` whether the step is visible
+        vote,       ///< answers with this rank's votes on the values shared by the holders in `text`
+        blame,      ///< (0) finds the ranks that differ from `texts`, all votes; answers with a message
+        discard,    ///< (0) deletes the uncommitted step
+        read_back,  ///< reads this rank's part from the store; sets `uncovered` if only other ranks' parts are wrong
+        take_back,  ///< (0) removes the committed step
+        retire,     ///< (0) retires older steps, because this one is known to be good
 
-        to_all,      ///< round: every rank gets all ranks' `text`, passed to gathered()
-        to_first,    ///< round: rank 0 gets all ranks' `text`; gathered() is called with no texts on the others
-        from_first,  ///< round: every rank gets rank 0's `text`, passed to told()
-        over,        ///< the save has ended; see verdict()
+        // Rounds.
+        to_all,      ///< gathers the `text` of all ranks on all ranks; answered by gathered()
+        to_first,    ///< gathers the `text` of all ranks on rank 0; answered by gathered(), on other ranks with {}
+        from_first,  ///< sends rank 0's `text` to all ranks, itself included; answered by told()
+
+        over,  ///< nothing is left to do; verdict() is final
     };
     Kind kind = Kind::over;
-    std::string_view topic = {};  ///< name of the round
-    std::string text = {};
-    std::vector<std::string> texts = {};  ///< texts of all ranks, by rank
+    std::string_view topic = {};          ///< name of the round
+    std::string text = {};                ///< input of `vote`, or this rank's text in a round
+    std::vector<std::string> texts = {};  ///< input of `judge` and `blame`, by rank
 };
 
-/// Result of an action that is not a round.
+/// The result of an action that is not a round.
 struct CommitAnswer {
-    std::string problem = {};  ///< why the action failed; "": it succeeded
-    std::string text = {};     ///< result that the action asks for
-    std::string object = {};   ///< object that the problem concerns; "": none
-    bool there = false;        ///< result of look: the step is visible
-    bool uncovered = false;    ///< result of read_back: the problem is not in this rank's own part
+    std::string problem = {};  ///< why it failed; "": it succeeded
+    std::string text = {};     ///< result of write, judge, vote or blame
+    std::string object = {};   ///< key of the object that failed to read back; "": none
+    bool there = false;        ///< result of look: whether the step is visible
+    bool uncovered = false;    ///< for read_back: the problem is in the parts of other ranks
 };
 
-/// The protocol of a save as one rank's state machine: it decides which actions follow each other and how the save
-/// ends. It has no state, store, network, clock or thread. The caller performs action(), passes the result to done(),
-/// gathered() or told(), and repeats until over(). A Commit begins after the state is copied, and is for one step of
-/// one generation.
+/// The state machine of one save on one rank: it alone decides the order of the actions and the verdict. It has no I/O,
+/// clock or threads. The caller performs action() and reports its result, until over(). It begins after the state was
+/// copied, and serves one step of one generation.
 class Commit {
 public:
     struct Options {
         int64_t step = 0, rank = 0, ranks = 1;
-        bool checks = false;  ///< check that the states may be saved, since they may have diverged
+        bool checks = false;  ///< whether states are checked before the save; the same on all ranks
     };
     explicit Commit(const Options& options);
 
     const CommitAction& action() const { return action_; }
     bool over() const { return action_.kind == CommitAction::Kind::over; }
-    /// Valid once over().
+    /// The result; final once over().
     const CommitVerdict& verdict() const { return verdict_; }
 
-    // done(), gathered() and told() answer the current action; another kind of answer throws std::logic_error.
+    // The answers to the current action. An answer that does not belong to it throws std::logic_error.
     void done(const CommitAnswer& answer);
     void gathered(const std::vector<std::string>& texts);
     void told(std::string_view text);
-    /// Ends the save at any time, because other ranks of this generation are lost or this rank may no longer write.
-    /// Nothing more is done: what was written stays for the next generation, and a visible step is complete.
+    /// Ends the save at any time, because a rank was lost or this generation may do nothing any more. What was written
+    /// stays for the next generation to find. A step that is visible is complete.
     void give_up(const std::string& why);
 
 private:
@@ -116,7 +116,7 @@ private:
 
     Options options_;
     CommitAction action_;
-    CommitVerdict verdict_;  ///< on rank 0: the outcome that it will send
+    CommitVerdict verdict_;  ///< on rank 0 the verdict that it sends next
 };
 
 }  // namespace orrery

@@ -89,7 +89,7 @@ RankBits decode_bits(const std::string& text) {
 }
 
 std::vector<std::string> bits_between(const std::vector<RankBits>& ranks) {
-    std::vector<std::pair<std::string, std::string>> order;  // host, differences
+    std::vector<std::pair<std::string, std::string>> order;  // groups of ranks: host and differences
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> numbers;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         std::pair of{ranks[rank].host, difference(ranks.front().bits, ranks[rank].bits)};

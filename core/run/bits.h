@@ -22,10 +22,10 @@ BitSources bit_sources_of(std::string_view arithmetic);
 
 /// Values by name, as stored in checkpoints and run.json.
 Json to_json(const BitSources& bits);
-/// The inverse, without files; nullopt if the checkpoint does not record them.
+/// Parses the output of to_json. Files stay empty. nullopt if the checkpoint does not record bit sources.
 std::optional<BitSources> saved_bits(const Json& json);
 
-/// The bits of one rank, as sent to other ranks.
+/// The bit sources of one rank, as sent to other ranks.
 struct RankBits {
     std::string host;
     BitSources bits;

@@ -7,27 +7,27 @@
 
 namespace orrery {
 
-/// Progress of a copy that is made in parts, in order, for a thread that is about to overwrite what is copied.
+/// The progress of a copy that is made in parts, in order. A thread that overwrites the source waits for it.
 class CopyProgress {
 public:
-    /// `help` is called by a waiting thread with the number of parts it waits for; it may copy parts that are not
-    /// started.
+    /// Sets a function that a waiting thread calls with the number of parts it waits for. It may copy parts itself.
     void helped_by(std::function<void(int64_t)> help) { help_ = std::move(help); }
 
-    /// Marks the copy as started. Called by the thread that overwrites, before the copy begins.
+    /// Marks the copy as begun. Called by the thread that overwrites the source.
     void begin() { copied_.store(0, std::memory_order_relaxed); }
-    /// The first `parts` are copied. Called by the copying threads, one at a time, with a number that never decreases.
+    /// Reports that the first `parts` are copied. Copying threads call it one at a time, with increasing numbers.
     void reach(int64_t parts) {
         copied_.store(parts, std::memory_order_release);
         copied_.notify_all();
     }
-    /// Returns once the first `parts` are copied; not counted as a wait.
+    /// Blocks until the first `parts` are copied. Does not count as a wait.
     void join(int64_t parts) const {
         for (int64_t now; (now = copied_.load(std::memory_order_acquire)) < parts;)
             copied_.wait(now, std::memory_order_acquire);
     }
 
-    /// Returns once the first `parts` are copied, or at once if no copy is in progress. True if it had to wait or copy.
+    /// Blocks until the first `parts` are copied; returns at once if no copy is in progress. True if it waited or
+    /// copied.
     bool wait_for(int64_t parts) {
         if (copied_.load(std::memory_order_acquire) >= parts) return false;
         const auto began = std::chrono::steady_clock::now();
@@ -39,7 +39,7 @@ public:
             std::memory_order_relaxed);
         return true;
     }
-    /// Total wait over all copies so far.
+    /// Seconds waited for all copies so far.
     double waited_s() const { return 1e-6 * static_cast<double>(waited_us_.load(std::memory_order_relaxed)); }
 
     /// Number of waits that have begun. A thread that sees one also sees everything written before it.

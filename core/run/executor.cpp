@@ -22,7 +22,7 @@ struct Executor::Launch {
     int cost = 0;
     int peer = none;                                ///< send, receive: the other member
     bool begins_group = false, ends_group = false;  ///< first and last of consecutive sends and receives of one axis
-    bool marked = false;                            ///< in the compute queue: a message waits for it
+    bool marked = false;                            ///< in the compute queue: whether a message waits for it
     int send = none;                                ///< index among the sends of a repeated stretch
 };
 
@@ -38,9 +38,8 @@ struct Executor::Machine {
     }
 
     Executor& e;
-    const bool captures;  ///< nothing runs while capturing: all work is ordered by events, and nothing may wait here
-    Event begin;          ///< begin of the step, after the copy of inputs; each communicator's first message waits for
-                          ///< it
+    const bool captures;  ///< whether the step is being captured: the host must not wait then, events order all work
+    Event begin;          ///< begin of the step after inputs are copied; each communicator's first message waits for it
     Clock::time_point last;
     double given = 0;  ///< processor time of this thread at `last`, if counted
 
@@ -59,7 +58,7 @@ struct Executor::Machine {
         if (e.costs_[cost].kind == Time::Kind::compute) e.processor_s_ += until - given;
         given = until;
     }
-    /// Charges the time since the last charge to the instruction's own work.
+    /// Adds the time since the last measurement to the instruction's own work.
     void charge(int index) {
         StepRecord::Span span;
         if (e.record_) span.position = position_of(e.class_, {index, e.run_});
@@ -283,7 +282,8 @@ Tensor Executor::at(const Operand& operand, int64_t run) const {
     return {arena + address(class_, operand, run), operand.type.dtype, operand.type.shape};
 }
 
-/// Kernels that depend on the micro-batch are prepared for each.
+/// The kernel of an instruction in a repetition. Kernels that depend on the micro-batch are prepared for each
+/// micro-batch.
 Kernel* Executor::kernel_of(const Instruction& instruction, int64_t run) {
     const int index = instruction.kernel;
     if (!depends_[index]) return kernels_[index].get();
@@ -343,7 +343,7 @@ void Executor::resolve(const Instruction& instruction, int index) {
     if (repeats(class_) && repeated(index)) resolve_runs(index);
 }
 
-/// Collects what changes between repetitions of a stretch: tensors' addresses and kernels.
+/// Collects the tensors' addresses and kernels that change between repetitions of a stretch.
 void Executor::resolve_runs(int index) {
     const Instruction& instruction = class_.stream[index];
     for (size_t o = 0; o < instruction.operands.size(); ++o) {
@@ -394,21 +394,21 @@ int Executor::position() const {
     return class_.stream[issued_at(class_, here).index].queue != 0 ? beside : here;
 }
 
-/// Where a failure was; a captured step cannot tell which kernel.
+/// Describes where a failure occurred. In a captured step the kernel is not known.
 std::string Executor::place(Fault fault) const {
     if (!replays_) return "in " + describe(plan_, class_, issued_at(class_, position()));
     const std::string hint = fault == Fault::failed ? graph_->how() : "";
     return "in the captured step" + (hint.empty() ? "" : " (" + hint + ")");
 }
 
-/// Runs the walk; adds rank and place to errors.
+/// Runs the walk. Adds rank and place to the errors that it throws.
 template <class Walked>
 void Executor::guarded(Walked walked) {
     try {
         walked();
     } catch (const Error& error) {
         throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(error.fault())), error.fault());
-    } catch (const std::exception& error) {  // an exception type of a plugin
+    } catch (const std::exception& error) {  // plugins may throw other exception types
         throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(Fault::failed)), Fault::failed);
     }
 }
@@ -529,8 +529,7 @@ void Executor::end(void* results) {
             position_.store(static_cast<int>(position_of(class_, of_last_run(last))), std::memory_order_relaxed);
             event(of_last_run(last)).wait();
         }
-    for (const Issued& send : sends_) {  // most are done by now; each must be waited for in its step, so that the
-                                         // transport frees its state
+    for (const Issued& send : sends_) {  // a transport frees a send's state only when it is waited for
         const Event& sent = event(send);
         if (sent.native()) continue;
         position_.store(static_cast<int>(position_of(class_, send)), std::memory_order_relaxed);

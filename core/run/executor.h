@@ -1,4 +1,4 @@
-// One class with its state and the records of what its steps took: more than 200 lines.
+// This header is longer than 200 lines: it is one class with its state and timing records.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -18,8 +18,8 @@
 
 namespace orrery {
 
-/// When a rank's step did what, by its thread's clock, without gaps: each span begins where the last one ended. For
-/// work that a device queues, it is the time when the host queued it.
+/// The timeline of one step on a rank's thread, without gaps: each span begins where the last one ended. For work that
+/// a device queues, a span is the time in which the host queued it.
 struct StepRecord {
     enum class What : uint8_t {
         inputs,    ///< inputs copied from the host
@@ -31,12 +31,12 @@ struct StepRecord {
     };
     struct Span {
         What what = What::work;
-        int64_t position = none;  ///< of the instruction, among all that a step issues
-        int64_t awaited = none;
+        int64_t position = none;  ///< position of the instruction among all that a step issues
+        int64_t awaited = none;   ///< for `wait`: position of the awaited instruction
         Interval time;
     };
     std::vector<Span> spans;
-    std::vector<Interval> beside;  ///< by position: when a CommunicationThread ran it
+    std::vector<Interval> beside;  ///< when a CommunicationThread ran each instruction, by position
 };
 
 /// Observes a rank's step while it runs, on that rank's thread.
@@ -80,13 +80,13 @@ public:
     void collectives_by(CommunicationThread& thread) { thread_ = &thread; }
     /// Which implementations kernels use if there was a choice, with the number of specs: "attention (2): cuDNN".
     std::vector<std::string> choices() const;
-    /// Runs one step and shows the observer every instruction; nothing overlaps.
+    /// Runs one step without overlap and shows the observer every instruction.
     void run(Observer& observer);
     /// Runs one instruction with its waits, until its outputs are complete (a send: handed over). Call `finish` after
-    /// the last instruction of the step. For an executor that follows another one's step.
+    /// the last instruction of the step. For an executor that repeats another one's step, instruction by instruction.
     void issue(int index);
     void finish();
-    /// Operand `which` of an instruction with its address; in a repeated stretch, in the current repetition.
+    /// Operand `which` of an instruction, with its address in the current repetition if it is in a repeated stretch.
     const Tensor& operand(int index, size_t which) const;
 
     /// Whether this rank holds the value after a step; in a pipeline, other ranks hold the rest.
@@ -94,38 +94,39 @@ public:
     /// The local part of an input, param, state or result. Throws Error for other values.
     Tensor tensor(ValueId value) const;
 
-    /// From now on waits before instruction i until parts_before[i] parts of the copy are done. Not for captured steps.
+    /// Makes each later step wait before instruction i until parts_before[i] parts of the copy are done. Not for
+    /// captured steps.
     void copied_beside(CopyProgress& copy, std::vector<int64_t> parts_before);
-    /// The same for a copy made by a queue of the device: no instruction with writes[i] starts before the gate
-    /// (Device::gate) is done, also in captured steps. The host does not wait. Call before the first step.
+    /// Makes each instruction i with writes[i] wait for a copy made by a queue of the device, until the gate
+    /// (Device::gate) is done; also in captured steps. The host does not wait. Call it before the first step.
     void copied_beside(const Event& gate, std::vector<bool> writes);
 
     /// Records the next call of run(inputs, results) only. Allocates memory now, so that the step does not.
     void record(StepRecord& record);
 
-    /// Host time that steps spent, by kernel, by collective ("all_reduce dp"), waiting.
+    /// Host time that all steps spent in one kernel, one kind of collective ("all_reduce dp"), or waiting.
     struct Time {
         std::string name;
         enum class Kind : uint8_t { compute, communication, waiting } kind = Kind::compute;
         double seconds = 0;
         int64_t count = 0;
-        std::string axis = {};  ///< for communication
+        std::string axis = {};  ///< for communication: the mesh axis
     };
     std::vector<Time> times() const;
-    /// The same, by everything that the duration depends on.
+    /// Host time of all instructions whose duration depends on the same things: kernel, axis, bytes.
     struct Cost {
-        std::string name;  ///< as in Time
+        std::string name;  ///< of the kernel or collective, as in Time
         Time::Kind kind = Time::Kind::compute;
         int kernel = none;                         ///< index into RankClass::kernels
         Opcode opcode = Opcode::kernel;            ///< for communication and copies
-        AxisId axis = none;                        ///< for communication
-        int64_t bytes = 0;                         ///< copies and messages; for collectives that of the larger tensor
+        AxisId axis = none;                        ///< for communication: the mesh axis
+        int64_t bytes = 0;                         ///< of copies and messages; for collectives, of the larger tensor
         CallTimes all = {}, first = {};            ///< on the rank's thread: in all steps, in the first step
-        CallTimes beside = {}, first_beside = {};  ///< the same for collectives on a CommunicationThread
+        CallTimes beside = {}, first_beside = {};  ///< on a CommunicationThread: in all steps, in the first step
     };
     const std::vector<Cost>& costs() const { return costs_; }
-    /// Also counts the processor time of the rank's thread, since wall time says little if ranks share processors.
-    /// Costs a system call per instruction.
+    /// Enables processor_seconds(), because wall time says little if ranks share processors. Costs a system call per
+    /// instruction.
     void count_processor_time() { counts_processor_ = true; }
     /// Processor time of all kernels and copies except in the first step, in seconds; 0: not counted.
     double processor_seconds() const { return processor_s_ - first_processor_s_; }
@@ -177,37 +178,35 @@ private:
     Memory kernel_scratch_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
     std::map<std::pair<int, int64_t>, std::unique_ptr<Kernel>> by_micro_;  ///< kernels that depend on the micro-batch
-    /// by kernel: whether it depends on the micro-batch
-    std::vector<char> depends_;
+    std::vector<char> depends_;     ///< whether each kernel depends on the micro-batch
     std::vector<Tensor> tensors_;   ///< operands of all instructions, concatenated
-    std::vector<Launch> launches_;  ///< by instruction
+    std::vector<Launch> launches_;  ///< resolved launch of each instruction
     std::vector<Event> events_;     ///< by instruction: completion of messages and of what they wait for
-    /// Of a repeated stretch: completion of the last repetitions that are waited for, reused in turn; of its sends in
-    /// all repetitions.
+    /// For a repeated stretch: further events, so that each of the last runs_kept_ repetitions has its own; and one for
+    /// each send of each repetition.
     std::vector<Event> events_of_runs_, sends_of_runs_;
-    int64_t runs_kept_ = 1;
-    int64_t run_ = 0;
-    /// tensors of the stretch and the operands that say how they move
-    std::vector<std::pair<size_t, Operand>> moving_;
-    std::vector<std::pair<int, std::vector<Kernel*>>> kernels_of_runs_;  ///< by instruction
+    int64_t runs_kept_ = 1;                           ///< number of repetitions with events of their own
+    int64_t run_ = 0;                                 ///< the current repetition
+    std::vector<std::pair<size_t, Operand>> moving_;  ///< tensors whose address changes with the repetition
+    std::vector<std::pair<int, std::vector<Kernel*>>> kernels_of_runs_;  ///< by instruction: its kernel per repetition
     std::vector<Event> joins_;                                           ///< events that the next message waits for
-    std::vector<char> begun_;         ///< by axis: the step's first message has been issued
+    std::vector<char> begun_;         ///< by axis: whether the step's first message has been issued
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
     std::vector<Issued> sends_;       ///< all sends: a transport keeps state for each until it is waited for
     std::unique_ptr<Kernel> graph_;   ///< the captured step
     TextExchange exchange_;
     bool tried_capture_ = false;
-    bool replays_ = false;  ///< the current step is one launch
+    bool replays_ = false;  ///< whether the current step is one launch of the captured step
     std::string not_captured_;
     std::vector<Cost> costs_;
     bool counts_processor_ = false;
     double processor_s_ = 0, first_processor_s_ = 0;
     StepRecord* record_ = nullptr;  ///< record of the current step
     CopyProgress* copy_ = nullptr;
-    std::vector<int64_t> parts_before_;  ///< by instruction: see copied_beside
+    std::vector<int64_t> parts_before_;  ///< by instruction: parts of the copy that it waits for
     Event gate_;                         ///< completion of a copy made by the device
-    std::vector<bool> gated_;            ///< by instruction: it waits for the gate
-    int gate_at_ = none;                 ///< the first such instruction of the compute queue
+    std::vector<bool> gated_;            ///< by instruction: whether it waits for gate_
+    int gate_at_ = none;                 ///< the first instruction of the compute queue that waits for gate_
     std::atomic<int> position_{0};
     CommunicationThread* thread_ = nullptr;
     std::atomic<bool> running_{false};

@@ -1,4 +1,4 @@
-// Executor: values after a step, counters and the choice of kernels.
+// The part of Executor for values after a step, counters, and kernels that the device chose.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::vector<std::string> Executor::choices() const {
     return lines;
 }
 
-/// Launches with the same costs share a counter.
+/// The index of the counter for a cost. Instructions whose costs depend on the same things share one.
 int Executor::cost_id(Cost cost) {
     const auto same = [&](const Cost& other) {
         return other.kind == cost.kind && other.kernel == cost.kernel && other.axis == cost.axis &&
@@ -30,7 +30,7 @@ int Executor::cost_id(Cost cost) {
     return std::ssize(costs_) - 1;
 }
 
-/// The first step is kept apart, since it touches new memory and libraries initialise.
+/// Saves the counts of the first step separately, because it touches new memory and initialises libraries.
 void Executor::keep_first() {
     for (Cost& cost : costs_) {
         cost.first = cost.all;

@@ -9,15 +9,16 @@
 
 namespace orrery {
 
-/// Axes whose collectives get a thread, and what a run prints about it.
+/// The axes whose collectives run on a thread of their own.
 struct Overlapping {
     std::set<std::string> axes;
-    std::vector<std::string> notes;  ///< which axes have a thread; with run.overlap = "on" also which cannot and why
+    std::vector<std::string> notes;  ///< lines to print: axes with a thread; with overlap "on" also the others and why
 };
 
-/// Decides by [run] overlap. `automatic`: if a rank has more processors than threads, axes with a collective that
-/// kernels can hide. Never for a transport that queues its calls itself, is staged, or also carries messages, since a
-/// transport need not support a message during a collective. `processors`: see has_spare_processors.
+/// Chooses these axes by [run] overlap. `automatic` chooses axes with a collective that kernels can hide, if a rank has
+/// more processors than threads. An axis gets no thread if its transport queues calls itself, is staged, or also
+/// carries messages, because a transport need not support a message during a collective. `processors`: see
+/// has_spare_processors.
 Overlapping overlapping(const Settings& settings, const Job& job, const Network& contracts,
                         const std::vector<const Plan*>& plans, int64_t processors = 0);
 

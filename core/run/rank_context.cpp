@@ -79,7 +79,8 @@ RankContext::~RankContext() {
     if (thread_ && !thread_->idle()) abort("this rank ends in the middle of a step");
 }
 
-/// Wraps the transport's communicator: the innermost wrapper runs chunk tables, the outermost calls from a thread.
+/// Makes the communicator of an axis and wraps it: the inner wrapper runs chunk tables, the outer one makes its calls
+/// on the CommunicationThread.
 void RankContext::connect(const Mesh& mesh, AxisId axis, const std::set<std::string>& background) {
     const std::string& name = mesh.axis(axis).name;
     Transport& transport = *transports_[static_cast<size_t>(mesh.parts(axis).front())];

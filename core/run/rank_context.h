@@ -15,20 +15,19 @@
 
 namespace orrery {
 
-/// What a RankContext is made of. Read by the constructor only; the device, the rendezvous and what `vote` refers to
-/// must outlive the context.
+/// The arguments of RankContext's constructor. Device, rendezvous and the objects that `vote` refers to must outlive
+/// the context.
 struct RankSetting {
     int64_t rank = 0;
     Device& device;
     std::string device_kind = "cpu";  ///< device kind as contracts name it; transports that do not serve it are staged
     const Persistent& persistent;
-    std::vector<const Plan*> plans;  ///< known from the start, of one mesh; at least one
-    /// Makes the transport of a named axis that communicates; axes may share one. Contexts keep a reference.
+    std::vector<const Plan*> plans;  ///< plans that are known from the start, of one mesh; at least one
+    /// Makes the transport of a named axis that communicates. Axes may share a transport.
     std::function<std::shared_ptr<Transport>(const Axis&)> transport = {};
     Rendezvous* rendezvous = nullptr;  ///< required if an axis communicates
     std::chrono::milliseconds timeout{20'000};
-    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis: proved algorithms that replace the
-                                                                      ///< transport's
+    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis: proved algorithms to use instead
     std::set<std::string> background = {};  ///< axes whose collectives run on a CommunicationThread
     std::string prefix = {};                ///< distinguishes contexts of one rank in the same rendezvous
     /// Called when an axis cannot be connected, before communicators are aborted, so that peers know the reason before
@@ -59,7 +58,6 @@ public:
     std::span<const Memory> arenas() const { return arenas_.memory; }
     /// nullptr if an axis does not communicate.
     Communicator* along(AxisId axis) const { return along(mesh_, axis); }
-    /// Aborts every communicator.
     void abort(std::string_view reason);
 
 private:
@@ -86,7 +84,7 @@ private:
     void require(const Plan& plan, size_t k) const;
 
     const int64_t rank_;
-    const Mesh mesh_;  ///< of the first plan; other plans may have other micro-batches
+    const Mesh mesh_;  ///< mesh of the first plan; others may differ in the number of micro-batches
     const TextExchange vote_;
     const Connecting connecting_;
     const std::vector<ArenaBytes> of_class_;

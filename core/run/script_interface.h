@@ -20,8 +20,8 @@ struct TrainOptions {
     int64_t evaluate_every = 0;  ///< steps; the run also ends with an evaluation if evaluate_batches > 0
     int64_t evaluate_batches = 0;
     int64_t checkpoint_every = 0;   ///< steps; the run also ends with a checkpoint
-    bool checkpoint_final = true;   ///< false for a run that measures
-    bool checkpoint_async = false;  ///< periodic saves are asynchronous
+    bool checkpoint_final = true;   ///< whether the run ends with a checkpoint; false for measurements
+    bool checkpoint_async = false;  ///< whether periodic saves are asynchronous
     /// Mean time between failures of a node; above 0, checkpoint_every is computed from it and from the cost of a save.
     double checkpoint_mtbf_s = 0;
     int64_t log_every = 1;
@@ -33,7 +33,7 @@ struct SampleOptions {
     std::string prompt;
     int64_t tokens = 0;
     double temperature = 0;
-    int64_t top_k = 0;  ///< 0: all
+    int64_t top_k = 0;  ///< number of likeliest tokens to draw from; 0: all
     uint64_t seed = 0;
 };
 
@@ -51,7 +51,7 @@ struct GivenKey {
     Origin line;                            ///< script line of the call
     std::optional<ConfigValue> value = {};  ///< the value that is used; none: the key cannot express it
     std::string shown = {};  ///< what the call does instead of setting a value: "trains on o.data.mixture"
-    bool read_too = false;   ///< the script reads the configuration's value, too
+    bool read_too = false;   ///< whether the script also reads the configuration's value
 };
 
 /// The functions that a script can call. The command decides what each does: `check` compiles and proves but starts
@@ -64,7 +64,7 @@ public:
 
     /// Called with every program of the script after each pass. Empty: none.
     PassLook look = {};
-    /// compile() gets only the train step, without programs that evaluate or sample.
+    /// Whether compile() gets only the train step, without programs that evaluate or sample.
     bool train_step_alone = false;
     /// Collective algorithms that the configuration chooses; set before the script runs.
     std::vector<CollectiveChoice> collectives = {};
@@ -93,7 +93,7 @@ public:
         std::string value;  ///< current value; text without quotes
     };
     virtual void declare_options(const std::vector<Option>&) {}
-    /// Called when a script's call sets a key. Throws Error if the command line set another value.
+    /// Called when a script's call sets a configuration key. Throws Error if a --set gives the key another value.
     virtual void gives(const GivenKey&) {}
     /// Called for each file that the script's `require` reads: "orrery/nn.lua", relative to the library or the script's
     /// folder.

@@ -22,9 +22,8 @@ namespace orrery {
 namespace {
 
 constexpr auto late = std::chrono::milliseconds(1500);
-constexpr auto connecting = std::chrono::milliseconds(5000);  // added to a timeout that the user gave, since machines
-                                                              // may be busy
-constexpr auto settled = std::chrono::milliseconds(300);      // time in which news of a lost rank arrives
+constexpr auto connecting = std::chrono::milliseconds(5000);  // added to the user's timeout, as machines may be busy
+constexpr auto settled = std::chrono::milliseconds(300);      // time in which the report of a lost rank arrives
 
 /// Whether this host has more threads than processors.
 bool takes_turns(const Job& job, const Plan& plan) {
@@ -153,7 +152,8 @@ void Session::meet(Config& config, const Registry& registry) {
     answer_.emplace([this] { tell_stopped(); });
 }
 
-/// The store closes this connection once it has told the other ranks.
+/// Reports that this rank was stopped. Waits up to 1 s until the rendezvous closes the connection, which it does once
+/// it has informed the other ranks.
 void Session::tell_stopped() {
     rendezvous_->fail(loss_of(Fault::requeue, stopped_early));
     for (int i = 0; i < 100 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);

@@ -67,7 +67,7 @@ public:
 
     /// Draws every param from (seed, its name, global element index) and clears every state.
     void initialize(uint64_t seed);
-    /// Copy between host memory and a local tensor of the device; return when done.
+    /// Copies host memory to a local tensor of the device; `download` copies back. Both block until done.
     void upload(const Tensor& to, const void* from);
     void download(void* to, const Tensor& from);
 
@@ -107,7 +107,7 @@ private:
     Settings settings_;
     Job job_;
     Compiled compiled_;
-    std::chrono::milliseconds bound_{0};  ///< bound of a wait within a step
+    std::chrono::milliseconds bound_{0};  ///< max time of a wait within a step
     std::unique_ptr<RendezvousBackend> backend_;
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<Member> rendezvous_;
@@ -120,8 +120,7 @@ private:
     std::vector<std::pair<std::shared_ptr<const CompiledProgram>, std::unique_ptr<Executor>>> added_;
     std::unique_ptr<StepWatch> watch_;
     std::optional<StopAnswer> answer_;
-    std::atomic<const char*> site_ = "setup";  ///< also read by the thread that ends the process when a call does not
-                                               ///< return
+    std::atomic<const char*> site_ = "setup";  ///< current phase; a thread that ends a hanging process reads it too
 };
 
 }  // namespace orrery

@@ -202,8 +202,7 @@ void check_resume(const Settings& settings, Config& config, CheckpointStore& sto
 
 std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry,
                                     const Job& job) {
-    Config options = config.table("device").table(settings.device);  // options set here are not part of the run's
-                                                                     // configuration
+    Config options = config.table("device").table(settings.device);  // a copy: the run's configuration stays as it is
     if (!options.has("threads"))
         options.set("threads",
                     {int64_t{threads_of(settings, job)}, config.table("run").where("threads_per_rank"), true});

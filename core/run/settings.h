@@ -36,7 +36,7 @@ struct Settings {
     bool pin_ranks = false;                ///< [run] pin_ranks
     Overlap overlap = Overlap::automatic;  ///< [run] overlap
     Resume resume = Resume::automatic;     ///< [run] resume
-    std::map<std::string, std::string> axis_transport;  ///< [transport.axis]
+    std::map<std::string, std::string> axis_transport;  ///< [transport.axis]: transport by mesh axis
     std::map<std::string, std::string> collectives;     ///< [collectives]: algorithms made by scripts, by axis
     int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not checked
     std::chrono::milliseconds join_timeout{};           ///< [run] join_timeout_s: max wait for a rank to join
@@ -45,9 +45,9 @@ struct Settings {
     bool timeout_given = false;                         ///< false: within a step, the plan determines the timeout
     double grace_s = 0;         ///< [run] grace_s: from a request to stop until the machine goes away; 0: unknown
     std::string notice_file;    ///< [run] notice_file: the run stops when this file appears; "": none
-    double disk_timeout_s = 0;  ///< [run] disk_timeout_s
+    double disk_timeout_s = 0;  ///< [run] disk_timeout_s: max wait of a rank for a disk
     RetentionPolicy keep;       ///< [checkpoint] keep, keep_*
-    double suspect_factor = 0;  ///< [checkpoint] suspect_factor
+    double suspect_factor = 0;  ///< [checkpoint] suspect_factor; see LossJudge
     bool async_saves = false;   ///< [checkpoint] async
     bool auto_saves = false;    ///< [checkpoint] every = "auto"
     double node_mtbf_s = 0;     ///< [checkpoint] mtbf_days in seconds; 0: not set

@@ -12,9 +12,9 @@ struct CheckpointsCommand {
     std::string store;              ///< the kind of store; "": from the run's configuration, else posix
     std::vector<std::string> sets;  ///< "store.NAME.key=value", for places that are not runs
     int64_t step = -1;
-    std::string text;                                               ///< of pin: the reason
-    std::optional<int64_t> keep, every_steps, hourly, daily, best;  ///< of prune: overrides of the run's settings
-    std::string to, to_store, mesh;                                 ///< of copy
+    std::string text;                                               ///< for pin: the reason
+    std::optional<int64_t> keep, every_steps, hourly, daily, best;  ///< for prune: override the run's policy
+    std::string to, to_store, mesh;                                 ///< for copy: target place, its store, its mesh
     bool dry_run = false, json = false;
 };
 

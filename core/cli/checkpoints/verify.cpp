@@ -64,7 +64,7 @@ int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         for (const Stray& stray : strays) std::printf("no checkpoint: %s\n", printable(stray.what, 4000).c_str());
     for (const int64_t step : steps) {
         const Found found = look(store, step);
-        if (found.gone) {  // a step removed meanwhile is not damaged, whatever was read before
+        if (found.gone) {  // damage found in a step that was removed meanwhile does not count
             if (!command.json) std::printf("step %lld: removed meanwhile\n", static_cast<long long>(step));
             continue;
         }

@@ -10,102 +10,101 @@
 
 namespace orrery {
 
-/// Something among the steps that the store has not left there so.
+/// Something among the checkpoints that the store did not write, or that was changed since.
 struct Stray {
-    int64_t step = -1;  ///< whose place it takes; -1: of none
-    std::string what;   ///< "step-00000300 has no manifest.json"
+    int64_t step = -1;  ///< step whose place it occupies; -1: none
+    std::string what;   ///< what was found: "step-00000300 has no manifest.json"
 };
 
-/// Which line of text lies beside a committed step.
+/// The notes that a committed step can have, each one line of text.
 enum class StepNote : uint8_t {
-    suspect,  ///< its mark: why no start goes on from it
-    pinned,   ///< why it is not retired
+    suspect,  ///< why no run resumes from the step
+    pinned,   ///< why the step is never retired
 };
 
-/// What a store promises beyond what all must: an object and a step appear whole or not at all, and neither is ever
-/// replaced. Saves count on it, the suite of stores tests it.
+/// Guarantees of a store beyond the ones that every store gives: objects and steps appear whole or not at all, and are
+/// never replaced. The conformance suite tests them.
 struct StoreContract {
     enum class Survives : uint8_t { nothing, process, power_cut };
     enum class Shared : uint8_t { process, host, hosts };
-    Survives survives = Survives::nothing;  ///< what a committed step outlives, once commit has returned
-    Shared shared = Shared::process;        ///< who sees the steps: ranks elsewhere need another store
-    bool links = false;                     ///< link shares bytes; otherwise it reads and writes them
-    bool fences = false;                    ///< generations: what a claimed one has superseded can commit no more
+    Survives survives = Survives::nothing;  ///< what a step survives once commit has returned
+    Shared shared = Shared::process;        ///< scope in which processes see the same steps
+    bool links = false;                     ///< link shares bytes; false: it copies them
+    bool fences = false;                    ///< after a claim, older generations can commit nothing
 
     std::string text() const;  ///< "survives a power cut, shared by hosts, links, fences"
 };
 
-/// Keeps the checkpoints of one run as named byte objects per step. Knows no tensors: sharding, formats and
-/// resharding are the core's, so every store gets them. Uncommitted steps are never visible to readers.
-/// All calls block, one thread at a time calls: the one that saves, or the one that trains. Failures are Fault::failed
-/// and name the path or key, the bytes and the system's reason.
+/// Stores the checkpoints of one run: named byte objects, grouped by step. A store knows nothing about tensors; core
+/// does sharding, formats and resharding for every store. Readers never see uncommitted steps.
+/// All calls block. Only one thread may call at a time. Failures throw Fault::failed and name the path or key, the byte
+/// counts and the system's reason.
 class ORRERY_API CheckpointStore {
 public:
     virtual ~CheckpointStore();
-    /// By default the least.
+    /// Guarantees of this store. By default none.
     virtual StoreContract contract() const;
-    /// Writes one object of an uncommitted step, exclusively: a second put of the key throws.
+    /// Writes one object of an uncommitted step. Throws if the step already has an object of that key.
     virtual void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) = 0;
-    /// The same for an object that lies in several places. By default joins them in memory, which costs their size once
-    /// more; a store that can write one after the other does.
+    /// Writes one object whose contents are `parts`, concatenated. The default joins them in memory, which costs their
+    /// size again; a store that can write them one after the other should.
     virtual void put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts);
-    /// Makes the object `key` of an uncommitted step the bytes of `from_key` of the committed step `from`, exclusively;
-    /// removing `from` later leaves it. By default reads and writes them, which costs their size in memory.
+    /// Gives an uncommitted step an object `key` with the bytes of `from_key` of the committed step `from`. Throws if
+    /// `key` exists. The object outlives `from`. The default copies the bytes through memory.
     virtual void link(int64_t step, std::string_view key, int64_t from, std::string_view from_key);
-    /// Returns when everything this process put for the step would survive a power cut.
+    /// Returns once everything that this process put for the step is durable, as far as contract().survives promises.
     virtual void flush(int64_t step) = 0;
-    /// Called by one rank after all have flushed. Makes the step visible, atomically, never replacing one.
+    /// Makes the step visible atomically. One rank calls it, after all have flushed. Throws if the step exists.
     virtual void commit(int64_t step, std::string_view manifest) = 0;
-    /// Drops what was put for a step that was not committed.
+    /// Deletes the objects of an uncommitted step.
     virtual void discard(int64_t step) = 0;
 
     /// Committed steps, newest first.
     virtual std::vector<int64_t> steps() = 0;
     virtual std::string manifest(int64_t step) = 0;
-    /// Size of an object, -1 when there is none.
+    /// Bytes of an object of a committed step; -1 if there is no such object.
     virtual int64_t size(int64_t step, std::string_view key) = 0;
-    /// Reads exactly bytes.size() bytes from the offset.
+    /// Reads exactly bytes.size() bytes of an object, from byte `offset` on.
     virtual void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) = 0;
     virtual void remove(int64_t step) = 0;
 
-    /// What is no committed step but lies where one would, and committed steps that others have changed so that they
-    /// are not removed. None by default: nobody else can write to such a store.
+    /// Lists everything that occupies a step's place without being a committed step, and committed steps that were
+    /// changed from outside and so are never removed. The default lists nothing, for stores that only Orrery can write.
     virtual std::vector<Stray> strays();
-    /// Makes way for a step: whatever stands in its place, committed or not, is kept under another name and is no step
-    /// any more. Returns that name, "" when nothing stood there.
+    /// Frees a step's place: whatever occupies it, committed or not, gets another name and is not a step any
+    /// more. Returns the new name; "" if the place was free.
     virtual std::string set_aside(int64_t step) = 0;
-    /// A line of text beside a committed step, "" when there is none. It goes where the step goes; one that is written
-    /// again has none.
+    /// The note of a committed step; "" if it has none. Removing the step or setting it aside takes the note along.
     virtual std::string note(int64_t step, StepNote which) = 0;
-    /// The line becomes this one, over power cuts, whole or not at all; "" takes it off. The step stays as it is.
+    /// Replaces the note of a committed step, atomically and durably; "" deletes it. The step itself does not change.
     virtual void set_note(int64_t step, StepNote which, std::string_view text) = 0;
 
-    /// Marks a committed step; the first mark stays. `text` is not empty.
+    /// Marks a committed step as suspect. A mark that it has already stays. `text` must not be empty.
     void mark(int64_t step, std::string_view text) {
         const std::string first = mark_of(step);
-        set_note(step, StepNote::suspect, first.empty() ? text : first);  // an older generation is refused here
+        set_note(step, StepNote::suspect, first.empty() ? text : first);  // throws if the generation is superseded
     }
     std::string mark_of(int64_t step) { return note(step, StepNote::suspect); }
     void unmark(int64_t step) { set_note(step, StepNote::suspect, ""); }
-    /// Keeps a committed step from being retired; a second pin replaces the first.
+    /// Protects a committed step from being retired. Replaces an earlier pin.
     void pin(int64_t step, std::string_view text) { set_note(step, StepNote::pinned, text.empty() ? "pinned" : text); }
     std::string pin_of(int64_t step) { return note(step, StepNote::pinned); }
     void unpin(int64_t step) { set_note(step, StepNote::pinned, ""); }
 
-    /// Takes a generation of the job, durably and once: false when it, or a newer one, is taken. When it returns true
-    /// nothing that acts for an older one can be committed any more. By default every claim is granted and forgotten
-    /// (contract().fences is false).
+    /// Claims a generation of the job, durably. Returns false if this one or a newer one is claimed already; otherwise
+    /// stores that act for an older generation can commit nothing from then on. The default grants every claim and
+    /// records nothing (contract().fences is false).
     virtual bool claim(int64_t generation);
-    /// The newest generation taken, 0 when none is.
+    /// The newest claimed generation; 0: none.
     virtual int64_t generation();
-    /// What this object puts, links, commits, marks and removes from now on is of this generation: once a newer one is
-    /// taken each of them throws Fault::failed, naming both.
+    /// Makes this object write on behalf of a generation. Once a newer one is claimed, every call that changes the
+    /// store throws Fault::failed, naming both.
     virtual void act_for(int64_t generation);
-    /// Bytes that can still be put here, as far as the system tells; -1 when the store cannot say. By default -1.
+    /// Bytes that can still be written; -1 if the store cannot tell, which is the default.
     virtual int64_t free_bytes();
-    /// "runs/gpt/checkpoints", for messages.
+    /// Where the checkpoints are, for messages: "runs/gpt/checkpoints".
     virtual std::string place() const = 0;
-    /// Whether place() is a folder of this host's file system: commands check that it is there, and lock steps in it.
+    /// Whether place() is a folder of this host's file system. Commands then check that it exists and lock steps in it.
     virtual bool is_folder() const { return false; }
 };
 

@@ -13,7 +13,7 @@ using tokenizer::Around;
 
 namespace {
 
-/// Characters that Python's str.rstrip takes off.
+/// Whether Python's str.rstrip removes the character.
 bool is_space(char32_t c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
@@ -21,7 +21,7 @@ bool is_space(char32_t c) {
 
 bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-/// Of UTF-8 that is known to be right.
+/// The character that starts at a byte of valid UTF-8.
 char32_t character_at(std::string_view text, size_t at) {
     const auto first = static_cast<unsigned char>(text[at]);
     char32_t c = first < 0x80 ? first : first < 0xe0 ? first & 0x1f : first < 0xf0 ? first & 0x0f : first & 0x07;
@@ -30,7 +30,7 @@ char32_t character_at(std::string_view text, size_t at) {
     return c;
 }
 
-/// Bytes without white space at the end.
+/// The number of bytes of a text without white space at its end.
 size_t without_end(std::string_view text) {
     size_t end = text.size();
     while (end > 0) {
@@ -46,7 +46,8 @@ int64_t characters(std::string_view text) {
     return std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); });
 }
 
-/// An ending is scored as a part of a text that goes on: nothing ends it.
+/// The template's tokens for a context: those that begin a text, unless it begins with them, but never those that end
+/// it.
 Around beginning(const TokenText& tokens, std::string_view text) {
     return tokens.begins(text) ? Around::none : Around::begin;
 }

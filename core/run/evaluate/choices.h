@@ -10,33 +10,34 @@
 
 namespace orrery {
 
-/// A context, endings of which one is right, and which.
+/// A multiple-choice question: a context and possible endings, one of which is right.
 struct MultipleChoice {
     std::string context;
     std::vector<std::string> endings;
-    int64_t label = 0;
-    Origin where;
+    int64_t label = 0;  ///< index of the right ending
+    Origin where;       ///< file and line, for errors
 };
 
-/// Of a line of JSON: {"context": "...", "endings": ["...", ...], "label": 0}; other keys do not matter. Throws Error
-/// at `where`.
+/// Parses a line of JSON: {"context": "...", "endings": ["...", ...], "label": 0}. Ignores other keys. Throws Error at
+/// `where`.
 MultipleChoice parse_choice(std::string_view line, const Origin& where);
 
-/// A row: a context and an ending behind it, of which the last `scored` tokens are the ending's.
+/// The tokens of a context followed by an ending.
 struct EncodedEnding {
     std::vector<int32_t> ids;
-    int64_t scored = 0;
+    int64_t scored = 0;  ///< number of tokens at the end that belong to the ending
 };
 
-/// As lm-eval's HFLM: `delimiter` stands between both and belongs to the ending. Throws Error
-/// where the ending has no token, or more than `positions`.
+/// Encodes a context and one of its endings as lm-eval's HFLM does. `delimiter` joins them and belongs to the ending.
+/// Throws Error if the ending has no token, or more than `positions`.
 EncodedEnding encode_ending(const TokenText& tokens, const MultipleChoice& choice, size_t ending,
                             std::string_view delimiter, int64_t positions);
 
-/// The row's last tokens, as many as there are places; targets of the ending alone.
+/// Fills a program's row with the last tokens that fit. Targets are -1 except for the ending's tokens.
 void fill_row(const EncodedEnding& ending, std::span<int32_t> tokens, std::span<int32_t> targets);
 
-/// Which ending a model takes: of log-likelihoods, and of those by characters. The first of equals.
+/// Indexes of the endings that a model chooses: by log-likelihood, and by log-likelihood per character. Of equal ones
+/// the first.
 struct Chosen {
     int64_t plain = 0, normed = 0;
 };

@@ -8,26 +8,26 @@
 
 namespace orrery {
 
-/// The tokenizer of a run, and what asked for it.
+/// The tokenizer of a run.
 struct ChosenTokenizer {
     std::string path;  ///< a folder or a tokenizer.json
-    Origin asked;
+    Origin asked;      ///< the configuration key that names it
     std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
 };
 
-/// [data] tokenizer; where that is not set, tokenizer.json in the folder of checkpoint.load, if there is one; where
-/// neither is there, the copy in the run's folder. data.vocab follows from it unless it is set. Throws Error at the key
-/// for a tokenizer that cannot be read.
+/// Chooses and loads the run's tokenizer: data.tokenizer; if that is not set, tokenizer.json in the folder of
+/// checkpoint.load; if there is none, the copy in the run's folder. Returns nullopt if there is none of these. Sets
+/// data.vocab unless it is set. Throws Error at the key if the tokenizer cannot be read.
 std::optional<ChosenTokenizer> choose_tokenizer(Config& config);
 
-/// Throws Error with both numbers where the tokenizer has ids beyond the model's `rows`; 0: the model has none.
+/// Throws Error if the tokenizer has more ids than the model's embedding has `rows`. 0: not checked.
 void require_rows(const ChosenTokenizer& chosen, int64_t rows);
 
-/// Throws Error where the run's folder holds a copy of another tokenizer.
+/// Throws Error if the run's folder has a copy of another tokenizer.
 void require_kept(const ChosenTokenizer& chosen, const std::string& folder);
 
-/// Copies the tokenizer's files, and what lies beside it for transformers' AutoTokenizer, to FOLDER/tokenizer: all or
-/// nothing. One that is there stays; throws Error as require_kept does.
+/// Copies the tokenizer, and the files next to it that transformers' AutoTokenizer reads, to FOLDER/tokenizer. The copy
+/// appears complete or not at all. Does not replace a copy; throws as require_kept if that is of another tokenizer.
 void keep_tokenizer(const ChosenTokenizer& chosen, const std::string& folder);
 
 }  // namespace orrery

@@ -40,13 +40,13 @@ void require_scorable(const Program& program, bool mean) {
                         program.name));
 }
 
-/// A program at work: where its inputs lie, which block of the rows this rank has.
+/// A program with the host memory for its inputs and results, and the rows that this rank feeds to it.
 struct RowScores::Call {
     struct Input {
-        bool targets;
-        int64_t at;                  ///< in the host's block
-        Shape local;                 ///< of one micro-batch
-        std::vector<Shape> offsets;  ///< of each micro-batch
+        bool targets;                ///< true: targets; false: tokens
+        int64_t at;                  ///< offset in `block`, bytes
+        Shape local;                 ///< local shape of one micro-batch
+        std::vector<Shape> offsets;  ///< global offset of each micro-batch
     };
 
     Call(Session& session, const CompiledProgram& of)
@@ -59,7 +59,7 @@ struct RowScores::Call {
             const Value& value = plan.program.value(id);
             if (!is_row(value)) continue;
             length = value.type.shape[1];
-            const auto at = places.offset(id);  // of a pipeline, one stage reads the tokens and another the targets
+            const auto at = places.offset(id);  // in a pipeline one stage reads the tokens, another the targets
             if (!at) continue;
             Input& input = inputs.emplace_back(
                 Input{value.name == "targets", *at, value.layout.local_shape(value.type.shape, plan.mesh), {}});

@@ -12,25 +12,25 @@
 
 namespace orrery {
 
-/// Writes the tokens and targets of a row; both have as many places as the program has positions.
+/// Writes the tokens and targets of a row. Both spans have the program's sequence length.
 using FillRow = std::function<void(int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets)>;
 
-/// A sum over predicted tokens, and how many.
+/// The negative log-likelihood of predicted tokens, summed, and the number of these tokens.
 struct RowSum {
     double nats = 0, count = 0;
 };
 
-/// Throws Error at the script's line where rows of tokens and targets cannot be scored by this program's loss: it has
-/// other inputs, or gives no count.
+/// Throws Error at the script's line if the program's loss cannot score rows of tokens and targets: the program has
+/// other inputs, or its loss returns a `mean` without a count.
 void require_scorable(const Program& program, bool mean);
 
-/// Rows through the programs of a session that evaluate, whatever their batch, length and mesh. Collective.
+/// Scores rows of tokens with a session's evaluation programs, which may have any batch, length and mesh. Collective.
 class RowScores {
 public:
     explicit RowScores(Session& session);
     ~RowScores();
-    /// Rows [first, first + batch of the program). `predicted`: how many targets they have that count. Throws Error
-    /// where the loss has counted others.
+    /// Scores the rows [first, first + batch of the program). `predicted`: number of targets in them that are not -1.
+    /// Blocks. Throws Error if the loss counted another number.
     RowSum score(const CompiledProgram& program, int64_t first, const FillRow& fill, int64_t predicted);
 
 private:

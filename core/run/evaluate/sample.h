@@ -10,7 +10,7 @@
 
 namespace orrery {
 
-/// A logits program with fewer positions than the session's, compiled when first needed.
+/// A logits program with fewer positions than the session's, compiled at its first use.
 struct ShorterWindow {
     int64_t positions = 0;
     std::function<std::shared_ptr<const CompiledProgram>()> compile;
@@ -18,15 +18,14 @@ struct ShorterWindow {
 
 struct SampledText {
     std::string text;    ///< includes the prompt, if any
-    bool ended = false;  ///< at an end-of-text token, which is not part of the text
-    std::string end;     ///< how TokenText prints that token
+    bool ended = false;  ///< whether an end-of-text token ended it; that token is not in `text`
+    std::string end;     ///< the end-of-text tokens, from TokenText::end
 };
 
-/// Samples token by token from the `logits` program of a one-rank session: the last tokens go in, the last token's row
-/// of logits comes out. While the text fits a window of `shorter` (ascending), that program runs instead of the full
-/// one; results differ only by rounding. Rows without a token are never drawn; an end-of-text token ends the text. The
-/// same seed gives the same text. `say` receives the text in whole characters as it grows. Throws Error if the prompt
-/// has ids without a token.
+/// Samples token by token from the `logits` program of a one-rank session, until an end-of-text token or
+/// options.tokens. While the text fits a program of `shorter` (ascending), that one runs instead of the full one;
+/// results differ only by rounding. Ids without a token are never drawn. The same seed gives the same text. `say`
+/// receives the text as it grows, in whole characters. Blocks. Throws Error if the prompt cannot be encoded.
 SampledText sample_text(Session& session, const SampleOptions& options, const TokenText& tokens,
                         std::vector<ShorterWindow> shorter = {}, const std::function<void(std::string_view)>& say = {});
 

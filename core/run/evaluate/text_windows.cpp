@@ -10,7 +10,7 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t piece = 1 << 16;  ///< tokens that are read at once
+constexpr int64_t piece = 1 << 16;  ///< tokens per read
 enum : size_t { tokens_array = 0, targets_array = 1 };
 
 }  // namespace
@@ -19,7 +19,7 @@ bool is_token_file(const std::string& path) { return path.ends_with(".bin"); }
 
 ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_t sequence)>& source, int64_t ids,
                           int64_t most) {
-    const auto pairs = source(1);  // each token with the one after it: says how many there are
+    const auto pairs = source(1);  // samples of one token and its target: their number is that of the tokens less 1
     pairs->open(ids);
     const int64_t all = pairs->samples() + 1;
     if (all > most)
@@ -40,13 +40,13 @@ ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_
             read.ignored.resize(static_cast<size_t>(all));
             read.ignored[static_cast<size_t>(from + i + 1)] = true;
         }
-        // The last token is a target alone. One that is ignored is never asked for: nothing is behind it.
+        // The last token is only a target. If it is ignored its id (-1) is not known and never used.
         read.ids[static_cast<size_t>(from + count)] = std::max(0, targets[static_cast<size_t>(count - 1)]);
     }
     return read;
 }
 
-// Without overlap the last place of a window predicts what the next one begins with.
+// Windows that do not overlap reach one token further: the last position predicts the first token of the next window.
 TextWindows::TextWindows(int64_t tokens, int64_t size, int64_t stride)
     : tokens_(tokens), stride_(stride), reach_(stride == size ? size + 1 : size) {
     assert(stride >= 1 && stride <= size);

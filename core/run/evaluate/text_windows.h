@@ -10,29 +10,29 @@
 
 namespace orrery {
 
-/// Whether a file is one of token ids, by the end of its name: .bin.
+/// Whether a file has token ids: its name ends in .bin.
 bool is_token_file(const std::string& path);
 
-/// The ids of a text, and those that are no targets.
+/// The ids of a text.
 struct ScoredIds {
     std::vector<int32_t> ids;
-    std::vector<bool> ignored;  ///< by token; empty: none
+    std::vector<bool> ignored;  ///< by token: a mask excludes it as a target; empty: none is excluded
 };
 
-/// All ids of a file, as data/tokens reads it, with its headers, index and mask. `source`: makes one that cuts the file
-/// in samples of so many tokens. `ids`: those allowed are below it. Throws Error where it does, and where there are
-/// more than `most` tokens.
+/// Reads all ids of a token file through the data plugin, with its headers, index and mask. `source`: makes a source
+/// that cuts the file into samples of `sequence` tokens. `ids`: upper bound of valid ids. Throws what the source
+/// throws, and Error if the file has more than `most` tokens.
 ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_t sequence)>& source, int64_t ids,
                           int64_t most);
 
-/// Part of a text that a model sees at once: its tokens from `begin` on; it predicts those of [from, to).
+/// A part of a text that the model reads in one row: it starts at token `begin` and predicts the tokens [from, to).
 struct TextWindow {
     int64_t begin = 0, from = 0, to = 0;
     bool operator==(const TextWindow&) const = default;
 };
 
-/// Windows of `size` tokens every `stride` (1 to size) over a text of so many tokens: together they predict each token
-/// but the first, once. Made when they are asked for: at a stride of 1 a list would be 24 bytes a token.
+/// The windows of `size` tokens that begin every `stride` (1 to size) tokens of a text. Together they predict each
+/// token except the first exactly once. Computed on access, since a list at stride 1 would take 24 bytes per token.
 class TextWindows {
 public:
     TextWindows() = default;
@@ -42,18 +42,18 @@ public:
 
 private:
     int64_t tokens_ = 0, stride_ = 1;
-    int64_t reach_ = 1;  ///< tokens from a window's beginning to the last one that it predicts
+    int64_t reach_ = 1;  ///< number of tokens from a window's first one to the last one that it predicts
     int64_t count_ = 0;
 };
 
-/// The row of a window: its tokens, 0 behind the end of the text; each target is the token behind, -1 where it does not
-/// count. Both have `size` places.
+/// Fills a window's row: its tokens, 0 after the end of the text; each target is the next token, or -1 if the window
+/// does not predict it. Both spans have the window's size.
 void fill_row(std::span<const int32_t> text, const TextWindow& window, std::span<int32_t> tokens,
               std::span<int32_t> targets);
 
-/// The targets of a window's row that are `ignored`, by token of the text, become -1; of an empty list none.
+/// Sets the targets of a window's row that are `ignored` to -1. `ignored`: by token of the text; empty: none.
 void ignore(const std::vector<bool>& ignored, const TextWindow& window, std::span<int32_t> targets);
-/// How many a window predicts that are not ignored.
+/// The number of tokens that a window predicts and that are not ignored.
 int64_t counted(const std::vector<bool>& ignored, const TextWindow& window);
 
 }  // namespace orrery

@@ -12,34 +12,34 @@
 
 namespace orrery {
 
-/// What the token ids of a model stand for: text of its tokenizer; without one bytes, where there are 256 of them, else
-/// numbers.
+/// Converts between text and a model's token ids. With a tokenizer ids are its tokens. Without one they are bytes if
+/// the model has 256 ids, and decimal numbers otherwise.
 class TokenText {
 public:
-    /// `ids`: that the model has rows and logits for. Throws Error as require_rows does.
+    /// `ids`: number of ids for which the model has logits. Throws Error as require_rows does.
     TokenText(const std::optional<ChosenTokenizer>& chosen, int64_t ids);
 
     bool is_numbers() const { return !tokenizer_ && ids_ != bytes; }
-    /// That a text continues from: with the template's beginning, without its end. Never empty: an empty prompt is what
-    /// begins a text. Throws Error where it is no text of such tokens.
+    /// Encodes a prompt, with the template's tokens that begin a text but not those that end it. An empty prompt
+    /// becomes a token that begins a text. Throws Error if the prompt cannot be encoded.
     std::vector<int32_t> prompt(const std::string& text) const;
-    /// Of a text or a part of one; `around`: which of the template's tokens it gets, where there is a tokenizer. Throws
-    /// Error, naming the offset, for bytes that are not UTF-8, and where ids are numbers.
+    /// Encodes a text. `around`: which tokens of the tokenizer's template are added. Throws Error naming the offset for
+    /// bytes that are not UTF-8, and Error if ids are numbers.
     std::vector<int32_t> encode(std::string_view text, tokenizer::Around around) const;
-    /// Bytes of text that these ids stand for; special tokens are none.
+    /// The bytes of text that ids decode to; special tokens count 0. 0 if ids are numbers.
     int64_t bytes_of(const std::vector<int32_t>& ids) const;
-    /// Whether the id stands for anything.
+    /// Whether an id has a token.
     bool stands(int64_t id) const { return id < ids_ && (!tokenizer_ || tokenizer_->has(id)); }
-    bool ends(int32_t id) const;
-    /// "" where nothing ends a text; else "<|endoftext|>, of folder/tokenizer_config.json".
+    bool ends(int32_t id) const;  ///< whether an id is an end-of-text token
+    /// The end-of-text tokens, and the file that names them, for messages; "": there are none.
     std::string end() const;
-    /// The token that a text without context is scored behind: the folder's bos_token, else the template's first, else
-    /// an end of text.
+    /// The token that precedes a text without context when it is scored: the folder's bos_token, else the template's
+    /// first token, else an end-of-text token.
     std::optional<int32_t> start() const { return start_; }
-    /// Whether the text itself begins with that token's name.
+    /// Whether the text begins with the name of the start() token.
     bool begins(std::string_view text) const;
 
-    /// Text of ids that come one by one, whole characters at a time.
+    /// Decodes ids that arrive one by one. Returns only whole characters; finish() returns the rest.
     class Printer {
     public:
         explicit Printer(const TokenText& text);
@@ -56,7 +56,7 @@ private:
     static constexpr int64_t bytes = 256;
 
     std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
-    std::unique_ptr<tokenizer::Encoder> encoder_;  ///< of one thread; remembers words
+    std::unique_ptr<tokenizer::Encoder> encoder_;  ///< not thread-safe: it caches words
     tokenizer::EndOfText end_;
     std::optional<int32_t> start_;
     int64_t ids_;

@@ -1,5 +1,5 @@
-// Checkpoints in this process' memory: for tests and for ranks that are threads. Every store made from one registry
-// for one place shares its steps; they end with the registry and the last store.
+// Stores checkpoints in the memory of this process, for tests and for ranks that are threads. All stores that one
+// registry makes for the same place share its steps. The steps are freed with the registry and the last store.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -11,13 +11,13 @@ namespace {
 using orrery::Error;
 using orrery::Fault;
 
-using Bytes = std::shared_ptr<const std::vector<std::byte>>;  // links share them
+using Bytes = std::shared_ptr<const std::vector<std::byte>>;  // shared by linked objects
 
 struct Step {
     std::map<std::string, Bytes, std::less<>> objects;
     std::string manifest;
     std::map<orrery::StepNote, std::string> notes;
-    int64_t generation = 0;  ///< for which it was begun
+    int64_t generation = 0;  ///< generation that began it; 0: none
     bool committed = false;
 };
 
@@ -25,7 +25,7 @@ struct Place {
     std::mutex mutex;
     std::map<int64_t, Step> steps;
     std::vector<Step> aside;
-    int64_t generation = 0;  ///< the newest taken
+    int64_t generation = 0;  ///< newest claimed generation; 0: none
 };
 
 struct Places {
@@ -175,7 +175,7 @@ private:
                            std::to_string(acts_for_) + ", which may change nothing any more");
     }
 
-    /// A step to be written, begun where it is not there.
+    /// The step that is written to. Begins it if it does not exist.
     Step& opened(int64_t step) {
         need_current(step);
         const auto [found, fresh] = place_->steps.try_emplace(step);
@@ -206,7 +206,7 @@ private:
 
     std::string name_;
     std::shared_ptr<Place> place_;
-    int64_t acts_for_ = 0;  ///< 0: for none
+    int64_t acts_for_ = 0;  ///< generation that this store acts for; 0: none
 };
 
 void add(orrery::Registry& registry) {

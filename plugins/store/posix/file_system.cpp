@@ -11,7 +11,7 @@ namespace {
 
 using orrery::StoreContract;
 
-/// File systems of one host, by the number that statfs gives. Any other may be shared by hosts.
+/// Types (from statfs) of file systems that belong to one host. Any other may be shared by hosts.
 constexpr int64_t in_memory[] = {0x01021994, 0x858458f6};                       // tmpfs, ramfs
 constexpr int64_t on_disk[] = {0xef53,     0x58465342, 0x9123683e, 0x794c7630,  // ext, xfs, btrfs, overlay
                                0x2fc12fc1, 0xf2f52010};                         // zfs, f2fs
@@ -31,7 +31,7 @@ Folder nearest(const std::string& place) {
     }
 }
 
-/// Makes a file and links it, under names of its own: processes of two containers may have the same number.
+/// Creates a file and links it, under random names, because processes of two containers may have the same pid.
 bool try_link(const Folder& folder) {
     std::random_device random;
     const std::string name = std::string(link_trial) + std::to_string(random()) + "-" + std::to_string(random());
@@ -41,7 +41,7 @@ bool try_link(const Folder& folder) {
         if (!folder.make_file(name)) return false;
         links = folder.link(name, folder, other);
     } catch (const orrery::Error&) {
-        // A place that cannot be written to is named by what writes there first.
+        // A place without write permission is reported by the first write to it.
     }
     for (const std::string& made : {name, other}) try {
             folder.remove_file(made);
@@ -51,7 +51,7 @@ bool try_link(const Folder& folder) {
     return links;
 }
 
-/// Twice where it failed: who clears the place of what cut off runs left may have removed the trial meanwhile.
+/// Tries a second time after a failure, because another process that cleans up may have deleted the first trial's file.
 bool links_in(const Folder& folder) { return try_link(folder) || try_link(folder); }
 
 }  // namespace

@@ -6,13 +6,12 @@
 
 namespace posix_store {
 
-/// How the names of the empty files begin by which links are tried.
+/// Prefix of the empty files with which hard links are tried.
 constexpr std::string_view link_trial = ".orrery-link-";
 
-/// What a store in this folder can promise. Looks at the kind of file system, and tries a hard link where the folder
-/// is, or is to be: in the nearest folder above it that is there. Leaves nothing behind; of
-/// a process that was killed meanwhile the next commit in this folder removes what is left (`clean`). Where it may
-/// write nothing, no links are promised.
+/// The guarantees of a store in this folder, from the kind of file system and a trial of a hard link. If the folder
+/// does not exist the nearest existing parent is used. Deletes its files; if the process is killed meanwhile the next
+/// commit does (`clean`). Without permission to write there, `links` is false.
 orrery::StoreContract contract_at(const std::string& place);
 
 }  // namespace posix_store

@@ -94,7 +94,7 @@ char Folder::kind(const std::string& name) const {
 Folder Folder::folder(const std::string& name) const {
     const int file = ::openat(file_, name.c_str(), folder_flags | O_NOFOLLOW);
     if (file < 0 && errno == ENOENT) return {};
-    // O_DIRECTORY with O_NOFOLLOW says ENOTDIR of a link as well
+    // O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR for symbolic links too.
     if (file < 0) fail("open the folder", at(name), errno);
     return {file, at(name)};
 }
@@ -117,7 +117,7 @@ int64_t Folder::size(const std::string& name) const {
 int64_t Folder::held_alone(const std::string& name) const {
     struct stat info {};
     const bool there = ::fstatat(file_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
-    constexpr int64_t block = 512;  // stat's, whatever the file system's are
+    constexpr int64_t block = 512;  // the unit of st_blocks on every file system
     return there && S_ISREG(info.st_mode) && info.st_nlink == 1 ? info.st_blocks * block : 0;
 }
 
@@ -146,7 +146,7 @@ void Folder::write(const std::string& name, std::span<const std::span<const std:
             done += static_cast<size_t>(wrote);
         }
     if (::fsync(file.number) != 0) give_up(errno);
-    // So that the read-back asks the disk and not the page cache.
+    // Drop the file from the page cache, so that the read-back reads the disk.
     ::posix_fadvise(file.number, 0, 0, POSIX_FADV_DONTNEED);
 }
 
@@ -180,7 +180,7 @@ bool Folder::same(const Folder& other) const {
 
 void Folder::replace(const std::string& name, std::string_view text) const {
     const std::string fresh = "." + name + ".new";
-    remove_file(fresh);  // of one that was cut off
+    remove_file(fresh);  // left by an interrupted call
     const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
     write(fresh, {&bytes, 1});
     if (::renameat(file_, fresh.c_str(), file_, name.c_str()) != 0) fail("rename to " + name, at(fresh), errno);
@@ -216,8 +216,8 @@ void Folder::sync() const {
 
 int Folder::try_rename(const std::string& from, const std::string& to) const {
     int code = ::renameat2(file_, from.c_str(), file_, to.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
-    // Network file systems lack NOREPLACE. A plain rename never replaces a folder that holds something, and ours do; a
-    // file it would replace.
+    // Network file systems lack NOREPLACE. A plain rename replaces files but no folder that has entries, as all of ours
+    // have; so only files must be checked for.
     if (code == EINVAL || code == ENOSYS) {
         if (kind(to) != ' ') return EEXIST;
         code = ::renameat(file_, from.c_str(), file_, to.c_str()) == 0 ? 0 : errno;
@@ -240,7 +240,7 @@ void Folder::remove_folder(const std::string& name) const {
 }
 
 std::vector<std::string> Folder::names() const {
-    // A descriptor of its own: fdopendir takes it over, and its position.
+    // fdopendir takes ownership of its descriptor and position, so that it gets one of its own.
     const int file = ::openat(file_, ".", folder_flags);
     DIR* list = file < 0 ? nullptr : ::fdopendir(file);
     if (!list) {

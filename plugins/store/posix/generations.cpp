@@ -19,7 +19,7 @@ std::string numbered(const char* format, int64_t number) {
     return text;
 }
 
-/// -1 when it is no number from 0.
+/// Parses a number of at least 0; -1 for any other text.
 int64_t number_of(std::string_view text) {
     int64_t number = -1;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -69,20 +69,20 @@ bool take_generation(const Folder& root, int64_t generation) {
     if (generation < 1) throw orrery::Error("generations of a job are counted from 1", orrery::Fault::failed);
     if (newest_generation(root) >= generation || !root.make_file(file_of(generation))) return false;
     root.sync();
-    // Somebody may have taken a newer one, and removed the files of older ones, since we looked.
+    // Another process may have claimed a newer one and deleted older files since the first check.
     if (newest_generation(root) > generation) return false;
     for (const std::string& name : root.names()) try {
             if (const int64_t older = generation_of(name); older > 0 && older < generation) root.remove_file(name);
         } catch (const orrery::Error&) {
-            // It says nothing any more, as a newer one is there.
+            // An older file has no effect once a newer one exists.
         }
     return true;
 }
 
 bool refused_to_all(const Folder& root, const std::string& name, int64_t generation, int code) {
     if (code != EPERM && code != EACCES) return code == EXDEV || code == EROFS;
-    // Permissions stop neither a folder's owner nor root, an immutable folder does. As which user a server knows us,
-    // who is root here, the owner of a file that we made says.
+    // Permissions do not stop root or a folder's owner, so that for them the folder must be immutable. The owner of a
+    // file that this process created tells as which user a file server knows it.
     const int64_t us = root.owner(file_of(generation));
     return us == 0 || (us > 0 && us == root.owner(name));
 }
@@ -96,7 +96,7 @@ void throw_gone(const std::string& place, int64_t generation) {
 
 void need_newest(const Folder& root, int64_t generation) {
     if (generation == 0) return;
-    constexpr int looks = 3;  // while names are read one may be taken, and the file before it go: neither is seen then
+    constexpr int looks = 3;  // a listing may miss both files if a claim replaces one meanwhile
     int64_t newest = 0;
     for (int look = 0; look < looks && newest < generation; ++look) newest = newest_generation(root);
     if (newest > generation)
@@ -104,7 +104,7 @@ void need_newest(const Folder& root, int64_t generation) {
                                 " of the job, this is generation " + std::to_string(generation) +
                                 ", which may change nothing any more",
                             orrery::Fault::failed);
-    // By its name, too: a file system may remember the names of before.
+    // Also look the file up by name, because a network file system may list cached names.
     if (newest < generation && root.size(file_of(generation)) < 0) throw_gone(root.path(), generation);
 }
 

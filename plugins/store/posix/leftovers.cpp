@@ -23,8 +23,8 @@ std::string numbered(int64_t step, int number) {
     return step_name(step) + std::string(removed) + (number == 0 ? "" : "-" + std::to_string(number));
 }
 
-/// The marker goes last, so that only what others put there meanwhile can be beside none: a pin, a mark, or what a
-/// network file system keeps of a file that is open.
+/// Whether a folder without a marker is the rest of a removal. Since the marker is deleted last, only files that
+/// appeared meanwhile can be left: a pin, a mark, or a .nfs file of a file that is still open.
 bool rest_of_removal(const Folder& folder) {
     const std::vector<std::string> files = folder.names();
     return std::all_of(files.begin(), files.end(), [&](const std::string& file) {
@@ -82,7 +82,7 @@ void erase(const Folder& root, const std::string& name) {
         throw Error(folder.path() + " " + why + ", so it is left alone\n  it was not made by orrery; move it away",
                     Fault::failed);
     const std::vector<std::string> files = folder.names();
-    // A folder that keeps its name must not look like a step, nor like what others left, after a power cut.
+    // After a power cut, a folder removed in place must look neither like a step nor like a foreign folder.
     const bool in_place = std::find(files.begin(), files.end(), removed_manifest) != files.end();
     if (in_place) folder.sync();
     for (const std::string& file : files) {
@@ -91,7 +91,7 @@ void erase(const Folder& root, const std::string& name) {
     if (in_place) folder.sync();
     folder.remove_file(marker);
     if (in_place) {
-        folder.sync();  // the marker alone would look like what others left
+        folder.sync();  // a folder with only the marker would look foreign
         folder.remove_file(removed_manifest);
     }
     root.remove_folder(name);
@@ -101,7 +101,7 @@ void drop(const Folder& root, const std::string& name) {
     try {
         erase(root, name);
     } catch (const Error&) {
-        // It costs space only and is tried again next time.
+        // The folder only costs space, and clean() tries again.
     }
 }
 
@@ -112,10 +112,10 @@ void clean(const Folder& root, int64_t before, int64_t generation) {
         try {
             if (stale || removed_of(name) >= 0 || removed_in_place(root, name)) drop(root, name);
             if (name.starts_with(link_trial) && root.size(name) == 0) root.remove_file(name);
-            // Of a removal in place that was cut off before its last call.
+            // An empty folder is the rest of a removal in place.
             if (place_of(name).step >= 0 && is_empty(root, name)) root.remove_folder(name);
         } catch (const Error&) {
-            // One that cannot go keeps none of the others.
+            // Continue with the other entries.
         }
     }
 }
@@ -133,7 +133,7 @@ int64_t leftover_bytes(const std::string& place) {
             for (const std::string& file : folder.names()) bytes += folder.held_alone(file);
         }
     } catch (const Error&) {
-        // A place that cannot be read is named by what reads it first.
+        // A place that cannot be read is reported by the first read of it.
     }
     return bytes;
 }

@@ -1,12 +1,12 @@
-// Checkpoints as folders of files:
+// Stores checkpoints as folders of files:
 //   PLACE/step-00000300.partial/{.orrery-checkpoint, KEY...}    being written, invisible
 //   PLACE/step-00000300.g3.partial/                              the same, by generation 3 of the job
-//   PLACE/step-00000300/{.orrery-checkpoint, KEY..., manifest.json}
-//   PLACE/step-00000300/suspect.txt, pinned.txt                  mark and pin beside it
-//   PLACE/generation-00000003                                    the newest generation that was taken
+//   PLACE/step-00000300/{.orrery-checkpoint, KEY..., manifest.json}    a committed step
+//   PLACE/step-00000300/suspect.txt, pinned.txt                  its mark and pin
+//   PLACE/generation-00000003                                    the newest claimed generation
 //   PLACE/step-00000300.removed/                                 being removed, invisible
-//   PLACE/step-00000300.aside-1                                  was in the way of a step; kept, invisible
-//   PLACE/step-00000300.2/                                       the step, where what has its name cannot be moved
+//   PLACE/step-00000300.aside-1                                  was in a step's place; invisible
+//   PLACE/step-00000300.2/                                       the step, if the first name is taken for good
 // A step becomes visible by one rename after everything in it is durable. Only folders with the marker are deleted.
 #include <algorithm>
 #include <cerrno>
@@ -75,7 +75,7 @@ public:
         if (source.size(std::string(from_key)) < 0)
             throw Error(source.path() + " has no object \"" + std::string(from_key) + "\"", Fault::failed);
         fenced([&] {
-            // A file system that makes no links, or no more of this file, gets a copy: contract() says which.
+            // Copy if the file system has no hard links, or allows no more of this file.
             if (source.link(std::string(from_key), open_partial(step), std::string(key))) return;
             CheckpointStore::link(step, key, from, from_key);
             need_equal(source, std::string(from_key), open_partial(step), std::string(key));
@@ -95,7 +95,7 @@ public:
         try {
             posix_store::clean(Folder::make(place_), step, acts_for_);
         } catch (const Error&) {
-            // The step is committed; what is left costs space only, and is tried again next time.
+            // The step is committed. What is left only costs space, and the next commit tries again.
         }
     }
 
@@ -146,7 +146,7 @@ public:
         const std::string name = place_name(step, number);
         if (number > 1) hide_below(root, step, number);
         remove_whole(root, name, step, [&](const std::function<bool()>& take_back) {
-            // Whoever pins it from here on finds it gone, and says so.
+            // A pin set from here on fails, because the step is gone.
             if (folder.size(pin_name) < 0) return;
             if (!take_back())
                 throw Error(root.path() + "/" + name + " is a pinned step, whose place was taken meanwhile",
@@ -174,7 +174,7 @@ public:
                     !stray.what.empty())
                     strays.push_back({stray.step, name + " " + stray.what});
             } catch (const Error& failure) {
-                if (root.kind(name) == ' ') continue;  // another job has renamed or removed it meanwhile
+                if (root.kind(name) == ' ') continue;  // renamed or removed by another job meanwhile
                 if (place.step >= 0) throw;
                 strays.push_back({-1, name + (own.empty() ? "" : " " + own) + ": " + failure.what()});
             }
@@ -194,7 +194,7 @@ public:
     }
 
     std::string note(int64_t step, StepNote which) override {
-        constexpr int64_t longest = 1000;  // anybody may have written it
+        constexpr int64_t longest = 1000;  // bytes; any program may have written the file
         const std::string& name = name_of(which);
         const Folder folder = committed(step);
         const int64_t bytes = std::min(longest, folder.size(name));
@@ -210,10 +210,11 @@ public:
             folder.remove_file(name_of(which));
             return folder.sync();
         }
-        if (which == StepNote::suspect && note(step, which) == text) return;  // the generation was checked, that is all
+        if (which == StepNote::suspect && note(step, which) == text)
+            return;  // marked already; writable() has checked the generation
         folder.replace(name_of(which), text);
         if (which != StepNote::pinned) return;
-        // A removal that looked before this pin was there has renamed the folder by now.
+        // A removal that checked for pins before this one was set has renamed the folder by now.
         const Folder now = find_committed(root, step).folder;
         if (!now || !now.same(folder))
             throw Error(place_ + ": step " + std::to_string(step) + " was removed while it was pinned", Fault::failed);
@@ -222,8 +223,8 @@ public:
     bool claim(int64_t generation) override {
         const Folder root = Folder::make(place_);
         if (!posix_store::take_generation(root, generation)) return false;
-        // First the generation is durable, then what older ones write is moved away: a commit of theirs that looked
-        // before it was finds no folder to rename, and one that looks later is refused.
+        // The generation is durable before the partial folders of older ones are moved away. So an older generation's
+        // commit that checked before that finds no folder to rename, and one that checks later is refused.
         for (const std::string& name : root.names()) {
             const posix_store::Partial found = partial_of(name);
             if (found.step < 0 || found.generation == 0 || found.generation >= generation) continue;
@@ -240,7 +241,7 @@ public:
             try {
                 if (code == 0 || code == EXDEV) erase_or_move(root, code == 0 ? to : name);
             } catch (const Error&) {
-                // Nobody writes to it or commits it any more: the next commit tries again.
+                // No generation can write to it or commit it any more. The next commit tries again.
             }
         }
         root.sync();
@@ -266,9 +267,9 @@ private:
     static const std::string& name_of(StepNote note) { return note == StepNote::suspect ? mark_name : pin_name; }
     std::string open_name(int64_t step) const { return posix_store::partial_name(step, acts_for_); }
 
-    /// The place, of which this object's generation is the newest.
+    /// Opens PLACE for a change. Throws unless this object's generation is the newest.
     Folder writable() const {
-        // The last name alone is made anew, as a network's file system may remember that it was not there.
+        // Only the last folder of the path may be missing, because a network file system may cache the missing name.
         if (acts_for_ > 0 && !Folder::find(std::filesystem::path(place_ + "/").parent_path().parent_path().string()))
             posix_store::throw_gone(place_, acts_for_);
         Folder root = Folder::make(place_);
@@ -276,7 +277,7 @@ private:
         return root;
     }
 
-    /// Runs `work`. What fails because a newer generation took our folder away is told so.
+    /// Runs `work`. If it fails because a newer generation moved the folder away, throws that reason instead.
     template <class Work>
     void fenced(Work&& work) const {
         try {
@@ -289,11 +290,11 @@ private:
 
     void publish(int64_t step, std::string_view manifest) {
         const Folder open = open_partial(step), root = writable();
-        open.remove_file(manifest_name);  // of a commit that failed before its rename
+        open.remove_file(manifest_name);  // left by a commit that failed before its rename
         const auto text = std::as_bytes(std::span(manifest.data(), manifest.size()));
         open.write(manifest_name, {&text, 1});
         open.sync();
-        // Whoever takes a newer generation from here on moves the folder away: the rename finds none.
+        // A newer generation claimed from here on moves the folder away, so that the rename fails.
         need_newest(root, acts_for_);
         const auto found = places_.find(step);
         const int number = found == places_.end() ? posix_store::free_place(root, step) : found->second;
@@ -304,7 +305,8 @@ private:
         root.sync();
     }
 
-    /// After the rename: another rank of a generation that was superseded meanwhile may have made the folder anew.
+    /// Checks after the rename that it moved the right folder: a rank of a superseded generation may have created the
+    /// partial folder again.
     void need_same(const Folder& root, const Folder& open, const std::string& name, int64_t step) {
         const Folder now = root.folder(name);
         if (now && now.same(open)) return;
@@ -314,7 +316,7 @@ private:
                     Fault::failed);
     }
 
-    /// A link is not read back by those who save, as it is the file that they have read: a copy is, here.
+    /// Compares a copy that replaces a link with its source. Saves do not read linked objects back, so it is done here.
     static void need_equal(const Folder& from, const std::string& name, const Folder& to, const std::string& copy) {
         constexpr int64_t most = int64_t{8} << 20;
         const int64_t bytes = from.size(name);
@@ -346,8 +348,7 @@ private:
                         Fault::failed);
     }
 
-    /// What was done to a step that has another name than a step's: it is being written, being removed or was set
-    /// aside; "" of any other name.
+    /// The state that a name shows: being written, being removed or set aside; "" for any other name.
     static std::string own_state(const std::string& name) {
         if (name.find(aside) != std::string::npos) return "was set aside";
         if (partial_of(name).step >= 0) return "is being written, or was left unfinished";
@@ -358,7 +359,7 @@ private:
         return {-1, own.empty() ? "is not the name of a step" : posix_store::leftover(root, name, own)};
     }
 
-    /// What has a step's name, and is not it or was changed.
+    /// Describes an entry with a step's name that is not the step, or was changed from outside.
     static orrery::Stray stray_at(const Folder& root, const std::string& name, const Place& place,
                                   const std::vector<int>& places) {
         if (posix_store::removed_in_place(root, name))
@@ -370,7 +371,7 @@ private:
         return {place.step, posix_store::stray(root, name)};
     }
 
-    /// What stands where a step is to be gets another name. False: it cannot; it is no step any more, and stays.
+    /// Sets the entry in a step's place aside. Returns false if it cannot be renamed; it is then set aside in place.
     bool make_way(const Folder& root, const std::string& name) {
         if (posix_store::removed_in_place(root, name)) posix_store::drop(root, name);
         const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
@@ -379,13 +380,14 @@ private:
         const bool ours = is_copy_of_ours(root, name), pinned = is_pinned(root, name);
         int refused = 0;
         const std::string moved = move_aside(root, name, &refused);
-        if (refused != 0 && again) return false;  // it was told when it was set aside
+        if (refused != 0 && again) return false;  // was reported when it was set aside
         const std::string kept = refused == 0 ? moved : posix_store::set_aside_in_place(root, name, refused);
         told_.push_back(kept + (pinned ? " (pinned)" : "") + (ours ? drop_older(root, name, moved) : ""));
         return refused == 0;
     }
 
-    /// Its path then. Where the file system refuses to rename it for good: throws, or says why in `refused`.
+    /// Renames an entry to NAME.aside-K. Returns its new path. If the rename can never work: sets `refused` to the
+    /// error code and returns "", or throws if `refused` is nullptr.
     std::string move_aside(const Folder& root, const std::string& name, int* refused = nullptr) const {
         constexpr int most = 10000;
         for (int number = 1; number <= most; ++number) {
@@ -401,7 +403,7 @@ private:
         posix_store::fail("set aside", root.path() + "/" + name, EEXIST);
     }
 
-    /// A committed step, marked or not, or one that was: not what others put there or took a part of.
+    /// Whether an entry is a complete step that Orrery wrote, marked or not.
     static bool is_copy_of_ours(const Folder& root, const std::string& name) {
         const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
         return folder && not_ours(folder).empty() && manifest_problem(folder).empty();
@@ -412,8 +414,8 @@ private:
         return folder && folder.kind(pin_name) != ' ';
     }
 
-    /// Of a step's own copies only the newest stays, and those that are pinned: a run that diverges and is started
-    /// again makes one each time. Returns what to say of it.
+    /// Removes older copies of a step that was set aside, except pinned ones: a run that diverges at the same step in
+    /// each start would leave one each time. Returns a message.
     std::string drop_older(const Folder& root, const std::string& name, const std::string& kept) {
         std::string said;
         for (const std::string& other : root.names()) {
@@ -436,8 +438,8 @@ private:
 
     using Look = std::function<void(const std::function<bool()>& take_back)>;
 
-    /// Removes one of our folders under another name, so that no half of it is ever seen. `look` may take it back then;
-    /// false: its name is taken.
+    /// Renames a folder and then deletes it, so that no half of it is ever visible. Calls `look` in between, which may
+    /// undo the rename with take_back(); that returns false if the name is taken.
     void remove_whole(const Folder& root, const std::string& name, int64_t step, const Look& look = {}) {
         const std::string to = posix_store::removed_name(root, step);
         const int code = root.try_rename(name, to);
@@ -448,19 +450,19 @@ private:
         posix_store::drop(root, to);
     }
 
-    /// The same of a folder in a lower layer of an overlay, in which files alone can be renamed: its manifest goes
-    /// first.
+    /// Removes a folder in a lower layer of an overlay, where only files can be renamed: renames its manifest first.
     static void remove_in_place(const Folder& root, const std::string& name, const Look& look) {
         const Folder folder = root.folder(name);
         if (!folder) posix_store::fail("remove", root.path() + "/" + name, ENOENT);
-        folder.remove_file(removed_manifest);  // of a removal, where a manifest was put back since
+        folder.remove_file(removed_manifest);  // left by a removal after which a manifest was put back
         if (!rename_durably(folder, manifest_name, removed_manifest))
             posix_store::fail("remove", root.path() + "/" + name, EEXIST);
         if (look) look([&] { return rename_durably(folder, removed_manifest, manifest_name); });
         posix_store::drop(root, name);
     }
 
-    /// Before a step of a later place goes: what it hid is no step then either, where its manifest can be renamed.
+    /// Before the folder at place `number` is removed: renames the manifests of the places that it hides, as far as
+    /// possible, so that none of them becomes the step.
     static void hide_below(const Folder& root, int64_t step, int number) {
         for (const int below : posix_store::places_of(root, step)) {
             const std::string name = place_name(step, below);
@@ -475,7 +477,7 @@ private:
         return true;
     }
 
-    /// Deletes what is ours; keeps anything else, under another name, which the next set_aside tells.
+    /// Deletes a folder of ours. Anything else is renamed, and the next set_aside reports the new name.
     void erase_or_move(const Folder& root, const std::string& name) {
         const char kind = root.kind(name);
         if (kind == ' ') return;
@@ -484,26 +486,26 @@ private:
         try {
             posix_store::erase(root, name);
         } catch (const Error&) {
-            // A file in it that cannot go makes way with its folder, which the next commits try again.
+            // If a file cannot be deleted the folder is renamed; the next commits try again.
             const int64_t step = partial_of(name).step;
             if (step < 0 || root.try_rename(name, posix_store::removed_name(root, step)) != 0) throw;
         }
     }
 
-    /// The folder of an uncommitted step, made by whoever of the ranks comes first.
+    /// Opens the folder of an uncommitted step. The first rank creates it.
     Folder open_partial(int64_t step) const {
         const Folder root = writable();
         const std::string name = open_name(step);
         root.make_folder(name);
         Folder open = root.folder(name);
         if (!open) posix_store::fail("open", root.path() + "/" + name, ENOENT);
-        // Another rank may be between making the folder and marking it: then it is still empty.
+        // An empty folder without a marker was created by another rank that is about to add the marker.
         if (open.size(marker) < 0 && !open.names().empty()) need_ours(open);
         open.touch(marker);
         return open;
     }
 
-    /// The step's, or what stands where it would.
+    /// The folder of a committed step, or else the folder that has its name.
     Folder visible(int64_t step) const {
         const Folder root = Folder::find(place_);
         Committed found = root ? find_committed(root, step) : Committed();
@@ -518,11 +520,11 @@ private:
     }
 
     std::string place_;
-    int64_t acts_for_ = 0;           ///< generation of the job; 0: of none
-    std::map<int64_t, int> places_;  ///< of steps for which way was made
+    int64_t acts_for_ = 0;           ///< generation of the job; 0: none
+    std::map<int64_t, int> places_;  ///< place number by step, for steps after set_aside
     mutable std::mutex contract_mutex_;
-    mutable std::optional<orrery::StoreContract> contract_;  ///< once it was looked for
-    std::vector<std::string> told_;                          ///< what was moved and is not told yet
+    mutable std::optional<orrery::StoreContract> contract_;  ///< nullopt until contract() was called
+    std::vector<std::string> told_;                          ///< moved entries for the next set_aside to report
 };
 
 void add(orrery::Registry& registry) {

@@ -8,14 +8,14 @@
 
 namespace orrery {
 
-/// Reads blocks of a checkpoint's tensors out of the shards that any mesh has left. Keeps some of the objects that it
-/// read from last open, with a piece of each: some ten MiB, whatever the checkpoint's size.
+/// Reads blocks of a checkpoint's tensors from shards written on any mesh. Keeps the 32 objects read most recently
+/// open, each with one piece (1 MiB) in memory.
 class BlockReader {
 public:
     BlockReader(CheckpointStore& store, const Manifest& manifest) : store_(store), manifest_(manifest) {}
 
-    /// The block, row-major, in the tensor's own type. Throws Damaged naming object, tensor and byte, and what the
-    /// store throws.
+    /// Copies a block to `out`, row-major, in the tensor's dtype. Throws Damaged naming object, tensor and byte, and
+    /// whatever the store throws.
     void read(const ManifestTensor& tensor, const Block& block, std::span<std::byte> out);
 
 private:
@@ -27,8 +27,8 @@ private:
 
     CheckpointStore& store_;
     const Manifest& manifest_;
-    std::list<Open> open_;       ///< the one read last comes first
-    std::set<int64_t> checked_;  ///< objects whose headers were compared
+    std::list<Open> open_;       ///< most recently read object first
+    std::set<int64_t> checked_;  ///< objects with headers that match the manifest
 };
 
 }  // namespace orrery

@@ -7,9 +7,9 @@
 
 namespace orrery {
 
-/// Of the blocks that several ranks hold, and this one as the first of them: throws Damaged unless what these ranks
-/// say that they have written for the step covers each element once. Reads their indexes, which they themselves have
-/// compared with what they wrote; not the root, which names those of all ranks. O(n log n) in their shards.
+/// Checks the blocks that this rank shares with others, where it is the lowest of the ranks that hold the block: throws
+/// Damaged unless the shards in the indexes of these ranks cover each element exactly once. Reads these indexes from
+/// the store, but no data and no other rank's index. O(n log n) in the number of shards.
 void check_shared(CheckpointStore& store, int64_t step, std::span<const StateValue> state,
                   const std::vector<Share>& shares, const Mesh& mesh, int64_t rank, AxisId stage_axis);
 

@@ -74,7 +74,7 @@ Mesh axes_of(const Json& list) {
     return Mesh(axes);
 }
 
-/// Where its blocks lie on the mesh of the manifest.
+/// Fills the tensor's layout and stages from its JSON. Throws Error if they do not fit the manifest's mesh.
 void read_place(const Manifest& manifest, const Json& entry, ManifestTensor& tensor) {
     const auto axes = static_cast<int64_t>(manifest.axes.axes().size());
     const size_t dims = tensor.type.shape.size();
@@ -89,7 +89,7 @@ void read_place(const Manifest& manifest, const Json& entry, ManifestTensor& ten
                 throw Error(fmt::format("it is split over axis {} of {}, or twice over it", axis, axes));
             tensor.splits.set(static_cast<AxisId>(axis), Placement::split(static_cast<int>(dim)));
         }
-    tensor.splits.local_shape(tensor.type.shape, manifest.axes);  // throws unless it divides
+    tensor.splits.local_shape(tensor.type.shape, manifest.axes);  // throws unless the axes divide the shape
     if (!entry.contains("stages")) return;
     if (manifest.stage_axis == none) throw Error("it is of stages, and no axis has any");
     for (const Json& item : entry["stages"]) {
@@ -129,7 +129,7 @@ void read_root(Manifest& manifest, const Json& json) {
     }
 }
 
-/// What digests cannot promise: that the shards cover the tensor once.
+/// Throws Error unless the shards cover the tensor exactly once. Digests alone do not prove that.
 void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
     int64_t elements = 0;
     std::vector<Block> boxes;
@@ -141,10 +141,10 @@ void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
     if (elements != tensor.type.count())
         throw Error(fmt::format("it has {} elements, its shards {}", tensor.type.count(), elements));
     if (byte_count(tensor.type.dtype, tensor.type.shape) > 0 && !tiling_of(tensor.type.shape, boxes).exact)
-        throw Error("its shards overlap");  // and leave a hole elsewhere
+        throw Error("its shards overlap");  // the counts are equal, so that an overlap also leaves a hole
 }
 
-/// The same for a part of it, of which shards that lie elsewhere say nothing.
+/// Throws Error unless the shards cover one part of the tensor exactly once. Shards outside of the part are ignored.
 void check_part(const ManifestTensor& tensor, const Block& part) {
     int64_t elements = 0;
     std::vector<Block> boxes;
@@ -169,7 +169,7 @@ void check_named(const ManifestTensor& tensor, Check check) {
     }
 }
 
-/// Which blocks of a tensor touch a wanted one: by dim, the first and the last.
+/// The range of a tensor's blocks that overlap a wanted block: first and last block number, by dim.
 using Touched = std::vector<std::pair<int64_t, int64_t>>;
 
 Touched touched_by(const Manifest& manifest, const ManifestTensor& tensor, const Block& box) {
@@ -182,7 +182,8 @@ Touched touched_by(const Manifest& manifest, const ManifestTensor& tensor, const
     return touched;
 }
 
-/// Who may have written a part of a block, by place in `indexes`. Many tensors lie alike: each way is looked at once.
+/// Which ranks may have written a part of a wanted block, by position in manifest.indexes. Many tensors have the same
+/// layout, so each distinct combination of layout, stages and range is compared with the ranks once.
 std::vector<bool> writers_of(const Manifest& manifest, std::span<const Wanted> wanted) {
     std::vector<std::vector<int64_t>> coordinates;
     for (const IndexEntry& index : manifest.indexes) coordinates.push_back(manifest.axes.coordinates(index.rank));
@@ -240,7 +241,7 @@ Manifest parsed(std::string_view text) {
     return manifest;
 }
 
-/// Reads the indexes at these places, and checks what they say together.
+/// Reads the indexes that are marked in `needed`, then runs `check` on the combined manifest. Throws Damaged.
 template <class Check>
 void add_indexes(CheckpointStore& store, Manifest& manifest, const std::vector<bool>& needed, Check check) {
     for (size_t i = 0; i < needed.size(); ++i) {

@@ -11,41 +11,41 @@
 
 namespace orrery {
 
-/// What a checkpoint itself has wrong with it, as against a store that cannot be read just now. Fault::failed.
+/// Thrown if a checkpoint's contents are wrong, as opposed to a store that cannot be read at the moment. Fault::failed.
 class Damaged : public Error {
 public:
     explicit Damaged(const std::string& text) : Error(text, Fault::failed) {}
     Damaged(const Origin& where, const std::string& text) : Error(where, text, Fault::failed) {}
 };
 
-/// In an object's own metadata: the step that it was written for.
+/// Key in an object's safetensors metadata; its value is the step that the object was written for.
 inline constexpr const char* step_key = "step";
 
-/// One object of a checkpoint: a safetensors file of shards.
+/// One data object of a checkpoint: a safetensors file that holds shards.
 struct ManifestObject {
     std::string key;
-    int64_t rank = 0;  ///< who wrote it
+    int64_t rank = 0;  ///< rank that wrote it
     int64_t bytes = 0;
     std::string sha256;
     std::vector<uint32_t> crcs;  ///< CRC-32C of each piece
-    int64_t written = 0;         ///< the step it was written for; a later one links it
+    int64_t written = 0;         ///< step that it was first written for; later steps may link to it
 };
 
 struct ManifestShard {
     int64_t object = 0;  ///< index into Manifest::objects
-    int64_t begin = 0;   ///< first byte in the object
-    Block box;           ///< which part of the tensor
+    int64_t begin = 0;   ///< offset of its first byte in the object
+    Block box;           ///< the part of the tensor that it holds
 };
 
 struct ManifestTensor {
     std::string name;
-    TensorType type;  ///< global
+    TensorType type;  ///< dtype and global shape
     std::vector<ManifestShard> shards = {};
-    Layout splits = {};                ///< on the mesh of the manifest; who may have written a block of it
-    std::vector<int64_t> stages = {};  ///< coordinates of the axis of stages where it lies; empty: all
+    Layout splits = {};                ///< layout on Manifest::axes; tells which ranks may have written a block
+    std::vector<int64_t> stages = {};  ///< pipeline stages that hold it (coordinates on stage_axis); empty: all
 };
 
-/// An index: an object of the step that says what one rank has written.
+/// A rank's index as the root lists it. The index is an object of the step and lists what the rank wrote.
 struct IndexEntry {
     int64_t rank = 0;
     int64_t bytes = 0;
@@ -54,71 +54,73 @@ struct IndexEntry {
     std::string key() const;  ///< "rank-00000.index.json"
 };
 
-/// Which part of a tensor is wanted.
+/// The block of a tensor that a caller wants to read.
 struct Wanted {
     std::string_view name;
     Block box;
 };
 
-/// What a checkpoint says of itself: a root (JSON, whose last key, `digest`, is the SHA-256 of all before it) that
-/// names tensors and, with their digests, an index per rank.
+/// Describes a checkpoint. Its root is a JSON text that lists the tensors and the digest of each rank's index. Objects
+/// and shards are in the indexes. The root's last key, `digest`, is the SHA-256 of the JSON without that key.
 struct Manifest {
-    static constexpr int64_t version = 2;                    ///< what is written and read
-    static constexpr int64_t last_step = 1'000'000'000'000;  ///< 30 years at 1 ms; counts of samples stay below 2^63
-    static constexpr int64_t longest = int64_t{32} << 20;    ///< bytes of a root, an index
+    static constexpr int64_t version = 2;                    ///< the format version that is written and read
+    static constexpr int64_t last_step = 1'000'000'000'000;  ///< max step, so that sample counts stay below 2^63
+    static constexpr int64_t longest = int64_t{32} << 20;    ///< max bytes of a root or an index
 
     int64_t step = 0;
-    std::string mesh;  ///< "dp=2 tp=2", for people
-    std::string host;  ///< JSON object
+    std::string mesh;  ///< text for people: "dp=2 tp=2"
+    std::string host;  ///< JSON object of the training: seed, data cursor, losses
     int64_t piece_bytes = 0;
     std::vector<ManifestObject> objects;
     std::vector<ManifestTensor> tensors;
     Mesh axes = {};
-    AxisId stage_axis = none;         ///< of `axes`
-    std::vector<IndexEntry> indexes;  ///< by rank
+    AxisId stage_axis = none;         ///< axis of `axes` for pipeline stages; none: no pipeline
+    std::vector<IndexEntry> indexes;  ///< ascending by rank; ranks that wrote nothing are left out
 
-    /// The root.
+    /// The root as JSON text.
     std::string text() const;
-    /// A root. Throws Damaged, beginning with `place`, when the text is damaged, its parts do not fit together, or it
-    /// is of another version.
+    /// Parses a root: objects and shards stay empty. Throws Damaged, starting with `place`, if the text is damaged,
+    /// inconsistent or of another version.
     static Manifest parse(std::string_view text, const std::string& place);
-    /// The root of a committed step: names and types of tensors, `host`. Throws as parse does, also when it is that of
-    /// another step, and what the store throws.
+    /// Reads and parses the root of a committed step. Throws Damaged as parse does, or if the root is of another step.
     static Manifest root_of(CheckpointStore& store, int64_t step);
-    /// The whole manifest of a committed step: reads every index, and throws Damaged unless each tensor is covered
+    /// Reads the root and every index of a committed step. Throws Damaged unless the shards cover each tensor exactly
     /// once.
     static Manifest of(CheckpointStore& store, int64_t step);
 
-    /// Of a root: reads the indexes of the ranks that can have written a part of what is wanted, which must be covered
-    /// once. Names that are not in it, and blocks of other dims, are not looked at.
+    /// Adds the indexes of the ranks that may have written a part of the wanted blocks to a root. Throws Damaged unless
+    /// their shards cover each wanted block exactly once. Ignores names that the root lacks, and blocks with a number
+    /// of dims that differs from the tensor's.
     void load(CheckpointStore& store, std::span<const Wanted> wanted);
-    /// Throws Error unless the shards that are here cover what is wanted once; passes over the same.
+    /// Throws Error unless the loaded shards cover each wanted block exactly once. Ignores the same blocks as load.
     void check_cover(std::span<const Wanted> wanted) const;
 
-    // Of a manifest that was parsed:
+    /// The tensor of that name, nullptr if there is none. Requires arrange().
     const ManifestTensor* find(std::string_view name) const;
-    /// What lies in an object, as (tensor, shard), by first byte; tensors that hold nothing come first.
+    /// The shards in each object, as (index into tensors, index into its shards), ascending by first byte.
     std::vector<std::vector<std::pair<size_t, size_t>>> held;
-    std::map<std::string, size_t, std::less<>> places;  ///< of tensors, by name
+    std::map<std::string, size_t, std::less<>> places;  ///< index into `tensors` by name
 
-    /// Fills `held` and `places`. Throws when two tensors have one name.
+    /// Fills `held` and `places`. Throws if two tensors have the same name.
     void arrange();
 };
 
-/// Under which name a shard lies in its object: the tensor's, or "w#1" for the second of its shards there.
+/// The name of a shard in its object: the tensor's name for the first shard there, "w#1" for the second shard of "w".
+/// `before`: number of earlier shards of the tensor in that object.
 std::string stored_name(const std::string& tensor, int64_t before);
 
-/// Reads a range of an object, piece by piece, each checked against its CRC-32C.
+/// Reads byte ranges of one object, piece by piece, and checks the CRC-32C of each piece. Holds one piece in memory.
 class ObjectReader {
 public:
     ObjectReader(CheckpointStore& store, const Manifest& manifest, int64_t object);
 
-    /// Throws Damaged naming the object, the tensor, the byte and what is wrong: missing, cut short, swapped with
-    /// another object, or damaged. What the store throws goes through, here and below.
+    /// Throws Damaged naming the object, `tensor` and the bytes if the object is missing, cut short, swapped with
+    /// another object, or damaged. Errors of the store pass through, as in the functions below.
     void read(int64_t offset, std::span<std::byte> out, std::string_view tensor);
-    /// Throws Damaged unless the object's own header has the manifest's step, names, types and places.
+    /// Throws Damaged unless the object's own header has the manifest's step, names, types and offsets.
     void check_header(std::string_view tensor = {});
-    /// "" when all pieces and the header agree; `digest`: and the SHA-256.
+    /// Reads the whole object. Returns its damage; "" if all checksums and the header match the manifest. `digest`:
+    /// also compares the SHA-256 of the object.
     std::string verify(bool digest = true);
 
 private:
@@ -132,14 +134,14 @@ private:
     size_t number_;
     const ManifestObject& object_;
     std::vector<std::byte> buffer_;
-    int64_t loaded_ = -1;  ///< the piece in the buffer
+    int64_t loaded_ = -1;  ///< number of the piece in buffer_; -1: none
     bool sized_ = false;
 };
 
-/// What is damaged in a committed step, all of which is read; "" when nothing is. Throws what the store throws.
+/// Reads a committed step completely. Returns the first damage found; "" if there is none. Throws what the store
+/// throws.
 std::string damage_of(CheckpointStore& store, int64_t step);
 
-/// Whether the step is committed.
 bool has_step(CheckpointStore& store, int64_t step);
 
 }  // namespace orrery

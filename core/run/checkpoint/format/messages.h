@@ -11,22 +11,21 @@
 
 namespace orrery {
 
-/// Gives everyone's text to everyone, or to rank 0 alone, in rank order. Called by all ranks in the same order with the
-/// same topic, each topic once. Throws Fault::peer naming who did not come.
+/// Gathers one text per rank, in rank order, to all ranks or to rank 0 alone. Collective: all ranks call it in the same
+/// order with the same topic, each topic once. Blocks. Throws Fault::peer naming the ranks that did not call it.
 using Gather = std::function<std::vector<std::string>(const std::string& topic, const std::string& mine)>;
-/// Rank 0's text for everyone; likewise.
+/// Returns rank 0's text on every rank. Collective in the same way as Gather.
 using Broadcast = std::function<std::string(const std::string& topic, const std::string& mine)>;
 
-/// The rounds of a job's saves and restores, each under a topic of its own. Collective.
+/// The communication rounds of saves and restores. Gives each round a topic of its own. Collective.
 class Rounds {
 public:
-    /// `to_first` gathers to rank 0 alone, `from_first` tells all what rank 0 says; without them `gather` does both.
+    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0. `gather` replaces them where empty.
     Rounds(int64_t rank, int64_t ranks, Gather gather, Gather to_first, Broadcast from_first);
 
     std::vector<std::string> to_all(std::string_view what, const std::string& mine);
-    /// Everyone's text on rank 0; what the others get is not to be used.
+    /// Gathers to rank 0. Other ranks must not use the result.
     std::vector<std::string> to_first(std::string_view what, const std::string& mine);
-    /// Rank 0's text.
     std::string from_first(std::string_view what, const std::string& mine);
 
 private:
@@ -38,42 +37,43 @@ private:
     int64_t rounds_ = 0;
 };
 
-// What ranks tell rank 0 around a checkpoint. Its size is that of a few digests, but for the first rank of each stage,
-// whose text names every value of the stage.
+// Messages to rank 0 during a save. Each is a few digests long; only the first rank of each pipeline stage also lists
+// every value of the stage.
 
-/// Whether this rank is the first of its stage, whose word on names and types the others of the stage are held to.
+/// Whether this rank is the first of its pipeline stage, the one that lists the stage's values in its report.
 bool first_of_stage(const Mesh& mesh, int64_t rank, AxisId stage_axis);
 
-/// [name, dtype, shape, splits, stages, fixed] of each value that a rank holds. Throws when two have one name, or it is
-/// not UTF-8.
+/// [name, dtype, shape, splits, stages, fixed] of each value that a rank holds. Throws if two values have the same name
+/// or a name is not UTF-8.
 Json schema_of(std::span<const StateValue> state);
 
-/// {"step", "index": [bytes, sha256], "bytes", "schema": digest, "votes": {holders: digest}, "tensors",
-/// "unsound"}.
+/// A rank's report to rank 0 after it wrote its part, as JSON: {"step", "index": [bytes, sha256], "bytes", "schema":
+/// digest, "votes": {holders: digest}, "tensors", "unsound"}. `votes`: vote_of each value of `state`.
 std::string report_of(const Json& schema, std::span<const StateValue> state, const std::vector<Share>& shares,
                       const std::vector<std::string>& votes, const ObjectWriter& writer, const Mesh& mesh, int64_t rank,
                       AxisId stage_axis);
 
-/// What rank 0 makes of all reports.
+/// The result of combining the reports of all ranks.
 struct Assembled {
-    Manifest root;         ///< all but `host`
-    std::string disputed;  ///< holders whose digests differ, "" for none
-    bool unsound = false;  ///< a rank could not read again what it had written for the step before
+    Manifest root;         ///< the root of the new checkpoint, without `host`
+    std::string disputed;  ///< Share::holders of a group of ranks with replicas that differ; "": none
+    bool unsound = false;  ///< some rank could not read back an object of the previous step
 };
-/// Throws Error naming the rank whose report says what is wrong, or contradicts the others: another step, other values
-/// than the first rank of its stage, a tensor of which not each element is written.
+/// Combines the reports of all ranks, by rank. Throws Error naming a rank if its report is for another step or lists
+/// other values than the first rank of its stage, and if the bytes written are not those of the tensors.
 Assembled assemble(const std::vector<std::string>& reports, int64_t step, const Mesh& mesh, AxisId stage_axis,
                    int64_t piece_bytes);
 
-/// The votes of one value each, from those who hold the same: [[name, digest]...], "" from everybody else.
+/// This rank's votes on the values that `holders` share, as JSON [[name, digest]...]; "" if it holds none of them.
 std::string votes_in(std::span<const StateValue> state, const std::vector<Share>& shares,
                      const std::vector<std::string>& votes, const std::string& holders);
-/// "replicas of w differ: ranks 0, 2 against rank 1", with what that means.
+/// Names the first value with votes that differ: "replicas of w differ: ranks 0, 2 against rank 1", with possible
+/// causes. `votes`: votes_in of each rank.
 std::string dispute_of(const std::vector<std::string>& votes);
 
-/// "" when the checkpoint has these values, of these types; otherwise what differs.
+/// The first value that the checkpoint lacks or has with another dtype or shape, as a message; "" if there is none.
 std::string mismatch(const Manifest& root, std::span<const StateValue> state);
-/// "" when somebody holds each of the checkpoint's tensors; otherwise which are too many.
+/// The checkpoint's tensors that are not in `names`, as a message; "" if there are none.
 std::string beyond(const Manifest& root, const std::vector<std::string>& names);
 
 Json parse_message(const std::string& text);

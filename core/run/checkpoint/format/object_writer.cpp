@@ -17,10 +17,9 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
     return {static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.bytes())};
 }
 
-/// One CRC-32C per piece of the parts, laid end to end.
 std::vector<uint32_t> crcs_of(std::span<const std::span<const std::byte>> parts, int64_t piece_bytes) {
     std::vector<uint32_t> crcs;
-    size_t left = 0;  // of the piece at hand
+    size_t left = 0;  // bytes that the current piece still lacks
     for (std::span<const std::byte> part : parts)
         while (!part.empty()) {
             if (left == 0) {
@@ -41,7 +40,7 @@ std::string digest_of(std::span<const std::span<const std::byte>> parts) {
     return digest.hex();
 }
 
-/// Where a contiguous part of a dense block begins: elements.
+/// The offset, in elements, of a contiguous part in a row-major local block.
 int64_t place_of(const Block& part, const Block& local) {
     int64_t at = 0;
     for (size_t dim = 0; dim < local.shape.size(); ++dim)
@@ -98,7 +97,7 @@ void ObjectWriter::write(std::span<const StateValue> state, const std::vector<Sh
 
 void ObjectWriter::add(const StateValue& value, const Block& local, const Block& box) {
     std::string name = stored_name(value.name, held_[value.name]);
-    if (stored_.count(name) > 0) {  // a tensor is called as the second part of another
+    if (stored_.count(name) > 0) {  // another tensor has the name "w#1", which a second shard of w would get
         close();
         name = value.name;
     }
@@ -116,7 +115,7 @@ void ObjectWriter::close() {
     const std::string key = fmt::format("rank-{:05}-{:03}.safetensors", index_.rank, index_.objects.size());
     const auto object = static_cast<int64_t>(index_.objects.size());
     std::vector<NamedTensor> named;
-    std::vector<std::span<const std::byte>> parts{{}};  // tensors are written from where they lie
+    std::vector<std::span<const std::byte>> parts{{}};  // header, then tensors; nothing is copied
     for (const Part& part : open_) {
         named.push_back({part.name, part.tensor});
         parts.push_back(bytes_of(part.tensor));
@@ -158,7 +157,8 @@ void ObjectWriter::close() {
     open_bytes_ = 0;
 }
 
-/// Whether the open object holds what that one of the step before does, by the digests of the whole values.
+/// Whether the object that is being filled has the same shards as an object of the previous step, of values whose votes
+/// have not changed.
 bool ObjectWriter::same_parts(const ManifestObject& earlier, int64_t start) const {
     const RankIndex& before = before_->index;
     const auto number = &earlier - before.objects.data();
@@ -178,7 +178,8 @@ bool ObjectWriter::same_parts(const ManifestObject& earlier, int64_t start) cons
     return next == open_.size() && at == earlier.bytes;
 }
 
-/// Reads it, as a link binds the new step to it. One that is gone, damaged or not readable is written anew.
+/// Reads an object of the previous step before it is linked, as its damage would become the new step's. Returns false
+/// if it is missing, damaged or not readable.
 bool ObjectWriter::sound(const ManifestObject& earlier) {
     bool sound = false;
     try {
@@ -186,7 +187,7 @@ bool ObjectWriter::sound(const ManifestObject& earlier) {
         const auto number = &earlier - before_->index.objects.data();
         sound = ObjectReader(store_, manifest, number).verify(false).empty();
     } catch (const Error&) {
-        // as one that is damaged
+        // An object that cannot be read is treated like a damaged one.
     }
     unsound_ = unsound_ || !sound;
     return sound;

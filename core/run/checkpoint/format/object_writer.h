@@ -9,42 +9,41 @@
 
 namespace orrery {
 
-/// A digest of all that a rank holds of a value, over the CRC-32C of each MiB: what replicas compare.
+/// The digest of a rank's local block, which replicas compare: the SHA-256 over the CRC-32C of each MiB.
 std::string vote_of(const StateValue& value);
 
-/// An object of these parts, laid end to end, as an index has it.
+/// The index entry of an object that consists of these parts, concatenated. Hashes all bytes.
 ManifestObject described(std::string key, int64_t rank, int64_t step, std::span<const std::span<const std::byte>> parts,
                          int64_t piece_bytes);
 
-/// A manifest of what this rank has written alone.
+/// A manifest that holds only the shards written by one rank.
 Manifest manifest_of(std::span<const StateValue> state, const RankIndex& index);
 
-/// What a rank wrote for a committed step: what the next one may link.
+/// What a rank wrote for the previous committed step. The next save links to its unchanged objects.
 struct WrittenStep {
     RankIndex index;
-    IndexEntry entry;                          ///< as ObjectWriter's
-    std::map<std::string, std::string> votes;  ///< by name
+    IndexEntry entry;                          ///< size and digest of the index; bytes 0: the rank wrote nothing
+    std::map<std::string, std::string> votes;  ///< vote_of each value, by name
 };
 
-/// Writes a rank's shares in objects of bounded size: values that the program does not change in objects of their own,
-/// so that the next save finds them unchanged. An object whose shards and bytes are those of the step before is linked
-/// where the store shares bytes, once the earlier one was read and found sound; the SHA-256 of any other is made while
-/// it is written, once.
+/// Writes a rank's shares to objects of bounded size. Values that the program does not change go to objects of their
+/// own, so that the next save can link to them. If an object would equal one of the previous step and the store shares
+/// bytes, the earlier one is read, checked and linked. Any other object is hashed and written.
 class ObjectWriter {
 public:
-    /// `before`: nullptr: nothing is linked. `object_bytes`, `piece_bytes`: as CheckpointOptions has them.
+    /// `before`: the previous step; nullptr: link nothing. `object_bytes`, `piece_bytes`: as in CheckpointOptions.
     ObjectWriter(CheckpointStore& store, int64_t step, int64_t rank, int64_t object_bytes, int64_t piece_bytes,
                  const WrittenStep* before);
 
-    /// Puts all objects, and the index where there are any. `votes`: of each value, as `state`.
+    /// Puts all objects of this rank, then its index unless it wrote none. `shares` and `votes` belong to `state`.
     void write(std::span<const StateValue> state, const std::vector<Share>& shares,
                const std::vector<std::string>& votes);
 
     const RankIndex& index() const { return index_; }
-    const IndexEntry& entry() const { return entry_; }  ///< bytes 0: this rank writes nothing
-    int64_t bytes() const { return data_bytes_; }       ///< of tensors, linked ones too
-    int64_t linked() const { return linked_bytes_; }    ///< of these, in linked objects
-    bool unsound() const { return unsound_; }           ///< an object of the step before could not be read again
+    const IndexEntry& entry() const { return entry_; }  ///< size and digest of the index; bytes 0: nothing was written
+    int64_t bytes() const { return data_bytes_; }       ///< tensor bytes, linked objects included
+    int64_t linked() const { return linked_bytes_; }    ///< tensor bytes in linked objects
+    bool unsound() const { return unsound_; }           ///< an object of the previous step could not be read back
 
 private:
     struct Part {
@@ -63,10 +62,10 @@ private:
     const WrittenStep* before_;
     bool links_, unsound_ = false;
     std::map<std::string, std::string> votes_;
-    std::map<std::string, size_t> names_;  ///< of tensors in the index
-    std::vector<Part> open_;
-    std::map<std::string, int64_t> held_;  ///< shards of each tensor in the open object
-    std::map<std::string, bool> stored_;   ///< names in it
+    std::map<std::string, size_t> names_;  ///< index into index_.tensors by name
+    std::vector<Part> open_;               ///< shards of the object that is being filled
+    std::map<std::string, int64_t> held_;  ///< number of shards in open_ by tensor
+    std::map<std::string, bool> stored_;   ///< names of the shards in open_
     int64_t open_bytes_ = 0, data_bytes_ = 0, linked_bytes_ = 0;
     std::span<const StateValue> state_;
     RankIndex index_;

@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-/// Runs `work`; the text of what it throws, "" when it ends well.
+/// Runs `work`. Returns the message of the exception that it throws; "" if it throws none.
 template <class Work>
 std::string problem_of(Work&& work) {
     try {
@@ -18,7 +18,7 @@ std::string problem_of(Work&& work) {
     return "";
 }
 
-/// A store's own words name a path or a key; which step it is of is said in any case.
+/// Prefixes a message with "step N: ". Leaves it alone if it is empty or starts with "step N" already.
 std::string of_step(int64_t step, const std::string& problem);
 
 }  // namespace orrery

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* index_format = "orrery checkpoint index";
 
-/// Sizes and offsets are not negative here.
+/// Whether a box is inside of a tensor. Its sizes and offsets must not be negative.
 bool inside(const Block& box, const Shape& shape) {
     if (box.offset.size() != shape.size() || box.shape.size() != shape.size()) return false;
     for (size_t dim = 0; dim < shape.size(); ++dim)
@@ -51,7 +51,7 @@ Json json_of(const ManifestObject& object) {
             {"crc32c", object.crcs}};
 }
 
-/// The objects of one rank, checked: names, sizes, numbers of checksums.
+/// Parses the objects of one rank. Throws Error unless keys are valid and differ, and checksum counts match the sizes.
 std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes) {
     std::vector<ManifestObject> objects;
     std::set<std::string> keys;
@@ -60,7 +60,7 @@ std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes) {
         const bool plain = std::all_of(object.key.begin(), object.key.end(), [](unsigned char c) {
             return std::isalnum(c) || c == '.' || c == '-' || c == '_';
         });
-        if (!plain || !object.key.starts_with("rank-") || object.key.size() > 200)  // a store would refuse it
+        if (!plain || !object.key.starts_with("rank-") || object.key.size() > 200)
             throw Error(quote(object.key) + " cannot be the name of an object");
         const int64_t pieces = object.bytes / piece_bytes + (object.bytes % piece_bytes != 0);
         if (static_cast<int64_t>(object.crcs.size()) != pieces)
@@ -166,7 +166,7 @@ RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const Index
 
 std::vector<RankIndex> indexes_of(const Manifest& manifest) {
     std::map<int64_t, RankIndex> by_rank;
-    std::vector<int64_t> numbers;  // of objects, among their rank's
+    std::vector<int64_t> numbers;  // by object: its position among the objects of its rank
     for (const ManifestObject& object : manifest.objects) {
         RankIndex& index = by_rank.try_emplace(object.rank).first->second;
         index.step = manifest.step, index.rank = object.rank, index.piece_bytes = manifest.piece_bytes;

@@ -8,10 +8,10 @@
 
 namespace orrery {
 
-/// What one rank has written: its objects and what lies in them. An object of the step, which the root names.
+/// The index of one rank: the objects that it wrote, and the shards in them. It is an object of the step itself.
 struct RankIndex {
     struct Shard {
-        size_t tensor = 0;  ///< in `tensors`
+        size_t tensor = 0;  ///< index into RankIndex::tensors
         int64_t object = 0, begin = 0;
         Block box;
     };
@@ -20,30 +20,31 @@ struct RankIndex {
     std::vector<std::string> tensors;
     std::vector<Shard> shards;
 
-    /// JSON: 90 bytes a shard, 11 a checksum.
+    /// The index as JSON: about 90 bytes per shard and 11 per checksum.
     std::string text() const;
-    /// Throws Error when it is not of this form, or an object in it is not this rank's.
+    /// Throws Error if the text is not an index, or lists an object of another rank or of a later step.
     static RankIndex parse(std::string_view text);
-    static std::string key(int64_t rank);
+    static std::string key(int64_t rank);  ///< "rank-00000.index.json"
 };
 
-/// A list of numbers that are not negative, at most 32 of them.
+/// Parses a list of at most 32 integers, none negative. `what` names it in errors.
 Shape shape_of(const Json& json, const std::string& what);
 
-/// Reads and parses one; throws Damaged when it is missing, not that which the root names, or does not parse.
+/// Reads and parses the index that `entry` names. Throws Damaged if it is missing, its digest differs, or it does not
+/// parse.
 RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const IndexEntry& entry);
 
-/// Adds its objects and shards. Throws Error when it names a tensor that is not in the manifest (`some`: passes over
-/// that), or a shard that lies outside of its tensor or its object.
+/// Adds the objects and shards of an index to a manifest. Throws Error if a shard exceeds its tensor or its object, or
+/// its tensor is not in the manifest. `some`: ignores unknown tensors.
 void add_index(Manifest& manifest, const RankIndex& index, bool some = false);
 
-/// What each rank has of a whole manifest, by rank; those that have nothing are left out.
+/// Splits a whole manifest into one index per rank, ascending. Ranks without objects are left out.
 std::vector<RankIndex> indexes_of(const Manifest& manifest);
 
-/// Puts an index of the step; what the root says of it.
+/// Writes an index to the store. Returns its entry for the root.
 IndexEntry put_index(CheckpointStore& store, const RankIndex& index);
 
-/// Throws Error unless the shard lies inside of its tensor, and of its object. Products of sizes are checked.
+/// Throws Error unless the shard is inside of its tensor and its object. Detects sizes that overflow.
 void check_shard(const Manifest& manifest, const ManifestTensor& tensor, const ManifestShard& shard);
 
 }  // namespace orrery

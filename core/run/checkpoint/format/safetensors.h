@@ -11,19 +11,19 @@
 
 namespace orrery {
 
-/// One tensor of a safetensors file, by its place in the file.
+/// One tensor of a safetensors file: its type and its position in the file.
 struct StoredTensor {
     std::string name;
     TensorType type;
-    std::string foreign = {};  ///< its dtype where it is none of ours, as BOOL; type.dtype says nothing then
-    int64_t begin = 0;         ///< bytes from the start of the file
-    int64_t end = 0;
+    std::string foreign = {};  ///< dtype that Orrery lacks, like "BOOL", type.dtype is meaningless then; "": none
+    int64_t begin = 0;         ///< offset of its first byte from the start of the file
+    int64_t end = 0;           ///< offset after its last byte
 
-    /// "f32[8,512]", "BOOL[1,1,16,16]"
+    /// The type as text: "f32[8,512]", "BOOL[1,1,16,16]".
     std::string text() const;
 };
 
-/// The first part of a safetensors file: 8 bytes of header length, then JSON. Tensors come in the order of their data.
+/// The parsed header of a safetensors file. Tensors are in the order of their data.
 struct SafetensorsHeader {
     std::vector<StoredTensor> tensors;
     std::vector<std::pair<std::string, std::string>> metadata;
@@ -31,9 +31,9 @@ struct SafetensorsHeader {
     const StoredTensor* find(std::string_view name) const;
 };
 
-/// Strict: no duplicate keys, sizes that agree with shapes, data without holes or overlaps up to exactly `file_bytes`.
-/// Of a dtype that the format may have learned since only the place is judged. `start`: the first bytes of the file, at
-/// least its header. Throws Error that begins with `place`.
+/// Parses a header strictly: no duplicate keys, sizes that match shapes, data without holes or overlaps that ends at
+/// exactly `file_bytes`. The size of a tensor of unknown dtype is not compared with its shape. `start`: the first bytes
+/// of the file, at least the 8 bytes of header length and the header. Throws Error that starts with `place`.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> start, int64_t file_bytes, const std::string& place);
 
 struct NamedTensor {
@@ -41,12 +41,13 @@ struct NamedTensor {
     Tensor tensor;
 };
 
-/// What stands before the tensors in a safetensors file, padded so that data begins at a multiple of 64. Names must
-/// differ.
+/// The bytes before the tensor data of a safetensors file: header length and header, padded to a multiple of 64 bytes.
+/// Names must differ. Throws Error for a name that is not UTF-8.
 std::vector<std::byte> safetensors_start(std::span<const NamedTensor> tensors,
                                          std::span<const std::pair<std::string, std::string>> metadata = {});
 
-/// A file that is read where it is asked for, not mapped: one that is cut short meanwhile is an error, not a SIGBUS.
+/// A safetensors file that is open for reading. It is not mapped to memory, so that truncating it meanwhile is an error
+/// instead of a SIGBUS.
 class SafetensorsFile {
 public:
     /// Throws Error naming the path, the tensor and what is wrong.
@@ -56,14 +57,14 @@ public:
     const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
     const SafetensorsHeader& header() const { return header_; }
     bool has(std::string_view name) const { return header_.find(name) != nullptr; }
-    /// Its name, type and place. Throws Error with the names there are when it is missing.
+    /// Finds a tensor. Throws Error that lists similar names if it is missing.
     const StoredTensor& tensor(std::string_view name) const;
-    /// All bytes of a tensor, whatever its dtype.
+    /// Reads all bytes of a tensor of any dtype.
     std::vector<std::byte> bytes_of(std::string_view name) const;
-    /// Whether both tensors have one type and the same bytes. Reads some MiB at a time.
+    /// Whether two tensors have the same type and the same bytes. Reads 8 MiB at a time.
     bool same(std::string_view name, const SafetensorsFile& other, std::string_view others_name) const;
-    /// Copies the block that begins at `offset` and has out.shape, one entry per dim. Same dtype as stored, one
-    /// of ours. Throws Fault::failed naming file and tensor where the file is shorter than it was, or cannot be read.
+    /// Copies the block at `offset` with the shape of `out`, which must have the stored dtype. Throws Fault::failed
+    /// naming file and tensor if the file was truncated or cannot be read.
     void read(std::string_view name, const Shape& offset, const Tensor& out) const;
 
 private:

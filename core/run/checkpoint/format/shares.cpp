@@ -9,12 +9,24 @@
 
 namespace orrery {
 
+// How replicated values are split among the ranks that hold them. Every rank computes the same split from layouts, mesh
+// and stages.
+// 1. Values that the same ranks hold form a group. Values that the program does not change form a group of their own.
+// 2. A group's values are laid end to end, by name, and cut into one part of equal bytes per rank, or into fewer parts
+//    if a part would be smaller than least_bytes. Fewer parts are spread evenly over the ranks (part_at).
+// 3. Each cut moves to the nearest row boundary. A row is the longest run of inner dims below 1/64 of a part
+//    (element_at).
+// 4. The elements of a value between two cuts are stored as blocks (cut).
+//
+//      values       |    embed    | norm |      w1      |     w2     |
+//      parts        |   rank 0    |    rank 1   |   rank 2    | rank 3 |
+
 namespace {
 
-/// The coordinates of an axis at which the same block lies, in ascending order: at `stages`, or at all of `count`.
+/// The coordinates on an axis at which ranks hold the same block, ascending.
 struct Alike {
-    int64_t count = 0;  ///< 0: each has a block of its own
-    std::span<const int64_t> stages = {};
+    int64_t count = 0;                     ///< number of coordinates; 0: each coordinate has another block
+    std::span<const int64_t> stages = {};  ///< the coordinates; empty: all of the axis
 
     int64_t at(int64_t place) const { return stages.empty() ? place : stages[static_cast<size_t>(place)]; }
 };
@@ -26,10 +38,10 @@ Alike alike_along(const StateValue& value, const Mesh& mesh, AxisId axis, AxisId
     return {static_cast<int64_t>(value.stages.size()), value.stages};
 }
 
-/// Ranks that hold the same block: their number, this rank's place among them, and the lowest of them.
+/// The ranks that hold the same block: their number, this rank's place among them, and the lowest of them.
 struct Holders {
     int64_t count = 1, place = 0, first = 0;
-    std::string axes;
+    std::string axes;  ///< mesh axes over which the block is replicated: "dp+tp"
 };
 
 Holders place_among(const StateValue& value, const Mesh& mesh, int64_t rank, AxisId stage_axis) {
@@ -57,7 +69,7 @@ Holders place_among(const StateValue& value, const Mesh& mesh, int64_t rank, Axi
     return holders;
 }
 
-/// What lies end to end, held by the same ranks.
+/// A group of values that are laid end to end and split together.
 struct Line {
     std::vector<size_t> values;
     int64_t bytes = 0;
@@ -68,14 +80,15 @@ int64_t part_of(int64_t whole, int64_t part, int64_t parts) {
     return static_cast<int64_t>(static_cast<Wide>(whole) * part / parts);
 }
 
-/// The last part that begins at or before this holder, when it begins at it; -1: the holder writes nothing.
+/// The part that the holder at `place` writes, where part p belongs to holder p * holders / parts; -1: none.
 int64_t part_at(int64_t place, int64_t parts, int64_t holders) {
     const int64_t part = part_of(place + 1, parts, holders) -
                          (part_of(place + 1, parts, holders) * holders == (place + 1) * parts ? 1 : 0);
     return part >= 0 && part < parts && part_of(part, holders, parts) == place ? part : -1;
 }
 
-/// Where a cut at this byte of a local block falls: between rows that are small against a part.
+/// The element at which a cut at this byte of a local block is made: the nearest boundary of rows below 1/64 of a part.
+/// `item`: bytes of an element.
 int64_t element_at(const Block& local, int64_t item, int64_t byte, int64_t part_bytes) {
     const int64_t count = local.count();
     if (byte <= 0) return 0;
@@ -88,7 +101,7 @@ int64_t element_at(const Block& local, int64_t item, int64_t byte, int64_t part_
     return std::min(count, (byte / item + row / 2) / row * row);
 }
 
-/// The elements [begin, end) of a dense block, in blocks: at most two a dim and one more.
+/// Appends the elements [begin, end) of a row-major block to `out` as blocks: at most two per dim, plus one.
 void cut(const Block& local, size_t dim, Block at, int64_t begin, int64_t end, std::vector<Block>& out) {
     if (begin >= end) return;
     if (dim == local.shape.size()) return out.push_back(at);
@@ -156,7 +169,7 @@ std::vector<Share> shares_of(std::span<const StateValue> state, const Mesh& mesh
         shares[i].holders = fmt::format("{}{}, rank {}", holders.axes, stages, holders.first);
         shares[i].count = holders.count;
         shares[i].first = holders.first == rank;
-        // What the program does not change is split by itself: what is written at each save is in equal parts, too.
+        // Fixed values are split apart from the others, because most saves write only the others.
         const std::string kind = shares[i].holders + (state[i].fixed ? ", fixed" : "");
         auto& [who, line] = lines.try_emplace(kind, holders, Line{}).first->second;
         line.values.push_back(i);

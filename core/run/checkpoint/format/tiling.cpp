@@ -17,7 +17,7 @@ struct Corner {
     int64_t sign;
 };
 
-/// Dims in which some box that holds anything is not the whole.
+/// The dims that some box, unless it is empty, does not span.
 std::vector<size_t> cut_dims(const Shape& shape, std::span<const Block> boxes) {
     std::vector<size_t> cut;
     for (size_t dim = 0; dim < shape.size(); ++dim) {
@@ -46,10 +46,17 @@ void add_corners(std::vector<Corner>& corners, const Shape& shape, const std::ve
 
 }  // namespace
 
-// The number of boxes over each element, less the 1 that it should be, is the sum of what boxes add at their corners,
-// with alternating signs. It is zero everywhere when these cancel in each corner, and only then.
+// Each box adds +1 at its first corner and alternating signs at the others. Summed over all positions at or before an
+// element, these give the number of boxes that hold the element. The whole tensor, as a box with opposite signs,
+// subtracts the 1 that this number should be. So the boxes tile the tensor exactly if the sum at each position is 0.
+//
+//      in one dim, 10 elements:     position  0    4    6    10
+//      boxes [0,4) and [4,10)                +1  -1+1        -1
+//      less the whole [0,10)                 -1              +1     all sums are 0: exact
+//      boxes [0,6) and [4,10)                +1   +1   -1    -1
+//      less the whole [0,10)                 -1              +1     +1 at 4: elements 4 and 5 are covered twice
 Tiling tiling_of(const Shape& shape, std::span<const Block> boxes) {
-    constexpr size_t most = size_t{1} << 22;  // of 32 bytes: a forged manifest of some kB could ask for many more
+    constexpr size_t most = size_t{1} << 22;  // corners of 32 bytes; a small forged manifest could ask for many more
     const std::vector<size_t> cut = cut_dims(shape, boxes);
     if (cut.size() > 22 || boxes.size() + 1 > most >> cut.size())
         throw Error(fmt::format("{} parts that cut {} dims are more than can be compared", boxes.size(), cut.size()));

@@ -20,7 +20,7 @@ std::string printable(std::string_view line, size_t longest) {
     for (size_t i = 0; i < kept.size(); ++i) {
         const auto c = static_cast<unsigned char>(kept[i]);
         const auto next = i + 1 < kept.size() ? static_cast<unsigned char>(kept[i + 1]) : 0;
-        // U+0080 to U+009F steer a terminal, too
+        // U+0080 to U+009F are control characters too.
         const bool control = c < 0x20 || c == 0x7f || (c == 0xc2 && next < 0xa0);
         if (control || (c >= 0x80 && !utf8))
             out += c == '\n' ? "\\n" : fmt::format("\\x{:02x}", c);

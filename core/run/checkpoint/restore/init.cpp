@@ -5,14 +5,14 @@
 namespace orrery {
 namespace {
 
-/// A random stream of its own per value, the same in every program and on every mesh.
+/// The number of a value's random stream. It depends on the name alone, so that it is the same on every mesh.
 int64_t stream_of(const std::string& name) {
     uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
     for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3u;
     return static_cast<int64_t>(hash >> 1);
 }
 
-/// `full`, or `random` of one u32[] operand, the seed's word.
+/// The kernel that fills a value: `full`, or `random`, whose one input u32[] is the seed.
 KernelSpec initial_kernel(const Value& value, const TensorType& local, const Shape& offset) {
     const std::string kind = value.init.text("kind", "zeros");
     KernelSpec spec;

@@ -4,8 +4,8 @@
 
 namespace orrery {
 
-/// Makes the first contents of a param's or state's local part, drawn by the seed, the value's name and the global
-/// element index, so that every mesh starts alike. Blocks.
+/// Fills a rank's block of a param or state with initial values. They depend only on the seed, the value's name and the
+/// global element index, so that every mesh starts with the same values. Blocks.
 void draw_initial(Device& device, const Value& value, const Tensor& local, const Shape& offset, uint64_t seed);
 
 }  // namespace orrery

@@ -30,7 +30,7 @@ float element(const std::byte* data, DType dtype, int64_t i) {
     return dtype == DType::bf16 ? widen_bf16(half) : widen_f16(half);
 }
 
-/// The shape that a source must have in the file, apart from the sliced dim.
+/// The shape that a param's tensor must have in the file, before padding and slices are taken into account.
 Shape stored_shape(const WeightSource& source, const Shape& param) {
     return source.transpose ? Shape(param.rbegin(), param.rend()) : param;
 }
@@ -66,7 +66,7 @@ const WeightSource& source_of(std::span<const WeightSource> sources, const Value
                             path, param.name));
 }
 
-/// Whether the whole name is the pattern's, where * is any letters.
+/// Whether the name matches the pattern, in which * stands for any characters.
 bool matches(std::string_view pattern, std::string_view name) {
     size_t at = 0, star = std::string_view::npos, resume = 0, p = 0;
     while (at < name.size()) {
@@ -85,7 +85,7 @@ bool matches(std::string_view pattern, std::string_view name) {
     return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-/// "h.11.attn.bias" -> "h.*.attn.bias": the tensors of all layers are told as one.
+/// Replaces numbers by *, so that messages list the tensors of all layers as one: "h.11.attn.bias" -> "h.*.attn.bias".
 std::string kind_of(const std::string& tensor) {
     std::vector<std::string> parts = split(tensor, '.');
     for (std::string& part : parts)
@@ -93,8 +93,9 @@ std::string kind_of(const std::string& tensor) {
     return join(parts, ".");
 }
 
-/// Widens what the file has of a block, `stored` of `shape` from its beginning on, into `values`, which are [columns,
-/// rows] where the source is transposed. Reads some MiB at a time: beside the values little memory is needed.
+/// Reads a block of `shape` at `offset` and widens it to `values`. The file has the leading part `stored` of it; the
+/// rest is padding and stays as it is. `values` are [columns, rows] if the source is transposed. Reads 16 MiB at a
+/// time.
 void read_block(const SafetensorsFile& file, const WeightSource& source, const Shape& offset, const Shape& stored,
                 const Shape& shape, std::vector<float>& values) {
     const DType dtype = file.tensor(source.tensor).type.dtype;
@@ -124,8 +125,7 @@ void read_block(const SafetensorsFile& file, const WeightSource& source, const S
     }
 }
 
-/// Throws at a tensor that params are read from in parts which leave some of it out, or overlap. Params may share a
-/// part.
+/// Throws if params read parts of a tensor that overlap, or that do not cover it. Params may share the same part.
 void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
     struct Parts {
         const WeightSource* first;
@@ -174,7 +174,7 @@ bool is_copy(const WeightFiles& files, const std::string& tensor, const Publishe
     return false;
 }
 
-/// Throws at tensors that training would leave out without a word.
+/// Throws if the files have tensors that no param reads and that are neither ignored nor copies.
 void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
     const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
     std::set<std::string> read;
@@ -235,7 +235,7 @@ std::vector<float> read_weights(const WeightFiles& files, const Value& param, co
     check_one(files, param, source);
     if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
     if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
-    Shape stored = shape;  // what is there of the block
+    Shape stored = shape;  // the part of the block that the file has, without padding
     if (source.padded >= 0) {
         const auto dim = static_cast<size_t>(source.padded);
         offset[dim] = std::min(offset[dim], source.rows);

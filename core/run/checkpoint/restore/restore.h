@@ -12,22 +12,22 @@ namespace orrery {
 
 struct Restored {
     int64_t step = 0;
-    std::string host;                      ///< the JSON object given to save
-    std::vector<std::string> passed_over;  ///< newer ones, with why: damaged (file, tensor, offset) or suspect
-    std::vector<int64_t> newer = {};       ///< of a step that was asked for: those behind it that are not marked
+    std::string host;                      ///< JSON object that was given to Checkpoints::save
+    std::vector<std::string> passed_over;  ///< messages about newer steps that are damaged or suspect
+    std::vector<int64_t> newer = {};       ///< with --from-step: newer steps that are not marked as suspect
 };
 
-/// Fills the states of all ranks from a checkpoint, whatever its mesh and layout. Collective.
+/// Fills the states of all ranks from a checkpoint of any mesh and layout. Collective.
 class Restore {
 public:
-    /// `notes`: where it adds what lies among the steps and is no checkpoint, the same on every rank.
+    /// Adds messages about entries that are not checkpoints to `notes`, the same on every rank.
     Restore(CheckpointStore& store, const Mesh& mesh, int64_t rank, AxisId stage_axis, Rounds& rounds,
             std::vector<std::string>& notes)
         : store_(store), mesh_(mesh), rank_(rank), stage_axis_(stage_axis), rounds_(rounds), notes_(notes) {}
 
-    /// As Checkpoints::restore says.
+    /// Does what Checkpoints::restore documents.
     std::optional<Restored> into(std::span<const StateValue> state, bool some, int64_t from);
-    /// Whether the step is not what this job went on from.
+    /// Whether the step was skipped: it is damaged, suspect, or newer than --from-step.
     bool passed_over(int64_t step) const { return passed_over_.count(step) > 0; }
 
 private:

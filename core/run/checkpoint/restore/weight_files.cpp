@@ -12,14 +12,14 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t longest_index = 100'000'000;  // bytes, as of a header
+constexpr int64_t longest_index = 100'000'000;  // bytes, the same limit as for a header
 
 bool is_there(const std::string& path) {
     std::error_code ignored;
     return std::filesystem::exists(path, ignored);
 }
 
-/// The names of a folder's files that a person may have taken for weights.
+/// Names files of a folder that look like weights, for a message.
 std::string look_alikes(const std::string& folder) {
     std::vector<std::string> names;
     std::error_code problem;
@@ -32,7 +32,7 @@ std::string look_alikes(const std::string& folder) {
     return names.empty() ? "it has no other weights" : "it has " + join_few(names, 4);
 }
 
-/// weight_map of an index: file -> tensors. Throws Error that begins with the index' path.
+/// Reads the weight_map of an index, as a map from file to tensors. Throws Error that starts with the index's path.
 std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path) {
     const Json json = read_json(path, longest_index);
     if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())

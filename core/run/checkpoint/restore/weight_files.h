@@ -9,19 +9,19 @@
 
 namespace orrery {
 
-/// The tensors of a published model: of one safetensors file, or of a folder with model.safetensors, or with
+/// The tensors of a published model: one safetensors file, or a folder with either model.safetensors or
 /// model.safetensors.index.json and the files that it names.
 class WeightFiles {
 public:
-    /// Opens every file and reads its header. Throws Error naming file, tensor and what is wrong: an index whose files
-    /// or tensors are not there, a tensor in two files, one that the index gives to another file or does not name.
+    /// Opens every file and reads its header. Throws Error naming file and tensor if a file or tensor of the index is
+    /// missing, or if a tensor is in two files, in another file than the index says, or not in the index.
     explicit WeightFiles(std::string path);
 
-    const std::string& path() const { return path_; }  ///< as it was asked for
+    const std::string& path() const { return path_; }  ///< path given to the constructor
     bool has(std::string_view tensor) const { return places_.find(tensor) != places_.end(); }
-    /// All of them, by name.
+    /// All tensors, sorted by name.
     std::vector<const StoredTensor*> tensors() const;
-    /// The file that holds a tensor. Throws Error with the names there are when none does.
+    /// The file that has a tensor. Throws Error that lists similar names if no file has it.
     const SafetensorsFile& file_of(std::string_view tensor) const;
     const StoredTensor& tensor(std::string_view name) const;
 

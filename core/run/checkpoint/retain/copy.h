@@ -8,29 +8,29 @@
 
 namespace orrery {
 
-/// What a copy of a step is, made or to be made.
+/// The size of a copy of a step.
 struct StepCopy {
-    int64_t objects = 0;
-    int64_t bytes = 0;       ///< of objects, their headers included
-    bool resharded = false;  ///< other objects than those of the source
+    int64_t objects = 0;     ///< number of objects; 0 if unknown (only_look with resharding)
+    int64_t bytes = 0;       ///< bytes of the objects; without their headers if `objects` is unknown
+    bool resharded = false;  ///< whether its objects differ from those of the source
 };
 
 struct CopyOptions {
-    std::optional<Mesh> mesh = {};  ///< lay it out for this one; none, or its own: object by object as it is
-    bool only_look = false;         ///< put nothing
+    std::optional<Mesh> mesh = {};  ///< mesh to reshard to; nullopt or the step's own mesh: objects stay as they are
+    bool only_look = false;         ///< compute the size, write nothing
     int64_t object_bytes = int64_t{256} << 20;
     int64_t piece_bytes = int64_t{1} << 20;
 };
 
-/// Copies a committed step into another store, where it appears whole or not at all, is read back, and has the step's
-/// number and mark, but no pin. For another mesh each rank's objects are made one after the other: a tensor keeps the
-/// splits of those axes that the mesh has and that divide it, each block is written once, by the lowest rank that holds
-/// it. Takes memory for an object and the largest block. Throws Damaged naming object, tensor and bytes when the source
-/// is not as its manifest says, Error when the step is there already, is removed meanwhile, or what is written does not
-/// read back (nothing is left then), and what the stores throw.
+/// Copies a committed step to another store, with its number and mark but without its pin. The copy appears whole or
+/// not at all, and is read back. To reshard, the objects of each rank are built one after the other: each block is
+/// written once, by the lowest rank that holds it. Uses memory for one object and the largest block. Throws Damaged
+/// naming object, tensor and bytes if the source does not match its manifest; Error if the target has the step already,
+/// the source was removed meanwhile, or the copy cannot be read back (it is removed then); and what the stores throw.
 StepCopy copy_step(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options);
 
-/// A tensor of `shape` that was split so on the mesh `from`, on another mesh, as copy_step takes it over.
+/// The layout on `mesh` of a tensor with layout `split` on the mesh `from`. Keeps the splits over axes of the same name
+/// whose sizes divide the dim; drops the others.
 Layout layout_on(const Layout& split, const Mesh& from, const Shape& shape, const Mesh& mesh);
 
 }  // namespace orrery

@@ -12,17 +12,17 @@ namespace {
 
 constexpr int64_t hour = 3600, day = 24 * hour;
 
-/// A step that counts, with the rules that keep it.
+/// A step that rules may keep, with the rules that do.
 struct Counted {
     const RetainedStep* step;
     std::vector<std::string> rules = {};
 };
 
-/// Rounds down, before 1970 too.
+/// The number of the hour or day, rounded down for negative times too.
 int64_t period_of(int64_t time, int64_t length) { return time / length - (time % length < 0); }
 
-/// The newest step of each of the newest `most` hours or days up to now. A clock that was set back makes an old period
-/// new; the step decides within one.
+/// Keeps the newest step of each of the last `most` hours or days that have one. The step number, not the time, decides
+/// which step of a period is the newest, because the clock may have been set back.
 void keep_periods(std::vector<Counted>& counted, int64_t most, int64_t length, int64_t now, std::string_view name) {
     const auto dated = [&](const Counted& one) { return one.step->time && !later_than(now, one.step->time); };
     std::vector<int64_t> periods;
@@ -31,7 +31,7 @@ void keep_periods(std::vector<Counted>& counted, int64_t most, int64_t length, i
     std::sort(periods.rbegin(), periods.rend());
     periods.erase(std::unique(periods.begin(), periods.end()), periods.end());
     periods.resize(std::min(periods.size(), static_cast<size_t>(std::max<int64_t>(0, most))));
-    for (Counted& one : counted) {  // the newest first: it takes its period
+    for (Counted& one : counted) {  // newest step first
         if (!dated(one)) continue;
         const auto found = std::find(periods.begin(), periods.end(), period_of(*one.step->time, length));
         if (found == periods.end()) continue;
@@ -54,7 +54,8 @@ void keep_best(std::vector<Counted>& counted, int64_t most) {
 
 bool counts(const RetainedStep& step) { return step.state != RetainedStep::State::damaged && step.suspect.empty(); }
 
-/// Why a step that counts for no rule stays or goes, and whether it goes: suspect, with the `newest` after it.
+/// The reason why a damaged or suspect step stays or is removed, and whether it is removed: a suspect one is, once
+/// `newest` valid steps come after it.
 std::pair<std::string, bool> passed_over(const RetainedStep& step, const std::vector<Counted>& counted,
                                          int64_t newest) {
     if (step.state == RetainedStep::State::damaged)
@@ -65,8 +66,8 @@ std::pair<std::string, bool> passed_over(const RetainedStep& step, const std::ve
     return {"suspect, so it is left for inspection: " + step.suspect, false};
 }
 
-/// Whether a step due now is the only one of its hour or day, as far as can be known: the last one was in an earlier
-/// period, and the next, as far off as the last one, comes in a later one.
+/// Whether a step due now will be the only one of its hour or day: the last save began in an earlier period, and the
+/// next one, expected after the same time again, falls in a later one.
 bool alone_in_period(const DueStep& due, int64_t length) {
     if (!due.last) return true;
     const int64_t period = period_of(due.now, length);
@@ -121,7 +122,7 @@ std::vector<Verdict> retain(std::span<const RetainedStep> steps, const Retention
     keep_best(counted, policy.best);
 
     std::vector<Verdict> verdicts;
-    size_t next = 0;  // of `counted`, which has the same order
+    size_t next = 0;  // position in `counted`, which has the same order
     for (const RetainedStep* step : sorted) {
         Verdict verdict{step->step, false, false, "no rule keeps it"};
         std::vector<std::string> reasons;

@@ -7,70 +7,69 @@
 
 namespace orrery {
 
-/// Which checkpoints of a run stay. A rule that is 0 keeps none; what any rule keeps stays.
+/// The rules for which checkpoints of a run are retained. A step is retained if at least one rule keeps it. 0: no such
+/// rule.
 struct RetentionPolicy {
-    static constexpr int64_t least = 2;  ///< verified ones that always stay
+    static constexpr int64_t least = 2;  ///< min of `newest`
 
-    int64_t newest = least;   ///< the newest so many
-    int64_t every_steps = 0;  ///< every step that this divides
-    int64_t hourly = 0;       ///< the newest of each of the last so many hours (UTC) that have one
-    int64_t daily = 0;        ///< the same of days
-    int64_t best = 0;         ///< the so many of the least loss on held-out data
+    int64_t newest = least;   ///< number of newest steps to keep
+    int64_t every_steps = 0;  ///< keep every step whose number is a multiple of this
+    int64_t hourly =
+        0;  ///< number of hours (UTC) of which the newest step is retained; hours without a step do not count
+    int64_t daily = 0;  ///< the same for days
+    int64_t best = 0;   ///< number of steps with the lowest loss on held-out data to keep
 
     RetentionPolicy(int64_t newest_ = least) : newest(newest_) {}
-    /// "the newest 2, every 1,000th step, one an hour for 24 hours, the best 3 by evaluation"
+    /// The rules as text: "the newest 2, every step that 1,000 divides, one an hour for 24 hours".
     std::string text() const;
     bool operator==(const RetentionPolicy&) const = default;
 };
 
-/// A committed step, as the policy sees it.
+/// The facts of a committed step from which the policy decides.
 struct RetainedStep {
-    /// Known to be good; not looked at, which counts as good; damaged.
-    enum class State : uint8_t { verified, unread, damaged };
+    enum class State : uint8_t { verified, unread, damaged };  ///< unread: not checked yet, counts as good
 
     int64_t step = 0;
     State state = State::unread;
-    std::string damage = {};           ///< of a damaged one: what is wrong
-    std::string suspect = {};          ///< its mark, "": none
-    std::string pin = {};              ///< the text that it is pinned with, "": it is not
-    std::string changed = {};          ///< how others have changed it, so that it is not removed; "": they have not
-    std::optional<int64_t> time = {};  ///< seconds since 1970 when it was saved
+    std::string damage = {};           ///< the damage of a damaged step
+    std::string suspect = {};          ///< its mark; "": none
+    std::string pin = {};              ///< its pin; "": none
+    std::string changed = {};          ///< how it was changed from outside, which prevents its removal; "": it was not
+    std::optional<int64_t> time = {};  ///< when it was saved, seconds since 1970
     std::optional<double> evaluation = {};  ///< its loss on held-out data, finite
 };
 
-/// What becomes of a step.
 struct Verdict {
     int64_t step = 0;
-    bool goes = false;
-    bool newest = false;  ///< it is one of the newest that stay for being that: these must be verified
+    bool goes = false;    ///< whether it is removed
+    bool newest = false;  ///< whether `RetentionPolicy::newest` keeps it; such steps must be verified
     std::string why;      ///< "one of the newest 2; pinned: for the paper", "no rule keeps it"
     bool failed = false;  ///< no rule keeps it, but the store failed to remove it, for the reason in `why`
 };
 
-/// One verdict per step, the newest first. One that is damaged or suspect counts for no rule; a damaged one never goes,
-/// nor does one that is pinned or that others have changed, and a suspect one goes when the policy's newest are all
-/// after it. Of those that count the newest two never go. Of two with one loss the newer is the better. `now`: seconds
-/// since 1970. The same for the same steps in any order. Throws Error for a policy below the least.
+/// Decides about each step. Returns the verdicts newest step first. Rules ignore damaged and suspect steps. Never
+/// removed are damaged and pinned steps, steps changed from outside, and the newest two valid ones. A suspect step is
+/// removed once `policy.newest` valid steps are newer. Of two steps with equal loss the newer one is better. `now`:
+/// seconds since 1970. The order of `steps` does not matter. Throws Error if policy.newest is below 2.
 std::vector<Verdict> retain(std::span<const RetainedStep> steps, const RetentionPolicy& policy, int64_t now);
 
-/// Whether a step was saved while the wall clock was ahead, so that it counts for no hour or day until then. A clock
-/// that is unset (before 2020) says nothing of others.
+/// Whether a step's time is in the future, because the wall clock was ahead when it was saved. It then counts for no
+/// hour or day. False if `now` is before 2020, as the clock is unset then.
 bool later_than(int64_t now, const std::optional<int64_t>& time);
 
-/// A step that is due to be saved while the save before it is still under way.
+/// A step that is due to be saved while an earlier save is still under way.
 struct DueStep {
     int64_t step = 0;
-    bool evaluated = false;            ///< this very state, on held-out data
+    bool evaluated = false;            ///< whether its state was evaluated on held-out data
     int64_t now = 0;                   ///< seconds since 1970
-    std::optional<int64_t> last = {};  ///< when the save under way began
+    std::optional<int64_t> last = {};  ///< when the save under way began, seconds since 1970
 };
 
-/// Whether a rule loses what it would keep if this step was left out: the one list of what rules need, which
-/// asynchronous saves ask. `newest` takes what there is, and a pin names a step that was committed.
+/// Whether skipping this step could leave a rule without a step that it would keep. False for rules that take any step.
 bool needs(const RetentionPolicy& policy, const DueStep& due);
-/// Whether `needs` looks at the clock, which ranks must agree on.
+/// Whether `needs` depends on DueStep::now, which must then be the same on all ranks.
 bool needs_clock(const RetentionPolicy& policy);
-/// Whether the policy keeps the step for its number alone.
+/// Whether the policy keeps the step forever, by its number.
 bool keeps_for_good(const RetentionPolicy& policy, int64_t step);
 
 }  // namespace orrery

@@ -11,29 +11,29 @@
 
 namespace orrery {
 
-/// What a step's manifest says of itself, of what the policy asks.
+/// The facts in a step's manifest from which the policy decides.
 struct StepFacts {
-    std::optional<int64_t> time;
-    std::optional<double> evaluation;
+    std::optional<int64_t> time;       ///< when it was saved, seconds since 1970
+    std::optional<double> evaluation;  ///< loss on held-out data
 };
-/// `host`: the JSON object that the manifest keeps. What is not there, or is no such number, is left out.
+/// Reads the facts from Manifest::host. Facts that are missing or not finite numbers stay empty.
 StepFacts facts_of(const std::string& host);
 
-/// Applies a policy to a store, and remembers of its steps what it has read. On one process at a time.
+/// Applies a policy to a store. Remembers what it has read, so that each step is read once. Only one process may retire
+/// steps of a store at a time.
 class Retirement {
 public:
-    /// `clock`: seconds since 1970; empty: the machine's.
+    /// `clock`: returns seconds since 1970; empty: the machine's clock.
     Retirement(CheckpointStore& store, RetentionPolicy policy, std::function<double()> clock = {});
 
-    /// The step was read whole, or written and read back, and is good.
+    /// Records that a step is good: it was read completely, or written and read back.
     void verified(int64_t step);
-    /// One of them is not as it was. Others may have the same files by links, so that none counts until it is read
-    /// again, as far as it is needed.
+    /// Forgets which steps are good, after one of them changed: others may share its files by links.
     void doubt() { verified_.clear(); }
-    /// What would become of each step, the newest first. Reads those of the newest that are not known to be good.
+    /// The verdicts on all steps, newest first. Reads the steps that `newest` keeps, unless they are verified.
     std::vector<Verdict> look();
-    /// Removes what goes; returns all verdicts. What the store cannot remove is left, and its verdict says why. Throws
-    /// what the store throws when it is asked for its steps.
+    /// Removes the steps that no rule keeps. Returns all verdicts. A step that the store cannot remove stays, with the
+    /// reason in its verdict. Throws what the store throws while steps are listed.
     std::vector<Verdict> retire();
 
 private:

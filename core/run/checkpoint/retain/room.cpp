@@ -18,7 +18,7 @@ int64_t checkpoint_bytes(const Program& program) {
 
 namespace {
 
-/// Whose interval follows from what a save costs: at any step.
+/// Whether checkpoint.every is "auto", so that any step may be saved.
 bool saves_by_itself(const TrainOptions& options) { return options.checkpoint_mtbf_s > 0; }
 
 int64_t saves_of(const TrainOptions& options) {
@@ -33,7 +33,7 @@ int64_t saves_of(const TrainOptions& options) {
 
 void require_room(CheckpointStore& store, int64_t there, const Program& program, const TrainOptions& options,
                   const Origin& where) {
-    constexpr int64_t most = RetentionPolicy::least + 1;  // and the one that is being written
+    constexpr int64_t most = RetentionPolicy::least + 1;  // two that are retained, and the one that is being written
     const int64_t saves = saves_of(options), free = store.free_bytes();
     if (saves == 0 || free < 0) return;
     const int64_t stay = std::min(there, RetentionPolicy::least);
@@ -73,7 +73,7 @@ void require_evaluated(const RetentionPolicy& policy, const TrainOptions& option
 void require_every_kept(const RetentionPolicy& policy, const TrainOptions& options, const Origin& where) {
     const int64_t kept = policy.every_steps, every = options.checkpoint_every;
     if (kept <= 0 || every <= 0 || saves_by_itself(options) || kept % every == 0) return;
-    int64_t both = 0;  // the least common multiple
+    int64_t both = 0;  // least common multiple
     const bool none = __builtin_mul_overflow(kept / std::gcd(kept, every), every, &both);
     throw Error(
         where,

@@ -8,20 +8,20 @@
 
 namespace orrery {
 
-/// Bytes of the params and states of a program, each once: what a checkpoint of it takes, but for some KiB.
+/// Bytes of the params and states of a program, each counted once: the size of a checkpoint without some KiB of
+/// headers.
 int64_t checkpoint_bytes(const Program& program);
 
-/// Throws Error at `where` when the store's place has no room for the checkpoints of a training: two beside the one
-/// that is being written, fewer where fewer are saved or lie there already (`there`). A store that does not tell its
-/// free bytes has room.
+/// Throws Error at `where` if the store lacks space for three checkpoints: two that are retained and one that is being
+/// written. Up to two checkpoints that exist (`there`) are subtracted; no more than the training saves are counted.
+/// Does nothing if the store does not know its free bytes.
 void require_room(CheckpointStore& store, int64_t there, const Program& program, const TrainOptions& options,
                   const Origin& where);
 
-/// Throws Error at `where` when checkpoints are to be kept by their evaluation, and none but the last of this training
-/// would be evaluated.
+/// Throws Error at `where` if the policy has keep_best, but no step before the last is both saved and evaluated.
 void require_evaluated(const RetentionPolicy& policy, const TrainOptions& options, const Origin& where);
 
-/// Throws Error at `where` when steps are to be kept for good that are not among those which are saved.
+/// Throws Error at `where` if keep_every_steps is not a multiple of the interval between saves.
 void require_every_kept(const RetentionPolicy& policy, const TrainOptions& options, const Origin& where);
 
 }  // namespace orrery

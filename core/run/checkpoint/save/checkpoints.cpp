@@ -21,7 +21,7 @@ Checkpoints::Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank,
       rounds_(rank, mesh_.ranks(), std::move(gather), std::move(to_first), std::move(from_first)),
       restore_(store, mesh_, rank, options.stage_axis, rounds_, notes_),
       retirement_(store, options.keep) {
-    retain({}, options_.keep, 0);  // throws for fewer than two
+    retain({}, options_.keep, 0);  // throws if keep is below 2
 }
 
 std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, bool some, int64_t from) {
@@ -30,7 +30,7 @@ std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, 
     return restored;
 }
 
-/// Drops a half-written one of the same step; one that was passed over, or is none, is kept elsewhere.
+/// Deletes an unfinished save of the step and sets a damaged, suspect or foreign one aside. Throws for a valid one.
 void Checkpoints::make_way(int64_t step) {
     if (step < 0 || step > Manifest::last_step)
         throw Error(fmt::format("the last step that can be is {}", Manifest::last_step));
@@ -42,7 +42,7 @@ void Checkpoints::make_way(int64_t step) {
     if (!kept.empty()) notes_.push_back(fmt::format("what stood in the place of step {} is kept as {}", step, kept));
 }
 
-/// What a save needs and has made so far on this rank.
+/// The inputs of a save on this rank and its results so far.
 struct Checkpoints::OwnPart {
     int64_t step = 0;
     std::span<const StateValue> state;
@@ -50,10 +50,10 @@ struct Checkpoints::OwnPart {
     std::vector<Share> shares = {};
     std::vector<std::string> votes = {};
     std::unique_ptr<WrittenStep> written = std::make_unique<WrittenStep>();
-    std::string root = {};  ///< on rank 0, once it was judged
+    std::string root = {};  ///< JSON of the root, on rank 0 after judge()
 };
 
-/// Puts and flushes this rank's objects and its index; its report.
+/// Writes this rank's objects and index and flushes them. Returns its report to rank 0.
 std::string Checkpoints::write(OwnPart& part) {
     const Json schema = schema_of(part.state);
     part.shares = shares_of(part.state, mesh_, rank_, options_.stage_axis, options_.share_bytes);
@@ -67,7 +67,7 @@ std::string Checkpoints::write(OwnPart& part) {
     return report_of(schema, part.state, part.shares, part.votes, writer, mesh_, rank_, options_.stage_axis);
 }
 
-/// On rank 0: makes the root of what all report. Returns whose replicas do not agree, "": they do.
+/// On rank 0: builds the root from all reports. Returns the holders of replicas that differ; "" if all agree.
 std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& reports) {
     Assembled made = assemble(reports, part.step, mesh_, options_.stage_axis, options_.piece_bytes);
     if (made.unsound) retirement_.doubt();
@@ -81,7 +81,7 @@ std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& re
     return "";
 }
 
-/// The first of those who hold a block reads what all of them say they have written of it.
+/// Checks that what was written covers the blocks that this rank holds alone or is the lowest holder of.
 void Checkpoints::check_cover(std::span<const StateValue> state, const std::vector<Share>& shares,
                               const Manifest& own) {
     std::vector<Wanted> alone;
@@ -91,7 +91,7 @@ void Checkpoints::check_cover(std::span<const StateValue> state, const std::vect
     check_shared(store_, own.step, state, shares, mesh_, rank_, options_.stage_axis);
 }
 
-/// Reads what this rank wrote from the store again, rank 0 the root, too; throws what is wrong.
+/// Reads what this rank wrote back from the store, on rank 0 also the root. Throws the first problem.
 void Checkpoints::read_back(const OwnPart& part, CommitAnswer& answer) {
     const WrittenStep& written = *part.written;
     if (rank_ == 0) {
@@ -107,7 +107,7 @@ void Checkpoints::read_back(const OwnPart& part, CommitAnswer& answer) {
     }
     const Manifest own = manifest_of(part.state, written.index);
     for (size_t i = 0; i < own.objects.size(); ++i) {
-        if (own.objects[i].written != part.step) continue;  // it was read before it was linked
+        if (own.objects[i].written != part.step) continue;  // a linked object was read before it was linked
         answer.object = own.objects[i].key;
         const std::string problem = ObjectReader(store_, own, static_cast<int64_t>(i)).verify(false);
         if (!problem.empty()) throw Error(problem);
@@ -117,7 +117,8 @@ void Checkpoints::read_back(const OwnPart& part, CommitAnswer& answer) {
     check_cover(part.state, part.shares, own);
 }
 
-/// What cannot go is tried again by the next save, and noted once.
+/// Removes older steps that no rule keeps. A step that cannot be removed is noted once and tried again by the next
+/// save.
 void Checkpoints::retire() {
     for (const Verdict& verdict : retirement_.retire())
         if (verdict.failed && unremoved_.insert(verdict.step).second)
@@ -127,7 +128,7 @@ void Checkpoints::retire() {
                                          verdict.why));
 }
 
-/// Does what the commit wants next, and tells it how that went. Throws where a rank does not come to a round.
+/// Performs the commit's next action and reports its result to the commit. Throws if a rank does not join a round.
 void Checkpoints::perform(Commit& commit, OwnPart& part) {
     using Kind = CommitAction::Kind;
     const CommitAction action = commit.action();
@@ -170,7 +171,7 @@ void Checkpoints::perform(Commit& commit, OwnPart& part) {
     }
 }
 
-/// Of the last verdict, for people.
+/// The message of the last verdict.
 std::string Checkpoints::told() const {
     if (verdict_.end != CommitEnd::unsound)
         return verdict_.text(fmt::format("checkpoint of step {} in {}", verdict_.step, store_.place()));

@@ -15,51 +15,49 @@
 namespace orrery {
 
 struct CheckpointOptions {
-    RetentionPolicy keep = {};                  ///< which stay
-    int64_t object_bytes = int64_t{256} << 20;  ///< a rank's shards are spread over objects of about this size
-    int64_t piece_bytes = int64_t{1} << 20;     ///< one CRC-32C per piece of an object
-    bool retire = true;                         ///< remove older ones, but none that is marked
-    int64_t share_bytes = 4096;                 ///< what is replicated is split in parts no smaller than this
-    AxisId stage_axis = none;                   ///< of the mesh: the axis of a pipeline's stages
-    /// What has diverged of a rank's state, which is then not saved: "3 of 4 elements of w"; "": nothing. Empty: nobody
-    /// looks. The same on all ranks.
+    RetentionPolicy keep = {};                  ///< rules for which steps are retained
+    int64_t object_bytes = int64_t{256} << 20;  ///< size at which a rank starts another object
+    int64_t piece_bytes = int64_t{1} << 20;     ///< bytes of an object that each CRC-32C covers
+    bool retire = true;                         ///< whether a save removes older steps that no rule keeps
+    int64_t share_bytes = 4096;                 ///< min bytes of the parts into which replicated values are split
+    AxisId stage_axis = none;                   ///< mesh axis of pipeline stages; none: no pipeline
+    /// Describes what has diverged in a rank's state: "3 of 4 elements of w"; "": nothing. A diverged state is not
+    /// saved. Empty: states are not checked. All ranks must set it, or none.
     std::function<std::string(std::span<const StateValue>)> diverged = {};
 };
 
 /// Saves and restores the state of all ranks, from and to any layout, on any store. Every call is collective, blocks,
-/// and ends the same way on every rank: with success, or with an Error that names the rank at fault. May be called on
-/// another thread than the trainer's, where the gathers may; one call at a time.
+/// and ends the same way on all ranks: with success, or with an Error that names the rank at fault. Not thread-safe;
+/// may run on any thread on which the gathers may.
 class Checkpoints {
 public:
-    /// `to_first` gathers to rank 0 alone, `from_first` tells all what rank 0 says: a save is two of these and three of
-    /// those, whatever the number of ranks. Without them `gather` does both.
+    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0; `gather` replaces them where empty. A
+    /// save takes two gathers to rank 0 and three broadcasts, and one gather to all ranks if states are checked.
     Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather, CheckpointOptions options = {},
                 Gather to_first = {}, Broadcast from_first = {});
     Checkpoints(const Checkpoints&) = delete;
 
-    /// Each element is written once: what is replicated is split over those who hold it (format/shares). Replicas
-    /// vote on their contents; then the manifest is committed, everything is read back and found to cover what is held,
-    /// and older checkpoints are retired. Objects that are as this job's last save left them are linked. On failure
-    /// earlier ones are untouched, and the step is not visible unless verdict() says so; what cannot be retired is left
-    /// with a note and is not a failure. Does nothing for the step that it saved last. `host`: a JSON object (seed,
-    /// data cursor, program fingerprint...).
+    /// Saves a step. Every element is written once: ranks that hold the same block split it (format/shares.h). Replicas
+    /// compare digests, rank 0 commits the manifest, every rank reads its part back, and rank 0 retires older steps.
+    /// Objects that have not changed since this job's last save are linked. `Commit` (control/commit.h) has the order.
+    /// `host`: a JSON object of the training (seed, data cursor, losses...), stored in the manifest.
     ///
-    /// What stands in the step's place, damaged, suspect or not ours, is set aside and kept; a sound one is an error.
-    ///
-    /// In which order that is, and what it comes to, is for `Commit` (control/commit.h) to say.
+    /// On failure earlier steps are untouched, and the step is not visible unless verdict() says so. A step that cannot
+    /// be retired is left with a note and is not a failure. Damaged, suspect or foreign contents in the step's place
+    /// are set aside; a valid checkpoint there is an error. Does nothing if the step is the one saved last.
     void save(int64_t step, std::span<const StateValue> state, std::string_view host);
-    /// What became of the last save; of one that threw, too.
+    /// The result of the last save, whether it returned or threw.
     const CommitVerdict& verdict() const { return verdict_; }
 
-    /// Fills `state` from the newest checkpoint that can be read without damage and is not marked as suspect; nullopt
-    /// when there is none at all. Each rank reads only what it holds. Throws Fault::failed when there are some and none
-    /// can be used, or when a rank cannot read for another reason than damage, and Fault::usage when names, dtypes or
-    /// shapes are not those of `state` (with `some`, tensors of the checkpoint may be left out). `from` (-1: none):
-    /// that step, or Fault::usage with what there is; newer ones are then in nobody's way.
+    /// Fills `state` from the newest checkpoint that is neither damaged nor marked as suspect. Returns nullopt if the
+    /// store has no checkpoints. Each rank reads only its own blocks. `some`: the checkpoint may have tensors that
+    /// `state` lacks. `from`: only this step will do; -1: any. Throws Fault::failed if no checkpoint is usable, or if a
+    /// rank cannot read for a reason other than damage; Fault::usage if step `from` does not exist, or if names, dtypes
+    /// or shapes differ from `state`.
     std::optional<Restored> restore(std::span<const StateValue> state, bool some = false, int64_t from = -1);
 
-    /// What the last call found among the steps that is no checkpoint, and what it moved; the same on every rank for
-    /// restore, on rank 0 for save. Emptied by asking.
+    /// Messages of the last call: entries that are not checkpoints, and steps that were moved. After restore they are
+    /// the same on every rank, after save only rank 0 has them. Clears the list.
     std::vector<std::string> notes() { return std::exchange(notes_, {}); }
 
 private:
@@ -81,14 +79,14 @@ private:
     std::vector<std::string> notes_;
     Restore restore_;
     Retirement retirement_;
-    int64_t saved_ = -1;                    ///< the step saved last
-    std::unique_ptr<WrittenStep> written_;  ///< what this rank wrote for it
+    int64_t saved_ = -1;                    ///< step saved last; -1: none
+    std::unique_ptr<WrittenStep> written_;  ///< this rank's part of saved_
     CommitVerdict verdict_;
-    std::set<int64_t> unremoved_;  ///< steps that could not be removed, each noted once
+    std::set<int64_t> unremoved_;  ///< steps that could not be removed and were noted
 };
 
-/// "" when every object of a committed step is as its manifest says, otherwise what is wrong and where; also when it
-/// cannot be read.
+/// Reads a committed step completely. Returns the first damage or read error, as a message that names the step; "" if
+/// there is none.
 std::string read_back(CheckpointStore& store, int64_t step);
 
 }  // namespace orrery

@@ -5,23 +5,24 @@
 
 namespace orrery {
 
-/// The mount option that is missing where flock failed with `code`, as a line for the message; "" for other reasons.
+/// A hint about the missing mount option if flock failed with error `code`, as a line for a message; "" for other
+/// codes.
 std::string flock_advice(int code);
 
-/// Keeps a run's folder to one job at a time: a file in it is locked (flock) as long as this object or its process
-/// lives, on network file systems that pass locks on too. A process that is stopped keeps it.
+/// An exclusive lock on a run's folder: a file in it that is locked with flock while this object and its process live.
+/// Works on network file systems that forward locks. A stopped process keeps its lock.
 class FolderLock {
 public:
-    /// What is locked: `job` by rank 0 of a running job, `launcher` by who starts ranks from its first to its last
-    /// one, also while none runs. Who needs the folder for itself takes the launcher's, then the job's.
+    /// The lock files of a run's folder. Rank 0 of a running job holds `job`. A launcher holds `launcher` for its whole
+    /// life, even while no rank runs. To get the folder exclusively, lock `launcher` first, then `job`.
     static constexpr const char* job = ".lock";
     static constexpr const char* launcher = ".launcher.lock";
 
-    /// Makes the folder where there is none. A job that is just ending is waited for, up to 2 s. Throws Error naming
-    /// the process that uses the folder, or why it cannot be written.
+    /// Creates the folder if it is missing. Waits up to 2 s for the lock. Throws Error naming the process that holds
+    /// the lock, or why the file cannot be written.
     explicit FolderLock(const std::string& folder, const std::string& name = job)
         : FolderLock(folder, name, "another run", "run.folder", false) {}
-    /// Of one step in a place that no run has: by who writes it, whose file goes with this object.
+    /// Locks one step in the folder `place` while it is copied there. The lock file is deleted with the object.
     static std::unique_ptr<FolderLock> of_step(const std::string& place, int64_t step);
     ~FolderLock();
     FolderLock(const FolderLock&) = delete;
@@ -32,7 +33,7 @@ private:
 
     int file_ = -1;
     std::string path_;
-    const bool passing_;  ///< its file goes
+    const bool passing_;  ///< whether the destructor deletes the lock file
 };
 
 }  // namespace orrery

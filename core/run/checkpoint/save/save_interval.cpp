@@ -25,7 +25,7 @@ SaveCost RecentCosts::median() const {
 }
 
 int64_t steps_between_saves(const SaveCost& cost, double between_failures_s) {
-    constexpr double most = 1e12;  // steps; a run of that many does not end
+    constexpr double most = 1e12;  // max steps, more than any run has
     const double best = best_checkpoint_interval({cost.held_s, 0, between_failures_s});
     if (!(cost.step_s > 0) || std::max(best, cost.whole_s) >= most * cost.step_s) return static_cast<int64_t>(most);
     return static_cast<int64_t>(std::max({1.0, std::round(best / cost.step_s), std::ceil(cost.whole_s / cost.step_s)}));

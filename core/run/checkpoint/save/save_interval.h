@@ -4,26 +4,27 @@
 
 namespace orrery {
 
-/// What a save was measured to cost, in seconds.
+/// The measured cost of one save, in seconds.
 struct SaveCost {
-    double held_s = 0;   ///< that steps stood still for it, or were slower by
-    double whole_s = 0;  ///< from its begin to its end
-    double step_s = 0;   ///< of a step beside none
+    double held_s = 0;   ///< time by which steps were delayed or slowed
+    double whole_s = 0;  ///< time from its begin to its end
+    double step_s = 0;   ///< time of a step without a save
 };
 
-/// What saves cost by the last few of them: one alone may have met a disk that was busy.
+/// The costs of the last five saves. A single one may be untypical, if the disk was busy.
 class RecentCosts {
 public:
     void add(const SaveCost& cost);
-    /// Of the last five, or of as many as there are, the median of each number; the newest time of a step.
+    /// The medians of held_s and whole_s, and the newest step_s. All are 0 before the first add.
     SaveCost median() const;
 
 private:
     std::vector<SaveCost> costs_;
 };
 
-/// The steps from one save to the next with which most gets done (base/failures), 1 at least, and not so few that one
-/// would begin before the one before it ends. `between_failures_s`: of the whole job.
+/// The number of steps between saves that minimizes the time lost to saves and failures (base/failures). At least 1,
+/// and enough for one save to end before the next begins. `between_failures_s`: mean time between failures of the whole
+/// job.
 int64_t steps_between_saves(const SaveCost& cost, double between_failures_s);
 
 }  // namespace orrery

@@ -6,34 +6,34 @@
 
 namespace orrery {
 
-/// Which steps of a training are saved, and which of those that are due while a save is under way are left out. Knows
-/// only what every rank knows, so that all decide the same; what it is told must be the same on every rank.
+/// Decides which steps of a training are saved, and which due steps are skipped because a save is under way. All ranks
+/// decide the same, as long as every call has the same arguments on every rank.
 class SaveSchedule {
 public:
     SaveSchedule(const TrainOptions& options, const RetentionPolicy& keep)
         : every_(options.checkpoint_every), automatic_(options.checkpoint_mtbf_s > 0), keep_(keep) {}
 
-    /// checkpoint.every = "auto": the interval follows from what a save costs.
+    /// Whether checkpoint.every is "auto": the interval then follows from the measured cost of saves.
     bool automatic() const { return automatic_; }
-    /// Of "auto": the next save is of this step, or of the first after it that can be saved.
+    /// For "auto": sets the step of the next save. If that step cannot be saved, the first later one that can is.
     void set_next(int64_t step) { next_ = step; }
-    /// Of "auto": whether a save has ended since, so that set_next is to be called.
+    /// For "auto": whether the next step to save is unknown, so that set_next must be called once a save has ended.
     bool asks_next() const { return automatic_ && next_ == 0; }
-    /// Whether the step is to be saved. `saving`: a save is under way; `timed`: what a step takes is known.
+    /// Whether the step must be saved. `saving`: a save is under way; `timed`: the time of a step is known.
     bool due(int64_t step, bool saving, bool timed) const;
-    /// Whether a due step waits until the save under way has ended; else it is left out. At most every second due
-    /// step is left out, and none that retention needs.
+    /// Whether a due step waits for the save under way; otherwise it is skipped. Of two due steps in a row at most one
+    /// is skipped, and never one that retention needs.
     bool waits(const DueStep& due) const { return left_out_ > 0 || needs(keep_, due); }
     void left_out() { ++left_out_; }
-    /// A save of the step has begun. `timed`: what it costs says when the next one comes; else that stays as it was.
+    /// A save has begun. `timed`: its cost will determine the next step to save; otherwise that step stays.
     void began(bool timed);
 
 private:
     const int64_t every_;
     const bool automatic_;
     const RetentionPolicy keep_;
-    int64_t next_ = 0;      ///< of "auto"; 0: not known yet
-    int64_t left_out_ = 0;  ///< since the last began
+    int64_t next_ = 0;      ///< for "auto": the next step to save; 0: not known yet
+    int64_t left_out_ = 0;  ///< due steps skipped since the last save began
 };
 
 }  // namespace orrery

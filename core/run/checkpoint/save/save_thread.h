@@ -11,24 +11,24 @@
 
 namespace orrery {
 
-/// A thread that does one job at a time, for another one that goes on meanwhile: a job is moved in, and moved back with
-/// what became of it, so that what it holds is with one thread at a time.
+/// A thread that runs one job at a time. A job is moved in and moved back with its result, so that only one thread at a
+/// time can reach the objects in it.
 template <class Job>
 class SaveThread {
 public:
-    /// `work` throws nothing; it may pause the thread that it is given.
+    /// `work` runs on the thread. It must not throw; it may call pause().
     explicit SaveThread(std::function<void(Job&, SaveThread&)> work)
         : work_(std::move(work)), thread_([this] { run(); }) {
-        ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // as top and /proc show it
+        ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // the name in top and /proc
     }
-    /// Waits for the job at hand.
+    /// Waits for the current job.
     ~SaveThread() {
         notify([&] { ends_ = true; });
         thread_.join();
     }
     SaveThread(const SaveThread&) = delete;
 
-    /// There must be none at hand.
+    /// Starts a job. No other may be running.
     void begin(Job job) {
         notify([&] {
             job_.emplace(std::move(job));
@@ -41,18 +41,19 @@ public:
         const std::lock_guard lock(mutex_);
         return busy_;
     }
-    /// Ends a pause; returns when there is no job at hand.
+    /// Ends a pause and blocks until no job is running.
     void wait() {
         go_on();
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return !busy_; });
     }
-    /// The last job, done, to be looked at or moved from; nullptr: it is at hand, or there was none.
+    /// The last job once it has ended, to read or to move from; nullptr: it is running, or there was none.
     Job* done() {
         const std::lock_guard lock(mutex_);
         return busy_ || !job_ ? nullptr : &*job_;
     }
-    /// Called by the work: until go_on() or wait() is, also if that was before, or so much time has passed.
+    /// For `work`: blocks until go_on() or wait() is called or `at_most` has passed. Returns at once if one of them was
+    /// called since the job began.
     void pause(std::chrono::duration<double> at_most) {
         std::unique_lock lock(mutex_);
         pauses_since_ = Clock::now();
@@ -62,7 +63,7 @@ public:
     void go_on() {
         notify([&] { goes_on_ = true; });
     }
-    /// Seconds that the job at hand, or the last one, has paused.
+    /// Seconds that the current or last job has paused.
     double paused_s() const {
         const std::lock_guard lock(mutex_);
         std::chrono::duration<double> paused = paused_;
@@ -97,11 +98,11 @@ private:
     }
 
     const std::function<void(Job&, SaveThread&)> work_;
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards all members below except thread_
     mutable std::condition_variable changed_;
     std::optional<Job> job_;
     bool busy_ = false, ends_ = false;
-    bool goes_on_ = false;  ///< the job at hand does not pause
+    bool goes_on_ = false;  ///< the current job must not pause (any more)
     std::chrono::duration<double> paused_{0};
     std::optional<std::chrono::steady_clock::time_point> pauses_since_;
     std::thread thread_;

@@ -22,10 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A save lets the step beside it go first for so many mean steps at most, as that one may hang. None where a mean is
-/// not known yet.
+/// Max time that a save pauses for the concurrent step, in mean step times. It is limited because the step may hang.
 constexpr double most_steps_of_pause = 2;
-/// Of a step: a save that took no longer, as the last one did, is hardly seen beside it.
+/// A save does not pause if the last one took less than this part of a step.
 constexpr double short_part = 0.1;
 
 int64_t number_of(const std::string& text) {
@@ -37,17 +36,17 @@ int64_t number_of(const std::string& text) {
     return number;
 }
 
-/// 0 when it is not there: older checkpoints lack it.
+/// The number under a key; 0 if the key is missing, as in older checkpoints.
 double number_of(const Json& host, const char* key) {
     return host.contains(key) && host[key].is_number() ? host[key].get<double>() : 0;
 }
 
-/// -1 when it is not there.
+/// The integer under a key; -1 if the key is missing.
 int64_t integer_of(const Json& host, const char* key) {
     return host.contains(key) && host[key].is_number_integer() ? host[key].get<int64_t>() : -1;
 }
 
-/// What the run's losses were near to; nothing of an older checkpoint, which lacks it.
+/// The state of the LossJudge that a manifest stores; empty for older checkpoints, which lack it.
 LossJudge::Kept judged_before(const Json& host) {
     LossJudge::Kept kept{
         {}, number_of(host, "highest_median"), number_of(host, "pending_loss"), integer_of(host, "pending_steps")};
@@ -57,8 +56,8 @@ LossJudge::Kept judged_before(const Json& host) {
     return kept;
 }
 
-/// Params that the checkpoint's model has and the program lacks, "" for none; older checkpoints do not say. A resume
-/// compares all tensors, but a program without an optimizer has fewer of them.
+/// The params of the checkpoint's model that the program lacks; "" if there are none, or for older checkpoints. Loading
+/// params needs this, because a program without an optimizer may lack tensors of the checkpoint; resume compares all.
 std::string params_beyond(const Program& program, const Json& host) {
     std::vector<std::string> more;
     if (host.is_object() && host.contains("published") && host["published"].contains("params"))
@@ -74,7 +73,7 @@ std::vector<std::vector<int64_t>> stages_of(const Plan& plan) {
     std::vector<std::vector<int64_t>> stages(plan.program.values.size());
     if (plan.stage_axis == none) return stages;
     for (const RankClass& one : plan.classes) {
-        // The ranks of a class are of one stage.
+        // All ranks of a class are on the same stage.
         const int64_t stage = plan.mesh.coordinates(one.ranks.front())[static_cast<size_t>(plan.stage_axis)];
         for (const Operand& place : one.places)
             if (place.value != none) stages[static_cast<size_t>(place.value)].push_back(stage);
@@ -112,16 +111,16 @@ std::string difference_of(const Json& saved, const Json& now) {
     return "";
 }
 
-/// All that saving takes. Whoever holds it saves: the training thread, or the save thread while a job is with it.
+/// Everything that a save needs. The training thread has it, or the save thread during an asynchronous save.
 struct SavedState::Saver {
     Session& session;
     const std::string published;
-    std::set<std::string> params;             ///< names, as states may be what params may not
-    std::unique_ptr<Exchange> exchange = {};  ///< of the save thread; nullptr: of a job of one rank
-    bool beside = false;                      ///< the save thread has it
+    std::set<std::string> params;             ///< names of the params, which are checked more strictly than states
+    std::unique_ptr<Exchange> exchange = {};  ///< communication of the save thread; nullptr: the job has one rank
+    bool beside = false;                      ///< whether the save thread has this object
     Checkpoints checkpoints;
     RecentCosts costs = {};
-    double worked_s = 0;  ///< that the last save beside the steps took, but for its pause; 0: there was none
+    double worked_s = 0;  ///< time of the last asynchronous save without its pause; 0: there was none
 
     Saver(Session& session_, CheckpointStore& store, RetentionPolicy keep, std::string published_)
         : session(session_),
@@ -145,12 +144,11 @@ struct SavedState::Saver {
     }
 
     bool own() const { return beside && exchange; }
-    /// Rank 0's text.
     std::string hear(const std::string& topic, const std::string& mine) {
         return own() ? exchange->from_first(topic, mine, WaitLimit::files)
                      : session.from_first(topic, mine, WaitLimit::files);
     }
-    /// A state that has diverged would poison each resume: it is no checkpoint.
+    /// Describes the first value that has diverged; "": none. A diverged state must not be saved.
     std::string diverged(std::span<const StateValue> state) const {
         for (const StateValue& value : state)
             if (const int64_t bad = count_diverged(value.local, params.count(value.name) > 0); bad > 0)
@@ -167,10 +165,10 @@ struct SavedState::Saver {
     }
 };
 
-/// A save of the save thread's, and what has become of it.
+/// An asynchronous save and its result.
 struct SavedState::Job {
     std::unique_ptr<Saver> saver;
-    Snapshot& snapshot;  ///< whose copy() and what follows it is this thread's
+    Snapshot& snapshot;
     LateMark& late;
     CheckpointStore& store;
     Json host;
@@ -240,10 +238,10 @@ namespace {
 
 std::string left_behind(int64_t from) { return fmt::format("the run went on from step {}", from); }
 
-/// When a step was saved, and from which step asked for by hand its run went on; nothing of one that cannot say.
+/// Two facts of a step's manifest; empty if the manifest lacks them or cannot be read.
 struct SavedAt {
-    std::optional<double> time = {};
-    std::optional<int64_t> from = {};
+    std::optional<double> time = {};   ///< when it was saved, seconds since 1970
+    std::optional<int64_t> from = {};  ///< the last --from-step of its run
 };
 
 SavedAt saved_at(CheckpointStore& store, int64_t step) try {
@@ -259,10 +257,11 @@ SavedAt saved_at(CheckpointStore& store, int64_t step) try {
 
 }  // namespace
 
-/// Marks alone do not tell: a start may have ended between two of them. Nor do times where the clock was set back.
+/// Compares the steps that --from-step marked with the ones saved since. Marks alone do not suffice, because a start
+/// may have died between two of them; times alone do not, because the clock may have been set back.
 std::string went_on_before(CheckpointStore& store, int64_t from) {
     std::optional<double> left_at, since_at;
-    int64_t left = -1, since = -1, known = -1;  // known: its manifest says so
+    int64_t left = -1, since = -1, known = -1;  // known: newest step whose manifest records --from-step
     for (const int64_t step : store.steps()) {
         if (step <= from) continue;
         const std::string mark(trim(store.mark_of(step)));
@@ -282,7 +281,7 @@ std::string went_on_before(CheckpointStore& store, int64_t from) {
         from, left, left_behind(from), known < 0 ? since : known);
 }
 
-/// Marks the steps that a run does not go on from; returns what to say of it.
+/// Marks steps newer than `from` as suspect. Returns a message.
 std::string SavedState::leave_behind(int64_t from, const std::vector<int64_t>& newer) {
     std::string problem;
     if (session_.job().rank == 0) try {
@@ -325,7 +324,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     if (!before.empty()) resumed.said.push_back(before);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
-    if (resumed.bits && host.contains("products") && host["products"].is_string())  // where older saves have it
+    if (resumed.bits && host.contains("products") && host["products"].is_string())  // the place in older saves
         resumed.bits->push_back({"products", host["products"].get<std::string>()});
     return resumed;
 }
@@ -378,12 +377,12 @@ std::string SavedState::judge(int64_t step, double loss) {
 
 std::string SavedState::mark(int64_t step, const std::string& why, bool wait) {
     if (begun_ == step && !wait) {
-        if (session_.job().rank != 0) return "";  // rank 0 marks, and says so
+        if (session_.job().rank != 0) return "";  // only rank 0 marks and reports
         if (std::string said = mark_late(step, why); !said.empty()) return said;
     }
     if (thread_) {
         thread_->wait();
-        if (const Job* done = thread_->done(); done && done->failure) finish();  // throws: there is nothing to mark
+        if (const Job* done = thread_->done(); done && done->failure) finish();  // throws: no step to mark
     }
     std::string problem;
     if (session_.job().rank == 0) try {
@@ -446,11 +445,11 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
                     {step, seconds_since(began) - waited_s}});
 }
 
-/// On the save thread.
+/// Runs on the save thread.
 void SavedState::Job::run(SaveThread<Job>& thread) {
     const double given = processor_s();
     snapshot.copy();
-    // A device's queue has the time of forward and backward, nearly all of a step's, where that is known.
+    // A device's copy queue can overlap nearly a whole step. A copy that takes longer delays the next step.
     if (snapshot.unseen() && pace.step_s > 0) saved.held_s += std::max(0.0, seconds_since(began) - pace.step_s);
     if (snapshot.by_turns() && (saver->worked_s == 0 || saver->worked_s > short_part * pace.step_s))
         thread.pause(std::chrono::duration<double>(most_steps_of_pause * pace.step_s));
@@ -478,7 +477,7 @@ int64_t SavedState::interval(const SaveCost& cost, double between_failures_s) {
     return saver_->interval(cost, between_failures_s);
 }
 
-/// Leaves the mark to the save thread; "": that has ended.
+/// Passes a mark to the save thread. Returns a message; "" if the save has ended, so that the caller must mark.
 std::string SavedState::mark_late(int64_t step, const std::string& why) {
     const std::lock_guard lock(late_.order);
     if (late_.closed) return "";

@@ -20,106 +20,104 @@
 
 namespace orrery {
 
-/// By value: coordinates on the plan's axis of stages where ranks hold it; empty: all, or there are no stages.
+/// The pipeline stages whose ranks hold each value, as coordinates on the plan's stage axis; empty: all stages.
 std::vector<std::vector<int64_t>> stages_of(const Plan& plan);
-/// Whether no step of the program changes it.
+/// Whether no step of the program changes the value.
 bool is_fixed(const Program& program, ValueId value);
 
-/// What a checkpoint must agree with to be resumed: which samples are drawn, in which order. As it is kept.
+/// The settings that determine which samples are drawn in which order, as manifests store them. A resumed run must have
+/// the same.
 Json identity_of(uint64_t seed, const BatchRamp& ramp, const Dataset& data);
-/// The first key of `now` that is not as in `saved`, with both values; "" when there is none.
+/// The first key of `now` whose value in `saved` differs, with both values, as a message; "" if there is none.
 std::string difference_of(const Json& saved, const Json& now);
 
-/// What to say where a run has gone on from step `from` before and has saved since: it goes on from the newest one, as
-/// a job that is queued again has the same command. "": it has not.
+/// A message if the run already resumed from step `from` (--from-step) earlier and has saved steps since; "" otherwise.
+/// It then resumes from its newest step, because a job that is queued again has the same command line.
 std::string went_on_before(CheckpointStore& store, int64_t from);
 
-/// The params, optimizer states and data cursor of a session, as checkpoints keep them. Collective.
+/// Saves and restores the params, optimizer states and data cursor of a session. Calls are collective and block unless
+/// they say otherwise.
 class SavedState {
 public:
-    /// `published`: JSON that each manifest keeps for exports, of rank 0; "": it says nothing. `suspect_factor`: of
-    /// LossJudge.
+    /// `published`: JSON for exports that rank 0 stores in each manifest; "": none. `suspect_factor`: see LossJudge.
     SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published = {},
                double suspect_factor = LossJudge::usual_factor);
     ~SavedState();
 
     struct Resumed {
-        int64_t step = 0;                     ///< 0: fresh weights were drawn
-        std::vector<std::string> said;        ///< what was passed over, and why; what else lies there
-        std::optional<BitSources> bits = {};  ///< what its last bits depended on; nullopt: it does not say
+        int64_t step = 0;                     ///< step that was loaded; 0: fresh weights were drawn
+        std::vector<std::string> said;        ///< messages: steps that were skipped and why, strays
+        std::optional<BitSources> bits = {};  ///< settings on which its exact bits depended; nullopt: not recorded
     };
-    /// Loads the newest checkpoint that is neither damaged nor suspect, or draws fresh weights. Throws Error when the
-    /// checkpoint belongs to another model, seed or data file, naming what differs.
-    /// `from` (-1: none): that step alone will do; newer ones are marked as suspect, so that no later start goes on
-    /// from what this run leaves behind, and none of them is in the way of its own. Not where it went on from there
-    /// before.
+    /// Loads the newest checkpoint that is neither damaged nor suspect. Draws fresh weights if there are no
+    /// checkpoints. Throws Error naming the difference if the checkpoint is of another model, seed or data file. `from`
+    /// (--from-step; -1: none): loads this step and marks newer ones as suspect, so that no later start resumes from
+    /// them. Ignored if the run resumed from that step before and has saved since (went_on_before).
     Resumed resume(uint64_t seed, const Dataset& data, int64_t from = -1);
-    /// The same for params only, for sampling. Throws Error when there is no checkpoint.
+    /// Loads only the params, for sampling. Throws Error if there is no checkpoint.
     Resumed load_params();
-    /// Commits a checkpoint of the step, whose loss was `loss`, and reads it back; then retires older ones. `samples`:
-    /// drawn so far; `eval_loss`: that of this very state on held-out data, for retention. Throws Error when the state
-    /// has diverged: nothing is saved then. Returns what it moved.
+    /// Saves a checkpoint of the step, reads it back and retires older ones. `samples`: number drawn so far; `loss`:
+    /// the step's loss; `eval_loss`: loss of this state on held-out data, for retention. Throws Error without saving if
+    /// the state has diverged. Returns messages.
     std::vector<std::string> save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
                                   std::optional<double> eval_loss = {});
 
-    /// From here on saves may be begun beside the steps: makes their thread and their copy's memory.
+    /// Enables begin(): starts the save thread and allocates the snapshot.
     void save_beside();
-    /// Of executors that run while a save may be under way, each once (Snapshot::guard).
+    /// Must be called once for each executor that runs while a save may be under way (Snapshot::guard).
     void guard(Executor& executor, const std::vector<SnapshotPlan>& plans);
-    /// How often nodes of the whole job fail, and what a step takes: where the steps to the next save follow from them.
+    /// The inputs from which the number of steps until the next save is computed.
     struct Pace {
-        double between_failures_s = 0;  ///< 0: they do not
-        double step_s = 0;
+        double between_failures_s = 0;  ///< mean time between failures of the job; 0: no interval is computed
+        double step_s = 0;              ///< mean time of a step; 0: not known
     };
-    /// As save(), but returns at once where the device copies while its next step runs, and it does but for devices
-    /// without gates. None may be under way on any rank. What goes wrong is told by finish().
+    /// Starts an asynchronous save of the same contents as save(). Blocks only for the copy, and only on devices
+    /// without gates. No save may be under way on any rank. finished() and finish() throw its failure.
     void begin(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
                std::optional<double> eval_loss, const Pace& pace);
-    /// Behind each step, and where none follows: a save that let the step at hand go first does so no more.
+    /// Must be called after each step: a save that paused for the step continues.
     void step_ended();
-    /// Seconds that the save begun last has done so.
+    /// Seconds that the save begun last has paused for a step.
     double paused_s() const;
-    /// For the status word: go_on, saving, or save_failed. One that is over is `saving` no more.
+    /// State of the save begun last, for the status word: saving, save_failed, or go_on once it has ended.
     Status status() const;
     struct Saved {
         int64_t step = 0;
-        double held_s = 0;                ///< that steps stood still for it
-        double whole_s = 0;               ///< from its begin until it was read back
-        int64_t interval = 0;             ///< steps to the next one, the same on every rank; 0: nobody asked
-        std::vector<std::string> said{};  ///< what it moved or marked
+        double held_s = 0;                ///< time by which it delayed steps
+        double whole_s = 0;               ///< time from its begin until it was read back
+        int64_t interval = 0;             ///< steps until the next save, the same on every rank; 0: not computed
+        std::vector<std::string> said{};  ///< messages: steps that were moved or marked
     };
-    /// Of the save begun last, once; nullopt: it is under way, or there is none. Throws what it failed with, naming
-    /// rank and step.
+    /// The result of the save begun last, returned once; nullopt: it is under way, or there is none. Throws its
+    /// failure, naming rank and step. Does not block.
     std::optional<Saved> finished();
-    /// The same; waits for it.
+    /// The same as finished(), but blocks until the save has ended.
     std::optional<Saved> finish();
-    /// Returns when no save is under way on this rank; what became of it finished() says.
+    /// Blocks until no save is under way on this rank.
     void wait() const;
-    /// The steps from one save to the next by what rank 0 has measured of this one and the last few, the same on every
-    /// rank. Collective.
+    /// The steps until the next save, computed on rank 0 from this cost and recent ones, the same on every rank.
     int64_t interval(const SaveCost& cost, double between_failures_s);
-    /// Why the save begun last failed on this rank; "": it did not, or is under way.
+    /// Why the save begun last failed on this rank; "": it is under way or did not fail.
     std::string failure() const;
-    /// How the copy is made, and its bytes; "": there is none.
+    /// How the snapshot is made and its bytes, as a message; "": there is no snapshot.
     std::string told_of_copy() const;
 
-    /// To be called with each step's loss. A committed step is marked as suspect when `LossJudge` finds the next one's
-    /// loss so. Returns what was marked, "" when nothing. Waits for all ranks when the loss is not finite, so that the
-    /// mark is there when the job ends.
+    /// Must be called with every step's loss. Marks the step before as suspect if it was saved and `LossJudge` says so.
+    /// Returns a message; "": nothing was marked. Waits for all ranks if the loss is not finite, so that the mark is
+    /// stored before the job ends.
     std::string judge(int64_t step, double loss);
-    /// Marks a committed step; `wait`: for all ranks. One whose save is under way is marked when it is committed.
-    /// Returns what to say of it.
+    /// Marks a step as suspect. If its save is under way, the save thread marks it after the commit. `wait`: waits for
+    /// all ranks. Returns a message.
     std::string mark(int64_t step, const std::string& why, bool wait);
 
 private:
     struct Saver;
     struct Job;
-    /// Why the step is suspect whose save is under way: the one word that goes from the training thread to the save
-    /// thread meanwhile.
+    /// A mark for the step whose save is under way. The training thread passes it to the save thread.
     struct LateMark {
         std::mutex order;
-        std::string why;     ///< guarded by order
-        bool closed = true;  ///< no more are taken; guarded by order
+        std::string why;     ///< reason of the mark; "": none; guarded by order
+        bool closed = true;  ///< the save thread takes no mark any more; guarded by order
     };
     std::string leave_behind(int64_t from, const std::vector<int64_t>& newer);
     Resumed told(int64_t step, std::vector<std::string> passed_over);
@@ -132,14 +130,14 @@ private:
 
     Session& session_;
     CheckpointStore& store_;
-    std::unique_ptr<Saver> saver_;  ///< nullptr: the save thread has it
+    std::unique_ptr<Saver> saver_;  ///< nullptr while the save thread has it
     LossJudge judge_;
-    int64_t from_ = -1;  ///< the step that a person had this run, or one that it resumes, go on from last; -1: none
-    std::vector<std::vector<std::byte>> staging_;  ///< host copies where the device's memory is not the host's
-    int64_t begun_ = -1;                           ///< step of the save that is not finished; -1: none
+    int64_t from_ = -1;  ///< the last --from-step of this run, or of a run that it resumes; -1: none
+    std::vector<std::vector<std::byte>> staging_;  ///< host copies of values if the host cannot read device memory
+    int64_t begun_ = -1;                           ///< step of the save whose result was not returned yet; -1: none
     LateMark late_;
-    std::optional<Snapshot> snapshot_;         ///< of saves beside the steps
-    std::unique_ptr<SaveThread<Job>> thread_;  ///< last: it ends before what it uses
+    std::optional<Snapshot> snapshot_;         ///< copy of the state for asynchronous saves
+    std::unique_ptr<SaveThread<Job>> thread_;  ///< declared last, so that it ends before the members that it uses
 };
 
 }  // namespace orrery

@@ -5,8 +5,8 @@
 
 namespace orrery {
 
-/// Proves that every rank sees the folder that rank 0 writes: nodes with a folder each could not read one another's
-/// checkpoints. Throws Error naming the rank and host that do not. Collective.
+/// Checks that all ranks see the same folder: rank 0 creates a file in it and the others look for it. Throws Error
+/// naming the first rank and host that does not see it within 3 s. Collective.
 void require_shared(Session& session, const std::string& folder);
 
 }  // namespace orrery

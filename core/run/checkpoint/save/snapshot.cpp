@@ -21,9 +21,10 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t most_by_thread = int64_t{8} << 20;  ///< on a spare processor
-constexpr int64_t most_by_turns = int64_t{1} << 20;   ///< where steps wait for what a slow thread has begun
-constexpr int64_t most_by_queue = int64_t{64} << 20;  ///< other copies from the device wait for one of these
+// Max bytes of a stretch:
+constexpr int64_t most_by_thread = int64_t{8} << 20;  ///< copied by a thread with a processor of its own
+constexpr int64_t most_by_turns = int64_t{1} << 20;   ///< copied at low priority; smaller, because steps wait for it
+constexpr int64_t most_by_queue = int64_t{64} << 20;  ///< copied by the device; other downloads wait for one stretch
 
 const SnapshotPlan& plan_of(const Plan& plan, const std::vector<SnapshotPlan>& snapshots, int64_t rank) {
     const auto k = static_cast<size_t>(&plan.class_of(rank) - plan.classes.data());
@@ -45,9 +46,9 @@ Snapshot::Snapshot(Session& session)
       queued_(!session.device().limits().host_visible || session.device().captures()),
       threads_(static_cast<size_t>(std::max(1, session.compiled().train().threads_per_rank))),
       memory_(session.device(), std::max<int64_t>(1, plan_of(session).bytes)) {
-    std::memset(memory_.data(), 0, static_cast<size_t>(memory_.bytes()));  // no page is new in the first copy
+    std::memset(memory_.data(), 0, static_cast<size_t>(memory_.bytes()));  // page faults now, not in the first copy
     const Program& program = session.compiled().train().program;
-    const Program& now = session.main().plan().program;  // a smaller step of a ramp has the same places
+    const Program& now = session.main().plan().program;  // all programs of a ramp keep a value at the same address
     for (const CopiedValue& value : plan_of(session).values) {
         const std::string& name = program.value(value.value).name;
         const void* from = session.main().tensor(now.find(name).value()).data;
@@ -71,12 +72,12 @@ Snapshot::Snapshot(Session& session)
 
 Snapshot::~Snapshot() {
     if (queued_) try {
-            session_.device().synchronize(Device::copy_queue);  // nothing writes to memory that is given back
-        } catch (const std::exception&) {                       // who queued it has said so
+            session_.device().synchronize(Device::copy_queue);  // no copy may write to memory that is freed
+        } catch (const std::exception&) {                       // the error was reported where the copy was queued
         }
 }
 
-/// In stretches, so that several threads have work of one value.
+/// Cuts the values into stretches, so that several threads can copy one value.
 void Snapshot::cut() {
     const int64_t most = spare_ ? most_by_thread : most_by_turns;
     for (Part& part : parts_) {
@@ -88,18 +89,18 @@ void Snapshot::cut() {
     progress_.helped_by([this](int64_t stretches) { help(stretches); });
 }
 
-/// For a step that waits for so many stretches. Its rank's threads are started once in a copy, for all that is left.
+/// Copies for a step that waits for the first `stretches`. Starts the rank's threads, which copy all that is left.
 void Snapshot::help(int64_t stretches) {
     const auto all = static_cast<int64_t>(stretches_.size());
     if (threads_ > 1 && all - next_.load(std::memory_order_relaxed) > 1) try {
             in_parallel(threads_, threads_, [&](size_t, size_t) { copy_until(all); });
-        } catch (const std::system_error&) {  // no thread can be started: it goes without
+        } catch (const std::system_error&) {  // no thread can be started: this one copies alone
         }
     copy_until(stretches);
 }
 
-/// By address: one copy of many MiB instead of one for each value. The queue has one gate, so that their order says
-/// nothing. What lies between values, for their alignment, is copied with them.
+/// Sorts the values by address and merges adjacent ones, padding included, to few large stretches for the copy queue.
+/// Their order does not matter, because executors wait for the whole copy.
 void Snapshot::lay_out() {
     std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.from < b.from; });
     std::byte* to = memory_.data();
@@ -157,7 +158,7 @@ void Snapshot::take() {
     if (!gate_.owner) session_.device().synchronize(Device::copy_queue);
 }
 
-/// Copies what nobody has begun of the stretches before `end`.
+/// Copies stretches before number `end` that no thread has begun yet.
 void Snapshot::copy_until(int64_t end) {
     for (;;) {
         int64_t mine = next_.load(std::memory_order_relaxed);
@@ -173,18 +174,18 @@ void Snapshot::copy_until(int64_t end) {
     }
 }
 
-/// On a thread that lets steps go first where they want its processor. They copy what is left when they must wait.
+/// Copies on a low-priority thread, so that the step gets the processor first. A step that must wait copies the rest.
 void Snapshot::copy_behind_steps() {
     const auto all = static_cast<int64_t>(stretches_.size());
     copied_s_ = 0;
     try {
         const std::jthread copier([&] {
-            constexpr int tenth = 10;  // a nice value: of a processor that a step wants as well it gets a tenth
+            constexpr int tenth = 10;  // nice value with which it gets a tenth of a processor that a step also uses
             ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), tenth);
             copy_until(all);
             copied_s_ = processor_s();
         });
-    } catch (const std::system_error&) {  // no thread can be started: the step is slower
+    } catch (const std::system_error&) {  // no thread can be started: copy here, at normal priority
         copy_until(all);
     }
 }

@@ -12,38 +12,39 @@
 
 namespace orrery {
 
-/// A copy of the params and states of a session's main program, in host memory that is made and touched once. It is
-/// made beside the next step: where the device's memory is the host's by the thread that calls copy(), or one of low
-/// priority that it starts, and by the step's own threads what is left when they must wait for it; elsewhere by the
-/// device's queue of copies.
+/// A copy of a session's params and states in host memory, made while the next step runs. The device's copy queue makes
+/// it if the host cannot read device memory or the device captures steps. Otherwise threads do: the one that calls
+/// copy(), a low-priority one that it starts, and the step's threads when they would have to wait for the copy.
 class Snapshot {
 public:
     /// Throws as Device::allocate does. The session must outlive it.
     explicit Snapshot(Session& session);
     ~Snapshot();
 
-    /// Whether a processor is spare for what follows the copy.
+    /// Whether the save has a processor of its own, so that it does not slow the steps.
     bool hidden() const { return spare_; }
-    /// Whether threads copy on the processors of the step that it lies beside.
+    /// Whether threads make the copy on the processors that the step uses.
     bool by_turns() const { return !spare_ && !queued_; }
-    /// Whether the device makes the copy while the host goes on, so that waited_s() says nothing of it.
+    /// Whether the device makes the copy asynchronously, so that waited_s() misses the time that steps wait for it.
     bool unseen() const { return gate_.owner != nullptr; }
-    /// Once for each executor that runs from now on: lets it wait before what it writes is copied. `plans`: of its
-    /// program, by class. It must not run when this is gone.
+    /// Makes an executor wait before it overwrites values that are not copied yet. Must be called once for each
+    /// executor before it runs again. `plans`: by class, of its program. The executor must not run after this object is
+    /// gone.
     void guard(Executor& executor, const std::vector<SnapshotPlan>& plans);
-    /// At a step's end, on its thread; the last copy is not in use any more. Lets executors wait until it is made.
+    /// Starts a copy. Called at the end of a step on its thread, when values() of the last copy are not in use. Blocks
+    /// only on devices without gates.
     void take();
-    /// On another thread, after take(): returns when the copy is made.
+    /// Blocks until the copy is complete. Called on another thread, after take().
     void copy();
 
-    /// As the copy holds them: host memory, in the order of the program.
+    /// The copied values, in the order of the program.
     std::span<const StateValue> values() const { return values_; }
     int64_t bytes() const { return memory_.bytes(); }
-    /// That executors have waited for copies so far, on the host.
+    /// Seconds that executors on the host have waited for all copies so far.
     double waited_s() const { return progress_.waited_s(); }
-    /// Processor time of the last copy by the thread that copy() started.
+    /// Processor seconds of the low-priority thread in the last copy.
     double copied_s() const { return copied_s_; }
-    /// "beside the next step, on a spare processor", for people.
+    /// How the copy is made, for messages: "beside the next step, on a spare processor".
     std::string how() const;
 
 private:
@@ -52,7 +53,7 @@ private:
         const std::byte* from;
         std::byte* to;
         int64_t bytes;
-        int64_t stretches_before = 0;  ///< through its end, of a copy by threads
+        int64_t stretches_before = 0;  ///< stretches up to its end, if threads copy
     };
     struct Stretch {
         const std::byte* from;
@@ -69,13 +70,13 @@ private:
     const bool spare_, queued_;
     const size_t threads_;
     HostMemory memory_;
-    std::vector<Part> parts_;         ///< in the order of the SnapshotPlan; what a queue copies by address
-    std::vector<Stretch> stretches_;  ///< what is copied at once
+    std::vector<Part> parts_;         ///< one per value; if threads copy, in the order of the SnapshotPlan
+    std::vector<Stretch> stretches_;  ///< contiguous ranges, each copied by one call
     std::vector<StateValue> values_;
-    std::atomic<int64_t> next_{0};  ///< the first stretch that nobody has begun
+    std::atomic<int64_t> next_{0};  ///< number of the first stretch that no thread has begun
     std::mutex order_;
-    std::vector<char> copied_;  ///< by stretch; guarded by order_, as is:
-    size_t all_before_ = 0;     ///< stretches, all of which are copied
+    std::vector<char> copied_;  ///< whether each stretch is copied; guarded by order_
+    size_t all_before_ = 0;     ///< number of leading stretches that are all copied; guarded by order_
     CopyProgress progress_;
     double copied_s_ = 0;
     Event gate_;
