@@ -53,8 +53,8 @@ void AtomicFile::open(Fault fault) {
     file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
     if (file_ < 0) {
         const int code = errno;
-        throw Error("cannot write " + (code == EEXIST ? partial_ : path_) + ": " + std::generic_category().message(code),
-                    fault);
+        const std::string& in_the_way = code == EEXIST ? partial_ : path_;
+        throw Error("cannot write " + in_the_way + ": " + std::generic_category().message(code), fault);
     }
     there_ = true;
     struct stat old {};
