@@ -24,7 +24,7 @@ uint64_t CommunicationThread::issue(Opcode opcode, Communicator& to, const Tenso
     Call& call = calls_[ticket % slots];
     call.opcode = opcode;
     call.to = &to;
-    call.in = in;  // the copied shape reuses the old shape's memory
+    call.in = in;  // assigned to the slot's tensor, so that its shape keeps its memory
     call.out = out;
     call.op = op;
     call.mark = mark_;

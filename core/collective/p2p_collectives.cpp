@@ -129,7 +129,8 @@ void P2pCommunicator::greet(std::string_view transport) {
     constexpr std::array<int64_t, 7> sizes{64, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10};
     constexpr uint64_t greeting = 0x6f7272657279;
     constexpr int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    // The received bytes are not checked. scratch_ outlives transfers that an error leaves in flight.
+    // Only the arrival of a message counts, its bytes are not compared. Messages use scratch_, since an error leaves
+    // transfers in flight that a buffer on the stack would not outlive.
     static_assert(sizes.back() <= whole_bytes && receives_ahead >= 2);
     char *const out = scratch_.data(), *const in = out + sizes.back();
     op_ = "the connection check";

@@ -149,7 +149,7 @@ int64_t cross_entropy_flops(const Program& program, const Op& op) {
 }
 
 constexpr Draw targets{-1, 8};  // -1: ignored rows
-constexpr Draw tops{1.5, 2};    // row maxima, a little above the logits
+constexpr Draw tops{1.5, 2};    // samples of row maxima, drawn from a range above that of the logits
 constexpr Draw totals{1, 3};    // sums of exponentials
 
 Samples losses() {

@@ -46,7 +46,7 @@ private:
     bool of_params_alone(OpId op);
     bool trails(const Step& s);
     bool follow(ValueId value, std::set<OpId>& followers) const;
-    /// The layer to which a step belongs: the current one, the next one, or the last one.
+    /// The layer that an op of the stream is counted to: the one it stands in, the next one, or the last one.
     enum class Belongs : uint8_t { here, to_the_next, to_the_last };
     std::vector<Belongs> find_messages();
     void cut_in_layers();

@@ -118,7 +118,7 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
                                            {"hopper", Generation::hopper},
                                            {"blackwell", Generation::blackwell}});
     Config& flops = needed_table(table, "dense_tflops", "a table of rates by dtype, as bf16 = 989");
-    // Each of these dtypes is used by some plan.
+    // The dtypes for which a cluster file may state a rate: those that plans use.
     static const std::vector<std::string> dtypes = {"f64", "f32", "tf32", "bf16", "f16", "fp8"};
     for (const std::string& dtype : flops.keys()) {
         if (std::ranges::find(dtypes, dtype) == dtypes.end())

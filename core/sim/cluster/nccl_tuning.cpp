@@ -30,10 +30,11 @@ constexpr PerProtocol nvlink_us[] = {{0.6, 1.9, 3.4}, {0.6, 1.25, 4}, {0, 0, 25}
 constexpr PerProtocol pcie_us[] = {{1, 2.5, 5.7}, {1, 1.9, 4}, {0, 0, 0}, {0, 0, 0}};
 constexpr PerProtocol net_us[] = {{2.7, 4, 14}, {5, 8.5, 14}, {0, 0, 18}, {0, 0, 20.9}};
 
-/// GB/s by generation (Volta, Ampere, Hopper, Blackwell) and number of domains (1, 2, more).
+/// Limits of NCCL's bandwidth in GB/s, [GPU generation: Volta, Ampere, Hopper, Blackwell] [number of NVLink domains:
+/// 1, 2, more].
 using PerGeneration = std::array<std::array<double, 3>, 4>;
 constexpr PerGeneration ll_limit = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
-/// GB/s of one channel:
+/// Limits of one channel:
 constexpr PerGeneration ring_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
 constexpr PerGeneration tree_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
 constexpr PerGeneration tree_limit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};

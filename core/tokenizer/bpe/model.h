@@ -72,7 +72,7 @@ private:
     /// tokens as raw bytes, when merges are ignored for whole words
     std::unordered_map<std::string, int32_t> byte_words_;
     PairTable joins_;  ///< pairs of characters that are adjacent in a merged token
-    /// the same for characters below 0x80 and sentencepiece's space: a bit matrix [129 * 3]
+    /// joins_ as a bit matrix, a faster lookup for characters below 0x80 and sentencepiece's space [129 * 3 words]
     std::vector<uint64_t> low_joins_;
     bool in_bytes_ = false, can_cut_ = false;
 };
