@@ -1,5 +1,5 @@
 // Manifests: run/checkpoint/format/manifest, tiling, and the reader of objects over a store that holds what the input
-// says. An input is parsed as it is, and with its digests made good: a digest keeps accidents out, not strangers.
+// says. An input is parsed as it is, and with its digests made good: a digest detects accidents, not forgery.
 #include "run/checkpoint/format/manifest.h"
 
 #include <algorithm>
@@ -161,7 +161,7 @@ int64_t piece_of(const Json& json) {
     return small ? std::clamp<int64_t>(json["piece_bytes"].get<int64_t>(), 8, 1 << 20) : 1 << 20;
 }
 
-/// The first line is a root; then come indexes, and behind a '!' the header of every object. All digests are made good.
+/// The first line is a root; then come indexes, and after a '!' the header of every object. All digests are made good.
 void bound(std::string_view input, HeldStore& store) {
     std::vector<std::string_view> lines;
     for (size_t at = 0; at < input.size() && lines.size() < 20;) {

@@ -327,7 +327,7 @@ void attempt(Attempt& job, Worker&) try { job.what(); } catch (...) {
 
 }  // namespace
 
-TEST_CASE("a thread beside does one job at a time and gives back what became of it", "[saves]") {
+TEST_CASE("a save thread does one job at a time and returns its result", "[saves]") {
     Worker thread(attempt);
     std::atomic<int> done{0};
     CHECK(!thread.busy());

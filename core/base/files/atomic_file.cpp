@@ -15,6 +15,10 @@ namespace {
 
 constexpr size_t buffer_bytes = 1 << 16;
 
+Error cannot_write(const std::string& path, int code, Fault fault = Fault::failed) {
+    return Error("cannot write " + path + ": " + std::generic_category().message(code), fault);
+}
+
 }  // namespace
 
 int write_all(int file, std::string_view bytes) {
@@ -40,9 +44,9 @@ AtomicFile::~AtomicFile() {
     if (there_) ::unlink(partial_.c_str());
 }
 
-void AtomicFile::fail(int code, Fault fault) {
+void AtomicFile::fail(int code) {
     if (std::exchange(there_, false)) ::unlink(partial_.c_str());
-    throw Error("cannot write " + path_ + ": " + std::generic_category().message(code), fault);
+    throw cannot_write(path_, code);
 }
 
 void AtomicFile::open(Fault fault) {
@@ -51,11 +55,7 @@ void AtomicFile::open(Fault fault) {
     buffer_.clear();
     buffer_.reserve(buffer_bytes);  // reserved once, so that replacing a file again and again does not allocate
     file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
-    if (file_ < 0) {
-        const int code = errno;
-        const std::string& in_the_way = code == EEXIST ? partial_ : path_;
-        throw Error("cannot write " + in_the_way + ": " + std::generic_category().message(code), fault);
-    }
+    if (file_ < 0) throw cannot_write(errno == EEXIST ? partial_ : path_, errno, fault);
     there_ = true;
     struct stat old {};
     if (::stat(path_.c_str(), &old) == 0) (void)::fchmod(file_, old.st_mode & 0777);

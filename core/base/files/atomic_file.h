@@ -34,7 +34,7 @@ public:
     void name(bool durable = false);
 
 private:
-    [[noreturn]] void fail(int code, Fault fault = Fault::failed);
+    [[noreturn]] void fail(int code);
     void flush();
 
     const std::string path_, partial_;

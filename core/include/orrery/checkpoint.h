@@ -76,13 +76,14 @@ public:
     virtual std::string set_aside(int64_t step) = 0;
     /// The note of a committed step; "" if it has none. Removing the step or setting it aside takes the note along.
     virtual std::string note(int64_t step, StepNote which) = 0;
-    /// Replaces the note of a committed step, atomically and durably; "" deletes it. The step itself does not change.
+    /// Replaces the note of a committed step, atomically and durably; "" deletes it. The step itself does not change. A
+    /// store that acts for a superseded generation throws, also when the note has this text already.
     virtual void set_note(int64_t step, StepNote which, std::string_view text) = 0;
 
     /// Marks a committed step as suspect. A mark that it has already stays. `text` must not be empty.
     void mark(int64_t step, std::string_view text) {
         const std::string first = mark_of(step);
-        set_note(step, StepNote::suspect, first.empty() ? text : first);  // throws if the generation is superseded
+        set_note(step, StepNote::suspect, first.empty() ? text : first);
     }
     std::string mark_of(int64_t step) { return note(step, StepNote::suspect); }
     void unmark(int64_t step) { set_note(step, StepNote::suspect, ""); }

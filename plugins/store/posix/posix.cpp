@@ -210,8 +210,7 @@ public:
             folder.remove_file(name_of(which));
             return folder.sync();
         }
-        if (which == StepNote::suspect && note(step, which) == text)
-            return;  // marked already; writable() has checked the generation
+        if (note(step, which) == text) return;  // writable() has checked the generation
         folder.replace(name_of(which), text);
         if (which != StepNote::pinned) return;
         // A removal that checked for pins before this one was set has renamed the folder by now.

@@ -117,7 +117,7 @@ struct SavedState::Saver {
     const std::string published;
     std::set<std::string> params;             ///< names of the params, which are checked more strictly than states
     std::unique_ptr<Exchange> exchange = {};  ///< communication of the save thread; nullptr: the job has one rank
-    bool beside = false;                      ///< whether the save thread has this object
+    bool on_thread = false;                   ///< whether the save thread has this object
     Checkpoints checkpoints;
     RecentCosts costs = {};
     double worked_s = 0;  ///< time of the last asynchronous save without its pause; 0: there was none
@@ -143,7 +143,7 @@ struct SavedState::Saver {
             if (value.role == Role::param) params.insert(value.name);
     }
 
-    bool own() const { return beside && exchange; }
+    bool own() const { return on_thread && exchange; }
     std::string hear(const std::string& topic, const std::string& mine) {
         return own() ? exchange->from_first(topic, mine, WaitLimit::files)
                      : session.from_first(topic, mine, WaitLimit::files);
@@ -407,7 +407,7 @@ void SavedState::save_beside() {
         } catch (...) {
             job.failure = std::current_exception();
         }
-        job.saver->beside = false;
+        job.saver->on_thread = false;
     });
 }
 
@@ -434,7 +434,7 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
     snapshot_->take();
     begun_ = step;
     judge_.saved(step);
-    saver_->beside = true;
+    saver_->on_thread = true;
     thread_->begin({std::move(saver_),
                     *snapshot_,
                     late_,
