@@ -103,6 +103,24 @@ std::string_view trim(std::string_view text) {
     return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
+bool matches(std::string_view pattern, std::string_view name) {
+    size_t at = 0, star = std::string_view::npos, resume = 0, p = 0;
+    while (at < name.size()) {
+        if (p < pattern.size() && pattern[p] == '*') {
+            star = p++;
+            resume = at;
+        } else if (p < pattern.size() && pattern[p] == name[at]) {
+            ++p, ++at;
+        } else if (star != std::string_view::npos) {
+            p = star + 1;
+            at = ++resume;
+        } else {
+            return false;
+        }
+    }
+    return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
 std::string hex(std::string_view bytes) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string out;

@@ -26,6 +26,8 @@ std::string join_few(const std::vector<std::string>& parts, size_t most = 2);
 std::vector<std::string> split(std::string_view text, char separator);
 /// Removes spaces, tabs and line ends at both sides.
 std::string_view trim(std::string_view text);
+/// Whether the name matches the pattern, in which * stands for any characters.
+bool matches(std::string_view pattern, std::string_view name);
 /// Formats bytes as lower-case hexadecimal digits.
 std::string hex(std::string_view bytes);
 

@@ -84,7 +84,9 @@ void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptio
     const Program& program = script.experiment->train();
     const std::string& weights = script.settings.weights;
     PublishedRecord::of(program, script.experiment->recipe->weights);  // throws if it cannot be stored
-    if (!weights.empty()) check_weights(program, weights, script.experiment->recipe->weights);
+    if (weights.empty()) return;
+    const auto fresh = check_weights(program, weights, script.experiment->recipe->weights);
+    if (!fresh.empty()) std::printf("%s\n", fresh_text(fresh, weights).c_str());
 }
 
 /// Makes every backend that the configuration has a table for, since only the plugin knows its keys.

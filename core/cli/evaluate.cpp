@@ -331,7 +331,8 @@ std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& 
             std::fprintf(stderr, "%s\n", note.c_str());
     if (command.published) {
         session.initialize(settings.seed);
-        load_weights(session, settings.weights, script.experiment->recipe->weights);
+        const auto fresh = load_weights(session, settings.weights, script.experiment->recipe->weights);
+        if (!fresh.empty()) std::fprintf(stderr, "%s\n", fresh_text(fresh, settings.weights).c_str());
         return settings.weights;
     }
     const auto store = script.open_store();

@@ -20,6 +20,7 @@ namespace orrery {
 struct WeightSource {
     std::string param;       ///< name in the programs
     std::string tensor;      ///< name in the file
+    bool fresh = false;      ///< a file without this tensor is accepted: the param then keeps its initial values
     bool transpose = false;  ///< the file holds [out, in], the param is [in, out]
     int dim = -1;            ///< dim along which only `size` elements from `start` are read; -1: the whole tensor
     int64_t start = 0;

@@ -179,9 +179,10 @@ function Program:train_with(optimizer, options) end
 ---@return Program
 function Program:parallel(strategies) end
 --- Maps params to tensors of published files, for checkpoint.load. Files may also have tensors that a pattern of
---- `ignore` matches (* is any letters), and `copies` of others, bit for bit; `published`: the architecture and
---- config.json that `orrery export` writes with them.
----@param tensors TensorSource[]|{ ignore?: string[], copies?: table<string, string>, published?: table }
+--- `ignore` matches (* is any letters), and `copies` of others, bit for bit. Params that a pattern of `fresh` matches,
+--- such as "score.*" of a new head, keep their initial values where the files have no tensor of their name; a line of
+--- the run names them. `published`: the architecture and config.json that `orrery export` writes with them.
+---@param tensors TensorSource[]|{ ignore?: string[], fresh?: string[], copies?: table<string, string>, published?: table }
 ---@return Program
 function Program:weights(tensors) end
 --- Adds a number to evaluations: `f` records a sum and its count over a batch, like the traced function, with the

@@ -19,7 +19,8 @@ local common = [[architectures model_type transformers_version torch_dtype dtype
   length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences
   forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
   begin_suppress_tokens gradient_checkpointing _attn_implementation_autoset attn_implementation
-  chunk_size_feed_forward cross_attention_hidden_size]]
+  chunk_size_feed_forward cross_attention_hidden_size _num_labels is_llama_config unsloth_fixed unsloth_version
+  transformers.js_config]]
 
 local function fixed(more)
   local all = { is_encoder_decoder = { false }, is_decoder = { false, true }, add_cross_attention = { false },
@@ -42,7 +43,8 @@ local function of_llama(differs)
     model = "llama", class = differs.class, keys = keys, sizes = differs.sizes or {}, rotary = true,
     window = differs.window,
     fixed = fixed { hidden_act = { "silu", "swish" }, mlp_bias = { false }, attention_dropout = { 0.0 },
-                    attention_bias = { false }, pretraining_tp = { 1 }, partial_rotary_factor = { 1.0 } },
+                    attention_bias = { false }, pretraining_tp = { 1 }, partial_rotary_factor = { 1.0 },
+                    use_mrope = { false }, rope_interleaved = { false } },
     free = set(common .. " max_position_embeddings"), said = { hidden_act = "silu" },
   }
 end

@@ -44,8 +44,9 @@ local function sizes_of(config, architecture)
   return sizes
 end
 
---- Throws for keys that require other mathematics than the model's, and for unknown keys.
+--- Throws for all keys that require other mathematics than the model's, and all unknown keys, in one message.
 local function check_rest(config, architecture)
+  local problems, unknown = {}, {}
   for key, values in pairs(architecture.fixed) do
     if config.left[key] then
       local value = config:take(key)
@@ -53,17 +54,26 @@ local function check_rest(config, architecture)
       if value ~= nil and not empty and not one_of(values, value) then
         local known = {}
         for _, one in ipairs(values) do known[#known + 1] = shown(one) end
-        config:fail(key, #known > 0 and ("the %s here computes what %s says"):format(architecture.model,
-          table.concat(known, " or ")) or "there is no such thing here")
+        problems[#problems + 1] = ("%s = %s: %s"):format(key, shown(value), #known > 0
+          and ("the %s here computes what %s says"):format(architecture.model, table.concat(known, " or "))
+          or "not supported")
       end
     end
   end
   for key in pairs(config.left) do
-    if not architecture.free[key] and config.all[key] ~= native.null then
-      config:fail(key, "this key is not known, and may change what the model computes\n"
-        .. "  where it does not, name it in `unread` (script.unread)")
+    local value = config.all[key]
+    if not architecture.free[key] and value ~= native.null then
+      unknown[#unknown + 1] = key
+      problems[#problems + 1] = ("%s = %s: this key is not known, and may change what the model computes"):format(key,
+        shown(value))
     end
   end
+  if #problems == 0 then return end
+  table.sort(problems)
+  table.sort(unknown)
+  local advice = #unknown > 0 and ("\n  where a key that is not known changes nothing, name it in `unread`: "
+    .. "--set script.unread=%s"):format(table.concat(unknown, ",")) or ""
+  native.fail(("%s/config.json: %s%s"):format(config.folder, table.concat(problems, "\n  "), advice))
 end
 
 --- Reads FOLDER/config.json: { type = model_type, model = of orrery/models, class =, sizes = its options, config = all

@@ -89,6 +89,40 @@ TEST_CASE("every published fixture is built from its config.json and fits its we
     }
 }
 
+TEST_CASE("every key of the most used small models is known; only the sizes are smaller here") {
+    // Keys of each model's config.json that the fixture of its architecture has not, with their values, and those that
+    // differ. Facts of the models' pages: Qwen2.5-0.5B, DeepSeek-R1-Distill-Qwen-1.5B, SmolLM2-135M and -360M,
+    // distilgpt2, TinyLlama-1.1B, Llama-3.2-1B (also as copied by unsloth), Qwen3-0.6B, Mistral-7B-v0.1, gpt2.
+    const Json smollm2 = {{"is_llama_config", true}, {"rope_interleaved", false}, {"pretraining_tp", 1},
+                          {"mlp_bias", false}, {"initializer_range", 0.041666666666666664}, {"torch_dtype", "bfloat16"},
+                          {"rope_scaling", nullptr}, {"rope_theta", 100000}, {"use_cache", true},
+                          {"transformers.js_config", {{"kv_cache_dtype", {{"q4f16", "float16"}}}}}};
+    const Json summary = {{"_num_labels", 1}, {"id2label", {{"0", "LABEL_0"}}}, {"label2id", {{"LABEL_0", 0}}},
+                          {"n_ctx", 16}, {"summary_activation", nullptr}, {"summary_first_dropout", 0.1},
+                          {"summary_proj_to_labels", true}, {"summary_type", "cls_index"}, {"summary_use_proj", true},
+                          {"task_specific_params", {{"text-generation", {{"do_sample", true}, {"max_length", 50}}}}}};
+    const std::vector<std::tuple<std::string, std::string, Json>> models = {
+        {"Qwen2.5-0.5B", "qwen2", {{"use_mrope", false}, {"sliding_window", 32768}, {"max_window_layers", 24},
+                                   {"bos_token_id", 1}, {"torch_dtype", "bfloat16"}}},
+        {"DeepSeek-R1-Distill-Qwen-1.5B", "qwen2", {{"use_mrope", false}, {"sliding_window", 4096},
+                                                    {"max_window_layers", 21}, {"tie_word_embeddings", false}}},
+        {"SmolLM2-135M", "llama_old", smollm2},
+        {"SmolLM2-360M", "llama_old", smollm2},
+        {"distilgpt2", "gpt2", summary},
+        {"TinyLlama-1.1B", "llama_old", {{"pretraining_tp", 1}, {"rope_scaling", nullptr}, {"rope_theta", 10000.0}}},
+        {"Llama-3.2-1B", "llama", {{"mlp_bias", false}, {"unsloth_fixed", true}, {"attention_bias", false}}},
+        {"Qwen3-0.6B", "qwen3", {{"max_window_layers", 28}, {"sliding_window", nullptr}, {"rope_scaling", nullptr}}},
+        {"Mistral-7B-v0.1", "mistral", {{"sliding_window", 4096}, {"torch_dtype", "bfloat16"}}},
+        {"gpt2", "gpt2", summary},
+    };
+    for (const auto& [name, fixture, keys] : models) {
+        INFO(name);
+        Json config = config_of(fixture);
+        for (const auto& [key, value] : keys.items()) config[key] = value;
+        CHECK(said(config) == "");
+    }
+}
+
 TEST_CASE("a published table has rows up to a multiple of 128, and ids for its words alone") {
     for (const char* mesh : {"mesh.tp=1", "mesh.tp=2"}) {
         const auto host = run(in_source("tests/transformers/gpt2"), 13, {mesh});
@@ -219,12 +253,19 @@ TEST_CASE("what changes the mathematics and is not there is refused, and what is
     has(said(with(llama, "hidden_act", "gelu")), "hidden_act = \"gelu\": the llama here computes what \"silu\" or");
     has(said(with(llama, "attention_dropout", 0.1)), "attention_dropout = 0.1");
     has(said(with(llama, "pretraining_tp", 2)), "pretraining_tp = 2");
-    has(said(with(llama, "quantization_config", {{"bits", 4}})), "quantization_config = an object: there is no such");
+    has(said(with(llama, "quantization_config", {{"bits", 4}})), "quantization_config = an object: not supported");
     has(said(with(llama, "partial_rotary_factor", 0.5)), "partial_rotary_factor = 0.5");
     CHECK(said(with(config_of("qwen2"), "attention_bias", false)) == "");  // it has its biases whatever that says
     has(said(with(config_of("mistral"), "attention_bias", true)), "attention_bias = true");
     has(said(with(llama, "logit_scale", 2)), "logit_scale = 2: this key is not known, and may change");
     CHECK(said(with(llama, "logit_scale", 2), 13, {"script.unread=logit_scale"}) == "");
+    // All of them in one message, by name, and the flag that lets the unknown ones be.
+    const std::string all = said(with(with(with(llama, "zeta", 1), "logit_scale", 2), "mlp_bias", true));
+    has(all, "logit_scale = 2: this key is not known");
+    has(all, "mlp_bias = true: the llama here computes what false says\n  zeta = 1: this key is not known");
+    has(all, "--set script.unread=logit_scale,zeta");
+    has(said(with(config_of("qwen2"), "use_mrope", true)), "use_mrope = true: the llama here computes what false");
+    has(said(with(llama, "rope_interleaved", true)), "rope_interleaved = true");
     CHECK(said(with(llama, "logit_scale", nullptr)) == "");
     has(said(with(gpt2, "activation_function", "relu")), "activation_function = \"relu\"");
     has(said(with(gpt2, "scale_attn_by_inverse_layer_idx", true)), "scale_attn_by_inverse_layer_idx = true");

@@ -153,6 +153,48 @@ TEST_CASE("a part of a fused tensor that no param is read from is not dropped") 
     CHECK_THAT(said(part("a", 2) + part("b", 2) + part("c", 2)), Contains(all + "2 to 2 of 3 along dim 1"));
 }
 
+TEST_CASE("params of a new head keep their initial values where the file has none, and are read where it has") {
+    struct Said {
+        std::vector<std::string> fresh;
+        std::string problem;
+    };
+    const auto said = [](const Published& file, const std::string& table) -> Said {
+        FakeHost host;
+        try {
+            run_script_text(
+                "local o = require 'orrery'\n"
+                "local p = o.trace('m', { x = o.array('f32', { { 'batch', 1 }, { 'in', 36 } }) }, function(b)\n"
+                "  local sum = b.x:sum()\n"
+                "  for _, name in ipairs { 'ln_f.weight', 'score.weight' } do\n"
+                "    sum = sum + (b.x * o.param { name = name, shape = { { 'in', 36 } } }):sum()\n"
+                "  end\n"
+                "  return sum, b.x:sum()\nend)\n"
+                "p:train_with(o.optim.sgd {})\n"
+                "p:weights { ignore = { 'h.*', 'w*', 'ln_f.bias' }, " +
+                    table + " }\np:compile()\n",
+                "a.lua", "", host);
+            return {check_weights(host.experiment->train(), file.path, host.experiment->recipe->weights), ""};
+        } catch (const Error& error) {
+            return {{}, error.what()};
+        }
+    };
+    const std::string body = "{ param = 'ln_f.weight' }, ";
+    const Published without("gpt2", {}), with("gpt2", {{"score.weight", {36}, 1}});
+    CHECK(said(without, body + "fresh = { 'score.*' }").fresh == std::vector<std::string>{"score.weight"});
+    CHECK(said(without, body + "{ param = 'score.weight' }, fresh = { 'score.*' }").fresh.size() == 1);
+    CHECK(fresh_text({"score.weight"}, "a") == "a has no tensor for score.weight: initialized as in a new run");
+    const Said read = said(with, body + "fresh = { 'score.*' }");
+    CHECK(read.problem == "");
+    CHECK(read.fresh.empty());
+    CHECK_THAT(said(Published("gpt2", {{"score.weight", {35}, 1}}), body + "fresh = { 'score.*' }").problem,
+               Contains("tensor score.weight is f32[35], expected [36]"));
+    CHECK_THAT(said(without, body).problem, Contains("a.lua:") && Contains("param score.weight is missing in the list") &&
+                                                Contains("`fresh`"));
+    CHECK_THAT(said(without, body + "{ param = 'score.weight' }").problem, Contains("score.weight"));
+    CHECK_THAT(said(without, body + "fresh = { 'score.*', 'scores.*' }").problem,
+               Contains("weights: fresh: no param matches \"scores.*\""));
+}
+
 TEST_CASE("a model's table of names is checked") {
     const auto said = [](const std::string& table) -> std::string {
         FakeHost host;

@@ -76,6 +76,7 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
     PublishedWeights out;
     Fields beside(L, index, "weights");
     out.ignore = beside.texts("ignore");
+    const std::vector<std::string> fresh = beside.texts("fresh");
     out.copies = read_copies(L, beside);
     out.prefix = beside.text("prefix").value_or("");
     beside.push_field("published");
@@ -92,6 +93,7 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
         if (std::ranges::find(params, source.param) == params.end())
             fail(L, fmt::format("weights: no param {}{}", quote(source.param), choices("known", source.param, params)));
         if (!named.insert(source.param).second) fail(L, fmt::format("weights: {} is named twice", source.param));
+        source.fresh = std::ranges::any_of(fresh, [&](const auto& pattern) { return matches(pattern, source.param); });
         read_part(L, fields, program, source);
         read_padded(L, fields, program, source);
         fields.finish();
@@ -99,8 +101,21 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
-    for (const std::string& param : params)
-        if (!named.count(param)) fail(L, fmt::format("weights: nothing is said of the param {}", param));
+    for (const std::string& pattern : fresh)
+        if (std::ranges::none_of(params, [&](const auto& param) { return matches(pattern, param); }))
+            fail(L, fmt::format("weights: fresh: no param matches {}", quote(pattern)));
+    for (const std::string& param : params) {
+        if (named.count(param)) continue;
+        if (std::ranges::none_of(fresh, [&](const auto& pattern) { return matches(pattern, param); }))
+            fail(L, fmt::format("weights: param {} is missing in the list: name its tensor, or name it in `fresh` where "
+                                "the files have none and it begins with its initial values",
+                                param));
+        WeightSource source;
+        source.origin = origin;
+        source.param = source.tensor = param;
+        source.fresh = true;
+        out.sources.push_back(std::move(source));
+    }
     return out;
 }
 

@@ -70,7 +70,8 @@ private:
         if (resumed.step > 0)
             note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
         else if (!run_.weights.empty())
-            load_weights(session_, run_.weights, run_.sources);
+            if (const auto fresh = load_weights(session_, run_.weights, run_.sources); !fresh.empty())
+                note(fresh_text(fresh, run_.weights));
         const std::vector<std::string> differ = session_.settle_bits(run_.code, resumed.bits, resumed.step);
         if (run_.record) run_.record({{"bits", to_json(session_.bits())}, {"bits_differ", differ}});
         const int64_t first = resumed.step + 1;

@@ -66,25 +66,6 @@ const WeightSource& source_of(std::span<const WeightSource> sources, const Value
                             path, param.name));
 }
 
-/// Whether the name matches the pattern, in which * stands for any characters.
-bool matches(std::string_view pattern, std::string_view name) {
-    size_t at = 0, star = std::string_view::npos, resume = 0, p = 0;
-    while (at < name.size()) {
-        if (p < pattern.size() && pattern[p] == '*') {
-            star = p++;
-            resume = at;
-        } else if (p < pattern.size() && pattern[p] == name[at]) {
-            ++p, ++at;
-        } else if (star != std::string_view::npos) {
-            p = star + 1;
-            at = ++resume;
-        } else {
-            return false;
-        }
-    }
-    return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
-
 /// Replaces numbers by *, so that messages list the tensors of all layers as one: "h.11.attn.bias" -> "h.*.attn.bias".
 std::string kind_of(const std::string& tensor) {
     std::vector<std::string> parts = split(tensor, '.');
@@ -205,11 +186,24 @@ void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
                     files.path(), count, tensors.size(), join(kinds, ", ")));
 }
 
-void check_files(const Program& program, const WeightFiles& files, const PublishedWeights& weights) {
-    for (ValueId id : program.params())
-        check_one(files, program.value(id), source_of(weights.sources, program.value(id), files.path()));
+/// Whether the param keeps its initial values, because the files have no tensor for it.
+bool keeps_initial(const WeightFiles& files, const WeightSource& source) {
+    return source.fresh && !files.has(source.tensor);
+}
+
+std::vector<std::string> check_files(const Program& program, const WeightFiles& files,
+                                     const PublishedWeights& weights) {
+    std::vector<std::string> fresh;
+    for (ValueId id : program.params()) {
+        const WeightSource& source = source_of(weights.sources, program.value(id), files.path());
+        if (keeps_initial(files, source))
+            fresh.push_back(source.param);
+        else
+            check_one(files, program.value(id), source);
+    }
     check_parts(files, weights);
     check_unread(files, weights);
+    return fresh;
 }
 
 }  // namespace
@@ -225,9 +219,14 @@ PublishedWeights as_named(PublishedWeights weights, const WeightFiles& files) {
     return weights;
 }
 
-void check_weights(const Program& program, const std::string& path, const PublishedWeights& weights) {
+std::string fresh_text(const std::vector<std::string>& params, const std::string& path) {
+    return fmt::format("{} has no tensor for {}: initialized as in a new run", path, join_few(params, 8));
+}
+
+std::vector<std::string> check_weights(const Program& program, const std::string& path,
+                                       const PublishedWeights& weights) {
     const WeightFiles files(path);
-    check_files(program, files, as_named(weights, files));
+    return check_files(program, files, as_named(weights, files));
 }
 
 std::vector<float> read_weights(const WeightFiles& files, const Value& param, const WeightSource& source, Shape offset,
@@ -246,20 +245,23 @@ std::vector<float> read_weights(const WeightFiles& files, const Value& param, co
     return values;
 }
 
-void load_weights(Session& session, const std::string& path, const PublishedWeights& table) {
+std::vector<std::string> load_weights(Session& session, const std::string& path, const PublishedWeights& table) {
     const WeightFiles files(path);
     const PublishedWeights weights = as_named(table, files);
     Executor& executor = session.main();
     const Program& program = executor.plan().program;
-    if (session.job().rank == 0) check_files(program, files, weights);
+    std::vector<std::string> fresh;
+    if (session.job().rank == 0) fresh = check_files(program, files, weights);
     for (ValueId id : program.params()) {
         if (!executor.holds(id)) continue;
         const Value& param = program.value(id);
         const Tensor local = executor.tensor(id);
         const Shape offset = param.layout.offset(param.type.shape, executor.plan().mesh, session.job().rank);
         const WeightSource& source = source_of(weights.sources, param, path);
+        if (keeps_initial(files, source)) continue;
         session.upload(local, read_weights(files, param, source, offset, local.shape).data());
     }
+    return fresh;
 }
 
 }  // namespace orrery
