@@ -34,9 +34,12 @@ int64_t parameters_of(const Program& program) {
     return count;
 }
 
+/// Number of token ids of a step; 0: no input has ids in sequences.
 int64_t tokens_of(const Program& program) {
-    for (ValueId id : program.inputs())
-        if (program.dim(id, "batch") && program.dim(id, "seq")) return program.value(id).type.count();
+    for (ValueId id : program.inputs()) {
+        const TensorType& type = program.value(id).type;
+        if (!is_float(type.dtype) && program.dim(id, "batch") && program.dim(id, "seq")) return type.count();
+    }
     return 0;
 }
 
@@ -331,7 +334,9 @@ std::string summary(const Compiled& compiled) {
     std::string text = fmt::format("{}: {} parameters, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
     if (compiled.find("train"))
-        text += fmt::format("{} tokens and {:.3g} TFLOP a step\n{}", count_text(compiled.tokens_per_step),
+        text += fmt::format("{} and {:.3g} TFLOP a step\n{}",
+                            compiled.tokens_per_step > 0 ? count_text(compiled.tokens_per_step) + " tokens"
+                                                         : count_text(compiled.sizes.full()) + " samples",
                             compiled.flops_per_step / 1e12,
                             orrery::summary(compiled.train(), wire_bytes_of(compiled)).text(compiled.mesh));
     for (const auto& [axis, tables] : compiled.collectives)

@@ -29,7 +29,7 @@ struct Compiled {
     std::string recipe;  ///< Recipe::digest
     int64_t parameters = 0;
     double flops_per_step = 0;  ///< model_flops of the train step
-    int64_t tokens_per_step = 0;
+    int64_t tokens_per_step = 0;  ///< 0: the inputs are no token ids
     std::map<std::string, IdRange> ids;  ///< by input: the ids that every program accepts
     int64_t evaluated = 0;               ///< number of held-out samples that are evaluated
     SnapshotPlace snapshot = SnapshotPlace::none;

@@ -135,7 +135,7 @@ TEST_CASE("a line of metrics.jsonl has every number of a step") {
     writer.resume(0);
     writer.step(metrics_of(1, results), false);
     StepMetrics skipped = metrics_of(2, results);
-    skipped.scaled = skipped.skips = true;
+    skipped.has.scale = skipped.skips = true;
     skipped.grad_norm = std::nan("");
     skipped.loss_scale = 1024;
     skipped.skipped = 1;
@@ -333,6 +333,45 @@ std::map<std::string, std::string> parsed(const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("a training without tokens, norm or learning rate tells samples and leaves out what it lacks") {
+    const Folder folder("samples");
+    const Nothing nothing;
+    std::FILE* const said = std::tmpfile();
+    StepMetrics m = metrics_of(1, {});
+    m.has = {.tokens = false, .norm = false, .rate = false};
+    m.samples = 8;
+    m.tokens = m.all_tokens = 0;
+    {
+        MetricsWriter writer(folder.places(), said);
+        writer.resume(0);
+        writer.header(m.has);
+        writer.step(m, true);
+        writer.evaluation(1, {{"eval", 3, 1.5}}, false);
+    }
+    const auto lines = lines_of(folder.path);
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0].dump().starts_with(R"({"step":1,"loss":5.0,"samples/s":32.0,"TFLOP/s":0.004,)"));
+    for (const char* key : {"grad_norm", "lr", "tok/s", "tokens"}) CHECK_FALSE(lines[0].contains(key));
+    CHECK(lines[0]["samples"] == 8);
+    CHECK(lines[1]["eval_loss"] == 2);
+    CHECK(lines[1]["eval_count"] == 1.5);
+    CHECK_FALSE(lines[1].contains("eval_tokens"));
+    check_equal(folder.path);
+    std::string text(4096, '\0');
+    std::rewind(said);
+    text.resize(std::fread(text.data(), 1, text.size(), said));
+    std::fclose(said);
+    CHECK_THAT(text, Contains("samples/s") && Contains("loss 2.0000, a mean over held-out data of count 1.5") &&
+                         !Contains("tok/s") && !Contains("nats") &&
+                         Contains("      1    5.0000                            32    0.004"));
+    PrometheusFile file(folder.path + "/b.prom", "a", "n1");
+    file.step(m);
+    const std::string samples = system_env()->read_file(folder.path + "/b.prom");
+    CHECK_THAT(samples, Contains("orrery_samples_per_second{") && Contains("orrery_loss{") &&
+                            !Contains("orrery_loss_nats") && !Contains("orrery_tokens_total") &&
+                            !Contains("orrery_gradient_norm") && !Contains("orrery_learning_rate"));
+}
 
 TEST_CASE("Prometheus' file has the newest step and evaluation, with escaped labels", "[slow]") {
     const Folder folder("prometheus");

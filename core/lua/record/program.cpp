@@ -197,7 +197,8 @@ int metric(lua_State* L) {
     const std::string name = check_text(L, 2);
     check_function(L, 3);
     lua_settop(L, 3);
-    static const std::set<std::string> taken = {"train", "eval", "logits", "step", "eval_loss", "eval_tokens", "loss"};
+    static const std::set<std::string> taken = {"train",     "eval",        "logits",     "step",
+                                                "eval_loss", "eval_tokens", "eval_count", "loss"};
     const auto named = [&](const AddedProgram& added) { return added.name == name; };
     if (name.empty() || taken.count(name) > 0 ||
         std::any_of(traced.recipe.added.begin(), traced.recipe.added.end(), named))

@@ -33,6 +33,7 @@ void append_number(fmt::memory_buffer& to, double value, bool whole) {
 
 /// Text of the gradients' norm; a skipped step has no norm, since its gradients overflowed.
 std::string norm_text(const StepMetrics& m) {
+    if (!m.has.norm) return "";
     if (m.skips) return "skipped";
     return std::isnan(m.grad_norm) ? "nan" : fmt::format("{:.4f}", m.grad_norm);
 }
@@ -65,16 +66,17 @@ void MetricsWriter::resume(int64_t resumed_step) {
         prometheus_ = std::make_unique<PrometheusFile>(places_.prometheus, places_.run, host_name());
 }
 
-void MetricsWriter::header(bool scaled) {
-    note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}{}", "step", "loss", "grad_norm", "lr", "tok/s",
-                     "TFLOP/s", "MFU", "memory", scaled ? " loss_scale skipped" : ""));
+void MetricsWriter::header(const TrainedNumbers& has) {
+    note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}{}", "step", "loss", "grad_norm", "lr",
+                     has.tokens ? "tok/s" : "samples/s", "TFLOP/s", "MFU", "memory",
+                     has.scale ? " loss_scale skipped" : ""));
 }
 
 void MetricsWriter::write_line(const StepMetrics& m) {
     line_.clear();
     fmt::format_to(std::back_inserter(line_), "{{\"step\":{}", m.step);
     for (const StepColumn& column : step_columns()) {
-        if (column.scaling && !m.scaled) continue;
+        if (!column.exists(m.has)) continue;
         fmt::format_to(std::back_inserter(line_), ",\"{}\":", column.key);
         append_number(line_, column.value(m), column.whole);
     }
@@ -94,7 +96,7 @@ void MetricsWriter::write_line(const StepMetrics& m) {
 void MetricsWriter::write_events(const StepMetrics& m) {
     events_->begin(m.time, m.step);
     for (const StepColumn& column : step_columns())
-        if (!column.scaling || m.scaled) events_->add(column.tag, column.value(m));
+        if (column.exists(m.has)) events_->add(column.tag, column.value(m));
     for (const StepResult& result : m.results)
         for (size_t i = 0; i < result.values.size(); ++i) events_->add(result.tags[i], result.values[i]);
     events_->end();
@@ -106,26 +108,33 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
     if (prometheus_) prometheus_->step(m);
     if (print_line) {
         const double rate = m.seconds > 0 ? 1 / m.seconds : 0;
-        note(fmt::format("{:>7} {:>9.4f} {:>9} {:>9.2e} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}", m.step, m.loss,
-                         norm_text(m), m.lr, static_cast<double>(m.tokens) * rate, m.flops * rate / 1e12,
+        note(fmt::format("{:>7} {:>9.4f} {:>9} {:>9} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}", m.step, m.loss,
+                         norm_text(m), m.has.rate ? fmt::format("{:.2e}", m.lr) : "",
+                         static_cast<double>(m.has.tokens ? m.tokens : m.samples) * rate, m.flops * rate / 1e12,
                          m.peak_flops > 0 ? 100 * m.flops * rate / m.peak_flops : 0,
                          static_cast<double>(m.memory_bytes) / (1 << 20),
-                         m.scaled ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : ""));
+                         m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : ""));
     }
     if (interactive_) bar(m);
 }
 
-void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& means) {
+void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens) {
     const EvaluatedMean& loss = means.front();
-    const auto tokens = static_cast<int64_t>(loss.count);
-    std::string text = fmt::format("evaluation after step {}: {:.4f} nats per token over {} held-out tokens", step,
-                                   loss.value(), tokens);
-    Json line = {{"step", step}, {"eval_loss", number(loss.value())}, {"eval_tokens", tokens}};
+    std::string text = fmt::format("evaluation after step {}: ", step);
+    Json line = {{"step", step}, {"eval_loss", number(loss.value())}};
+    if (tokens) {
+        const auto count = static_cast<int64_t>(loss.count);
+        text += fmt::format("{:.4f} nats per token over {} held-out tokens", loss.value(), count);
+        line["eval_tokens"] = count;
+    } else {
+        text += fmt::format("loss {:.4f}, a mean over held-out data of count {:.10g}", loss.value(), loss.count);
+        line["eval_count"] = loss.count;
+    }
     for (size_t i = 1; i < means.size(); ++i) {
         text += fmt::format(", {} {:.6g}", means[i].name, means[i].value());
         line[means[i].name] = number(means[i].value());
     }
-    if (prometheus_) prometheus_->evaluation(step, means);
+    if (prometheus_) prometheus_->evaluation(step, means, tokens);
     line["time"] = wall_time();
     write_evaluation(step, line);
     note(text);

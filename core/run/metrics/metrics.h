@@ -31,14 +31,15 @@ public:
     /// Opens the files and drops lines of steps after `resumed_step`, which will run again. A crash or power cut before
     /// or during the call leaves metrics.jsonl unchanged.
     void resume(int64_t resumed_step);
-    /// Prints the column heads. `scaled`: with the columns loss_scale and skipped.
-    void header(bool scaled);
+    /// Prints the column heads: samples/s instead of tok/s without tokens, loss_scale and skipped with a loss scale.
+    void header(const TrainedNumbers& has);
     /// Takes less than 50 us, not counting the terminal and the Prometheus file, which is written at most once a
     /// second. Allocates nothing, except for a printed line, once lines have had their largest size.
     void step(const StepMetrics& metrics, bool print_line);
     /// Writes an evaluation; the loss comes first, then further means. A run that is restarted at its end may evaluate
-    /// the resumed step again: equal means are only printed, different ones replace the old line.
-    void evaluation(int64_t step, const std::vector<EvaluatedMean>& means);
+    /// the resumed step again: equal means are only printed, different ones replace the old line. `tokens`: the loss is
+    /// in nats per token and its count are tokens; otherwise both have the units of the script.
+    void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens = true);
     /// Prints a line without tearing the progress bar.
     void note(const std::string& line);
     /// Writes everything that is still buffered.

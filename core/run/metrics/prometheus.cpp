@@ -67,7 +67,7 @@ void PrometheusFile::render(const StepMetrics& metrics) {
     head(step_, "orrery_steps", "Optimizer steps of the whole run.");
     line(step_, "orrery_steps", "", static_cast<double>(metrics.steps));
     for (const StepColumn& column : step_columns()) {
-        if (column.scaling && !metrics.scaled) continue;
+        if (!column.exists(metrics.has)) continue;
         head(step_, column.name, column.help, column.grows);
         line(step_, column.name, "", column.value(metrics));
     }
@@ -77,15 +77,20 @@ void PrometheusFile::render(const StepMetrics& metrics) {
             line(step_, "orrery_result", result.labels[i], result.values[i]);
 }
 
-void PrometheusFile::evaluation(int64_t step, const std::vector<EvaluatedMean>& means) {
+void PrometheusFile::evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens) {
     evaluated_.clear();
     const auto one = [&](std::string_view name, std::string_view help, double value) {
         head(evaluated_, name, help);
         line(evaluated_, name, "", value);
     };
     one("orrery_evaluation_step", "Step of the newest evaluation.", static_cast<double>(step));
-    one("orrery_evaluation_loss_nats", "Loss on held-out data, nats per token.", means.front().value());
-    one("orrery_evaluation_tokens", "Held-out tokens of an evaluation.", means.front().count);
+    if (tokens) {
+        one("orrery_evaluation_loss_nats", "Loss on held-out data, nats per token.", means.front().value());
+        one("orrery_evaluation_tokens", "Held-out tokens of an evaluation.", means.front().count);
+    } else {
+        one("orrery_evaluation_loss", "Loss on held-out data.", means.front().value());
+        one("orrery_evaluation_count", "Count that an evaluation's loss is a mean over.", means.front().count);
+    }
     if (means.size() > 1) head(evaluated_, "orrery_evaluation_result", "Further means over held-out data.");
     for (size_t i = 1; i < means.size(); ++i)
         line(evaluated_, "orrery_evaluation_result", fmt::format("name=\"{}\"", label_text(means[i].name)),

@@ -22,7 +22,7 @@ public:
     /// Writes a step's numbers. Allocates nothing once file and results have had their largest size.
     void step(const StepMetrics& metrics);
     /// Writes an evaluation; the loss is the first of `means`.
-    void evaluation(int64_t step, const std::vector<EvaluatedMean>& means);
+    void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens = true);
     /// Waits until one second after the last write, then writes what is still buffered.
     void finish();
 

@@ -16,9 +16,10 @@ namespace {
 
 /// Keys that every line has, whatever the script declares.
 std::set<std::string> keys_of(const Program& program) {
-    std::set<std::string> keys = {"step", "eval_loss", "eval_tokens"};
-    for (const StepColumn& column : step_columns())
-        if (!column.scaling || has_loss_scale(program)) keys.insert(column.key);
+    std::set<std::string> keys = {"step", "eval_loss", "eval_tokens", "eval_count"};
+    for (const bool tokens : {true, false})
+        for (const StepColumn& column : step_columns())
+            if (column.exists({.tokens = tokens, .scale = has_loss_scale(program)})) keys.insert(column.key);
     return keys;
 }
 

@@ -12,14 +12,23 @@ namespace {
 
 double per_second(double of, const StepMetrics& m) { return m.seconds > 0 ? of / m.seconds : 0; }
 
+bool of_tokens(const TrainedNumbers& has) { return has.tokens; }
+bool of_samples(const TrainedNumbers& has) { return !has.tokens; }
+bool with_scale(const TrainedNumbers& has) { return has.scale; }
+double loss_of(const StepMetrics& m) { return m.loss; }
+
 constexpr StepColumn columns[] = {
-    {"loss", "loss_metrics/global_avg_loss", "orrery_loss_nats", "Loss of the step, nats per token.",
-     [](const StepMetrics& m) { return m.loss; }},
+    {"loss", "loss_metrics/global_avg_loss", "orrery_loss_nats", "Loss of the step, nats per token.", loss_of, false,
+     of_tokens},
+    {"loss", "loss_metrics/global_avg_loss", "orrery_loss", "Loss of the step.", loss_of, false, of_samples},
     {"grad_norm", "grad_norm", "orrery_gradient_norm", "Norm of the gradients of all params.",
-     [](const StepMetrics& m) { return m.grad_norm; }},
-    {"lr", "lr", "orrery_learning_rate", "Learning rate.", [](const StepMetrics& m) { return m.lr; }},
+     [](const StepMetrics& m) { return m.grad_norm; }, false, [](const TrainedNumbers& has) { return has.norm; }},
+    {"lr", "lr", "orrery_learning_rate", "Learning rate.", [](const StepMetrics& m) { return m.lr; }, false,
+     [](const TrainedNumbers& has) { return has.rate; }},
     {"tok/s", "tok/s", "orrery_tokens_per_second", "Tokens per second of all ranks.",
-     [](const StepMetrics& m) { return per_second(static_cast<double>(m.tokens), m); }},
+     [](const StepMetrics& m) { return per_second(static_cast<double>(m.tokens), m); }, false, of_tokens},
+    {"samples/s", "samples/s", "orrery_samples_per_second", "Samples per second of all ranks.",
+     [](const StepMetrics& m) { return per_second(static_cast<double>(m.samples), m); }, false, of_samples},
     {"TFLOP/s", "TFLOP/s", "orrery_model_teraflops", "Model flops per second of all ranks, in 10^12.",
      [](const StepMetrics& m) { return per_second(m.flops, m) / 1e12; }},
     {"MFU", "MFU", "orrery_model_flops_utilization_ratio", "Share of the ranks' matrix rate; 0: unknown.",
@@ -27,17 +36,17 @@ constexpr StepColumn columns[] = {
     {"memory", "memory", "orrery_memory_bytes", "Memory in use by rank 0.",
      [](const StepMetrics& m) { return static_cast<double>(m.memory_bytes); }, true},
     {"loss_scale", "loss_scale", "orrery_loss_scale", "Factor on the gradients.",
-     [](const StepMetrics& m) { return m.loss_scale; }, false, true},
+     [](const StepMetrics& m) { return m.loss_scale; }, false, with_scale},
     {"skipped", "skipped", "orrery_skipped_steps_total", "Steps without an update: their gradients overflowed.",
-     [](const StepMetrics& m) { return static_cast<double>(m.skipped); }, true, true, true},
+     [](const StepMetrics& m) { return static_cast<double>(m.skipped); }, true, with_scale, true},
     {"time", "time", "orrery_step_end_timestamp_seconds", "When the step ended.",
      [](const StepMetrics& m) { return m.time; }},
     {"seconds", "time_metrics/end_to_end(s)", "orrery_step_seconds", "Duration of the step.",
      [](const StepMetrics& m) { return m.seconds; }},
     {"tokens", "n_tokens_seen", "orrery_tokens_total", "Tokens of all steps so far.",
-     [](const StepMetrics& m) { return static_cast<double>(m.all_tokens); }, true, false, true},
+     [](const StepMetrics& m) { return static_cast<double>(m.all_tokens); }, true, of_tokens, true},
     {"samples", "samples", "orrery_samples_total", "Samples of all steps so far.",
-     [](const StepMetrics& m) { return static_cast<double>(m.all_samples); }, true, false, true},
+     [](const StepMetrics& m) { return static_cast<double>(m.all_samples); }, true, StepColumn::always, true},
     {"data_share", "time_shares/data", "orrery_data_wait_ratio", "Share of the step in which rank 0 waited for data.",
      [](const StepMetrics& m) { return per_second(m.data_s, m); }},
     {"communication_share", "time_shares/communication", "orrery_communication_ratio",

@@ -21,19 +21,27 @@ struct StepResult {
     std::vector<double> values;
 };
 
+/// Numbers that a training has. Those that it lacks are left out of files and stay blank in printed lines.
+struct TrainedNumbers {
+    bool tokens = true;  ///< inputs are token ids: the loss is in nats per token
+    bool norm = true;    ///< the optimizer declares the result grad_norm
+    bool rate = true;    ///< the optimizer declares the result lr, the learning rate
+    bool scale = false;  ///< gradients are scaled by a loss scale
+};
+
 /// Measurements of one training step. `flops`: model flops of the step on all ranks.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
-    double loss = 0;  ///< nats per token
+    TrainedNumbers has;
+    double loss = 0;  ///< loss_sum / count; nats per token where inputs are token ids
     double grad_norm = 0;
     double lr = 0;
     double time = 0;     ///< end of the step: seconds since 1970, UTC
     double seconds = 0;  ///< duration of the step
-    int64_t tokens = 0;  ///< tokens of this step on all ranks
+    int64_t tokens = 0, samples = 0;  ///< tokens and samples of this step on all ranks
     double flops = 0;
     double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
     int64_t memory_bytes = 0;                 ///< resident set of this rank
-    bool scaled = false;                      ///< the gradients are scaled; otherwise the next three are unset
     double loss_scale = 0;                    ///< factor on this step's gradients
     int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart
     bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
@@ -58,9 +66,11 @@ struct StepColumn {
     const char* name;  ///< Prometheus name
     const char* help;  ///< Prometheus help text
     double (*value)(const StepMetrics& metrics);
-    bool whole = false;    ///< the number is an integer
-    bool scaling = false;  ///< the column exists only with a loss scale
-    bool grows = false;    ///< the number is a Prometheus counter
+    bool whole = false;                                  ///< the number is an integer
+    bool (*exists)(const TrainedNumbers& has) = always;  ///< whether a training with these numbers has the column
+    bool grows = false;                                  ///< the number is a Prometheus counter
+
+    static bool always(const TrainedNumbers&) { return true; }
 };
 /// All columns, in the order of a line in metrics.jsonl.
 std::span<const StepColumn> step_columns();

@@ -29,6 +29,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
+TrainedNumbers trained_numbers(const Compiled& compiled) {
+    const Program& program = compiled.train().program;
+    return {.tokens = compiled.tokens_per_step > 0,
+            .norm = program.result("grad_norm").has_value(),
+            .rate = program.result("lr").has_value(),
+            .scale = has_loss_scale(program)};
+}
+
 std::string_view judged_norm(const Compiled& compiled) {
     if (compiled.loss_scale) return "";
     const Program& program = compiled.train().program;
@@ -88,7 +96,7 @@ private:
         if (const std::string told = data_.told(sizes_.samples_before(run_.options.steps + 1)); !told.empty())
             note(told);
         if (run_.metrics) run_.metrics->resume(resumed.step);
-        if (run_.metrics && first <= run_.options.steps) run_.metrics->header(scaled_);
+        if (run_.metrics && first <= run_.options.steps) run_.metrics->header(has_);
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = seconds_since(begin);
@@ -101,7 +109,7 @@ private:
         if (run_.metrics && first <= run_.options.steps) tell_shares(seconds);
         if (run_.close && counted)  // without new counts, costs.json is another run's
             if (const std::string said = run_.close(); !said.empty()) note(said);
-        if (scaled_ && skipped_ > 0)
+        if (has_.scale && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
                              run_.options.steps));
         saving_.close();
@@ -244,7 +252,7 @@ private:
             throw_diverged(step, "the loss", m.loss, "checkpoints before it are intact", marked);
         if (!marked.empty()) note(marked);
         if (!norm_of_.empty()) require_finite(step, now, count);
-        if (scaled_ && run_.options.max_skips > 0) count_skips(step, now);
+        if (has_.scale && run_.options.max_skips > 0) count_skips(step, now);
         if (!run_.metrics) return;
         m.data_s = data_s;
         tell(m, now);
@@ -302,13 +310,15 @@ private:
     /// Adds values of the step that ended that only rank 0 knows.
     void tell(StepMetrics& m, const StepPrograms::Step& now) {
         m.time = wall_time();
+        m.has = has_;
         m.grad_norm = now.results.scalar("grad_norm");
         m.lr = now.results.scalar("lr");
-        if (scaled_) tell_scale(m, now);
+        if (has_.scale) tell_scale(m, now);
         read_results(now.results);
         m.results = told_;
         const int64_t tokens = session_.compiled().tokens_per_step / sizes_.full();
         m.tokens = tokens * now.feed.batch();
+        m.samples = now.feed.batch();
         m.all_samples = sizes_.samples_before(m.step + 1);
         m.all_tokens = tokens * m.all_samples;
         m.flops = session_.compiled().flops_per_step / static_cast<double>(sizes_.full()) *
@@ -362,7 +372,6 @@ private:
     }
 
     void tell_scale(StepMetrics& m, const StepPrograms::Step& now) {
-        m.scaled = true;
         m.loss_scale = now.results.scalar("loss_scale");
         m.skipped = static_cast<int64_t>(now.results.scalar("skipped"));
         // A resumed run's first step has no earlier count of skips.
@@ -422,7 +431,7 @@ private:
         require_same_data();
         if (evaluation_.empty()) return;
         const std::vector<EvaluatedMean> means = evaluation_.run(run_.seed, step);
-        if (run_.metrics) run_.metrics->evaluation(step, means);
+        if (run_.metrics) run_.metrics->evaluation(step, means, has_.tokens);
         const double held_out = means.front().value();
         saving_.evaluated(step, held_out);
         if (std::isfinite(held_out)) return;
@@ -456,7 +465,7 @@ private:
     Dataset data_;
     StepPrograms steps_;
     const std::vector<RecordedResult> recorded_;
-    const bool scaled_ = has_loss_scale(session_.compiled().train().program);
+    const TrainedNumbers has_ = trained_numbers(session_.compiled());
     const std::string_view norm_of_ = judged_norm(session_.compiled());
     int64_t all_skips_ = -1;        ///< skipped steps since the run's first; -1: unknown
     int64_t skips_at_least_ = 0;    ///< skipped steps in a row at the min loss scale
