@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -298,6 +299,52 @@ TEST_CASE("the files of a run that cannot be written say so") {
     MetricsWriter writer({"/dev/full"}, nothing.file);
     writer.resume(0);
     CHECK_THROWS_WITH(writer.step(metrics_of(1, {}), false), Contains("cannot write /dev/full: No space left"));
+}
+
+TEST_CASE("side files that cannot be written any more do not end a run, and removed ones are created again", "[slow]") {
+    const Folder folder("removed");
+    fs::create_directory(folder.path + "/prom");
+    std::FILE* const said = std::tmpfile();
+    MetricsPlaces places = folder.places();
+    places.prometheus = folder.path + "/prom/a.prom";
+    MetricsWriter writer(places, said);
+    writer.resume(0);
+    writer.step(metrics_of(1, {}), false);
+    fs::remove_all(folder.path + "/tensorboard");
+    fs::remove(folder.path + "/metrics.jsonl");
+    fs::remove_all(folder.path + "/prom");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    writer.step(metrics_of(2, {}), false);
+    writer.step(metrics_of(3, {}), false);
+    writer.evaluation(3, {{"eval", 3, 2}});
+    fs::remove_all(folder.path + "/tensorboard");
+    std::ofstream(folder.path + "/tensorboard") << "a file instead of the folder";
+    writer.step(metrics_of(4, {}), false);
+    writer.step(metrics_of(5, {}), false);
+    fs::remove(folder.path + "/tensorboard");
+    fs::create_directory(folder.path + "/prom");
+    writer.step(metrics_of(6, {}), false);
+    writer.finish();
+    std::vector<int64_t> steps;
+    for (const Json& line : lines_of(folder.path)) steps.push_back(line["step"].get<int64_t>());
+    CHECK(steps == std::vector<int64_t>{2, 3, 3, 4, 5, 6});
+    const auto scalars = test::EventReader::folder(folder.path + "/tensorboard");
+    CHECK_FALSE(scalars.empty());
+    CHECK_THAT(system_env()->read_file(places.prometheus), Contains("orrery_step{") && Contains("} 6\n"));
+    std::string text(4096, '\0');
+    std::rewind(said);
+    text.resize(std::fread(text.data(), 1, text.size(), said));
+    std::fclose(said);
+    CHECK_THAT(text, Contains("metrics.jsonl was removed: a new one begins with step 2\n") &&
+                         Contains("metrics.prometheus: cannot write ") && Contains("; the run goes on\n") &&
+                         Contains("written again: "));
+    const auto times = [&](const std::string& words) {
+        size_t count = 0;
+        for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++count;
+        return count;
+    };
+    CHECK(times("was removed") == 1);
+    CHECK(times("the run goes on") == 2);  // once for each of the two files
 }
 
 namespace {

@@ -14,12 +14,17 @@ public:
     AppendedFile(const AppendedFile&) = delete;
 
     const std::string& path() const { return path_; }
-    /// Appends all bytes or, on an error, none. Allocates nothing.
+    /// Appends all bytes or, on an error, none. A file that was removed is created again. Allocates nothing.
     void write(std::string_view bytes);
+    /// Whether the open file has lost its name, so that what was written to it is gone.
+    bool removed() const;
 
 private:
+    void open();
+
     const std::string path_;
-    int file_;
+    const int flags_;
+    int file_ = -1;
 };
 
 }  // namespace orrery

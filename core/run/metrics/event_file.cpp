@@ -55,10 +55,13 @@ std::string name_behind(const std::string& folder, double time) {
 
 }  // namespace
 
-EventFile::EventFile(const std::string& folder, double time) {
-    system_env()->make_folders(folder);
-    file_.emplace(name_behind(folder, time));
+EventFile::EventFile(std::string folder, double time) : folder_(std::move(folder)) { create(time); }
+
+void EventFile::create(double time) {
+    system_env()->make_folders(folder_);
+    file_.emplace(name_behind(folder_, time));
     time_ = time;
+    step_ = 0;
     write(
         "\x1a\x0d"
         "brain.Event:2");  // file_version = 3
@@ -71,6 +74,7 @@ void EventFile::start(double time, int64_t first_step) {
 }
 
 void EventFile::begin(double time, int64_t step) {
+    if (file_->removed()) create(time);
     time_ = time;
     step_ = step;
     values_.clear();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "base/json.h"
 #include "run/control/address.h"
@@ -102,10 +103,28 @@ void MetricsWriter::write_events(const StepMetrics& m) {
     events_->end();
 }
 
+/// Calls `write`, whose failure does not end the run. `told`: what was said of its last failure.
+template <class Write>
+void MetricsWriter::go_on(std::string& told, const Write& write) {
+    try {
+        write();
+        if (!told.empty()) note("written again: " + std::exchange(told, ""));
+    } catch (const Error& error) {
+        if (told == error.what()) return;
+        told = error.what();
+        note(told + "; the run goes on");
+    }
+}
+
 void MetricsWriter::step(const StepMetrics& m, bool print_line) {
-    if (events_) write_events(m);  // first, since a resume repairs the event files from these lines
-    if (lines_) write_line(m);
-    if (prometheus_) prometheus_->step(m);
+    // First, since a resume repairs the event files from these lines.
+    if (events_) go_on(events_failed_, [&] { write_events(m); });
+    if (lines_) {
+        if (lines_->removed())
+            note(fmt::format("{} was removed: a new one begins with step {}", places_.lines, m.step));
+        write_line(m);
+    }
+    if (prometheus_) go_on(prometheus_failed_, [&] { prometheus_->step(m); });
     if (print_line) {
         const double rate = m.seconds > 0 ? 1 / m.seconds : 0;
         note(fmt::format("{:>7} {:>9.4f} {:>9} {:>9} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}", m.step, m.loss,
@@ -134,7 +153,7 @@ void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& m
         text += fmt::format(", {} {:.6g}", means[i].name, means[i].value());
         line[means[i].name] = number(means[i].value());
     }
-    if (prometheus_) prometheus_->evaluation(step, means, tokens);
+    if (prometheus_) go_on(prometheus_failed_, [&] { prometheus_->evaluation(step, means, tokens); });
     line["time"] = wall_time();
     write_evaluation(step, line);
     note(text);
@@ -148,10 +167,13 @@ void MetricsWriter::write_evaluation(int64_t step, const Json& line) {
         if (before == now) return;
         kept_.evaluation = line.dump();
     }
-    if (events_ && again)
-        kept_.tell_again(*events_, step, line["time"].get<double>());
-    else if (events_)
-        tell_evaluation(*events_, line);
+    if (events_)
+        go_on(events_failed_, [&] {
+            if (again)
+                kept_.tell_again(*events_, step, line["time"].get<double>());
+            else
+                tell_evaluation(*events_, line);
+        });
     if (lines_ && again) {
         replace_evaluation(places_.lines, step, line.dump() + "\n");
         lines_ = std::make_unique<AppendedFile>(places_.lines);
@@ -161,7 +183,7 @@ void MetricsWriter::write_evaluation(int64_t step, const Json& line) {
 }
 
 void MetricsWriter::finish() {
-    if (prometheus_) prometheus_->finish();
+    if (prometheus_) go_on(prometheus_failed_, [&] { prometheus_->finish(); });
 }
 
 void MetricsWriter::note(const std::string& line) {

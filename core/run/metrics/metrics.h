@@ -21,7 +21,9 @@ struct MetricsPlaces {
 };
 
 /// Writes step lines, a progress bar on a terminal, metrics.jsonl, TensorBoard event files and a Prometheus file. Only
-/// rank 0 has one. Throws Fault::failed, naming path and reason, if a write fails.
+/// rank 0 has one. Throws Fault::failed, naming path and reason, if files cannot be opened or metrics.jsonl cannot be
+/// written. A later failure of the other files is told once, and the run goes on; a file that was removed is created
+/// again.
 class MetricsWriter {
 public:
     MetricsWriter(MetricsPlaces places, std::FILE* terminal);
@@ -51,6 +53,8 @@ private:
     void write_line(const StepMetrics& metrics);
     void write_events(const StepMetrics& metrics);
     void write_evaluation(int64_t step, const Json& line);
+    template <class Write>
+    void go_on(std::string& told, const Write& write);
 
     const MetricsPlaces places_;
     std::unique_ptr<AppendedFile> lines_;
@@ -59,6 +63,7 @@ private:
     KeptLines kept_;  ///< lines of the step resumed from
     int64_t resumed_ = 0;
     fmt::memory_buffer line_;
+    std::string events_failed_, prometheus_failed_;  ///< what was told of the last write's failure; "": it succeeded
     std::FILE* terminal_;
     bool interactive_;
     bool bar_shown_ = false;

@@ -107,7 +107,7 @@ void PrometheusFile::finish() {
 
 void PrometheusFile::replace() {
     if (last_.step > 0) render(last_);
-    kept_ = false;
+    written_ = Clock::now();  // also where this fails: the next attempt comes a second later
     try {
         file_.open();
         for (const fmt::memory_buffer* part : {&step_, &evaluated_}) file_.write({part->data(), part->size()});
@@ -116,7 +116,7 @@ void PrometheusFile::replace() {
     } catch (const Error& error) {
         throw Error(fmt::format("metrics.prometheus: {}", error.what()), error.fault());
     }
-    written_ = Clock::now();
+    kept_ = false;
 }
 
 }  // namespace orrery
