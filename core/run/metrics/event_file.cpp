@@ -74,7 +74,7 @@ void EventFile::start(double time, int64_t first_step) {
 }
 
 void EventFile::begin(double time, int64_t step) {
-    if (file_->removed()) create(time);
+    if (!file_ || file_->removed()) create(time);
     time_ = time;
     step_ = step;
     values_.clear();
