@@ -120,6 +120,7 @@ Command evaluate(ScriptCommand& script, EvaluateCommand& evaluate) {
         Flag("--stride", &evaluate.stride, "tokens from a window to the next; a whole window if left out", some),
         Flag("--step", &evaluate.step, "the checkpoint of this step, not the newest", whole_number(0, billion)),
         Flag("--delimiter", &evaluate.delimiter, "between a context and its ending; a space if left out"),
+        Flag("--skip-bad", &evaluate.skip_bad, "leave out lines of --choices that cannot be scored, and count them"),
         Flag("-o,--out", &evaluate.out, "write the results to this .json file, with every log-likelihood", file_name()),
     };
     return {.name = "evaluate",
@@ -163,6 +164,7 @@ Command tokenize(TokenizeCommand& tokenize) {
         Flag("--prompt", &tokenize.prompt, "lines of JSON: key of what is given", {.type = "KEY"}),
         Flag("--completion", &tokenize.completion, "and of what is learned", {.type = "KEY"}),
         Flag("--end", &tokenize.end, "token between documents, instead of the folder's", {.type = "TOKEN"}),
+        Flag("--skip-bad", &tokenize.skip_bad, "with -o: leave out documents that cannot be read, and count them"),
         Flag("--threads", &tokenize.threads, "0: all processors", in_range(0, 1024)),
         Flag("--token-bytes", &tokenize.token_bytes, "2 or 4, without -o", one_number_of({2, 4})),
     };

@@ -47,6 +47,7 @@ struct TokenizeCommand {
     std::string end;                        ///< token between documents; "": the tokenizer's end of text
     int threads = 0;                        ///< 0: one per processor
     int token_bytes = 2;                    ///< only without `out`
+    bool skip_bad = false;                  ///< leave out documents that cannot be read, instead of an error
 
     /// Whether files contain JSON lines.
     bool lines() const { return !field.empty() || !prompt.empty(); }

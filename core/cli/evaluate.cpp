@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <numbers>
 #include <optional>
 #include <stdexcept>
@@ -113,6 +114,7 @@ struct Scored {
     std::optional<ScoredText> text;
     std::vector<MultipleChoice> choices;
     std::vector<ScoredEnding> endings;
+    std::vector<std::string> skipped;  ///< why a line of choices cannot be scored, one for each that is left out
 };
 
 constexpr int64_t most_text = int64_t{1} << 30;    ///< max bytes of a text, which is read whole
@@ -197,11 +199,21 @@ void read_choices(Scored& scored, const EvaluateCommand& asked, const TokenText&
     std::vector<MultipleChoice>& choices = scored.choices;
     Documents lines({asked.choices}, true);
     for (std::vector<Document> batch; lines.next(batch);)
-        for (const Document& line : batch) choices.push_back(parse_choice(line.text, line.where));
-    if (choices.empty()) throw Error(fmt::format("{} has no line", asked.choices));
-    for (size_t i = 0; i < choices.size(); ++i)
-        for (size_t ending = 0; ending < choices[i].endings.size(); ++ending)
-            scored.endings.push_back({i, encode_ending(tokens, choices[i], ending, asked.delimiter, positions), ""});
+        for (const Document& line : batch) try {
+                MultipleChoice choice = parse_choice(line.text, line.where);
+                std::vector<ScoredEnding> endings;
+                for (size_t ending = 0; ending < choice.endings.size(); ++ending)
+                    endings.push_back(
+                        {choices.size(), encode_ending(tokens, choice, ending, asked.delimiter, positions), ""});
+                std::ranges::move(endings, std::back_inserter(scored.endings));
+                choices.push_back(std::move(choice));
+            } catch (const Error& error) {
+                if (!asked.skip_bad) throw Error(error.what() + std::string("\n  --skip-bad leaves such lines out", error.fault());
+                scored.skipped.push_back(error.what());
+            }
+    if (choices.empty())
+        throw Error(fmt::format("{} has no line that can be scored{}", asked.choices,
+                                scored.skipped.empty() ? "" : "; the first: " + scored.skipped.front()));
 }
 
 MarkedProgram made(const Experiment& experiment, const ProgramEntry& entry) {
@@ -459,8 +471,12 @@ Json tell_choices(const Scored& scored, const std::string& file,
                 file.c_str(), count_text(static_cast<int64_t>(choices.size())).c_str(),
                 count_text(static_cast<int64_t>(scored.endings.size())).c_str(), acc, count_text(right).c_str(),
                 acc_norm, count_text(right_normed).c_str());
+    if (!scored.skipped.empty())
+        std::printf("skipped   %s, the first: %s\n", plural(static_cast<int64_t>(scored.skipped.size()), "line").c_str(),
+                    scored.skipped.front().c_str());
     return {{"file", file},
             {"choices", choices.size()},
+            {"skipped", scored.skipped.size()},
             {"acc", acc},
             {"acc_norm", acc_norm},
             {"log_likelihoods", log_likelihoods}};

@@ -16,6 +16,7 @@ struct EvaluateCommand {
     std::optional<int64_t> step;    ///< step of the checkpoint; unset: the newest
     std::string delimiter = " ";    ///< text between a context and its ending
     std::string out;                ///< a JSON file with every log-likelihood; "": none
+    bool skip_bad = false;          ///< leave out lines of choices that cannot be scored, instead of an error
     bool published = false;         ///< use the weights of checkpoint.load instead of a checkpoint
 };
 

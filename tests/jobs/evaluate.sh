@@ -94,6 +94,16 @@ for i in $(seq 0 19); do
 done > choices.jsonl
 exits 0 choices "$orrery" evaluate run --choices choices.jsonl -o choices.json
 grep -q "^acc  *1.0000, 20 are right" choices.txt || { cat choices.txt; fail "acc of what was trained"; }
+# Lines that cannot be scored end the command, or are left out and counted.
+{ head -5 choices.jsonl
+  echo '{"context": "1 plus 1", "endings": ["makes 2"], "label": 3}'
+  echo 'no JSON'
+  printf '{"context": "2 plus 2", "endings": ["makes 4", "%s"], "label": 0}\n' "$(seq -s ' ' 400)"
+  tail -15 choices.jsonl; } > bad.jsonl
+refused 'bad.jsonl:6|"label" is 3|--skip-bad' "$orrery" evaluate run --choices bad.jsonl
+exits 0 skipped "$orrery" evaluate run --choices bad.jsonl --skip-bad -o skipped.json
+grep -q "^acc  *1.0000, 20 are right" skipped.txt && grep -q "^skipped  *3 lines, the first: .*bad.jsonl:6" skipped.txt &&
+    grep -q '"skipped": 3' skipped.json || { cat skipped.txt; fail "lines that are left out"; }
 exits 0 split "$orrery" evaluate run --choices choices.jsonl -o split.json --set mesh.dp=1 --set mesh.tp=2
 paste <(tr -d ' []"' < choices.json | grep '^-') <(tr -d ' []"' < split.json | grep '^-') | tr -d , |
     awk '{ d = $1 - $2; if (d < 0) d = -d } d > 1e-3 { bad = 1 } END { exit bad || NR != 40 }' ||

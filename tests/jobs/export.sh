@@ -123,7 +123,7 @@ refused "no run" 'cut is no run|config.toml|published model already' cut out
 refused "no such step" '--step 3: there is no such checkpoint in made/checkpoints|there are 4, 2' made out --step 3
 refused "a folder that is not empty" 'cut exists and is not empty' made cut
 refused "a file in the way" 'ids.bin exists and is not a folder' made ids.bin
-refused "no parent" 'create the folder away first' made away/out
+refused "a file as parent" 'cannot create the folder ids.bin/a' made ids.bin/a/out
 mkdir half.part own.part && touch half.part/.orrery-export own.part/thesis.tex
 exec {lock}< half.part/.orrery-export
 flock $lock

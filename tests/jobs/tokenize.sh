@@ -111,6 +111,18 @@ refused() {
 }
 sed '300s/.*/{"text": "cut/' many.jsonl > broken.jsonl
 refused "a broken line" "broken.jsonl:300: not valid json" -- broken.jsonl --field text --tokenizer small -o files
+# With --skip-bad what is left out is counted, and the others are as they are without it.
+sed '7s/^{/{"score": NaN, /; 9s/"text"/"test"/' broken.jsonl > some.jsonl
+sed '300d; 9d; 7d' many.jsonl > good.jsonl
+exits 0 good "$orrery" tokenize good.jsonl --field text --tokenizer small -o good
+exits 0 some "$orrery" tokenize some.jsonl --field text --tokenizer small -o some --skip-bad
+cmp good.bin some.bin && cmp good.idx some.idx && grep -q "^3 documents skipped" some.txt &&
+    grep -q "^skipped: some.jsonl:7" some.err && [ "$(grep -c ^skipped some.err)" = 3 ] ||
+    { cat some.txt some.err; fail "documents that are left out"; }
+echo '{"text": 1}' > bad.jsonl
+refused "no document that can be read" 'none of 1 document can be read' -- \
+    --skip-bad bad.jsonl --field text --tokenizer small -o files
+refused "skipping without a pair" '--skip-bad needs -o NAME' -- one.txt files.bin --skip-bad
 sed '7s/"text"/"test"/' many.jsonl > other.jsonl
 refused "a missing key" 'other.jsonl:7: has no key "text"' -- other.jsonl --field text --tokenizer small -o files
 printf 'ab\xffc' > latin.txt

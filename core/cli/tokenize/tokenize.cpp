@@ -25,6 +25,7 @@ using tokenizer::Tokenizer;
 struct Ids {
     std::vector<int32_t> ids;
     int64_t ignored = 0;
+    std::string problem = {};  ///< why the document cannot be read; "": it can
 };
 
 /// The token after each document: the requested one, or the tokenizer's end of text.
@@ -76,11 +77,18 @@ public:
 
     std::vector<Ids> encode(const std::vector<Document>& documents) {
         std::vector<Ids> all(documents.size());
+        const auto one = [&](Encoder* encoder, size_t i) {
+            try {
+                all[i] = encode(documents[i], encoder);
+            } catch (const Error& error) {
+                if (!command_.skip_bad) throw;
+                all[i].problem = error.what();
+            }
+        };
         if (encoders_)
-            encoders_->each(documents.size(),
-                            [&](Encoder& encoder, size_t i) { all[i] = encode(documents[i], &encoder); });
+            encoders_->each(documents.size(), [&](Encoder& encoder, size_t i) { one(&encoder, i); });
         else
-            for (size_t i = 0; i < documents.size(); ++i) all[i] = encode(documents[i], nullptr);
+            for (size_t i = 0; i < documents.size(); ++i) one(nullptr, i);
         return all;
     }
 
@@ -90,7 +98,7 @@ private:
         if (!command_.lines()) {
             add(document.text, Around::both, document.where, encoder, out.ids);
         } else {
-            const Json json = parse_json(document.text, document.where);
+            const Json json = parsed(document);
             if (!command_.field.empty()) {
                 add(field(json, command_.field, document.where), Around::both, document.where, encoder, out.ids);
             } else {
@@ -101,6 +109,14 @@ private:
         }
         if (end_) out.ids.push_back(*end_);
         return out;
+    }
+
+    static Json parsed(const Document& document) {
+        try {
+            return parse_json(document.text, document.where);
+        } catch (const Error& error) {
+            throw Error(error.what() + std::string("\n  --skip-bad leaves such lines out"), error.fault());
+        }
     }
 
     static const std::string& field(const Json& json, const std::string& key, const Origin& where) {
@@ -157,6 +173,7 @@ void refuse_odd(const TokenizeCommand& command) {
     if (!command.prompt.empty() && !command.field.empty())
         throw Error("tokenize: --field is one text a line, --prompt and --completion are two; give one of them");
     if (command.tokenizer.empty() && !command.end.empty()) throw Error("tokenize: --end needs --tokenizer");
+    if (command.skip_bad && command.out.empty()) throw Error("tokenize: --skip-bad needs -o NAME");
 }
 
 void refuse_own_text(const TokenizeCommand& command) {
@@ -182,15 +199,23 @@ int tokenize_command(const TokenizeCommand& command) {
     Documents documents(command.files, command.lines());
     refuse_own_text(command);
     TokenPair pair(command.out, tokenizing.token_bytes(), !command.prompt.empty());
+    int64_t skipped = 0;
     for (std::vector<Document> batch; documents.next(batch);) {
         const std::vector<Ids> encoded = tokenizing.encode(batch);
-        for (const Ids& each : encoded) pair.add(each.ids, each.ignored);
+        for (const Ids& each : encoded)
+            if (each.problem.empty())
+                pair.add(each.ids, each.ignored);
+            else if (++skipped <= 8)
+                std::fprintf(stderr, "skipped: %s\n", each.problem.c_str());
     }
-    if (pair.documents() == 0) throw Error("tokenize: there is no document");
+    if (pair.documents() == 0)
+        throw Error(skipped > 0 ? fmt::format("tokenize: none of {} can be read", plural(skipped, "document"))
+                                : "tokenize: there is no document");
     pair.finish();
     std::printf("%s.bin, %s.idx: %s tokens of %d bytes, %s documents, vocabulary %s\n", command.out.c_str(),
                 command.out.c_str(), count_text(pair.tokens()).c_str(), tokenizing.token_bytes(),
                 count_text(pair.documents()).c_str(), count_text(tokenizing.vocabulary()).c_str());
+    if (skipped > 0) std::printf("%s skipped\n", plural(skipped, "document").c_str());
     for (const std::string& note : tokenizing.notes()) std::printf("%s\n", note.c_str());
     const tokenizer::EncodeCounts counts = tokenizing.counts();
     if (counts.unknown > 0)

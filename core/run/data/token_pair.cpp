@@ -74,12 +74,12 @@ void TokenPair::finish() {
     write_index();
     std::vector<AtomicFile*> files{&idx_, &bin_};
     if (mask_) files.insert(files.begin(), &bits_);
-    for (AtomicFile* file : files) file->close();
+    for (AtomicFile* file : files) file->close(true);
     // The .bin file is named last: without its index it would be read as a headerless file whose tokens are all
     // targets. An existing .bin and an older mask are removed first.
     ::unlink(bin_.path().c_str());
     if (!mask_) ::unlink(bits_.path().c_str());
-    for (AtomicFile* file : files) file->name();
+    for (AtomicFile* file : files) file->name(true);
 }
 
 }  // namespace orrery

@@ -38,8 +38,9 @@ TokenText::TokenText(const std::optional<ChosenTokenizer>& chosen, int64_t ids) 
     tokenizer_ = chosen->tokenizer;
     encoder_ = std::make_unique<tokenizer::Encoder>(*tokenizer_);
     end_ = tokenizer::end_of_text(chosen->path, *tokenizer_);
-    if (const std::string first = tokenizer::named_token(chosen->path, "bos_token").token; !first.empty())
-        start_ = tokenizer_->id_of(first);
+    for (const char* key : {"bos_token", "eos_token"})
+        if (const std::string token = tokenizer::named_token(chosen->path, key).token; !start_ && !token.empty())
+            start_ = tokenizer_->id_of(token);
     if (!start_ && !tokenizer_->before().empty()) start_ = tokenizer_->before().front();
     if (!start_ && !end_.ids.empty()) start_ = end_.ids.front();
 }

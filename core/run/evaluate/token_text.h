@@ -33,8 +33,8 @@ public:
     bool ends(int32_t id) const;  ///< whether an id is an end-of-text token
     /// The end-of-text tokens, and the file that names them, for messages; "": there are none.
     std::string end() const;
-    /// The token that precedes a text without context when it is scored: the folder's bos_token, else the template's
-    /// first token, else an end-of-text token.
+    /// The token that precedes a text without context when it is scored, as lm-eval does: the folder's bos_token, else
+    /// its eos_token; where it names neither the template's first token, else an end-of-text token.
     std::optional<int32_t> start() const { return start_; }
     /// Whether the text begins with the name of the start() token.
     bool begins(std::string_view text) const;

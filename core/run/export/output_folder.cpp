@@ -41,6 +41,19 @@ std::string parent_of(const std::string& folder) {
     return parent.empty() ? "." : parent.string();
 }
 
+/// Creates the folder and those that contain it, so that they survive a power cut.
+void make_folders(const std::string& folder) {
+    if (is_there(folder)) return;
+    const std::string parent = parent_of(folder);
+    make_folders(parent);
+    if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
+        const bool full = errno == ENOSPC || errno == EDQUOT || errno == EIO;
+        throw Error(fmt::format("export: cannot create the folder {}: {}", folder, reason(errno)),
+                    full ? Fault::failed : Fault::usage);
+    }
+    sync_folder(parent);
+}
+
 }  // namespace
 
 OutputFolder::OutputFolder(std::string folder) : folder_(std::move(folder)) {
@@ -55,6 +68,7 @@ OutputFolder::OutputFolder(std::string folder) : folder_(std::move(folder)) {
         if (!fs::is_empty(folder_, problem))
             throw Error(fmt::format("export: {} exists and is not empty\n  choose another folder", folder_));
     }
+    make_folders(parent_of(folder_));
     lock_path_ = path(lock_name);
     bool renew = true;
     while (lock_ < 0 && !take(renew)) {
@@ -125,8 +139,7 @@ void OutputFolder::clear() const {
 
 void OutputFolder::refuse_to_make(int code) const {
     const bool full = code == ENOSPC || code == EDQUOT || code == EIO;
-    throw Error(fmt::format("export: cannot create {}: {}{}", part_, reason(code),
-                            code == ENOENT ? fmt::format("\n  create the folder {} first", parent_of(folder_)) : ""),
+    throw Error(fmt::format("export: cannot create {}: {}", part_, reason(code)),
                 full ? Fault::failed : Fault::usage);
 }
 
