@@ -81,7 +81,8 @@ end
 
 --- The factor of every gradient: 1/count, and less when the global norm is above `clip`. Also records the results
 -- grad_norm and lr. `apply` (u8 []) says whether the update is made: all gradients are finite. With a loss scale the
--- step counts updates. AdamW's op itself applies scale and guard, so they are handled here.
+-- step counts updates, for the learning rate, too: a step without an update does not move its schedule. AdamW's op
+-- itself applies scale and guard, so they are handled here.
 local function scale_and_rate(update, options)
   groups.require_params(options.groups, update)
   local scaling = update:loss_scale()
@@ -91,11 +92,11 @@ local function scale_and_rate(update, options)
   local norm = total:sqrt() / count
   local scale = 1 / count
   if options.clip then scale = scale * (options.clip / norm:maximum(options.clip)) end  -- min(1, clip / norm)
-  local step = native.step()
+  local step = scaling and scaling.steps + 1 or native.step()
   local rate = lr.of(options.lr)(step)
   update:result("grad_norm", norm)
   update:result("lr", rate)
-  return scale, rate, scaling and scaling.steps + 1 or step, apply
+  return scale, rate, step, apply
 end
 
 --- AdamW (Loshchilov and Hutter 2019), one fused op per param.

@@ -6,14 +6,15 @@ local o = require "orrery"
 local data = o.data.text {}
 local model = require "orrery.models.gpt" { layers = 1, embed = 32, heads = 4, mlp = 48, vocab = data.vocab, seq = 16 }
 local program = o.trace("gpt", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
-program:train_with(o.optim.adamw { lr = 1e-3 }, { loss_scale = { initial = 2 ^ 20, most = 2 ^ 20 } })
+program:train_with(o.optim.adamw { lr = o.lr.constant { peak = 1e-3, warmup = 100 } }, { loss_scale = { initial = 2 ^ 20, most = 2 ^ 20 } })
 program:parallel { o.strategy.data { axis = "dp" } }
 program:compile():train(data)
 LUA
 settings=(--set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=8
     --set train.precision=f16 --set mesh.dp=2 --set run.timeout_s=20 --set run.folder=run)
 
-# The header has the columns; each overflow halves the scale, and its step has "skipped" for a norm.
+# The header has the columns; each overflow halves the scale, its step has "skipped" for a norm, and the rate's warm-up
+# stands still.
 check() {
     local log=$1 steps=$2 lines skipped
     lines=$(awk '$1 == "step" { print $9, $10 }' "$log" | head -1)
@@ -29,6 +30,8 @@ check() {
     awk -v steps="$steps" '/MiB/ && $1 + 0 > 0 && $1 <= steps {
         scale = $10; count = $11; norm = $3
         if ((norm == "skipped") != (count > before)) { print "step " $1 ": " $0; exit 1 }
+        rate = 1e-5 * ($1 - before)
+        if ($4 < 0.99 * rate || $4 > 1.01 * rate) { print "rate at step " $1 ": " $0 ", expected " rate; exit 1 }
         if (was == "skipped" && scale * 2 != last) { print "scale at step " $1 ": " $0; exit 1 }
         before = count; last = scale; was = norm
     }' "$log" || fail "a skipped step is not told as one"
