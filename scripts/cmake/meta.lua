@@ -373,6 +373,22 @@ function orrery.constant(number, dtype) end
 ---@param spec { shape: ({ [1]: string, [2]: integer } | integer)[], dim?: Dim, dtype?: "i32" | "f32" }
 ---@return Value
 function orrery.iota(spec) end
+--- Random numbers, f32: uniform in [0, 1), or normal with deviation 1. They depend on the run's seed, the step, the
+--- call and each element's index in the whole value: the same on every mesh, others in each step.
+---@param spec { shape: ({ [1]: string, [2]: integer } | integer)[], kind?: "uniform" | "normal" }
+---@return Value
+function orrery.random(spec) end
+--- Joins values along a dim that they have: as a:concat(b, c, { dim = }), for lists of any length. A call of
+--- table.unpack before other arguments gives Lua one value only, so write o.concat(list, ...) for lists.
+---@param list Value[]
+---@param options { dim: Dim }
+---@return Value
+function orrery.concat(list, options) end
+--- Joins values of one shape along a new dim, which has number `dim` in the result and perhaps a name.
+---@param list Value[]
+---@param options { dim: integer, name?: string }
+---@return Value
+function orrery.stack(list, options) end
 --- The step, f32 [], from 1.
 ---@return Value
 function orrery.step() end

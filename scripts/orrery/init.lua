@@ -1,5 +1,6 @@
 --- The library of training scripts: `local o = require "orrery"`. Types for editors are in meta.lua.
 local native = require "orrery.native"
+local join = require "orrery.join"
 
 return {
   config   = native.config,                 -- the resolved configuration, read-only
@@ -10,6 +11,9 @@ return {
   scope    = native.scope,
   constant = native.constant,
   iota     = native.iota,                   -- indices along a dim
+  random   = native.random,                 -- random numbers, the same on every mesh
+  concat   = join.concat,                   -- o.concat({ a, b, c }, { dim = "seq" })
+  stack    = join.stack,                    -- along a new dim
   step     = native.step,
   training = native.training,
   result   = native.result,  -- o.result(name, sum, count): a number that every step and evaluation reports

@@ -41,6 +41,7 @@ std::vector<std::string> kinds(const Program& program) {
     return out;
 }
 
+const std::string param = "  local w = nn.param { name = 'w', shape = { {'embed', 6} } }\n";
 const std::string training = "p:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\np:compile()\n";
 
 }  // namespace
@@ -104,6 +105,68 @@ TEST_CASE("operators take values and numbers") {
     forward.resize(12);
     CHECK(forward == std::vector<std::string>{"full", "sub", "div", "scale", "add", "scale", "sub", "full", "pow",
                                               "neg", "add", "sum"});
+}
+
+TEST_CASE("what Lua would ask of a value while it is recorded names the op that a program has for it") {
+    const std::string where = "a.lua:5: ";
+    for (const auto& [code, write] : std::vector<std::pair<std::string, std::string>>{
+             {"if x:sum() < 10 then return x:sum() end", "x:less(y)"},
+             {"if 10 < x:sum() then return x:sum() end", "x:less(y)"},
+             {"if x >= 10 then return x:sum() end", "x:less_equal(y)"},
+             {"return (x % 2):sum()", "write x - n *"},
+             {"return (x // 2):sum()", "(x / n):cast(\"i32\")"},
+             {"return (x .. x):sum()", "o.concat("},
+             {"return math.min(x, 1):sum()", "math.min takes numbers"},
+             {"return math.max(1, x):sum()", "x:maximum(y)"},
+             {"return math.sqrt(x):sum()", "x:sqrt()"}}) {
+        INFO(code);
+        const std::string said = failure(tracing("  " + code));
+        CHECK(said.starts_with(where));
+        CHECK(has(said, write));
+        CHECK(has(said, "value"));
+    }
+    FakeHost host(config);
+    run(tracing("  assert(math.min(3, 2) == 2 and math.floor(2.5) == 2)\n" + param + "  return (x * w):sum()") + training, host);
+}
+
+TEST_CASE("lists of values are joined along a dim that they have, and along a new one") {
+    FakeHost host(config);
+    run(tracing("  local list = { x * 1, x * 2, x * 3 }\n"
+                "  local long = o.concat(list, { dim = 'embed' })\n"
+                "  local deep = o.stack(list, { dim = 2, name = 'layer' })\n"
+                "  local last = o.stack({ x, x }, { dim = 3 })\n"
+                "  assert(#long.shape == 2 and long.shape[2] == 18)\n"
+                "  assert(deep.shape[2] == 3 and deep.dims[2] == 'layer' and deep.dims[1] == x.dims[1])\n"
+                "  assert(last.shape[3] == 2 and last.dims[2] == 'embed')\n"
+                "  assert(o.concat({ x }, { dim = 1 }).shape[1] == x.shape[1])\n" +
+                param + "  return long:sum() + (deep * 2):sum() + (x * w):sum()") +
+            training,
+        host);
+    CHECK(host.experiment->train().ops.size() > 6);
+    CHECK(has(failure(tracing("  return o.concat(x, { dim = 1 })")), "o.concat: a list of values expected"));
+    CHECK(has(failure(tracing("  return o.concat { x, x }")), "o.concat: dim is missing"));
+    CHECK(has(failure(tracing("  return o.stack({ x }, { dim = 4 })")), "o.stack: dim is 4, expected 1 to 3"));
+}
+
+TEST_CASE("random numbers have the run's seed, a stream of their own and the range of their kind") {
+    FakeHost host(config);
+    run(tracing("  local u = o.random { shape = { {'batch', 4}, {'embed', 6} } }\n"
+                "  local n = o.random { shape = { {'embed', 6} }, kind = 'normal' }\n" +
+                param + "  return (x * w * u + n):sum()") +
+            training,
+        host);
+    const Program& program = host.experiment->train();
+    std::vector<const Op*> draws;
+    for (const Op& op : program.ops)
+        if (op.kind == "random" && op.phase == Phase::forward) draws.push_back(&op);
+    REQUIRE(draws.size() == 2);
+    CHECK(draws[0]->attributes.integer("stream") != draws[1]->attributes.integer("stream"));
+    CHECK(program.value(draws[0]->inputs[0]).name == "seed");
+    CHECK(text_of(program.value(draws[0]->outputs[0]).type, program.value(draws[0]->outputs[0]).dims) ==
+          "f32[batch=4,embed=6]");
+    CHECK(has(failure(tracing("  return o.random { shape = { 4 }, kind = 'normale' }")),
+              "o.random: no kind \"normale\""));
+    CHECK(has(failure(tracing("  return o.random { 4 }")), "shape"));
 }
 
 TEST_CASE("indices along a dim: dims by name or number, ids from 0") {

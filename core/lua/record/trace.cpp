@@ -187,6 +187,30 @@ int iota(lua_State* L) {
     return record(L, tape, "iota", {}, {{"shape", shape}, {"dim", dim}, {"dtype", dtype}}, {dims});
 }
 
+/// native.random { shape = { {"batch", 8}, ... }, kind = } -> a value of random numbers: f32, uniform in [0, 1) or normal
+/// with deviation 1. They depend on the run's seed, the step, the call's place among those that draw, and each element's
+/// index in the whole value, so they are the same on every mesh.
+int random(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "o.random");
+    Fields fields(L, 1, "o.random");
+    Shape shape;
+    std::vector<std::string> dims;
+    shape_fields(L, fields, shape, dims);
+    const std::string kind = fields.text("kind").value_or("uniform");
+    fields.finish();
+    const std::vector<std::string> kinds = {"uniform", "normal"};
+    if (std::ranges::find(kinds, kind) == kinds.end())
+        fail(L, fmt::format("o.random: no kind {}{}", quote(kind), choices("known", kind, kinds)));
+    const bool uniform = kind == "uniform";
+    const ValueId seed = host_input(L, *tape, "seed", DType::u32);
+    const Attributes attributes{
+        {"shape", shape}, {"kind", kind}, {"scale", uniform ? 0.5 : 1.0}, {"stream", tape->streams++}};
+    const int results = record(L, tape, "random", {seed}, attributes, {dims});
+    if (!uniform) return results;
+    const ValueId centred = check<Symbol>(L, -1).id;  // in [-0.5, 0.5)
+    return record(L, tape, "add", {centred, constant(L, *tape, 0.5, DType::f32)}, {});
+}
+
 /// Returns the operand of o.result at `index`, which must be an f32 scalar of the program that is being recorded.
 ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     const Symbol& symbol = check<Symbol>(L, index);
@@ -384,7 +408,7 @@ void open_trace(lua_State* L) {
     const luaL_Reg functions[] = {
         {"param", guard<param>},       {"scope", guard<scope>}, {"step", guard<step>},   {"training", guard<training>},
         {"constant", guard<constant>}, {"iota", guard<iota>},   {"array", guard<array>}, {"fail", guard<fail_there>},
-        {"result", guard<result>},     {nullptr, nullptr}};
+        {"result", guard<result>},     {"random", guard<random>}, {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
 }
 

@@ -82,6 +82,46 @@ int op_neg(lua_State* L) {
     return record(L, x.tape, "neg", {x.id}, {});
 }
 
+/// What a script writes instead of an operator or a function of Lua's math library that has no value for a result.
+struct Instead {
+    const char* name;
+    const char* write;
+};
+constexpr Instead operators_instead[] = {
+    {"lt", "x:less(y), x:greater(y) or x:less_equal(y), and m:select(a, b) to choose by it"},
+    {"le", "x:less_equal(y) or x:greater_equal(y), and m:select(a, b) to choose by it"},
+    {"mod", "x - n * (x / n):cast(\"i32\"):cast(\"f32\") for x of at least 0 and a number n"},
+    {"idiv", "(x / n):cast(\"i32\") for x of at least 0 and a number n"},
+    {"concat", "a:concat(b, { dim = }) or o.concat({ a, b, c }, { dim = })"},
+};
+constexpr Instead math_instead[] = {{"min", "x:minimum(y)"}, {"max", "x:maximum(y)"}, {"abs", "x:abs()"},
+                                    {"exp", "x:exp()"},      {"log", "x:log()"},      {"sqrt", "x:sqrt()"},
+                                    {"sin", "x:sin()"},      {"cos", "x:cos()"},      {"floor", "x:cast(\"i32\")"}};
+
+/// Throws Error for an operator whose result Lua needs while it records. Upvalue 1: Instead, light userdata.
+int refuse_operator(lua_State* L) {
+    const auto* instead = static_cast<const Instead*>(lua_touserdata(L, lua_upvalueindex(1)));
+    const Symbol* left = test<Symbol>(L, 1);
+    const Symbol& x = left ? *left : check<Symbol>(L, 2);
+    fail(L, fmt::format("{} is a value of the program, whose elements are not known while it is recorded: Lua's "
+                        "operator '{}' has no answer\n  write {}",
+                        describe(*x.tape->program, x.id), instead->name, instead->write));
+}
+
+/// A function of Lua's math library, which refuses values. Upvalue 1: the function; 2: Instead, light userdata.
+int refuse_values(lua_State* L) {
+    const auto* instead = static_cast<const Instead*>(lua_touserdata(L, lua_upvalueindex(2)));
+    const int count = lua_gettop(L);
+    for (int i = 1; i <= count; ++i)
+        if (const Symbol* x = test<Symbol>(L, i))
+            fail(L, fmt::format("math.{} takes numbers, and {} is a value of the program\n  write {}", instead->name,
+                                describe(*x->tape->program, x->id), instead->write));
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, count, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
 // ---- methods that are not just an op
 
 /// x:reshape { "batch", "seq", { "heads", 12 }, 64 }: a name keeps that dim, {name, size} makes a named dim, a number
@@ -217,6 +257,19 @@ void open_values(lua_State* L) {
                                   {"__div", guard<op_div>},       {"__pow", guard<op_pow>}, {"__unm", guard<op_neg>},
                                   {"__tostring", guard<to_text>}, {nullptr, nullptr}};
     new_class<Symbol>(L, operators);
+    for (const Instead& instead : operators_instead) {
+        lua_pushlightuserdata(L, const_cast<Instead*>(&instead));
+        lua_pushcclosure(L, guard<refuse_operator>, 1);
+        lua_setfield(L, -2, fmt::format("__{}", instead.name).c_str());
+    }
+    lua_getglobal(L, "math");
+    for (const Instead& instead : math_instead) {
+        lua_getfield(L, -1, instead.name);
+        lua_pushlightuserdata(L, const_cast<Instead*>(&instead));
+        lua_pushcclosure(L, guard<refuse_values>, 2);
+        lua_setfield(L, -2, instead.name);
+    }
+    lua_pop(L, 1);
     const luaL_Reg methods[] = {{"reshape", guard<reshape>},
                                 {"dropout", guard<dropout>},
                                 {"named", guard<named>},
