@@ -171,21 +171,24 @@ void forward_head(const Attention& s, const Scratch& w, const Head& q, const Hea
     walk(s, begin, visit, end);
 }
 
-/// Scratch for all parts of a team: memory for each, `floats` apart.
+/// Multiplications that a part of a team has at least; starting a thread costs as much as some 100,000.
+constexpr i64 work_of_part = i64{1} << 18;
+
+/// Scratch for all parts of a team: memory for each, `floats` apart. `heads`: query heads of a task.
 struct Team {
     int parts;
     i64 floats;
     float* memory;
 
-    Team(Context& c, const Attention& s, i64 tasks, bool backward)
-        : parts(parts_of(c.threads(), tasks, 1)),
+    Team(Context& c, const Attention& s, i64 tasks, i64 heads, bool backward)
+        : parts(parts_of(c.threads(), tasks, 1 + work_of_part / (heads * s.queries * s.keys * s.head_dim + 1))),
           floats(Scratch(s, nullptr, backward).floats),
           memory(static_cast<float*>(c.scratch(parts * floats * 4))) {}
 };
 
 void attention(Context& c, const Attention& s, In q, In k, In v, Out o, Out lse) {
     const i64 tasks = s.batch * s.heads, share = s.heads / s.groups;
-    const Team all(c, s, tasks, false);
+    const Team all(c, s, tasks, 1, false);
     team(all.parts, [&](int part) {
         const Scratch w(s, all.memory + part * all.floats, false);
         i64 loaded = -1;
@@ -247,7 +250,7 @@ void backward_head(const Attention& s, const Scratch& w, const Head& q, const He
 /// One task per group: its heads add to the same dk and dv, one after the other.
 void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv) {
     const i64 tasks = s.batch * s.groups, share = s.heads / s.groups;
-    const Team all(c, s, tasks, true);
+    const Team all(c, s, tasks, share, true);
     team(all.parts, [&](int part) {
         const Scratch w(s, all.memory + part * all.floats, true);
         const i64 end = cut(tasks, all.parts, part + 1, 1);
