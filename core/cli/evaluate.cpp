@@ -208,7 +208,8 @@ void read_choices(Scored& scored, const EvaluateCommand& asked, const TokenText&
                 std::ranges::move(endings, std::back_inserter(scored.endings));
                 choices.push_back(std::move(choice));
             } catch (const Error& error) {
-                if (!asked.skip_bad) throw Error(error.what() + std::string("\n  --skip-bad leaves such lines out", error.fault());
+                if (!asked.skip_bad)
+                    throw Error(error.what() + std::string("\n  --skip-bad leaves such lines out"), error.fault());
                 scored.skipped.push_back(error.what());
             }
     if (choices.empty())
@@ -472,7 +473,8 @@ Json tell_choices(const Scored& scored, const std::string& file,
                 count_text(static_cast<int64_t>(scored.endings.size())).c_str(), acc, count_text(right).c_str(),
                 acc_norm, count_text(right_normed).c_str());
     if (!scored.skipped.empty())
-        std::printf("skipped   %s, the first: %s\n", plural(static_cast<int64_t>(scored.skipped.size()), "line").c_str(),
+        std::printf("skipped   %s, the first: %s\n",
+                    plural(static_cast<int64_t>(scored.skipped.size()), "line").c_str(),
                     scored.skipped.front().c_str());
     return {{"file", file},
             {"choices", choices.size()},

@@ -132,7 +132,7 @@ std::string raised_text(lua_State* L, const Origin& place) {
 
 int add_calls(lua_State* L) {
     const Origin place = where(L);
-    const std::string above = Calls(L, place).text;
+    const std::string above = Calls(L, place).text + state_of(L).recorded_again;
     if (const std::exception_ptr error = exception_at(L, 1))
         push_exception(L, with_calls(error, above));
     else

@@ -68,6 +68,7 @@ public:
     int runs = 0;                 ///< number of compiled programs
     Origin stand_in;              ///< the line on behalf of which `call_for` calls a function
     std::shared_ptr<Tape> tape;   ///< the tape that o.trace or an optimizer is recording, if any
+    std::string recorded_again;   ///< added to errors while a function is recorded with other sizes than at first
 
     void open_libraries();
 

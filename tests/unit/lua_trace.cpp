@@ -126,7 +126,9 @@ TEST_CASE("what Lua would ask of a value while it is recorded names the op that 
         CHECK(has(said, "value"));
     }
     FakeHost host(config);
-    run(tracing("  assert(math.min(3, 2) == 2 and math.floor(2.5) == 2)\n" + param + "  return (x * w):sum()") + training, host);
+    run(tracing("  assert(math.min(3, 2) == 2 and math.floor(2.5) == 2)\n" + param + "  return (x * w):sum()") +
+            training,
+        host);
 }
 
 TEST_CASE("lists of values are joined along a dim that they have, and along a new one") {

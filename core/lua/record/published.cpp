@@ -107,8 +107,8 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
     for (const std::string& param : params) {
         if (named.count(param)) continue;
         if (std::ranges::none_of(fresh, [&](const auto& pattern) { return matches(pattern, param); }))
-            fail(L, fmt::format("weights: param {} is missing in the list: name its tensor, or name it in `fresh` where "
-                                "the files have none and it begins with its initial values",
+            fail(L, fmt::format("weights: param {} is missing in the list: name its tensor, or name it in `fresh` "
+                                "where the files have none and it begins with its initial values",
                                 param));
         WeightSource source;
         source.origin = origin;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -187,9 +188,9 @@ int iota(lua_State* L) {
     return record(L, tape, "iota", {}, {{"shape", shape}, {"dim", dim}, {"dtype", dtype}}, {dims});
 }
 
-/// native.random { shape = { {"batch", 8}, ... }, kind = } -> a value of random numbers: f32, uniform in [0, 1) or normal
-/// with deviation 1. They depend on the run's seed, the step, the call's place among those that draw, and each element's
-/// index in the whole value, so they are the same on every mesh.
+/// native.random { shape = { {"batch", 8}, ... }, kind = } -> a value of random numbers: f32, uniform in [0, 1) or
+/// normal with deviation 1. They depend on the run's seed, the step, the call's number among those that draw, and each
+/// element's index in the whole value, so they are the same on every mesh.
 int random(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.random");
     Fields fields(L, 1, "o.random");
@@ -330,6 +331,21 @@ void push_batch(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>&
     lua_setmetatable(L, -2);
 }
 
+/// What messages add when the function is recorded with other sizes than its signature declares; "": it is not.
+std::string other_sizes(const Traced& traced, const Sizes& sizes) {
+    std::set<std::string> others;
+    for (const InputSpec& spec : traced.signature)
+        for (size_t d = 0; d < spec.dims.size(); ++d) {
+            const int64_t asked = spec.dims[d] == "batch" ? sizes.batch : spec.dims[d] == "seq" ? sizes.length : 0;
+            if (asked > 0 && asked != spec.type.shape[d]) others.insert(fmt::format("{} = {}", spec.dims[d], asked));
+        }
+    if (others.empty()) return "";
+    return fmt::format(
+        "\n  the function was recorded once more, with {}, for a program that evaluates or samples: take sizes from "
+        "its inputs, as in batch.x:dim \"batch\", not from the configuration or from numbers",
+        join({others.begin(), others.end()}, ", "));
+}
+
 /// A call of a function that records a sum and its count, and how messages name the function.
 struct Recorded {
     int function = LUA_NOREF;
@@ -361,7 +377,7 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
         fail(L, fmt::format("{} inside of another trace; call it from the top of the script", recorded.given_to));
     struct Current {
         State& state;
-        ~Current() { state.tape = nullptr; }
+        ~Current() { state.tape = nullptr, state.recorded_again.clear(); }
     } current{state};
     Program start;
     start.name = traced.recipe.name;
@@ -369,6 +385,7 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     tape->training = training;
     tape->declares = recorded.declares;
     state.tape = tape;
+    state.recorded_again = other_sizes(traced, sizes);
     const Origin& origin = recorded.origin;
     const int top = lua_gettop(L);
     luaL_checkstack(L, 8, "a recorded function");
