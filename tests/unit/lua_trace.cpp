@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "compile/program_set.h"
+#include "compile/recipe.h"
 #include "folders.h"
 #include "ir/describe.h"
 #include "lua/fake_host.h"
