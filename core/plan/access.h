@@ -12,8 +12,8 @@ namespace orrery {
 inline bool is_message(Opcode what) { return what == Opcode::send || what == Opcode::receive; }
 inline bool is_collective(Opcode what) { return what != Opcode::kernel && what != Opcode::copy && !is_message(what); }
 
-/// Calls use(operand, reads, writes) for each operand, then for the workspace. The values joined in an all_reduce are
-/// omitted, because its flat operands contain them. An accumulating kernel also reads its sums.
+/// Calls use(operand, reads, writes) for each operand of an instruction, then for its workspace. An accumulating kernel
+/// also reads its sums. An all_reduce of joined values has only its two flat operands visited: they contain the values.
 template <class Use>
 void for_each_access(const RankClass& rank_class, const Instruction& instruction, Use&& use) {
     const std::vector<Operand>& operands = instruction.operands;
@@ -47,7 +47,7 @@ void for_each_access(const RankClass& rank_class, const Instruction& instruction
     }
 }
 
-/// The address of the operand's first byte, in bytes from the start of its arena.
+/// The address of an operand's first byte, in bytes from the start of the operand's arena.
 inline int64_t address(const RankClass& rank_class, const Operand& operand) {
     return rank_class.buffers[operand.buffer].offset + operand.offset;
 }
@@ -56,7 +56,7 @@ inline Arena arena(const RankClass& rank_class, const Operand& operand) {
     return rank_class.buffers[operand.buffer].arena;
 }
 
-/// The joined axes ("dp+pp") over which the plan communicates, by id.
+/// The ids of the joined mesh axes ("dp+pp") over which the plan communicates.
 inline std::set<AxisId> joined_axes(const Plan& plan) {
     std::set<AxisId> joined;
     for (const RankClass& c : plan.classes)
@@ -65,7 +65,7 @@ inline std::set<AxisId> joined_axes(const Plan& plan) {
     return joined;
 }
 
-/// The names of the joined axes over which several plans communicate.
+/// The names of the joined mesh axes ("dp+pp") over which any of the plans communicates.
 inline std::set<std::string> joined_axes(const std::vector<const Plan*>& plans) {
     std::set<std::string> names;
     for (const Plan* plan : plans)

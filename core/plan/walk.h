@@ -3,7 +3,7 @@
 
 namespace orrery {
 
-/// Passes one instruction to a machine, its waits first; see `walk`.
+/// Calls a machine for the waits of one instruction, then for the instruction.
 template <class Machine>
 void visit(const RankClass& rank_class, int index, Machine& machine) {
     const Instruction& instruction = rank_class.stream[index];
