@@ -50,7 +50,7 @@ struct Pass {
     std::string_view name;
     void (*run)(Program& program, const PassInput& input);                      ///< changes the given program in place
     Program (*make)(const Program& program, const PassInput& input) = nullptr;  ///< returns another program
-    bool (*needed)(const Program& program, const PassInput& input) = nullptr;   ///< true if it must run; nullptr: always
+    bool (*needed)(const Program& program, const PassInput& input) = nullptr;   ///< whether it must run; nullptr: yes
 };
 
 /// All compiler passes in the order in which they run. `lower` and `prove` follow them.

@@ -95,7 +95,7 @@ void note_ahead(Plan& plan, const std::vector<lowering::Order>& orders, const st
         }
 }
 
-/// max number of further runs that are written out before the plan stores all micro-batches
+/// Max number of further runs that are written out before the plan stores all micro-batches instead.
 constexpr int64_t most_more = 5;
 
 /// Whether a rank collects values of all micro-batches for the end of the step. This prevents a Repeat.
