@@ -12,8 +12,8 @@ namespace orrery {
 inline bool is_message(Opcode what) { return what == Opcode::send || what == Opcode::receive; }
 inline bool is_collective(Opcode what) { return what != Opcode::kernel && what != Opcode::copy && !is_message(what); }
 
-/// Calls use(operand, reads, writes) for each operand of an instruction, then for its workspace. An accumulating kernel
-/// also reads its sums. An all_reduce of joined values has only its two flat operands visited: they contain the values.
+/// Calls use(operand, reads, writes) for each operand, then for the workspace. The values joined in an all_reduce are
+/// omitted, because its flat operands contain them. An accumulating kernel also reads its sums.
 template <class Use>
 void for_each_access(const RankClass& rank_class, const Instruction& instruction, Use&& use) {
     const std::vector<Operand>& operands = instruction.operands;

@@ -186,7 +186,7 @@ public:
                 def.collective == Opcode::all_gather) {
                 look_at(op);
                 sent_of(op.outputs[0]) = {{{op.kind, chains_.axis_of(op)}, 1}};
-            } else if (def.moves != Moves::no) {  // ops that pack several values for one message
+            } else if (def.moves != Moves::no) {  // ops that pack several values into a message
                 for (const ValueId input : op.inputs)
                     for (const auto& [how, values] : sent_of(input)) sent_of(op.outputs[0])[how] += values;
             }

@@ -211,7 +211,7 @@ private:
             fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
     }
 
-    /// Checks that the instructions of a queue share a lane of their transport, and hence run in order.
+    /// Checks that the instructions of a queue share a lane of the transport, and hence run in order.
     void queue(const Instruction& i, const Axis& axis) {
         const auto lanes = contracts_.of(axis.name).lanes;
         const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;

@@ -477,7 +477,7 @@ void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     emit_collective(Opcode::all_to_all, step, {sent, message.came});
 }
 
-/// Emits several all-reduces as one message. The operands of each all-reduce follow the two flat ones.
+/// Emits several all-reduces as one message. The operands of each member follow the two flat ones.
 void Emitter::joined(const Step& step) {
     const Bucket& bucket = order_.buckets[step.bucket];
     std::vector<Operand> members;

@@ -51,9 +51,9 @@ struct LowerOptions {
     PrefetchDepth prefetch_at_most{INT64_MAX, INT64_MAX};
 };
 
-/// Lowers a distributed and fused program to a plan: orders fragments, joins all-reduces of gradients in buckets, gives
-/// each value a place, and inserts waits for dependencies between queues. Time and memory are linear in ops times
-/// written micro-batches, and independent of the number of ranks. Throws Error with op and script line.
+/// Lowers a distributed and fused program: orders fragments, joins all-reduces of gradients in buckets, gives each
+/// value a place, and inserts waits for dependencies between queues. Time and memory are linear in ops times written
+/// micro-batches, and independent of the number of ranks. Throws Error with op and script line.
 Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerOptions& options = {});
 
 /// The sizes in bytes of the arenas that a rank allocates.

@@ -6,20 +6,20 @@
 
 namespace orrery::lowering {
 
-/// One op in one micro-batch (-1: once per step), or one message for several all-reduces.
+/// One op in one micro-batch (-1: once per step), or one joined all-reduce.
 struct Step {
     OpId op = none;
     int64_t micro = -1;
     Fragment fragment;
-    int bucket = none;  ///< index in Order::buckets of the all-reduces, of which `op` is the first
-    /// A collective that overlaps with other steps is split: begin sends the message, end does what follows its
-    /// arrival. A held one does both, but its buffers stay alive until its `release` step.
+    int bucket = none;  ///< index in Order::buckets; `op` is its first member
+    /// A collective that overlaps with other steps is split. begin: the message; end: what is done after it arrives. Or
+    /// held: both, but its buffers stay alive until the `release` step.
     enum class Part : uint8_t { whole, begin, end, held, release };
     Part part = Part::whole;
 };
 
 /// All-reduces that share one message. Their inputs are adjacent, sorted by the alignment of their size (at most 64
-/// bytes), so that each is aligned; then in the order in which they are computed.
+/// bytes), so that each is aligned; then in order of production.
 struct Bucket {
     struct Member {
         OpId op = none;
@@ -36,8 +36,8 @@ struct Bucket {
 struct Order {
     std::vector<Step> steps;
     std::vector<Bucket> buckets;
-    std::vector<int> readers;  ///< by instance of a value: number of steps, results and updates that read it
-    /// By send: the receive after which the peer must have the message; none: not known before the training step ends.
+    std::vector<int> readers;  ///< by instance: number of steps, results and updates that read it
+    /// By step of a send: the receive after which the peer must have the message; none: not known before the step ends.
     std::map<int, int> arrived_by;
 };
 
