@@ -66,7 +66,7 @@ void annotate(Program& p, const PassInput& in) {
     Program marked = p;
     mark(marked, in);
     if (!logits_alone) {
-        mark_inputs_whole(p, in, marked.pipeline().axis);  // a first mark for a value and axis counts
+        mark_inputs_whole(p, in, marked.pipeline().axis);  // comes first, because the first mark counts
         return mark(p, in);
     }
     for (const Mark& mark : marked.marks()) {

@@ -14,7 +14,7 @@ namespace orrery {
 struct CompileOptions : LowerOptions {
     PropagateOptions redistribution;
     std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis: proved chunk tables
-    std::map<std::string, std::string> transports;               ///< by axis: name; axes of one may share messages
+    std::map<std::string, std::string> transports;               ///< by axis: name of the axis' transport
     int64_t memory_bytes = 0;                                    ///< device memory of one rank; 0: no limit
     /// True if the device has this kernel; ops are fused only if so. Empty: the device has all kernels.
     std::function<bool(const KernelSpec&)> runs;

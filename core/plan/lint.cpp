@@ -109,7 +109,7 @@ private:
         return without_numbers(op.scope.empty() ? op.kind : fmt::format("{} of {}", op.kind, op.scope));
     }
 
-    /// The strategies that caused the value's layout and have a mark on this axis.
+    /// The strategies that caused a value's layout and have a mark on the axis, as text.
     std::string strategies(ValueId value, const std::string& axis) const {
         std::string all;
         for (const Origin& cause : program_.value(value).causes) {

@@ -9,7 +9,7 @@ namespace orrery {
 
 /// Communication by one opcode on one axis, inserted for one script line. All layers of a model share an entry.
 struct Redistribution {
-    std::string kind;  ///< "all_gather", "send"
+    std::string kind;  ///< kind of communication: "all_gather", "send"
     std::string axis;
     std::string what;       ///< name of the value, layer numbers as *: "h.*.mlp.up.weight.grad"
     std::string why;        ///< what needs the value: "for matmul", "update of h.*.attn.q.weight", "result loss_sum"
@@ -18,7 +18,7 @@ struct Redistribution {
     bool implicit = false;  ///< a gather or all-to-all that no mark of a strategy requested
     int64_t values = 0;     ///< number of different values of the program
     int64_t count = 0;      ///< messages per step, on the rank that sends the max number of bytes
-    int64_t bytes = 0;      ///< bytes sent per step by that rank
+    int64_t bytes = 0;      ///< bytes sent per step, max over ranks
     int64_t streams = 0;    ///< number of instruction streams that contain it, one per pipeline rank
 };
 

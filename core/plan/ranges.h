@@ -4,7 +4,7 @@
 
 namespace orrery {
 
-/// Maps ranges of bytes of an arena to notes. A range is split where a new one begins or ends inside it.
+/// Maps byte ranges of an arena to notes, such as their contents. A range is split where a new one begins or ends.
 template <class Note>
 class Ranges {
 public:

@@ -49,7 +49,7 @@ private:
                                     class_.scratch_bytes));
     }
 
-    /// Checks that the repeated part is within the stream, and that as many like instructions come right before it.
+    /// Checks that the repeated part is within the stream, and that the instructions before it are like those in it.
     void repeat() {
         const Repeat& r = class_.repeat;
         const int size = class_.stream.size();

@@ -44,7 +44,7 @@ public:
 private:
     const std::vector<Fragment>& order() const { return schedule_.ranks[rank_].order; }
 
-    /// Throws Error at the script line of the current rank's order, or of the schedule if the order has none.
+    /// Throws Error at the script line of the current pipeline rank's order, or of the schedule if there is none.
     [[noreturn]] void refuse(const std::string& why) const {
         Origin at = rank_ < lines_.size() ? lines_[rank_] : schedule_.origin;
         at.who = "schedule " + schedule_.name;

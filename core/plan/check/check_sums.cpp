@@ -11,7 +11,7 @@ namespace orrery {
 
 namespace {
 
-constexpr uint64_t base = 0xd1342543de82ef95ull;  // an odd number of multiplicative order 2^62
+constexpr uint64_t base = 0xd1342543de82ef95ull;  // base of the hash; its multiplicative order modulo 2^64 is 2^62
 
 uint64_t power(int64_t exponent) {
     uint64_t result = 1;

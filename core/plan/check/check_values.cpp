@@ -102,7 +102,7 @@ public:
     }
 
 private:
-    /// The stream's index of the instruction at a position. Positions count up to the second run of a Repeat.
+    /// Stream index of the execution at `position`. Executions are numbered up to the second run of a Repeat.
     int stored(int position) const {
         return run_ > 0 && position >= class_.repeat.end ? position - class_.repeat.length() : position;
     }
@@ -206,7 +206,7 @@ private:
         }
     }
 
-    /// Clears the contents of bytes outside all live buffers, so that no run relies on them. Retains the access notes.
+    /// Clears the contents of bytes outside all live buffers, so that no run relies on them. Accesses stay recorded.
     void forget(State& state, int64_t run) const {
         std::vector<std::pair<int64_t, int64_t>> alive{{class_.scratch_bytes, class_.scratch_bytes}};
         for (const Buffer& b : class_.buffers)
@@ -227,8 +227,8 @@ private:
         }
     }
 
-    /// Checks the second run of the repeated part. If it changes the notes on all bytes as the first run did, shifted
-    /// by one run and with its own contributions to sums, then every later run succeeds as well.
+    /// Checks the second run of the repeated part. If it leaves the contents and accesses of all bytes as the first run
+    /// did, shifted by one run and with its own contributions to sums, then every later run succeeds as well.
     void further_runs() {
         const Repeat& r = class_.repeat;
         State first = now_;
@@ -254,7 +254,7 @@ private:
         }
     }
 
-    /// Fails if the notes on bytes after the second run differ from those after the first (`begin`), shifted by a run.
+    /// Fails if bytes after the second run do not have the contents and accesses of `begin`, shifted by one run.
     void unlike(const State& begin) {
         const Repeat& r = class_.repeat;
         const auto refuse = [&](const std::string& what) {
@@ -273,7 +273,7 @@ private:
             if (before.value == none) return true;
             if (before.micro >= 0 && after.micro != before.micro + r.micros) return false;
             Contributions moved = before.sum.later(r.micros);
-            if (!framed) {  // not in a frame: a sum to which all micro-batches add
+            if (!framed) {  // outside of frames: a sum to which all micro-batches add
                 const std::optional<Contributions> more = of_run_->expected(before.value, -1);
                 if (!more) return false;
                 moved.each += more->each;
@@ -287,7 +287,7 @@ private:
             return is;
         };
         const auto what = [&] { return differs.empty() ? "other bytes were touched" : differs; };
-        Ranges<Held> before = begin.ranges[0];  // without the inputs: each run reads other bytes of them
+        Ranges<Held> before = begin.ranges[0];  // inputs are left out: each run reads other bytes of them
         for (const Buffer& b : class_.buffers)
             if (b.arena == Arena::persistent && b.use == BufferUse::input)
                 for (Ranges<Held>* all : {&before, &now_.ranges[0]}) all->replace(b.offset, b.offset + b.bytes, {});
@@ -317,7 +317,7 @@ private:
         return text;
     }
 
-    /// For each queue, the last instruction that read the bytes. What comes after it comes after the queue's readers.
+    /// For each queue, the last instruction that read the bytes; it comes after all earlier readers in that queue.
     std::vector<int> last_readers(const Held& held) const {
         std::vector<int> last(queues_, none);
         for (const int reader : held.readers) {
@@ -418,7 +418,7 @@ private:
         const auto& outputs = plan_.program.op(i.op).outputs;
         if (output >= outputs.size()) return {};
         const Contributions mine = sums_->made(outputs[output], micro_of(index_));
-        return i.opcode == Opcode::kernel ? found_[place] + mine : mine;  // also the old output's if accumulating
+        return i.opcode == Opcode::kernel ? found_[place] + mine : mine;  // an accumulating kernel adds to its output
     }
 
     /// Checks a read of an operand and returns the contributions in its bytes; `unknown` if they differ between parts.

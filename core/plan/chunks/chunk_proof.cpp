@@ -60,7 +60,7 @@ private:
         x = (x ^ x >> 27) * 0x94d049bb133111ebull;
         return x ^ x >> 31;
     }
-    /// The hash of the sum of two sums, symmetric as a + b is bitwise; for (a + b) + c and a + (b + c) it may differ.
+    /// The hash of the sum of two values with hashes a and b. Symmetric, like addition of floats, but not associative.
     static uint64_t added(uint64_t a, uint64_t b) { return mixed(mixed(std::min(a, b)) * 3 + std::max(a, b)); }
 
     void legal(const ChunkMove& m) const {

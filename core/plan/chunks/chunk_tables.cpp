@@ -45,7 +45,8 @@ int power_below(int n) {
 
 }  // namespace
 
-/// A ring: in step s, member r sends chunk r - s, which member r + 1 adds; later, complete chunks r + 1 - s.
+/// A ring: member r sends to r + 1. In step s of the first half it sends chunk r - s, to be added; in step s of the
+/// second half it sends chunk r + 1 - s, which is complete.
 ChunkTable ring_table(int members) {
     Writer w("ring", members, members);
     const auto wrap = [&](int i) { return ((i % members) + members) % members; };

@@ -50,7 +50,7 @@ struct ChunkCost {
     int64_t messages = 0;      ///< number of messages that a member sends, max over members
     int64_t chunks = 0;        ///< number of chunks that a member sends, max over members
     int of = 1;                ///< number of chunks in the tensor
-    std::string text() const;  ///< "6 steps, at most 6 messages and 1.5 S a rank"
+    std::string text() const;  ///< as text: "6 steps, at most 6 messages and 1.5 S a rank"
 };
 ChunkCost cost(const ChunkTable& table);
 
@@ -62,7 +62,7 @@ struct ChunkMessage {
     int peer = 0;
     bool sends = false;
     bool reduces = false;
-    bool staged = false;  ///< its chunks are also sent or added to in this step: added when the step ends, by `order`
+    bool staged = false;  ///< received chunks are added when the step ends, by `order`: it also sends or changes them
     int first = 0;        ///< index of the first chunk
     int count = 0;
     int order = 0;  ///< index among all messages of the table

@@ -1,4 +1,4 @@
-// Emitter, part 1: assigns each value a buffer, a new one or that of another value.
+// The part of Emitter that assigns each value a buffer, a new one or that of another value.
 #include <algorithm>
 
 #include "plan/access.h"
@@ -49,7 +49,7 @@ Operand Emitter::temporary(TensorType type, ValueId value) {
     return {buffer, 0, std::move(type), value};
 }
 
-/// A value's local type for a reader in micro-batch `micro`; -1: for a reader once per step, of all micro-batches.
+/// Local type of a value in micro-batch `micro`, or (-1) of all micro-batches, for readers that run once per step.
 TensorType Emitter::type(ValueId id, int64_t micro) const {
     TensorType type = roles_.value(id).type;
     if (micro < 0 && roles_.value(id).gathered) type.shape[roles_.over_micro(id).dim] *= roles_.micros;
@@ -161,7 +161,7 @@ std::vector<size_t> Emitter::beside_messages(int end) const {
     return longer;
 }
 
-/// Assigns offsets in the scratch arena. Extends lifetimes of messages' buffers to the loop's end if that is cheap.
+/// Assigns offsets in the scratch arena. Keeps messages' buffers alive until the loop ends if that costs little memory.
 void Emitter::place_scratch() {
     std::vector<Lifetime> lifetimes;
     std::vector<size_t> ids, index(out_.buffers.size());

@@ -71,7 +71,7 @@ private:
     int64_t end_ = 0;
 };
 
-/// Places buffers by allocating and freeing in order of time, like a heap; the largest first of those of equal time.
+/// Places buffers by allocating and freeing them in order of time, like a heap; of those born together, largest first.
 Placed best_fit(const std::vector<Lifetime>& lifetimes, bool backwards) {
     std::vector<size_t> births(lifetimes.size());
     std::iota(births.begin(), births.end(), size_t{0});

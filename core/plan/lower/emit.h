@@ -123,7 +123,7 @@ private:
     std::vector<int> first_of_step_;                         ///< by step: its first instruction
     std::map<std::pair<OpId, int64_t>, Underway> underway_;  ///< collectives in flight, by op and micro-batch
     std::vector<char> sent_;                                 ///< by instance: whether a send may still be reading it
-    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< further queues, by (axis, peer, opcode)
+    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< numbers of further queues, by (axis, peer, opcode)
 };
 
 /// Sets the `waits` of every instruction of a class. A read waits for the last write of its bytes, a write for the last

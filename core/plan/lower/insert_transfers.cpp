@@ -108,7 +108,7 @@ private:
 
     void visit(Op op, int index) {
         if (op.phase == Phase::update) {
-            if (inner_[index]) return;  // added with the larger sum
+            if (inner_[index]) return;  // it is added as part of a larger sum
             if (sums(op)) return sum(std::move(op), index);
             return update(std::move(op), index);
         }
@@ -205,7 +205,7 @@ private:
         }
     }
 
-    /// Adds a stage_sum of `parts`, by pipeline rank; other ranks contribute zero. `like`: op with its origin, scope.
+    /// Adds a stage_sum of `parts`, by pipeline rank; other ranks contribute zero. `like`: gives origin and scope.
     void add_over_stages(const std::map<int, ValueId>& parts, ValueId total, const Op& like, int place, int old) {
         Op op = like;
         op.kind = "stage_sum";
@@ -249,7 +249,7 @@ private:
         return std::ssize(program_.values) - 1;
     }
 
-    /// The value that makes a scalar or small value of one rank available on all ranks.
+    /// A value equal to a scalar or small value of one rank, but available on all ranks.
     ValueId share(ValueId id) {
         const auto known = shared_.find(id);
         if (known != shared_.end()) return known->second;

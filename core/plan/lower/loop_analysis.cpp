@@ -416,7 +416,7 @@ void LoopAnalysis::fold_transposes() {
     }
 }
 
-/// Adds the leaves that `leaf` has in the sum `root`: itself, or those of its own sum if only `root` reads that.
+/// Adds the leaves of operand `leaf` of sum `root`: itself, or the leaves of its own sum if only `root` reads that.
 bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) {
     const Value& v = program.value(leaf);
     const ValueId total_id = program.op(root).outputs[0];

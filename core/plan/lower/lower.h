@@ -39,7 +39,7 @@ private:
 
 struct LowerOptions {
     Network contracts;  ///< transport contracts by axis name; a missing axis has the default contract
-    /// Pipeline schedule; nullptr: sequential_schedule, for one stage. Programs without a backward pass run only its F.
+    /// Pipeline schedule; nullptr: sequential_schedule, for one stage. Without a backward pass, only F fragments run.
     const Schedule* schedule = nullptr;
     int threads_per_rank = 1;
     /// Returns the workspace in bytes that the device needs for a launch of a kernel, to be placed in the scratch

@@ -166,7 +166,7 @@ void RunAhead::weights_first() {
         bool apart = layer_of_[begin] == none;
         for (size_t i = begin; i < end; ++i) apart = apart || other(i);
         const size_t opened = order.size();
-        size_t behind = opened;  // position: gradients of params are inserted here or later
+        size_t behind = opened;  // gradients of params are inserted at this position or later
         for (size_t i = begin; i < end; ++i) {
             if (apart || !is_weight(i)) {
                 order.push_back(i);

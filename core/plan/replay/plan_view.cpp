@@ -108,7 +108,7 @@ void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
     for (const RankClass& c : plan_.classes)
         for (const Instruction& i : c.stream)
             if (is_message(i.opcode)) (i.relative ? messages : fixed)[i.axis] = 1;
-    int64_t alike = 1;  // number of members simulated without need
+    int64_t alike = 1;  // number of members simulated only so that errors can name them
     for (size_t a = 0; a < axes.size(); ++a) {
         if (!messages[a] && !fixed[a]) continue;
         played_[a] = 1;

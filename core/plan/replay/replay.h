@@ -156,7 +156,7 @@ private:
     std::vector<int64_t> group_end_;
     std::vector<int64_t> start_, end_;
     std::vector<int> before_;               ///< by item: the one before it in its lane
-    std::vector<int> after_, after_first_;  ///< by item: it unblocks 2 * item (an item) or 2 * item + 1 (its group)
+    std::vector<int> after_, after_first_;  ///< by item: what waits for it: 2 * item, or 2 * item + 1 for item's group
     std::vector<int> next_;                 ///< by actor: next item to be issued
     std::vector<Open> open_;                ///< by channel: messages that have not met
     std::vector<std::vector<int>> meeting_;
