@@ -49,7 +49,7 @@ int64_t sequences_of(const Program& program) {
     return 0;
 }
 
-/// " per rank", or the pipeline rank of class `k`.
+/// Names the ranks of class `k` in errors: " per rank", or " on pipeline rank 1" if there are several classes.
 std::string whose(const Compiled& compiled, size_t k) {
     const auto& classes = compiled.train().classes;
     return classes.size() == 1 ? " per rank" : fmt::format(" on pipeline rank {}", classes[k].stage);
@@ -61,12 +61,12 @@ size_t largest_class(const std::vector<ArenaBytes>& arenas) {
     return std::max_element(arenas.begin(), arenas.end(), smaller) - arenas.begin();
 }
 
-/// Device memory of a rank of class `k`, with the snapshot.
+/// The device memory in bytes that a rank of class `k` needs, with the snapshot.
 int64_t in_device(const Compiled& compiled, const ArenaBytes& arenas, size_t k) {
     return arenas.both() + (compiled.snapshot == SnapshotPlace::device ? compiled.snapshot_bytes(k) : 0);
 }
 
-/// Checks what a session allocates: places of all programs, one scratch arena for all, and the snapshot.
+/// Throws Error if the values of all programs, a scratch arena for all and the snapshot exceed `memory_bytes`.
 void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     const size_t k = largest_class(arenas);
@@ -223,11 +223,11 @@ Compiled compile_programs(const Experiment& experiment, const CompileOptions& op
     return compiled;
 }
 
-/// The largest prefetch depth that fits in memory, as a sentence for the error. Compiles several times.
+/// The largest prefetch depth that fits in memory, as a sentence for the error message. Compiles several times.
 std::string what_fits(const Experiment& experiment, CompileOptions options) {
     options.look = {};
     const int64_t memory = std::exchange(options.memory_bytes, 0);
-    PrefetchDepth asked;  // max over all axes with gathers ahead
+    PrefetchDepth asked;  // max over all axes on which gathers run ahead
     const Compiled unjudged = compile_programs(experiment, options);
     for (const PrefetchDepth& ahead : unjudged.train().ahead)
         asked = {std::max(asked.layers, ahead.layers), std::max(asked.bytes, ahead.bytes)};
@@ -247,7 +247,7 @@ std::string what_fits(const Experiment& experiment, CompileOptions options) {
     const std::string now = fmt::format("\n  gathers run {} ahead; ", asked.text());
     if (!fits({0, 0})) return now + "without that it does not fit either";
     const int64_t unit = by_layers ? 1 : 1 << 20;
-    int64_t least = 0, most = (by_layers ? asked.layers : asked.bytes) / unit;  // least fits, most does not
+    int64_t least = 0, most = (by_layers ? asked.layers : asked.bytes) / unit;  // least: fits in memory; most: does not
     while (most - least > 1) {
         const int64_t middle = least + (most - least) / 2;
         (fits(by_layers ? PrefetchDepth{middle, 0} : PrefetchDepth{0, middle * unit}) ? least : most) = middle;

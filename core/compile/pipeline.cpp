@@ -52,21 +52,21 @@ void mark(Program& p, const PassInput& in) {
     for (const AskedStrategy& asked : in.recipe->strategies) asked.strategy->annotate(p, *in.mesh);
 }
 
-/// Marks inputs replicated over every axis but the pipeline's, whose ranks read inputs only on their stage.
+/// Marks inputs as replicated over every axis but the pipeline's, where only the ranks that read an input have it.
 void mark_inputs_whole(Program& p, const PassInput& in, const std::string& pipeline) {
     for (const ValueId input : p.inputs())
         for (const Axis& axis : in.mesh->axes())
             if (axis.name != pipeline) p.store(input, axis.name, Placement::replicated(), in.recipe->train_origin);
 }
 
-/// Leaves the inputs of the logits program unmarked, since its batch is 1; marks those of a `whole` program replicated.
+/// Annotates a program. Inputs stay unmarked in the logits program (its batch is 1), replicated in a `whole` program.
 void annotate(Program& p, const PassInput& in) {
     const bool logits_alone = in.entry.role == ProgramRole::logits;
     if (!logits_alone && !in.entry.whole) return mark(p, in);
     Program marked = p;
     mark(marked, in);
     if (!logits_alone) {
-        mark_inputs_whole(p, in, marked.pipeline().axis);  // the first mark for a value and axis counts
+        mark_inputs_whole(p, in, marked.pipeline().axis);  // comes first, because the first mark counts
         return mark(p, in);
     }
     for (const Mark& mark : marked.marks()) {
@@ -117,7 +117,7 @@ const Pass list[] = {
     {PassPart::record, train | evaluate, "split_batch", split_batch},
     {PassPart::record, train, "add_update", [](Program& p, In in) { p = in.recipe->update(std::move(p)); }},
     {PassPart::mark, all, "annotate", annotate},
-    // Stages come before recompute, since a value is recomputed on its own stage.
+    // assign_stages precedes recompute, since a value is recomputed on its own stage.
     {PassPart::distribute, all, "assign_stages", [](Program& p, In in) { assign_stages(p, *in.mesh); }, nullptr,
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
@@ -146,7 +146,7 @@ AxisCarriers carriers_of(const CompileOptions& options) {
 
 namespace {
 
-/// `own`: the program after the first pass that changed it or returned another; nullopt before.
+/// Runs the passes of a part on `given`. `own`: the program after the first pass that changed it; nullopt before.
 Program run(PassPart part, const Program& given, std::optional<Program> own, const PassInput& in) {
     const PassLook* look = in.recipe ? &in.recipe->look : &in.options->look;
     const bool laid_out = part == PassPart::distribute || part == PassPart::fuse;

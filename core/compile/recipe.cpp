@@ -15,7 +15,7 @@
 namespace orrery {
 namespace {
 
-/// The number of micro-batches at a batch. Micro-batches keep their size, so a smaller step has fewer.
+/// The number of micro-batches at a batch size. Micro-batches keep their size, so a smaller step has fewer.
 int64_t microbatches_of(const Recipe& recipe, int64_t batch) {
     if (batch == recipe.batch) return recipe.microbatches;
     const int64_t full = recipe.batch, micro = recipe.microbatches == 1 ? full : recipe.microbatches * batch;
@@ -28,7 +28,7 @@ int64_t microbatches_of(const Recipe& recipe, int64_t batch) {
                     batch, recipe.microbatches, full / recipe.microbatches, full / recipe.microbatches));
 }
 
-/// `train`: annotated. Throws Error when a smaller step has fewer micro-batches than the pipeline's schedule expects.
+/// Throws Error if a smaller step of the ramp has fewer micro-batches than the pipeline's schedule of `train` has.
 void check_ramp(const Recipe& recipe, const Program& train, const std::vector<int64_t>& smaller, const Mesh& mesh) {
     if (stage_count(train, mesh) == 1) return;
     for (const int64_t batch : smaller) {
@@ -45,7 +45,7 @@ void check_ramp(const Recipe& recipe, const Program& train, const std::vector<in
     }
 }
 
-/// Smaller steps are recorded after the full one. Throws Error when the script then records another step.
+/// Throws Error if the script, called again, records another step. Smaller steps are recorded after the full one.
 void check_repeats(const Recipe& recipe, const Program& step) {
     if (print(train_step(recipe, recipe.batch)) == print(step)) return;
     throw Error(
@@ -62,7 +62,7 @@ PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* 
     return {entry, &recipe, microbatches, mesh, nullptr};
 }
 
-/// Runs the pass `annotate` on a recorded program. `mesh`: without micro.
+/// Annotates a recorded program (pass `annotate`). `mesh`: without micro-batches.
 MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, Program recorded) {
     const PassInput input = input_of(recipe, entry, &mesh);
     if (!recorded.ops.empty()) recorded = run_passes(PassPart::mark, std::move(recorded), input);
@@ -72,7 +72,7 @@ MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh
 
 bool is_array(const Value& value) { return value.role == Role::param || value.role == Role::state; }
 
-/// Programs share arrays by name. Throws Error when an array of `program` is missing in `of` or has another type there.
+/// Throws Error if `of` lacks a param or state of `program`, or has it with another type. Programs share these by name.
 void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& whose) {
     std::unordered_map<std::string_view, const Value*> arrays;
     for (const Value& value : of.values)
@@ -90,7 +90,7 @@ void require_arrays(const Program& of, const Program& program, const std::string
     }
 }
 
-/// Records and annotates a program. `train`: the step at the full batch, for comparing params and states.
+/// Records and annotates a program. `train`: the step at the full batch, with which params and states are compared.
 MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, const Program& train) {
     try {
         Program recorded = run_passes(PassPart::record, {}, input_of(recipe, entry));

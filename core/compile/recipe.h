@@ -18,62 +18,62 @@ namespace orrery {
 
 /// The tensor of a published checkpoint (safetensors) that a param is loaded from, as the script's model declares.
 struct WeightSource {
-    std::string param;       ///< name in the programs
-    std::string tensor;      ///< name in the file
+    std::string param;       ///< name of the param in the programs
+    std::string tensor;      ///< name of the tensor in the file
     bool fresh = false;      ///< a file without this tensor is accepted: the param then keeps its initial values
-    bool transpose = false;  ///< the file holds [out, in], the param is [in, out]
+    bool transpose = false;  ///< the tensor in the file is [out, in], the param is [in, out]
     int dim = -1;            ///< dim along which only `size` elements from `start` are read; -1: the whole tensor
     int64_t start = 0;
     int64_t size = 0;
-    int padded = -1;  ///< dim with `rows` elements in the file, of which the param has more (zeros); -1: none
+    int padded = -1;  ///< dim with `rows` elements in the file, to which the param adds zeros; -1: none
     int64_t rows = 0;
     Origin origin;
 };
 
-/// A tensor that a published file may contain twice, such as a head tied to the embedding.
+/// A tensor that a published checkpoint may contain twice, such as a head tied to the embedding.
 struct WeightCopy {
     std::string tensor, of;
 };
 
-/// The params' sources in a published checkpoint, and the other tensors that it may contain.
+/// The tensors of a published checkpoint that the params are loaded from, and others that it may contain.
 struct PublishedWeights {
-    std::vector<WeightSource> sources;  ///< one for each param of train; empty: the script names no source
+    std::vector<WeightSource> sources;  ///< one for each param of the train step; empty: the script names no source
     std::vector<std::string> ignore;    ///< tensors that are not loaded: "*.attn.bias", * matches any characters
-    std::vector<WeightCopy> copies;     ///< tensors that are not loaded when they equal the other bit for bit
-    std::string prefix = {};            ///< names that begin with it may also appear without it: "transformer."
-    std::string published = {};         ///< JSON for `orrery export`, see run/export; "": none
+    std::vector<WeightCopy> copies;     ///< tensors that are not loaded if they equal another one bit for bit
+    std::string prefix = {};            ///< prefix that may be missing in names of tensors: "transformer."
+    std::string published = {};         ///< JSON text for `orrery export` (see run/export); "": none
 };
 
 struct AskedStrategy {
     std::shared_ptr<Strategy> strategy;
     std::string name;
     Origin origin;
-    std::vector<std::pair<std::string, std::string>> words;  ///< its text options, such as axes
+    std::vector<std::pair<std::string, std::string>> words;  ///< text options of the strategy, such as axes
 };
 
-/// Called after each pass with its name, the program, and the mesh once the program has layouts (before: nullptr).
+/// Called after each pass with the pass' name, the program, and the mesh; nullptr before the program has layouts.
 using PassLook = std::function<void(std::string_view pass, const Program& program, const Mesh* mesh)>;
 
 /// A program that a script adds, with the inputs and params of the model; evaluated together with it.
 struct AddedProgram {
     std::string name;
     Origin origin;
-    /// Records the program. Its results loss_sum and count have the quotient `name`.
+    /// Records the program at a batch. Its results loss_sum and count have the quotient `name`.
     std::function<Program(int64_t batch)> forward;
-    bool mean = false;  ///< it gives no count
+    bool mean = false;  ///< the program has no count: its loss is a mean over the batch
 };
 
 /// Everything that makes the programs of an experiment for any mesh and batch: recording functions and requested
 /// options. The functions live as long as the script's Lua state and must be called on its thread, or through `later`.
 struct Recipe {
     std::string name;
-    int64_t batch = 0;    ///< samples of a full step: the size of the inputs' dim "batch"
+    int64_t batch = 0;    ///< number of samples of a full step: size of the inputs' dim "batch"
     Origin trace_origin;  ///< script line that requested the program
-    Origin train_origin;  ///< script line that requested its training
-    /// Records the model with the results loss_sum and count. `length`: the size of every dim "seq"; 0: as declared.
+    Origin train_origin;  ///< script line that requested the training
+    /// Records the model with results loss_sum and count. `length`: size of each dim "seq"; 0: as the script declares.
     std::function<Program(bool training, int64_t batch, int64_t length)> forward;
     bool mean = false;  ///< the model gives no count: its loss is a mean over the batch
-    /// Adds the optimizer to a differentiated program.
+    /// Adds the optimizer to a program that has gradients.
     std::function<Program(Program)> update;
     /// Returns the order of a pipeline's fragments. Replaces `chunks` 0 by the number that the schedule needs.
     std::function<Schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches)> schedule;
@@ -85,21 +85,21 @@ struct Recipe {
     BatchRamp ramp;
     PropagateOptions redistribution;  ///< redistributions that the script forbids
     PublishedWeights weights;
-    PassLook look;  ///< may be empty
-    /// Runs work that calls these functions while the script waits in run:train; callable from any thread.
+    PassLook look;  ///< called after each pass; may be empty
+    /// Runs work that calls the recipe's functions while the script waits in run:train; callable from any thread.
     std::function<void(const std::function<void()>& work)> later;
 
-    /// A hash of the recipe's names and numbers, which must be equal on all ranks before they make programs.
-    /// Fingerprints of plans cover the results of functions and strategies.
+    /// A hash of the recipe's names and numbers, which must be equal on all ranks before they make programs. The
+    /// results of its functions and strategies are compared by the fingerprints of plans.
     std::string digest() const;
 };
 
-/// The annotated programs of one experiment for one mesh. They share params, whose names and stored layouts agree.
+/// The programs of one experiment, annotated for a mesh. They share params; names and stored layouts of these agree.
 struct Experiment {
     std::shared_ptr<const Recipe> recipe;
-    Mesh mesh;                            ///< with the micro-batches of a full step
-    std::vector<MarkedProgram> programs;  ///< train, the ramp's sizes made so far, eval, added ones, logits
-    std::vector<std::string> axes;        ///< axes that options of strategies name
+    Mesh mesh;                            ///< mesh with the number of micro-batches of a full step
+    std::vector<MarkedProgram> programs;  ///< train, sizes of the ramp made so far, eval, added ones, logits
+    std::vector<std::string> axes;        ///< axes named in options of strategies
     std::optional<Schedule> schedule;     ///< order of fragments; nullopt without a pipeline
 
     const Program& train() const { return programs.front().program; }
@@ -108,23 +108,23 @@ struct Experiment {
     const MarkedProgram* find(std::string_view name) const;
 };
 
-/// Records the train step at a batch, without marks. Throws Error with script lines; at `train_origin` when the batch
-/// is not a whole number of micro-batches.
+/// Records the train step at a batch, without marks. Throws Error with script lines; at `train_origin` if the batch is
+/// not a whole number of micro-batches.
 Program train_step(const Recipe& recipe, int64_t batch);
 
-/// The batch sizes of the ramp below the full batch, ascending. Throws Error at `train_origin` when one is not a whole
-/// number of micro-batches, or the increments do not end at the full batch.
+/// The batch sizes of the ramp below the full batch, in ascending order. Throws Error at `train_origin` if one is not a
+/// whole number of micro-batches, or the increments do not end at the full batch.
 std::vector<int64_t> smaller_batches(const Recipe& recipe);
-/// The entry of the train step at a batch of the ramp.
+/// The entry of the train step at a batch size of the ramp.
 ProgramEntry train_entry(const Recipe& recipe, int64_t batch);
 
-/// Makes all programs, except the ramp's smaller steps, annotated for the mesh (without micro). `step`: the result of
-/// train_step for the full batch. `step_alone`: make only the full train step. Throws Error with script lines, also
-/// when a step of the ramp has another number of micro-batches than the pipeline's schedule.
+/// Makes all programs, annotated for the mesh (without micro-batches), except the ramp's smaller steps. `step`: the
+/// result of train_step for the full batch. `step_alone`: make only the full train step. Throws Error with script
+/// lines, also if a step of the ramp has another number of micro-batches than the pipeline's schedule.
 Experiment make_experiment(Recipe recipe, Program step, const Mesh& mesh, bool step_alone = false);
-/// Makes a further program of the experiment. Throws Error with script lines.
+/// Makes and annotates a further program of the experiment. Throws Error with script lines.
 MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& entry);
-/// Makes the `most` smallest steps of the ramp too.
+/// Makes the smallest train steps of the ramp, up to `most` of them, and adds them to the experiment.
 void make_sizes(Experiment& experiment, size_t most = std::numeric_limits<size_t>::max());
 
 }  // namespace orrery

@@ -8,9 +8,9 @@
 
 namespace orrery {
 
-/// Appends to a program. Every call checks types, shapes and dim names; it throws Error at `origin`, naming the
-/// operands with their shapes and origins. It keeps no references to values, so other code may append to the program
-/// between calls. It does not check new names against those that other code gave after construction.
+/// Appends values and ops to a program. Every call checks types, shapes and dim names, and throws Error at `origin`,
+/// naming the operands with their shapes and origins. Other code may append to the program between calls, but its names
+/// are not compared with new ones.
 class Builder {
 public:
     using DimNames = std::vector<std::string>;
@@ -18,21 +18,21 @@ public:
     explicit Builder(Program& program);
 
     ValueId input(std::string_view name, TensorType type, DimNames dims, const Origin& origin);
-    /// `init`: {kind = normal|uniform|zeros|ones, scale}; ones times scale.
+    /// Adds a param. `init`: its initial values, {kind = normal|uniform|zeros|ones, scale}; ones are times scale.
     ValueId param(std::string_view name, TensorType type, DimNames dims, Attributes init, const Origin& origin);
-    /// Adds a state of a param, of any type. `param` none: a state of the whole optimizer. A state of the param's shape
-    /// takes its dim names; other states have unnamed dims.
+    /// Adds a state of a param, of any type; if `param` is none, a state of the whole optimizer. A state of the param's
+    /// shape takes the param's dim names; the dims of others have no names.
     ValueId state(ValueId param, std::string_view name, TensorType type, Attributes init, const Origin& origin = {});
 
     /// Appends an op and returns its outputs. `names[i]`: dim names of output i. They fill unnamed dims and must agree
-    /// with inferred names. For reshape they replace the inferred names: so it declares a split, merge or renaming.
+    /// with inferred names. For reshape they replace the inferred names, and so declare a split, merge or renaming.
     std::vector<ValueId> add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
                              const Origin& origin, const std::vector<DimNames>& names = {});
-    /// Appends an op and returns its first output.
+    /// Appends an op and returns only its first output.
     ValueId one(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes, const Origin& origin,
                 const std::vector<DimNames>& names = {});
 
-    /// Names a temporary. Throws Error when another value has that name.
+    /// Names a temporary value. Throws Error if another value has that name.
     void name(ValueId value, std::string_view name, const Origin& origin);
     void update(ValueId target, ValueId value, const Origin& origin);
     void result(std::string_view name, ValueId value, const Origin& origin);
@@ -43,7 +43,7 @@ public:
     void set_scope(std::string scope) { scope_ = std::move(scope); }
     void set_phase(Phase phase) { phase_ = phase; }
     Phase phase() const { return phase_; }
-    /// Sets the forward op that new backward ops belong to.
+    /// Sets the forward op that newly appended backward ops belong to.
     void set_forward(OpId forward) { forward_ = forward; }
 
 private:
@@ -52,7 +52,7 @@ private:
 
     Program& program_;
     std::unordered_map<std::string, ValueId> names_;
-    std::vector<size_t> scopes_;  ///< lengths of the enclosing scopes' text
+    std::vector<size_t> scopes_;  ///< length of `scope_` at each level of nesting
     std::string scope_;
     Phase phase_ = Phase::forward;
     OpId forward_ = none;

@@ -3,7 +3,7 @@
 
 namespace orrery {
 
-/// Checks that a program is legal. Every pass must leave it legal. Infers the outputs of every op again and compares
+/// Checks that a program is valid, as it must be after every pass. Infers the outputs of every op again and compares
 /// types, names and attributes. Throws Error naming the op or value and the problem. Linear.
 void check_program(const Program& program);
 

@@ -28,7 +28,7 @@ bool is_bare(std::string_view word) {
     return !word.empty();
 }
 
-// True when the word would be parsed as a number or a flag.
+// True if the parser would read the word as a number or a flag.
 bool is_ambiguous(std::string_view word) {
     const char c = word.front();
     return (c >= '0' && c <= '9') || c == '-' || c == '.' || word == "true" || word == "false" || word == "inf" ||

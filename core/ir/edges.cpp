@@ -1,4 +1,4 @@
-// The table of communication options, and how Program stores and reads them.
+// The table of communication options of mesh axes, and how Program stores and reads them.
 #include "ir/edges.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ std::string refused_reduce(std::string_view axis, const Attribute& asked, const 
                        std::get<std::string>(asked), std::get<std::string>(taken));
 }
 
-/// Converts the attribute value {layers, bytes}.
+/// Reads a prefetch depth from an attribute [layers, bytes].
 PrefetchDepth depth_of(const Attribute& value) {
     const auto& list = std::get<std::vector<int64_t>>(value);
     return {list.at(0), list.at(1)};
@@ -77,7 +77,7 @@ const EdgeOption& option_named(std::string_view axis, std::string_view name, con
                                     choices("declared", std::string(name), names)));
 }
 
-/// The option's value for an axis and a phase; nullptr when it is not set.
+/// The value of a communication option for an axis and a phase; nullptr if it is not set.
 const Attribute* row(const Program& program, std::string_view axis, Phase phase, std::string_view option) {
     for (const EdgeMark& mark : program.edges())
         if (mark.axis == axis && mark.option == option && overlap(mark.phase, phase)) return &mark.value;
@@ -112,7 +112,7 @@ void Program::edge(std::string_view axis, std::optional<Phase> phase, std::strin
     const bool split = std::any_of(edges_.begin(), edges_.end(), [&](const EdgeMark& taken) {
         return taken.axis == axis && taken.option == name && taken.phase;
     });
-    if (!phase && split) {  // sets it for each phase that has no value yet
+    if (!phase && split) {  // sets the option for each phase that has no value yet
         for (const Phase one : {Phase::forward, Phase::backward, Phase::update}) edge(axis, one, name, value, origin);
         return;
     }
@@ -151,7 +151,7 @@ std::vector<std::string> Program::axes_with(std::string_view option) const {
     return axes;
 }
 
-// For a joined axis ("rep+dp"), the smallest size set on its parts, so that no part's limit is exceeded.
+// For a joined axis ("rep+dp"), the smallest bucket size set on the axes in it, so that no axis' limit is exceeded.
 int64_t Program::bucket_bytes(std::string_view axis, Phase phase) const {
     std::optional<int64_t> least;
     while (!axis.empty()) {

@@ -11,17 +11,17 @@ namespace orrery {
 struct EdgeOption {
     std::string_view name;
     AttributeDef::Kind kind;
-    std::optional<Phase> phase = {};  ///< the only phase it applies to; nullopt: all phases
-    bool by_phase = false;            ///< may be set for a single phase
-    /// Throws Error at `origin` when the value is invalid.
+    std::optional<Phase> phase = {};  ///< the only phase that the option applies to; nullopt: all phases
+    bool by_phase = false;            ///< whether the option may be set for a single phase
+    /// Throws Error at `origin` if the value of the option is invalid.
     void (*check)(std::string_view axis, const Attribute& value, const Origin& origin);
-    /// The remark that another value was set earlier: "bucket of 5 bytes over dp is not taken: an earlier ...".
+    /// The remark that another value was set before: "bucket of 5 bytes over dp is not taken: an earlier ...".
     std::string (*refused)(std::string_view axis, const Attribute& asked, const Attribute& taken);
 };
 
-/// All options, in the order in which programs print them.
+/// All communication options, in the order in which programs print them.
 std::span<const EdgeOption> edge_options();
-/// Finds an option by name; nullptr when there is none.
+/// Finds a communication option by name; nullptr if there is none.
 const EdgeOption* find_edge_option(std::string_view name);
 
 std::string_view name_of(Phase phase);

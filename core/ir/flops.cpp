@@ -24,7 +24,7 @@ int64_t flops(const Program& program, const Op& op) {
 int64_t product_flops(const Program& program, const Op& op) { return op_def(op.kind).product ? flops(program, op) : 0; }
 
 double model_flops(const Program& program) {
-    std::vector<int64_t> backward(program.ops.size(), 0);  // by index of the forward op
+    std::vector<int64_t> backward(program.ops.size(), 0);  // FLOPs of gradients, by index of the forward op
     bool differentiated = false;
     for (const Op& op : program.ops) {
         differentiated |= op.phase == Phase::backward;

@@ -10,11 +10,11 @@ namespace orrery {
 /// per element, or 10 with exponentials or divisions.
 int64_t flops(const Program& program, const Op& op);
 
-/// flops() of a GEMM or an attention; 0 for any other op.
+/// Floating-point operations of a GEMM or an attention; 0 for any other op.
 int64_t product_flops(const Program& program, const Op& op);
 
-/// FLOPs of one training step for model FLOPs utilization: GEMMs and attentions of the forward pass, plus those of
-/// their gradients. A forward op's gradients count at most twice its own FLOPs, so recomputed attention scores do not
+/// FLOPs of one training step for model FLOPs utilization: GEMMs and attentions of the forward pass and of its
+/// gradients. The gradients of a forward op count at most twice its own FLOPs, so recomputed attention scores do not
 /// count. They count exactly twice before differentiation and for ops of plugins. May exceed 64 bits.
 double model_flops(const Program& program);
 

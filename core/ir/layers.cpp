@@ -1,4 +1,4 @@
-// The model as a sequence of layers, found from the scopes of its ops.
+// The layers of a model in order, found from the scopes of its ops.
 #include <algorithm>
 #include <unordered_map>
 
@@ -10,7 +10,7 @@ namespace orrery {
 
 namespace {
 
-/// The scope up to its first number: "h.3" for "h.3.attn.q"; "" when it has no number.
+/// The part of a scope up to its first number: "h.3" for "h.3.attn.q"; "" if it has no number.
 std::string numbered(const std::string& scope) {
     for (size_t begin = 0; begin < scope.size();) {
         const size_t end = std::min(scope.find('.', begin), scope.size());
@@ -48,7 +48,7 @@ std::vector<Layer> layers(const Program& program) {
     const bool any = has_numbered(program);
     std::vector<Layer> row{{}};
     std::unordered_map<std::string, size_t> places;
-    double behind = 0;  // FLOPs of ops without a layer since the last layer
+    double behind = 0;  // FLOPs of ops without a layer since the last op with a layer
     for (const Op& op : program.ops) {
         if (op.phase != Phase::forward) continue;
         const auto cost = static_cast<double>(product_flops(program, op));
@@ -58,7 +58,7 @@ std::vector<Layer> layers(const Program& program) {
             continue;
         }
         const auto [place, fresh] = places.try_emplace(scope, row.size());
-        row.back().flops += behind;  // ops between two layers count with the earlier one
+        row.back().flops += behind;  // FLOPs of ops between two layers count with the earlier layer
         behind = 0;
         if (fresh) row.push_back({scope, 0});
         row[place->second].flops += cost;

@@ -8,24 +8,24 @@
 
 namespace orrery {
 
-/// Reads one line of a program's text, left to right. Errors name the line and the text found. A copy can look ahead.
+/// Reads one line of a program's text, left to right. Errors name the line and the text found. To look ahead, copy it.
 class Line {
 public:
-    /// Keeps references to `text` and `place`, the origin for errors.
+    /// Keeps references to `text` and to `place`, which is the origin of errors.
     Line(std::string_view text, const Origin& place) : text_(text), place_(&place) {}
 
     [[noreturn]] void fail(const std::string& expected) const;
-    bool done();                        ///< true when only blanks are left
-    bool sees(std::string_view token);  ///< true when `token` comes next; like all reads, skips blanks first
+    bool done();                        ///< true if only blanks are left on the line
+    bool sees(std::string_view token);  ///< true if `token` comes next on the line, after blanks
     bool take(std::string_view token);
     void expect(std::string_view token);
-    std::string_view bare();  ///< letters, digits and _ . - / +; "" when none come next
-    std::string word();       ///< a bare or quoted word
+    std::string_view bare();  ///< reads letters, digits and _ . - / +; "" if none come next
+    std::string word();       ///< reads a word, in quotes or not
     std::string quoted();
     int64_t integer() { return number<int64_t>("an integer"); }
-    ValueId value();  ///< reads "%3"
+    ValueId value();  ///< reads a value's id: "%3"
     std::string_view rest();
-    Origin origin();  ///< reads up to " by ", " at %", ";" or the end
+    Origin origin();  ///< reads an origin, up to " by ", " at %", ";" or the end
 
     template <class Number>
     Number number(std::string_view what) {

@@ -8,39 +8,39 @@
 
 namespace orrery {
 
-/// True when the output holds elements of one input unchanged: all of them or a block.
+/// True if an op's output has elements of one input unchanged: all of them or a block.
 bool is_view(const OpDef& def);
-/// True for the elementwise sum of two inputs.
+/// True if the op is the elementwise sum of two inputs.
 bool is_sum(const OpDef& def);
-/// The elementwise op for a reduction: sum -> "add", max -> "maximum", min -> "minimum".
+/// The name of the elementwise op that combines two values of a reduction: "add", "maximum" or "minimum".
 std::string_view op_combining(ReduceOp how);
-/// True for attributes that passes set on any op; scripts cannot set them.
+/// True for attributes that compiler passes set on any op; scripts cannot set them.
 bool set_by_passes(std::string_view attribute);
-/// The kernel that does the op's work: OpDef::kernel, or the op's name when that is empty.
+/// The name of the kernel that does the op's work: OpDef::kernel, or the op's name if that is empty.
 std::string_view kernel_of(const OpDef& def);
-/// True when a communicator runs the op.
+/// True if a communicator runs the op, not a device.
 bool communicates(const OpDef& def);
-/// True for the op that sends a value from one pipeline stage to another.
+/// True if the op sends a value from one pipeline stage to another.
 bool is_transfer(const OpDef& def);
-/// True for the op that sums a value over the pipeline axis.
+/// True if the op sums a value over the pipeline axis.
 bool is_stage_sum(const OpDef& def);
-/// The op that propagation inserts for a collective: Opcode::all_reduce -> "all_reduce", Opcode::kernel -> "shard".
+/// The op that propagation inserts for a collective: "all_reduce" for Opcode::all_reduce, "shard" for Opcode::kernel.
 std::string_view op_inserted_for(Opcode instruction);
 
-/// Finds an op by name. Throws Error, at `asked` if given, naming it and a similar name when it does not exist.
+/// The definition of the op with this name. If there is none, throws Error, at `asked` if given, with a similar name.
 const OpDef& op_def(std::string_view kind);
 const OpDef& op_def(std::string_view kind, const Origin& asked);
 std::optional<Opcode> collective_of(const Op& op);
-/// Finds an op by name; nullptr when it does not exist.
+/// The definition of the op with this name; nullptr if there is none.
 const OpDef* find_op_def(std::string_view kind);
-/// All ops in the order of the table in core/ir/README.md, then those that plugins have added so far.
+/// The definitions of all ops, in the order of the table in core/ir/README.md, then those of plugins added so far.
 std::vector<const OpDef*> all_ops();
-/// The built-in ops, without those of plugins.
+/// The definitions of the built-in ops, without those of plugins.
 const std::vector<const OpDef*>& own_ops();
 
 FactorRule rule_of(const Program& program, const Op& op);
 
-/// Checks operands and attributes, fills in default attributes and infers the outputs. Throws Error at `origin`.
+/// Checks an op's operands and attributes, adds default attributes and infers the outputs. Throws Error at `origin`.
 std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<const ValueId> inputs,
                          Attributes& attributes, const Origin& origin);
 

@@ -15,7 +15,7 @@ Origin parse_origin(std::string_view text) {
         origin.who = text.substr(0, comma);
         text.remove_prefix(comma + 2);
     } else if (text.find_first_of("./:") == std::string_view::npos) {
-        origin.who = text;  // only a name, without file and line
+        origin.who = text;  // the text is only a name, without file and line
         return origin;
     }
     int numbers[2] = {0, 0};
@@ -144,7 +144,7 @@ private:
         }
     }
 
-    // The value with this id, created if new. Ids have no gaps but may come in any order.
+    // The value with this id, created if it is new. Ids have no gaps but may come in any order.
     Value& slot(ValueId id) {
         if (static_cast<size_t>(id) >= program_.values.size()) {
             if (static_cast<size_t>(id) > most_values_) {
@@ -197,7 +197,7 @@ private:
         line.expect("[");
         while (!line.take("]")) {
             std::string dim;
-            // forms of a dim: "8", "batch=8" or "\"odd name\"=8"
+            // a dim is "8", "batch=8" or "\"odd name\"=8"
             Line ahead = line;
             if (ahead.sees("\"") || (!ahead.bare().empty() && ahead.take("="))) {
                 dim = line.word();
@@ -241,7 +241,7 @@ private:
         line.fail("P(sum), P(max) or P(min)");
     }
 
-    // Reads types, layouts, "of", "stage" and the comment.
+    // Reads the end of a value's or op's line: types, layouts, "of", "stage" and the comment.
     void tail(Line& line, const std::vector<ValueId>& outputs, Op* op) {
         for (size_t i = 0; i < outputs.size(); ++i) {
             if (i > 0) line.expect(",");
@@ -305,7 +305,7 @@ private:
         }
     }
 
-    /// Reads "bucket dp 1048576" or "bucket dp forward 1048576".
+    /// Reads a communication option: "bucket dp 1048576" or "bucket dp forward 1048576".
     void edge(Line& line, const EdgeOption& option) {
         const std::string axis = line.word();
         std::optional<Phase> phase;
@@ -363,7 +363,7 @@ private:
     }
 
     std::string_view text_;
-    size_t most_values_;  ///< a bound on ids: each value has a line
+    size_t most_values_;  ///< upper bound for ids of values: each value has a line
     Origin place_;
     Program program_;
     std::optional<Mesh> mesh_;

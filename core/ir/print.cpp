@@ -19,7 +19,7 @@ std::string print(const Origin& origin) {
                        parse_origin(text) == origin;
     if (plain) return text;
     auto in_quotes = [](std::string_view s) {
-        std::string q = quoted(std::string(s) + ' ');  // the blank forces quotes
+        std::string q = quoted(std::string(s) + ' ');  // the added blank makes quoted() use quotes
         q.erase(q.size() - 2, 1);
         return q;
     };
@@ -49,14 +49,14 @@ public:
     }
 
 private:
-    // A word that is printed even when it is empty.
+    // A name as programs print it. An empty one is printed as two quotes.
     static std::string word(const std::string& name) { return name.empty() ? "\"\"" : quoted(name); }
 
     void columns(std::string left, std::string call, std::string rest) {
         rows_.push_back({std::move(left), std::move(call), std::move(rest)});
     }
 
-    // Prints the rows of one section in aligned columns. Rows that are much longer do not widen the columns.
+    // Prints the rows of a section in aligned columns. Rows that are much longer than others do not widen the columns.
     void flush() {
         size_t left = 0;
         size_t call = 0;
@@ -75,7 +75,7 @@ private:
         return name.empty() ? fmt::format("%{}", id) : fmt::format("%{} {}", id, quoted(name));
     }
 
-    // The value's layout; "" when none was set.
+    // The layout of a value as text; "" if it has none.
     std::string layout_of(ValueId id) const {
         const Value& value = program_.value(id);
         if (!mesh_ || value.layout.splits().size() != value.type.shape.size()) return "";

@@ -22,7 +22,7 @@ namespace orrery {
 /// "of %2": its forward op makes %2. After #: the script line, "by" what set the layout, ";" the cause of a collective.
 std::string print(const Program& program, const Mesh* mesh = nullptr);
 
-/// An origin as programs print it: its text when that can be parsed back, otherwise "who" "file" line column.
+/// An origin as printed programs have it: its text if that can be parsed back, otherwise "who" "file" line column.
 std::string print(const Origin& origin);
 
 }  // namespace orrery

@@ -18,9 +18,9 @@ constexpr std::string_view all_letters = "fFa*nsiub";
 constexpr std::string_view of_one_type = "fan";
 constexpr std::string_view of_any_type = "a*";
 
-// Inference runs these checks for every recorded op, so nothing here allocates when the types are valid.
+// Every recorded op is checked during inference, so nothing here allocates memory if the types are valid.
 
-/// Removes the first word of `side` and returns it; "" at the end.
+/// Removes the first word of `side` (inputs or outputs) and returns it; "" at the end.
 std::string_view next_word(std::string_view& side) {
     side.remove_prefix(std::min(side.find_first_not_of(' '), side.size()));
     const std::string_view word = side.substr(0, side.find(' '));
@@ -42,10 +42,10 @@ std::vector<std::string_view> words_of(std::string_view side) {
     return words;
 }
 
-/// The suffix of a word: "?" for "bias?", "..." for "a...", otherwise "".
+/// The suffix of an operand's word: "?" for "bias?", "..." for "a...", otherwise "".
 std::string_view ending(std::string_view word) { return word.substr(std::min(word.find_first_of("?."), word.size())); }
 
-/// One letter for each of `count` operands; nullopt when the side cannot have that many.
+/// The type letter of each of `count` operands; nullopt if the inputs or outputs cannot be that many.
 std::optional<std::string> letters_of(std::string_view side, size_t count) {
     std::string letters;
     for (std::string_view word = next_word(side); !word.empty(); word = next_word(side)) {
@@ -71,13 +71,13 @@ std::string_view wanted(char letter) {
     return letter == 'n' ? "i32 or a floating-point type" : "a floating-point type";
 }
 
-/// An operand of the wrong type. `like`: the operand whose type it must have; nullopt: its letter excludes its type.
+/// An operand of the wrong type. `like`: the operand with the required type; nullopt: its letter excludes its type.
 struct Misfit {
     size_t operand;
     std::optional<size_t> like = {};
 };
 
-/// Finds the first operand with a wrong type: inputs first, then outputs. `wide`: statistics may be f64.
+/// Finds the first operand with a wrong type: inputs first, then outputs. `wide`: statistics may be f64 instead of f32.
 template <class TypeOf>
 std::optional<Misfit> find_misfit(const std::string& letters, const TypeOf& type_of, bool wide) {
     for (size_t i = 0; i < letters.size(); ++i) {
@@ -94,7 +94,7 @@ std::optional<Misfit> find_misfit(const std::string& letters, const TypeOf& type
     return std::nullopt;
 }
 
-/// The name of an operand for messages: "gain", "x 2" for "x...", "output 1".
+/// The name of an operand for error messages: "gain", "x 2" for "x...", "output 1".
 std::string operand_name(const OpDef& def, size_t operand, size_t inputs) {
     if (operand >= inputs) return fmt::format("output {}", operand - inputs);
     const std::string_view name = def.operands[std::min(operand, def.operands.size() - 1)];
@@ -102,14 +102,14 @@ std::string operand_name(const OpDef& def, size_t operand, size_t inputs) {
     return ending(name) == "..." ? fmt::format("{} {}", word, operand) : std::string(word);
 }
 
-/// The expected type for messages: "f32", "bf16 as x".
+/// The expected type of an operand for error messages: "f32", "bf16 as x".
 template <class TypeOf>
 std::string expected(const OpDef& def, char letter, const Misfit& misfit, const TypeOf& type_of, size_t inputs) {
     if (!misfit.like) return std::string(wanted(letter));
     return fmt::format("{} as {}", name_of(type_of(*misfit.like)), operand_name(def, *misfit.like, inputs));
 }
 
-/// The legal number of operands on a side without "...": "3", "3 to 4".
+/// The possible numbers of inputs or outputs, if there is no "...", as text: "3", "3 to 4".
 std::string counts(std::string_view side) {
     const std::vector<std::string_view> words = words_of(side);
     const auto least = std::count_if(words.begin(), words.end(), [](auto word) { return ending(word).empty(); });
@@ -152,9 +152,9 @@ std::string problem_of_types(const OpDef& def) {
 }
 
 void check_inputs(const Infer& at, const OpDef& def) {
-    if (def.types.empty()) return;  // a collective
+    if (def.types.empty()) return;  // a collective has no types to check
     const auto letters = letters_of(Sides(def.types).inputs, at.count());
-    assert(letters);  // infer() has checked the count
+    assert(letters);  // holds, because infer() has checked the number of operands
     const auto misfit = find_misfit(
         *letters, [&](size_t i) { return at.dtype(i); }, false);
     if (!misfit) return;
@@ -166,7 +166,7 @@ void check_inputs(const Infer& at, const OpDef& def) {
 }
 
 void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& made) {
-    if (def.types.empty()) return;  // a collective
+    if (def.types.empty()) return;  // a collective has no types to check
     const Sides sides(def.types);
     const auto in = letters_of(sides.inputs, at.count()), out = letters_of(sides.outputs, made.size());
     assert(in);
@@ -182,14 +182,14 @@ void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& 
     const Attribute* const asked = at.attributes.find("dtype");
     const auto* const dtype = asked ? std::get_if<std::string>(asked) : nullptr;
     if (dtype && *dtype == name_of(type_of(i))) at.fail(what, "give another dtype");
-    at.fail(fmt::format("{} ({})", what, def.types));  // the op's inference is wrong
+    at.fail(fmt::format("{} ({})", what, def.types));  // the inference function of the op is wrong
 }
 
 std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64) {
     const OpDef* const def = find_op_def(spec.op);
     if (!def) return "";
     const auto wrong = [&](const std::string& what) { return fmt::format("op {}: {}", spec.op, what); };
-    if (def->types.empty()) return wrong("it has no kernel");  // a collective
+    if (def->types.empty()) return wrong("it has no kernel");  // a collective has no kernel
     if (spec.attributes.flag("accumulate") && def->accumulates.empty()) return wrong("it cannot accumulate");
     const Sides sides(def->types);
     const size_t inputs = spec.inputs.size();

@@ -7,12 +7,12 @@
 
 namespace orrery {
 
-/// Validates OpDef::types: the letters alone, and against `operands`. Returns the problem, or "" when they are valid.
+/// Validates OpDef::types: the letters alone, and against `operands`. Returns the problem, or "" if they are valid.
 std::string problem_of_types(const OpDef& def);
 
-/// Checks the input types. Throws Error at the op's origin, naming the first input of a wrong type.
+/// Checks the types of an op's inputs. Throws Error at the op's origin, naming the first input of a wrong type.
 void check_inputs(const Infer& at, const OpDef& def);
-/// Checks the number and types of the inferred outputs. Throws Error at the op's origin.
+/// Checks number and types of the outputs that an op's inference returned. Throws Error at the op's origin.
 void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& made);
 
 }  // namespace orrery

@@ -47,7 +47,7 @@ void for_each_access(const RankClass& rank_class, const Instruction& instruction
     }
 }
 
-/// The address of the operand's first byte, in bytes from the start of its arena.
+/// The address of an operand's first byte, in bytes from the start of the operand's arena.
 inline int64_t address(const RankClass& rank_class, const Operand& operand) {
     return rank_class.buffers[operand.buffer].offset + operand.offset;
 }
@@ -56,7 +56,7 @@ inline Arena arena(const RankClass& rank_class, const Operand& operand) {
     return rank_class.buffers[operand.buffer].arena;
 }
 
-/// The joined axes ("dp+pp") over which the plan communicates, by id.
+/// The ids of the joined mesh axes ("dp+pp") over which the plan communicates.
 inline std::set<AxisId> joined_axes(const Plan& plan) {
     std::set<AxisId> joined;
     for (const RankClass& c : plan.classes)
@@ -65,7 +65,7 @@ inline std::set<AxisId> joined_axes(const Plan& plan) {
     return joined;
 }
 
-/// The names of the joined axes over which several plans communicate.
+/// The names of the joined mesh axes ("dp+pp") over which any of the plans communicates.
 inline std::set<std::string> joined_axes(const std::vector<const Plan*>& plans) {
     std::set<std::string> names;
     for (const Plan* plan : plans)

@@ -16,11 +16,11 @@ namespace {
 constexpr const char* format_name = "orrery costs";
 constexpr int64_t version = 1;
 
-// Bounds for numbers in a file. Larger ones were never measured, and their sums would overflow or lose precision.
+// Upper bounds for numbers in a cost table file. Larger ones are errors: their sums would overflow or lose precision.
 constexpr int64_t most_ranks = 1 << 24, most_counted = int64_t{1} << 50;
 constexpr double most_seconds = 1e9;
 
-/// The facts that must be integers in a range.
+/// A fact in the table (CostTable::facts) that must be an integer in a range.
 struct NumberFact {
     const char* name;
     int64_t least, most;
@@ -30,7 +30,7 @@ constexpr NumberFact number_facts[] = {
     {"threads", 0, most_ranks},    {"steps", 0, most_counted},
 };
 
-/// JSON cannot represent infinities and NaN; they become {"number": "-inf"}.
+/// An attribute as JSON. Infinities and NaN, which JSON cannot represent, become {"number": "-inf"}.
 Json json_of(const Attribute& attribute) {
     return std::visit(
         [](const auto& value) -> Json {
@@ -51,7 +51,7 @@ Attribute attribute_of(const Json& json) {
     return std::stod(json.at("number").get<std::string>());
 }
 
-/// Parses a type such as "f32[8,512]".
+/// Parses a tensor type such as "f32[8,512]".
 TensorType type_of(const std::string& text) {
     const size_t open = text.find('[');
     const auto dtype = parse_dtype(text.substr(0, open));
@@ -134,7 +134,7 @@ void add(Json& row, const Measured& time) {
     if (time.in_turns) row["in_turns"] = true;
 }
 
-/// Parses a time in seconds, or a spread.
+/// Parses a duration in seconds, or its relative spread.
 double seconds_of(const Json& value, const std::string& key) {
     const double seconds = value.is_number() ? value.get<double>() : -1;
     if (!(seconds >= 0 && seconds <= most_seconds))
@@ -206,7 +206,7 @@ std::string rows_text(const std::vector<Row>& rows) {
     return text + (rows.empty() ? "]" : "\n ]");
 }
 
-/// Parses the rows of a table. Errors name the row.
+/// Parses the rows of the JSON list `key`. Errors name the row.
 template <class Row>
 std::vector<Row> rows_of(const Json& json, const char* key, Row (*read)(const Json&)) {
     std::vector<Row> rows;

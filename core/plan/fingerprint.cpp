@@ -10,7 +10,7 @@ namespace orrery {
 
 namespace {
 
-/// Serializes a plan for hashing. Strings and lists start with their length, so different plans give different bytes.
+/// Writes a plan as bytes to hash. Strings and lists start with their length, so different plans give different bytes.
 class Writer {
 public:
     void number(int64_t n) { append({reinterpret_cast<const char*>(&n), sizeof n}); }
@@ -35,7 +35,7 @@ public:
         if (const std::string* word = std::get_if<std::string>(&attribute)) text(*word);
         if (const auto* list = std::get_if<std::vector<int64_t>>(&attribute)) numbers(*list);
     }
-    /// The digest of everything written. Call it once, at the end.
+    /// The SHA-256 of everything written, in hexadecimal. Call it once, at the end.
     std::string digest() {
         digest_.update(bytes_);
         return digest_.hex();
@@ -49,7 +49,7 @@ private:
         bytes_.clear();
     }
 
-    std::string bytes_;  ///< not hashed yet
+    std::string bytes_;  ///< bytes to be hashed later
     Sha256 digest_;
 };
 
@@ -113,7 +113,7 @@ void write(Writer& w, const RankClass& c) {
         if (b.frames != none) w.numbers({&b - c.buffers.data(), b.frames, b.micro});
 }
 
-/// Writes what the host accesses by name: inputs, params, states, results and updates.
+/// Writes the values that the host accesses by name: inputs, params, states, results and updates.
 void write(Writer& w, const Program& program) {
     for (size_t id = 0; id < program.values.size(); ++id) {
         const Value& v = program.values[id];
@@ -135,7 +135,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
     return ranks.size() == 1 ? " (rank " + first + ")" : " (ranks " + first + ".." + std::to_string(ranks.back()) + ")";
 }
 
-/// Names messages: "what class 0 sends class 1 over pp"; if relative "what class 0 sends its member +1 over dp".
+/// Names messages: "what class 0 sends class 1 over pp"; relative ones: "what class 0 sends its member +1 over dp".
 std::string message_name(const Plan& plan, size_t k, const Instruction& i, const std::map<int64_t, size_t>& class_of) {
     const bool sends = i.opcode == Opcode::send;
     const std::string over = " over " + plan.mesh.axis(i.axis).name;
@@ -148,7 +148,7 @@ std::string message_name(const Plan& plan, size_t k, const Instruction& i, const
            std::to_string(sends ? peer : k) + over;
 }
 
-/// The tags and types of all messages, in order, by sending and receiving class and by axis.
+/// The tags and types of all messages of the plan, in order, by sending and receiving class and by axis.
 std::map<std::string, Writer> messages_of(const Plan& plan) {
     std::map<std::string, Writer> all;
     std::map<int64_t, size_t> class_of;

@@ -10,12 +10,12 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t gap = arena_alignment;  ///< inputs or results less far apart than this are adjacent
+constexpr int64_t gap = arena_alignment;  ///< inputs or results with fewer bytes than this between them are adjacent
 
 template <class Wanted>
 HostPlaces collect(const RankClass& ranks, Wanted wanted) {
     HostPlaces all;
-    std::vector<std::pair<int64_t, int64_t>> parts;  // begin, end
+    std::vector<std::pair<int64_t, int64_t>> parts;  // (begin, end) of each value
     for (const Operand& place : ranks.places) {
         if (!wanted(place)) continue;
         const int64_t begin = address(ranks, place);
@@ -24,7 +24,7 @@ HostPlaces collect(const RankClass& ranks, Wanted wanted) {
     }
     if (parts.empty()) return all;
     std::sort(parts.begin(), parts.end());
-    for (size_t i = 1; i < parts.size(); ++i)  // the copy would overwrite values in a gap
+    for (size_t i = 1; i < parts.size(); ++i)  // copying all as one block would overwrite values in a gap
         if (parts[i].first - parts[i - 1].second >= gap)
             throw Error(
                 fmt::format("plan: what the host copies at once does not lie side by side: bytes {} to {} of the "

@@ -7,26 +7,26 @@
 
 namespace orrery {
 
-/// Results up to this size (1,024 f32) are copied to the host after every step. Larger ones are read on request.
+/// Results of a step up to this many bytes are copied to the host after every step. Larger ones are read on request.
 constexpr int64_t small_result_bytes = 4096;
 
-/// A block of the persistent arena that the host copies as a whole, to or from the ranks of a class.
+/// A block of inputs or results in the persistent arena, which the host copies as a whole to or from a rank.
 struct HostPlaces {
     int64_t begin = 0;  ///< bytes from the start of the arena
-    int64_t bytes = 0;  ///< 0: nothing to copy
+    int64_t bytes = 0;  ///< size of the block; 0: nothing to copy
     struct Place {
         ValueId value = none;
-        int64_t offset = 0;  ///< bytes from `begin`
+        int64_t offset = 0;  ///< bytes from the start of the block
     };
     std::vector<Place> places;
 
-    /// The offset of a value in bytes from `begin`; nullopt if the value is not in this block.
+    /// The offset of a value in bytes from the start of the block; nullopt if the value is not in it.
     std::optional<int64_t> offset(ValueId value) const;
 };
 
-/// The block of the inputs on these ranks. Throws Error if another value is between them.
+/// The block of the program's inputs on the ranks of a class. Throws Error if another value is between them.
 HostPlaces host_inputs(const Program& program, const RankClass& ranks);
-/// The block of results up to `most` bytes each. Results that are params, states or inputs are not copied.
+/// The block that contains the results of up to `most` bytes each, without results that are params, states or inputs.
 HostPlaces host_results(const Program& program, const RankClass& ranks, int64_t most = small_result_bytes);
 
 }  // namespace orrery

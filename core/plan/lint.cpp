@@ -15,7 +15,7 @@
 namespace orrery {
 namespace {
 
-/// Makes the names of repeated layers equal: "h.3.mlp" -> "h.*.mlp"; "for matmul %71" -> "for matmul".
+/// A name without numbers, so that repeated layers share it: "h.3.mlp" -> "h.*.mlp", "for matmul %71" -> "for matmul".
 std::string without_numbers(const std::string& text) {
     std::vector<std::string> words;
     for (const std::string& word : split(text, ' ')) {
@@ -55,7 +55,7 @@ public:
     }
 
 private:
-    /// Merges the counts of one stream into the entries, which report the max over ranks, not a sum.
+    /// Merges the counts of one instruction stream into the entries, which report the max over ranks, not a sum.
     void take_most() {
         for (const auto& [key, own] : own_) {
             Redistribution& all = entries_.at(key);
@@ -67,7 +67,7 @@ private:
         own_.clear();
     }
 
-    /// Adds one message. Each value joined in an all_reduce is added separately.
+    /// Adds a message to its entry. Each value joined in an all_reduce is added separately.
     void add(const Instruction& i) {
         if (i.opcode != Opcode::all_reduce || i.operands.size() <= 2)
             return add(i, i.op, i.operands[0].value, wires_.bytes_sent(i, plan_.mesh));
@@ -109,7 +109,7 @@ private:
         return without_numbers(op.scope.empty() ? op.kind : fmt::format("{} of {}", op.kind, op.scope));
     }
 
-    /// The strategies that caused the value's layout and have a mark on this axis.
+    /// The strategies that caused a value's layout and have a mark on the axis, as text.
     std::string strategies(ValueId value, const std::string& axis) const {
         std::string all;
         for (const Origin& cause : program_.value(value).causes) {
@@ -120,7 +120,7 @@ private:
         return all;
     }
 
-    /// True if `axes` contains the axis, or one of the axes that it joins.
+    /// Whether the mesh axis or, if it is a joined one, any of the axes that it joins is in `axes`.
     bool names(const std::set<std::string>& axes, const std::string& axis) const {
         const std::vector<AxisId>& parts = plan_.mesh.parts(plan_.mesh.over(axis).value());
         return std::any_of(parts.begin(), parts.end(),
@@ -154,9 +154,9 @@ private:
     const Plan& plan_;
     const WireBytes& wires_;
     const Program& program_;
-    int64_t times_ = 1;                                     ///< executions per step of the current instruction
-    std::map<std::string, Own> own_;                        ///< counts of the current stream, by entry
-    std::map<std::string, std::set<std::string>> axes_of_;  ///< by the origin of a mark: axes that it names
+    int64_t times_ = 1;                                     ///< how often a step executes the current instruction
+    std::map<std::string, Own> own_;                        ///< messages and bytes of the current stream, by entry
+    std::map<std::string, std::set<std::string>> axes_of_;  ///< by origin of a mark: names of the axes in it
     std::set<std::pair<ValueId, std::string>> used_;
     std::map<std::string, Redistribution> entries_;
     std::set<std::pair<const Redistribution*, ValueId>> seen_;

@@ -7,25 +7,25 @@
 
 namespace orrery {
 
-/// Communication of one kind, inserted for one line of the script. All layers of a model share an entry.
+/// Communication by one opcode on one axis, inserted for one script line. All layers of a model share an entry.
 struct Redistribution {
-    std::string kind;  ///< "all_gather", "send"
+    std::string kind;  ///< kind of communication: "all_gather", "send"
     std::string axis;
-    std::string what;       ///< the value, layer numbers as *: "h.*.mlp.up.weight.grad"
-    std::string why;        ///< "for matmul", "update of h.*.attn.q.weight", "result loss_sum"
+    std::string what;       ///< name of the value, layer numbers as *: "h.*.mlp.up.weight.grad"
+    std::string why;        ///< what needs the value: "for matmul", "update of h.*.attn.q.weight", "result loss_sum"
     std::string by;         ///< the strategies that caused the value's layout, with their lines
-    Origin origin;          ///< the script line that needs it
-    bool implicit = false;  ///< a gather or all-to-all that no mark requested
-    int64_t values = 0;     ///< distinct values of the program
+    Origin origin;          ///< the script line that needs the value
+    bool implicit = false;  ///< a gather or all-to-all that no mark of a strategy requested
+    int64_t values = 0;     ///< number of different values of the program
     int64_t count = 0;      ///< messages per step, on the rank that sends the max number of bytes
-    int64_t bytes = 0;      ///< bytes sent per step by that rank
-    int64_t streams = 0;    ///< instruction streams that contain it, one per pipeline rank
+    int64_t bytes = 0;      ///< bytes sent per step, max over ranks
+    int64_t streams = 0;    ///< number of instruction streams that contain it, one per pipeline rank
 };
 
-/// All redistributions of a step, sorted by bytes, largest first. Linear in the program and its streams.
+/// All redistributions of a step, sorted by bytes sent, largest first. Linear in the program and its streams.
 std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires = {});
 
-/// A table of up to `most` entries, and a line about the implicit ones. Empty if nothing is redistributed.
+/// The redistributions as a table of up to `most` lines, and a line about the implicit ones. Empty if there are none.
 std::string lint_text(const std::vector<Redistribution>& entries, size_t most = 40);
 
 }  // namespace orrery

@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// The contracts of a mesh's transports, by axis name. A joined axis ("rep+dp") has the contract of its first axis.
+/// The transport contracts of a mesh, by axis name. A joined axis ("rep+dp") has the contract of its first axis.
 class Network {
 public:
     using Contracts = std::map<std::string, TransportContract>;
@@ -20,13 +20,13 @@ public:
     Network(std::initializer_list<Contracts::value_type> contracts) : contracts_(contracts) {}
 
     TransportContract& operator[](const std::string& axis) { return contracts_[axis]; }
-    /// The contract of an axis. An axis without a transport has the default contract.
+    /// The transport contract of an axis; the default contract if the axis has no transport.
     const TransportContract& of(const std::string& axis) const {
         static const TransportContract by_default;
         const auto found = find(axis);
         return found == contracts_.end() ? by_default : found->second;
     }
-    /// The contract of an axis. Throws Fault::failed if the axis has no transport, naming the axes that have one.
+    /// The transport contract of an axis. Throws Fault::failed if the axis has none, naming the axes that have one.
     const TransportContract& at(const std::string& axis) const {
         if (const auto found = find(axis); found != contracts_.end()) return found->second;
         std::string names;

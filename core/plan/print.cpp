@@ -30,7 +30,7 @@ std::string operand_text(const Program& program, const Operand& operand) {
     return fmt::format("{} {} {}", place, what, operand.type.text());
 }
 
-/// The terms that a rank adds to an attribute, as text: "start=0+dp*64".
+/// The formula of an attribute that depends on the rank, as text: "start=0+dp*64".
 std::string per_rank_text(const RankClass& c, const Mesh& mesh, int kernel, const std::string& key) {
     std::string text;
     for (const PerRank& p : c.per_rank) {
@@ -127,11 +127,11 @@ std::string print(const Plan& plan) {
 
 namespace {
 
-/// The names of the values of an instruction. A list of more than six, or of a joined all_reduce, is shortened.
+/// The names of an instruction's values as text. More than six, or those of a joined all_reduce, are shortened.
 std::string values_text(const Program& program, const Instruction& i) {
     std::vector<std::string> names;
     const bool joined = i.opcode == Opcode::all_reduce && i.operands.size() > 2;
-    // Of each joined pair (input, output), only the input is named.
+    // A joined all_reduce has (input, output) pairs; only their inputs are named.
     for (size_t o = joined ? 2 : 0; o < i.operands.size(); o += joined ? 2 : 1)
         if (i.operands[o].value != none) names.push_back(label_of(program, i.operands[o].value));
     constexpr size_t few = 6;

@@ -53,11 +53,11 @@ Instruction in_run(const RankClass& c, const Issued& issued) {
 
 namespace {
 
-/// The lifetime of one frame in the first run, over all buffers in it.
+/// The lifetime of one frame in the first run of the repeated part, over all buffers in the frame.
 struct Frame {
     int frames = none;
     int64_t micro = 0;
-    int first = INT_MAX, last = none;  ///< indices of instructions
+    int first = INT_MAX, last = none;  ///< first and last instruction in the stream that access the frame
 };
 
 /// A one-to-one map of slots, per pool. `add` returns false if a pair contradicts an earlier one.
@@ -88,10 +88,10 @@ public:
     std::vector<std::vector<int>> take() { return std::move(to_); }
 
 private:
-    std::vector<std::vector<int>> to_, from_;  ///< by pool and slot
+    std::vector<std::vector<int>> to_, from_;  ///< by pool and slot: the slot it maps to; the slot that maps to it
 };
 
-/// The frames accessed in the repeated part. If a new frame takes a slot there, also the frame that was in it before.
+/// The frames that the repeated part accesses, and those that were before them in slots that they take over there.
 std::vector<Frame> looped_frames(const RankClass& c) {
     int64_t micros = 0;
     for (const Buffer& b : c.buffers) micros = std::max(micros, b.micro + 1);
@@ -194,7 +194,7 @@ public:
     }
 
 private:
-    /// Moves the lifetime of a buffer that has no copy per run past the runs that were written out.
+    /// Changes a buffer's lifetime for the unrolled stream, if the buffer has no copy per run.
     void stretch(Buffer& b) const {
         const auto behind = static_cast<int>(last_run(from_) * from_.repeat.length());
         if (b.first >= from_.repeat.end) b.first += behind;
@@ -215,7 +215,7 @@ private:
         to_.stream.push_back(std::move(i));
     }
 
-    /// A buffer in a frame, or used only inside the repeated part, gets a copy for each run.
+    /// The buffer in run `run`. A buffer in a frame, or used only inside the repeated part, gets a copy per run.
     int buffer(int id, int64_t run, int here) {
         const Buffer& b = from_.buffers[id];
         const bool inside = b.first >= from_.repeat.begin && b.last < from_.repeat.end;
@@ -242,7 +242,7 @@ private:
         if (patches == by_micro_.end()) return index;
         const auto [known, fresh] = kernels_.try_emplace({index, micro}, to_.kernels.size());
         if (!fresh) return known->second;
-        RankClass alone;  // only its patches that depend on the micro-batch
+        RankClass alone;  // a class with only this kernel, and its attributes that depend on the micro-batch
         alone.kernels = {from_.kernels[index]};
         alone.per_rank = patches->second;
         for (PerRank& p : alone.per_rank) p.kernel = 0;
@@ -259,7 +259,7 @@ private:
     const RankClass& from_;
     RankClass to_;
     std::map<std::pair<int, int64_t>, int> copies_;
-    std::map<int, bool> lives_;  ///< buffers with a recomputed lifetime
+    std::map<int, bool> lives_;  ///< by buffer: whether its lifetime has been recomputed
     std::map<int, std::vector<PerRank>> by_micro_;
     std::map<std::pair<int, int64_t>, int> kernels_;
 };

@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// Up to this many micro-batches, a stream holds each one. Beyond it, the steady state is stored once if there is one.
+/// Up to this many micro-batches, a stream contains each; beyond it, the steady state (if there is one) is stored once.
 inline constexpr int64_t written_micros = 64;
 
 /// One execution of an instruction. `run` is 0 before the repeated part, and the last run after it.
@@ -21,27 +21,27 @@ struct Issued {
 };
 
 inline bool repeats(const RankClass& c) { return c.repeat.times > 1; }
-/// The number of instructions executed per step, with all runs.
+/// The number of instructions that a stream executes per step, counting all runs of its repeated part.
 int64_t issues(const RankClass& c);
-/// The index of an execution among all those of a step, and the inverse.
+/// Converts an execution of an instruction to its index among all those of a step, and back.
 int64_t position_of(const RankClass& c, const Issued& issued);
 Issued issued_at(const RankClass& c, int64_t position);
-/// The execution that `who` waits for when its instruction lists `wait`.
+/// The execution that execution `who` waits for, if `wait` is an element of its instruction's `waits`.
 Issued waited_for(const RankClass& c, const Issued& who, int wait);
-/// The number of the last run. Instructions after the repeated part belong to it.
+/// The index of the last run of the repeated part. Instructions after the repeated part belong to it.
 inline int64_t last_run(const RankClass& c) { return c.repeat.times - 1; }
 /// How often an instruction is executed per step.
 inline int64_t times_of(const RankClass& c, size_t index) {
     const bool repeated = static_cast<int>(index) >= c.repeat.begin && static_cast<int>(index) < c.repeat.end;
     return repeated ? c.repeat.times : 1;
 }
-/// The number of micro-batches stored in the stream: all except those of runs 1 and later.
+/// The number of micro-batches that the stream contains: all except those of runs 1 and later of the repeated part.
 int64_t stored_micros(const RankClass& c, const Mesh& mesh);
 
-/// The address of the operand's first byte in a given run, in bytes from the start of its arena.
+/// The address of an operand's first byte in a run of the repeated part, in bytes from the start of the arena.
 int64_t address(const RankClass& c, const Operand& operand, int64_t run);
 Fragment fragment_in_run(const RankClass& c, const Issued& issued);
-/// The instruction with the fragment and tag of its run. Its operands remain those of the first run.
+/// An instruction with its fragment and tag in a run of the repeated part. Its operands remain those of the first run.
 Instruction in_run(const RankClass& c, const Issued& issued);
 
 /// All executions of instructions for which `counts` is true, in the order of execution.
@@ -63,7 +63,7 @@ std::vector<Issued> issued_of(const RankClass& c, Counts&& counts) {
     return all;
 }
 
-/// The plan with every run written out, for code that inspects each instruction. Linear in micro-batches.
+/// The plan with all runs of its repeated parts written out, to inspect each instruction. Linear in micro-batches.
 Plan unrolled(const Plan& plan);
 
 /// Compares two snapshots of positions (indices of executions), taken after the first and after the second run. They
@@ -80,7 +80,7 @@ public:
             for (const Operand& o : c.stream[i].operands)
                 asks_[c.buffers[o.buffer].frames != none][c.stream[i].queue] = 1;
     }
-    /// `framed`: the position belongs to an access to a frame.
+    /// Compares a queue's position before and after the second run. `framed`: it belongs to an access to a frame.
     bool operator()(size_t queue, int before, int after, bool framed) {
         if (settled(queue, after, framed)) return true;
         if (after == before) still_[queue] = std::max(still_[queue], before);
@@ -93,14 +93,14 @@ public:
         return true;
     }
 
-    /// Compares the last known complete positions, [rows][queue]. True if each one is at least its earlier value,
+    /// Compares the last positions known to be complete, [rows][queue]. True if each one is at least its earlier value,
     /// advanced by one run where positions of that queue advance. Every further run then knows at least as much.
     bool at_least(const int* before, const int* after, size_t rows) const {
         for (size_t i = 0; i < rows * still_.size(); ++i)
             if (after[i] < (before[i] >= moving_[i % still_.size()] ? before[i] + length_ : before[i])) return false;
         return true;
     }
-    /// True if no position in the row advances, so that a wait for it has the same effect in all runs.
+    /// True if no position in the row advances from run to run, so that a wait for it has the same effect in all runs.
     bool stays(const int* row) const {
         for (size_t q = 0; q < still_.size(); ++q)
             if (row[q] >= moving_[q]) return false;
@@ -116,12 +116,12 @@ private:
 
     int length_;
     const std::vector<int>& known_;
-    std::vector<char> asks_[2];  ///< by queue: it accesses other bytes (0) or frames (1), in or after the repeated part
-    std::vector<int> still_, moving_;  ///< by queue: the last unchanged position; the first that advanced
+    std::vector<char> asks_[2];  ///< by queue, from the repeated part on: accesses outside frames [0], in frames [1]
+    std::vector<int> still_, moving_;  ///< by queue: last unchanged position; first that advanced
 };
 
-/// Maps the slots of frames in run `from` to those in run `to`, indexed by pool and slot. An element is `none` if the
-/// repeated part does not use that slot. Empty if two frames share a slot in only one of the two runs.
+/// Maps the slots that frames have in run `from` to the slots that they have in run `to`, by pool and slot. `none`: the
+/// repeated part does not use the slot. Empty if two frames share a slot in only one of the two runs.
 std::vector<std::vector<int>> slot_map(const RankClass& c, int64_t from, int64_t to);
 /// True if any two frames of the repeated part that share a slot in one run do so in every run.
 bool slots_turn(const RankClass& c);
@@ -133,8 +133,8 @@ class Pools {
 public:
     struct Pool {
         int64_t offset, end, stride;
-        std::vector<int> to;     ///< by slot; `none`: not mapped
-        std::vector<char> used;  ///< by slot: some slot maps to it
+        std::vector<int> to;     ///< by slot: the slot that it is mapped to; `none`: not mapped
+        std::vector<char> used;  ///< by slot: whether some slot is mapped to it
     };
     Pools(const RankClass& c, const std::vector<std::vector<int>>& slots);
     const std::vector<Pool>& all() const { return pools_; }
@@ -163,8 +163,8 @@ private:
 };
 
 /// True if the notes (Ranges) on an arena after the second run equal those after the first, shifted by one run: notes
-/// on frames are compared in the slots of the next run. same(before, after, in a frame) compares two. True for at most
-/// two runs.
+/// on frames are compared in the slots of the next run. same(before, after, in a frame) compares two notes. Always true
+/// for at most two runs.
 template <class What, class Same>
 bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, const Ranges<What>& after, Same&& same) {
     struct Part {

@@ -66,7 +66,7 @@ private:
 
     Key key(size_t rank, const Fragment& f) const { return {f.kind, schedule_.stage_of(rank, f.chunk), f.micro}; }
 
-    /// The fragments that must end before this one starts.
+    /// The keys of the fragments that must end before the given one starts.
     std::vector<Key> needs(const Key& key) const {
         const auto [kind, stage, micro] = key;
         std::vector<Key> all;

@@ -3,7 +3,7 @@
 
 namespace orrery {
 
-/// Passes one instruction to a machine, its waits first; see `walk`.
+/// Runs one instruction on a machine (see `walk`): first its waits, then the instruction.
 template <class Machine>
 void visit(const RankClass& rank_class, int index, Machine& machine) {
     const Instruction& instruction = rank_class.stream[index];

@@ -139,7 +139,7 @@ private:
         bucket = {};
     }
 
-    /// Appends an op like `like` with the output `out`; none: with a new value of this shape and layout.
+    /// Appends an op with phase, scope and stage of `like`. `out`: its output; none: a new value of `shape`, `layout`.
     ValueId make(const Op& like, std::string kind, std::vector<ValueId> inputs, Attributes attributes, Shape shape,
                  Layout layout, ValueId out = none) {
         if (out == none) {
@@ -224,7 +224,7 @@ private:
         for (const Op& member : bucket.members) start = cut_off(last, member, moved, start, axis, parts);
     }
 
-    /// Unpacks a member's block into its output. Returns the start of the next block.
+    /// Copies a member's block of the message to the member's output. Returns the start of the next block.
     int64_t cut_off(const Op& last, const Op& member, ValueId moved, int64_t start, AxisId axis, int64_t parts) {
         const ValueId y = member.outputs[0];
         const bool split = collective_of(last) == Opcode::reduce_scatter;
@@ -249,7 +249,7 @@ private:
     const Mesh& mesh_;
     std::map<std::string, Bucket> open_;
     std::map<ValueId, int> homes_;  ///< by updated value of a param or state
-    std::vector<char> waiting_;     ///< by value: a bucket will produce it
+    std::vector<char> waiting_;     ///< by value: whether an open bucket will produce it
     Phase phase_ = Phase::forward;
 };
 

@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-// Marks values that need a gradient: params, and float results that depend on them.
+// Marks the values that need a gradient: params, and float results of ops that depend on them.
 std::vector<char> wanted_values(const Program& program) {
     std::vector<char> wanted(program.values.size(), 0);
     for (ValueId id : program.params()) wanted[id] = is_float(program.value(id).type.dtype);
@@ -62,7 +62,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
     Builder builder(program);
     builder.set_phase(Phase::backward);
     Backward backward(program, builder, slots, wanted);
-    std::vector<OpId> last(program.values.size(), none);  // by value: last op that gave it a gradient
+    std::vector<OpId> last(program.values.size(), none);  // by value: last op that contributed to its gradient
     for (OpId id = std::ssize(program.ops) - 1; id >= 0; --id) {
         const Op& op = program.op(id);
         const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(),
@@ -76,7 +76,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
         backward.begin(id);
         call_op(def.name, "gradient", [&] { def.gradient(backward); });
     }
-    std::vector<char> taken(program.values.size(), 0);  // read by an op, or the gradient of another param
+    std::vector<char> taken(program.values.size(), 0);  // by value: read by an op, or the gradient of another param
     for (const Op& op : program.ops)
         for (ValueId input : op.inputs) taken[input] = 1;
     for (ValueId param : program.params()) {
@@ -88,7 +88,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
         else if (static_cast<size_t>(grad) < taken.size())
             taken[grad] = 1;
         program.set_grad(param, grad);
-        program.value(grad).dims = program.value(param).dims;  // even when a contribution had no dim names
+        program.value(grad).dims = program.value(param).dims;  // also if a contribution to it had no dim names
         if (program.value(grad).name.empty()) {
             builder.name(grad, program.value(param).name + ".grad", program.value(param).origin);
         }

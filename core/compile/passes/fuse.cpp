@@ -19,15 +19,15 @@ namespace {
 enum class Fits : uint8_t { product, slope, bias, residual, round_norm };
 enum class Of : uint8_t { first, second };
 
-/// A pair of ops and the op that replaces it, each as "op inputs -> outputs". Equal names are equal values. A value
-/// that the first op makes for the second disappears, unless the joined op has it as an output. "pre?" is an output
-/// only when another op needs it; otherwise `flag` is set.
+/// A pair of ops and the op that replaces them, each as "op inputs -> outputs". Equal names are equal values. A value
+/// that the first op makes for the second disappears, unless it is an output of the joined op. "pre?" is an output only
+/// if another op needs it; otherwise the attribute `flag` is set.
 struct Row {
     std::string_view first, second, joined;
-    Fits fits;                                 ///< conditions besides names
-    Of like;                                   ///< the op that gives phase, scope and attributes
-    Of stands;                                 ///< the op that gives the place
-    std::vector<std::string_view> takes = {};  ///< attributes of the other op to copy
+    Fits fits;                                 ///< condition that the ops must meet besides equal names
+    Of like;                                   ///< which op gives the joined op its phase, scope and attributes
+    Of stands;                                 ///< which op gives the joined op its position
+    std::vector<std::string_view> takes = {};  ///< attributes to copy from the other op
     std::string_view flag = "";
 };
 
@@ -54,7 +54,7 @@ const Row rows[] = {
 };
 // clang-format on
 
-/// The words of "op inputs -> outputs".
+/// The names in "op inputs -> outputs": of the op, its inputs and its outputs.
 struct Names {
     std::string_view op;
     std::vector<std::string_view> inputs, outputs;
@@ -81,13 +81,13 @@ std::optional<size_t> place_in(const std::vector<std::string_view>& names, std::
     return found - names.begin();
 }
 
-/// A row, parsed, and the value that connects its two ops.
+/// A row of the table, parsed, and the value that connects its two ops.
 struct Pattern {
     const Row& row;
     Names first, second, joined;
-    size_t edge = 0;               ///< input of the second op: an output or an input of the first
-    std::optional<size_t> made;    ///< index if it is an output of the first op
-    std::optional<size_t> shared;  ///< index if it is an input of the first op
+    size_t edge = 0;               ///< index of the connecting value among the inputs of the second op
+    std::optional<size_t> made;    ///< its index among the outputs of the first op, if it is one
+    std::optional<size_t> shared;  ///< its index among the inputs of the first op, if it is one
 
     explicit Pattern(const Row& from) : row(from), first(from.first), second(from.second), joined(from.joined) {
         for (edge = 0; edge < second.inputs.size(); ++edge) {
@@ -98,7 +98,7 @@ struct Pattern {
         assert(false && "a row of two ops that do not meet");
     }
 
-    /// True when the value between the ops is an output of the joined op, always or if needed.
+    /// True if the value between the two ops is an output of the joined op, always or if needed.
     bool keeps() const {
         const std::string name = std::string(second.inputs[edge]);
         return place_in(joined.outputs, name) || place_in(joined.outputs, name + "?");
@@ -144,14 +144,14 @@ private:
     bool gone(OpId id) const { return stands_[id] != none; }
     Op& op(OpId id) { return program_.ops[id]; }
 
-    /// True when no op before `id` reads the value.
+    /// True if no op before `id` reads the value.
     bool unread_before(ValueId value, OpId id) const { return readers(value).empty() || readers(value).front() >= id; }
-    /// True when one op reads the value, and no result, update, gradient or name needs it.
+    /// True if exactly one op reads the value, and it is not a result, update, gradient or named.
     bool for_one(ValueId value) const {
         return readers(value).size() == 1 && !kept_[value] && program_.value(value).name.empty();
     }
 
-    /// True when both ops have the same phase and stage.
+    /// True if two ops have the same phase and stage.
     static bool together(const Op& a, const Op& b) { return a.phase == b.phase && a.stage == b.stage; }
     bool lie_alike(ValueId a, ValueId b) const { return program_.value(a).layout == program_.value(b).layout; }
     bool of_kind(ValueId id, std::string_view kind) const {
@@ -159,8 +159,8 @@ private:
         return maker != none && program_.op(maker).kind == kind;
     }
 
-    /// True for a GEMM with a shared matrix b, in the type of its operands. Operands that are transposes are excluded,
-    /// since lowering folds the transpose into a plain GEMM.
+    /// True for a GEMM of operands and output of one type, with one matrix b for the whole batch. Not for transposed
+    /// operands: lowering folds the transpose into a plain GEMM.
     bool plain_product(const Op& m) const {
         if (program_.value(m.inputs[1]).type.shape.size() != 2) return false;
         const bool known = std::all_of(m.attributes.items().begin(), m.attributes.items().end(), [](const auto& item) {
@@ -171,7 +171,7 @@ private:
                !of_kind(m.inputs[1], "transpose");
     }
 
-    /// Records that the op at `second` does the work of `first`.
+    /// Records that the fused op at `second` does the work of `first`.
     void replace(OpId first, OpId second) {
         stands_[first] = second;
         ++fused_;
@@ -185,7 +185,7 @@ private:
         value.causes.clear();
     }
 
-    /// The op that the pattern fuses with `id`; none when there is none.
+    /// The op that can be fused with `id` by a pattern; none if there is none.
     OpId partner(const Pattern& p, OpId id) const {
         const Op& second = program_.op(id);
         const ValueId meet = second.inputs[p.edge];
@@ -219,7 +219,7 @@ private:
         return false;
     }
 
-    /// True when the value between the ops may disappear, or be computed at the place of the second.
+    /// True if the value between the two ops may disappear, or be computed where the second op is.
     bool free(const Pattern& p, ValueId between, OpId id) const {
         if (!lie_alike(between, program_.op(id).outputs[0])) return false;
         return p.keeps() ? unread_before(between, id) : for_one(between);
@@ -249,7 +249,7 @@ private:
         return made;
     }
 
-    /// Fuses op `id` with an earlier one when both match the pattern.
+    /// Fuses op `id` with an earlier op if both match the pattern. Returns whether it did.
     bool join(const Pattern& p, OpId id) {
         const Op& second = program_.op(id);
         if (second.kind != p.second.op || second.inputs.size() != p.second.inputs.size()) return false;
@@ -266,7 +266,7 @@ private:
         return true;
     }
 
-    /// True for the f32 sum of dy over all rows: the gradient of a bias.
+    /// True for the f32 sum of dy over all rows, which is the gradient of a bias.
     bool sums_rows(const Op& sum) const {
         const Value& dy = program_.value(sum.inputs[0]);
         std::vector<int64_t> rows(dy.type.shape.size() - std::min<size_t>(dy.type.shape.size(), 1));
@@ -275,7 +275,7 @@ private:
                program_.value(sum.outputs[0]).type.dtype == DType::f32;
     }
 
-    /// True when an add reads the value: lowering lets plain kernels accumulate into that sum instead.
+    /// True if an add reads the value: lowering lets kernels of ops that are not fused accumulate into that sum.
     bool added(ValueId id) const {
         return std::any_of(readers(id).begin(), readers(id).end(),
                            [&](OpId reader) { return program_.op(reader).kind == "add"; });
@@ -287,7 +287,7 @@ private:
                            [&](ValueId id) { return program_.value(id).type == type; });
     }
 
-    /// The number of GEMMs among the terms of a sum, inner sums included: a GEMM can accumulate into another's output.
+    /// The number of GEMMs among a sum's terms and inner sums: a GEMM can accumulate into the output of another one.
     int added_products(const Op& sum) const {
         int products = 0;
         for (ValueId id : sum.inputs) {
@@ -299,7 +299,7 @@ private:
         return products;
     }
 
-    /// The current index of the op that computes a value; none for inputs, params and states.
+    /// The index of the op that computes a value after fusion; none for inputs, params and states.
     OpId place(ValueId id) const {
         OpId maker = program_.value(id).op;
         while (maker != none && gone(maker)) maker = stands_[maker];
@@ -324,8 +324,8 @@ private:
     Program program_;
     const std::function<bool(const Program&, const Op&)>& runs_;
     std::vector<std::vector<OpId>> readers_;
-    std::vector<char> kept_;    ///< by value: a result, an update or a gradient
-    std::vector<OpId> stands_;  ///< by op: the op that does its work now
+    std::vector<char> kept_;    ///< by value: whether it is a result, an update or a gradient
+    std::vector<OpId> stands_;  ///< by op: the op that does its work after fusion
     int fused_ = 0;
 };
 
@@ -351,7 +351,7 @@ Program fuse_for(Program propagated, const Mesh& mesh, const std::function<bool(
         spec.attributes.erase("keep");
         if (!runs(spec)) return false;
         if (op_def(op.kind).accumulates.empty()) return true;
-        spec.attributes.set("accumulate", true);  // later micro-batches accumulate
+        spec.attributes.set("accumulate", true);  // kernels of later micro-batches accumulate
         return runs(spec);
     });
 }

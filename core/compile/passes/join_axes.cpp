@@ -33,7 +33,7 @@ public:
         for (const auto& [param, grad] : program.grads()) ++readers_[grad];
     }
 
-    /// The all_reduce of the same reduction over another axis whose output this one reads; none when there is none.
+    /// The all_reduce over another axis with the same reduction that makes this one's input; none if there is none.
     OpId before(const Op& op) const {
         if (collective_of(op) != Opcode::all_reduce) return none;
         const OpId maker = program_.value(op.inputs[0]).op;
@@ -43,7 +43,7 @@ public:
         return same && axis_of(first) != axis_of(op) ? maker : none;
     }
 
-    /// Why two consecutive all-reduces cannot be one, whatever their transports; "" when they can.
+    /// Why two consecutive all-reduces cannot be one, whatever their transports are; "" if they can.
     std::string why_apart(const Op& first, const Op& then) const {
         if (readers_[then.inputs[0]] > 1)
             return fmt::format("the sum over {} alone is read, too", first.attributes.text("axis"));
@@ -58,7 +58,7 @@ public:
 private:
     const Program& program_;
     const Mesh& mesh_;
-    std::vector<int> readers_;  ///< by value
+    std::vector<int> readers_;  ///< by value: number of its readers
 };
 
 class Joining {
@@ -85,9 +85,9 @@ public:
     }
 
 private:
-    /// Collects the longest sequences of all-reduces that could be one message if their axes allow it.
+    /// Finds the longest sequences of all-reduces that could be one message, if their axes allow it.
     void find_chains() {
-        std::map<OpId, size_t> ends;  // index of the sequence, by its last op
+        std::map<OpId, size_t> ends;  // by last op of a sequence: index of the sequence
         for (OpId id = 0; id < std::ssize(program_.ops); ++id) {
             const Op& op = program_.ops[id];
             if (collective_of(op) != Opcode::all_reduce) continue;
@@ -118,7 +118,7 @@ private:
         for (size_t k = 1; k < chain.size(); ++k) made_[chain[k]] = {};
     }
 
-    /// The message over the joined axis: the first op of the sequence, with the cause of the last one.
+    /// The all_reduce over the joined axis: the first op of the sequence, with the cause of the last one.
     Op one(const std::vector<OpId>& chain, AxisId axis) const {
         Op op = program_.op(chain.front());
         const Op& last = program_.op(chain.back());
@@ -131,13 +131,13 @@ private:
         return op;
     }
 
-    /// Connects the new ops, first input to last output. Values of the old sequence connect them or are dropped.
+    /// Connects the new ops, first input to last output, with values of the replaced ops. Others of these are dropped.
     void link(const std::vector<OpId>& chain, const std::vector<AxisId>& joined, std::vector<Op>& ops) {
         const ValueId last = program_.op(chain.back()).outputs[0];
         Layout layout = program_.value(last).layout;
         const ReduceOp reduce =
             program_.value(program_.op(chain.front()).inputs[0]).layout.at(mesh_.parts(joined.front()).front()).op;
-        std::vector<Layout> between;  // the layout after each message, from last to first
+        std::vector<Layout> between;  // layout after each message, from last to first
         for (size_t k = joined.size(); k-- > 1;) {
             for (const AxisId part : mesh_.parts(joined[k])) layout.set(part, Placement::partial(reduce));
             between.push_back(layout);
@@ -161,10 +161,10 @@ private:
     const AxisCarriers& carriers_;
     const Chains chains_;
     std::vector<std::vector<OpId>> all_;
-    std::map<OpId, std::vector<Op>> made_;  ///< by op: the new ops in its place
+    std::map<OpId, std::vector<Op>> made_;  ///< by first replaced op: new ops at its position
 };
 
-/// The first reason why two named axes of a and b cannot share a message; "" when all can.
+/// The first reason why an axis joined in `a` and one joined in `b` cannot share a message; "" if all can.
 std::string why_parts_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, AxisId b) {
     for (const AxisId one : mesh.parts(a))
         for (const AxisId other : mesh.parts(b))
@@ -197,7 +197,7 @@ public:
     }
 
 private:
-    using Sent = std::map<std::pair<std::string, AxisId>, int64_t>;  ///< number of values, by collective and axis
+    using Sent = std::map<std::pair<std::string, AxisId>, int64_t>;  ///< by collective and axis: number of values sent
 
     Sent& sent_of(ValueId id) { return sent_[id]; }
 
@@ -213,7 +213,7 @@ private:
                 add(how.first, how.second, op, why, std::max<int64_t>(values, 1));
     }
 
-    /// Why two collectives of these kinds are always two messages; "" when they are unrelated.
+    /// Why collectives of two kinds always take two messages; "" if they are unrelated.
     std::string why_kinds(const OpDef& first, const OpDef& then) const {
         if ((first.collective == Opcode::all_gather) != (then.collective == Opcode::all_gather)) return "";
         if (is_stage_sum(first) || is_stage_sum(then))
@@ -232,7 +232,7 @@ private:
         if (why.empty()) why = chains_.why_apart(first, then);
         if (why.empty() && then.attributes.text("cause") == fmt::format("result {}", status_name))
             why = fmt::format("over {} it shares the loss' message", mesh_.axis(a).name);
-        assert(!why.empty());  // otherwise join_axes has joined them
+        assert(!why.empty());  // if both could share a message, join_axes would have joined them
         add(first.kind, a, then, why, 1);
     }
 
@@ -253,7 +253,7 @@ private:
     const Mesh& mesh_;
     const AxisCarriers& carriers_;
     const Chains chains_;
-    std::vector<Sent> sent_;  ///< by value
+    std::vector<Sent> sent_;  ///< by value: how it was sent
     std::map<std::tuple<AxisId, AxisId, std::string, std::string, std::string>, ApartAxes> all_;
 };
 

@@ -10,16 +10,16 @@
 
 namespace orrery {
 
-/// The properties of axes that decide whether one message can cover several.
+/// The properties of mesh axes that decide whether one message can cover several axes.
 struct AxisCarriers {
-    std::map<std::string, std::string> transports;  ///< by axis: the name of its transport
-    std::set<std::string> tables;                   ///< axes with an all_reduce in [collectives]
+    std::map<std::string, std::string> transports;  ///< name of each axis' transport
+    std::set<std::string> tables;                   ///< axes with a chunk table for all_reduce in [collectives]
 };
 
-/// Why one message cannot cover both axes, as "rep has transport gloo, dp has shm"; "" when it can.
+/// Why one message cannot cover both axes: "rep has transport gloo, dp has shm"; "" if it can.
 std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, AxisId b);
 
-/// Groups axes that can share a message. Returns the joined axis of each group, in the order of their first members.
+/// Groups axes that can share a message. Returns the joined axis of each group, ordered by the first axis in the group.
 std::vector<AxisId> join_axes(const Mesh& mesh, const AxisCarriers& carriers, const std::vector<AxisId>& axes);
 
 /// Replaces consecutive all-reduces of one value over several axes by one over the joined axis. For N ranks in all,
@@ -30,18 +30,18 @@ std::vector<AxisId> join_axes(const Mesh& mesh, const AxisCarriers& carriers, co
 ///     %8 = all_reduce %7 {axis=dp}   dp:R rep:R        ->   %8 = all_reduce %6 {axis=rep+dp}  dp:R rep:R
 void join_axes(Program& program, const Mesh& mesh, const AxisCarriers& carriers);
 
-/// Values that are sent over one axis, then over another.
+/// Values that are sent over one axis, then over another, and why one message over both is not possible.
 struct ApartAxes {
-    std::string first, then;            ///< the axes
-    std::string first_kind, then_kind;  ///< kinds of the ops
+    std::string first, then;            ///< name of the first axis, then of the second
+    std::string first_kind, then_kind;  ///< kinds of the two collective ops
     std::string why;
     int64_t values = 0;
-    int64_t bytes = 0;    ///< of all values, on one rank
+    int64_t bytes = 0;    ///< total bytes of the values on one rank
     std::string program;  ///< name of the program; "": the train step
 };
-/// Finds values that still take two messages after `join_axes`, even if packed with others in between. Linear.
+/// Finds values that still take two messages after `join_axes`, also if they are packed with others in between. Linear.
 std::vector<ApartAxes> axes_apart(const Program& program, const Mesh& mesh, const AxisCarriers& carriers);
-/// One line of text per entry; "" when there are none.
+/// The values that take two messages as text, one line per entry; "" if there are none.
 std::string apart_text(const std::vector<ApartAxes>& apart);
 
 }  // namespace orrery

@@ -6,14 +6,14 @@
 
 namespace orrery {
 
-/// Dynamic loss scaling for gradients of low precision (Micikevicius et al. 2018). The loss, a sum, is multiplied by a
-/// scale, which grows while gradients are finite and falls when they are not.
+/// Settings of dynamic loss scaling for low-precision gradients (Micikevicius et al. 2018). The loss, a sum, is
+/// multiplied by a scale, which grows while gradients are finite and falls when they are not.
 struct LossScale {
     double initial = 1024, growth = 2, backoff = 0.5, least = 0x1p-14, most = 32768;
-    int64_t interval = 1000;  ///< consecutive finite steps before the scale grows
+    int64_t interval = 1000;  ///< number of consecutive steps with finite gradients before the scale grows
 };
 
-/// The result of a guarded update without loss scale: the sum of squares of all gradients. Not finite: no update.
+/// Name of a result: the sum of squares of all gradients, in programs that skip updates if it is not finite.
 constexpr std::string_view guard_name = "update.sumsq";
 
 /// Adds the states of loss scaling to a program:

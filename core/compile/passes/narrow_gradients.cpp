@@ -22,7 +22,7 @@ bool sums_over_ranks(const Op& op) {
            op.attributes.text("op") == name_of(ReduceOp::sum);
 }
 
-/// Marks gradients of params, their terms, and values that linear ops with a scalar computed from them.
+/// Marks gradients of params, their terms, and values that linear ops computed from these and a scalar.
 std::vector<char> find_gradients(const Program& program) {
     std::vector<char> known(program.values.size(), 0);
     for (const auto& [param, grad] : program.grads()) known[grad] = 1;
@@ -84,7 +84,7 @@ private:
         }
     }
 
-    /// Finds the ops that read sums in their own type. A message over another axis reads the narrow sum instead.
+    /// Finds the ops that read sums in their own type. A message of a sum over another axis reads the narrow sum.
     void find_readers() {
         read_.assign(program_.values.size(), 0);
         early_.assign(program_.values.size(), 0);
@@ -108,8 +108,8 @@ private:
         return micro_ ? program_.value(id).layout.at(*micro_) : Placement::replicated();
     }
 
-    /// True when only the update reads a sum: it is cast back right before its first reader. The sum of a micro-batch
-    /// is cast back at once, since it is accumulated in its own type.
+    /// True if only the update reads a sum: the sum is cast back right before its first reader. The sum of a
+    /// micro-batch is cast back at once, since it is accumulated in its own type.
     bool delayed(ValueId sum) const { return over_micro(sum).kind != Kind::partial && early_[sum] == 0; }
 
     ValueId add_value(ValueId like, DType type, Layout layout) {
@@ -136,7 +136,7 @@ private:
         return op;
     }
 
-    /// The narrow input of a message: the output of another narrow message, or a cast right before this one.
+    /// The narrow input of a message: the output of another narrow message, or a cast right before the message.
     ValueId term(const Op& message, DType type) {
         const ValueId own = message.inputs[0], sum = message.outputs[0];
         if (const auto sent = narrow_.find(own);
@@ -144,7 +144,7 @@ private:
             return sent->second;
         Layout layout = program_.value(own).layout;
         if (micro_ && over_micro(own).kind == Kind::partial && over_micro(sum).kind == Kind::replicate)
-            layout.set(*micro_, Placement::replicated());  // cast after the loop over micro-batches
+            layout.set(*micro_, Placement::replicated());  // the cast is after the loop over micro-batches
         const ValueId made = add_value(own, type, std::move(layout));
         program_.ops.push_back(cast(message, own, made));
         return made;
@@ -179,11 +179,11 @@ private:
     Program& program_;
     const std::optional<AxisId> micro_;
     const std::vector<char> gradients_;
-    std::map<OpId, DType> messages_;                ///< the type in which each is sent
-    std::set<std::pair<OpId, ValueId>> passed_on_;  ///< messages that read another's narrow sum
+    std::map<OpId, DType> messages_;                ///< by op: the narrow type in which it sends
+    std::set<std::pair<OpId, ValueId>> passed_on_;  ///< messages that read the narrow sum of another message
     std::vector<char> read_, early_;                ///< by value: read in its own type; read before the update
-    std::map<ValueId, ValueId> narrow_;             ///< by sum: the narrow sum
-    std::map<ValueId, Op> waiting_;                 ///< by sum: the cast back, not inserted yet
+    std::map<ValueId, ValueId> narrow_;             ///< by sum: the sum in the narrow type
+    std::map<ValueId, Op> waiting_;                 ///< by sum: its cast back, which is not inserted yet
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace orrery {
 
 namespace {
 
-/// True when the op has the attribute `dtype` for its output.
+/// True if the op has an attribute `dtype` that sets the type of its output.
 bool takes_type(const OpDef& def) {
     return std::any_of(def.attributes.begin(), def.attributes.end(),
                        [](const AttributeDef& attribute) { return attribute.name == "dtype"; });
@@ -27,7 +27,7 @@ public:
         program_.ops.clear();
         program_.ops.reserve(old.size() + program_.values.size() / 2);
         for (Op& op : old) rewrite(std::move(op));
-        // The host reads scalar results as f32.
+        // Scalar results stay f32, as the host reads them.
         for (Result& result : program_.results)
             if (value(result.value).type == TensorType{compute_, {}} && value(result.value).op != none)
                 result.value = cast_of(result.value, DType::f32, program_.op(value(result.value).op));
@@ -38,7 +38,7 @@ private:
     bool is_f32(ValueId id) const { return value(id).type.dtype == DType::f32; }
     bool is_matrix(ValueId id) const { return value(id).role == Role::param && value(id).type.shape.size() >= 2; }
 
-    // The f32 inputs that the op must read in the compute type. Casts and reductions accept any type.
+    // Indices of the f32 inputs that the op must read in the compute type. Casts and reductions accept any type.
     std::vector<size_t> to_cast(const Op& op) const {
         std::vector<size_t> places;
         const OpDef& def = op_def(op.kind);
@@ -60,7 +60,7 @@ private:
         return copies_[id] = cast_of(id, compute_, reader);
     }
 
-    /// Adds a cast with phase and scope of `near`.
+    /// Adds a cast of a value to `type`, with the phase and scope of op `near`. Returns the copy.
     ValueId cast_of(ValueId id, DType type, const Op& near) {
         const ValueId copy = program_.values.size();
         Op cast;
@@ -108,7 +108,7 @@ private:
 
 namespace {
 
-/// True when the output has the elements of the input in another type or shape.
+/// True if the op's output has the elements of the input in another type or shape.
 bool passes_on(const Op& op) { return op_def(op.kind).casts || op_def(op.kind).moves == Moves::renames; }
 
 /// Marks GEMMs of activations and matrices of params, except those that compute the logits.

@@ -4,9 +4,9 @@
 namespace orrery {
 
 struct PropagateOptions {
-    /// Max bytes per rank of a gather that no mark asks for; negative: no limit.
+    /// Max bytes per rank of a gather that no mark of a strategy requests; negative: no limit.
     int64_t budget_bytes = -1;
-    /// true: a gather that no mark asks for is an error.
+    /// true: a gather that no mark of a strategy requests is an error.
     bool forbid_implicit = false;
 };
 

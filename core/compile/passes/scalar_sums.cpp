@@ -33,7 +33,7 @@ ScalarSums::ScalarSums(const Program& annotated)
             count(input);
             if (scalar_add(annotated, i)) added[input] = true;
         }
-    // A sum with a mark must exist as a value, so it is not merged into another one.
+    // A sum that a strategy marked must exist as a value, so it is not merged into another one.
     for (const Mark& mark : annotated.marks()) {
         count(mark.value), count(mark.value);
         marked_[mark.value] = true;
@@ -53,7 +53,7 @@ ScalarSums::ScalarSums(const Program& annotated)
     }
 }
 
-/// Walks down the left operands in a loop, since a norm adds one term after the other.
+/// Collects the terms of a sum. Follows left operands in a loop, since a norm adds many terms one after the other.
 void ScalarSums::collect(ValueId value, Sum& sum, const std::vector<int>& readers) {
     std::vector<ValueId> right;
     while (scalar_add(annotated_, annotated_.value(value).op) && readers[value] == 1) {
@@ -87,14 +87,14 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         int stage;
         std::vector<AxisId> axes;
         ValueId value;
-        OpId ready;  ///< the earliest op at whose place it exists
+        OpId ready;  ///< first op after which the term exists
     };
     const Op& last = annotated_.op(root);
     std::vector<Item> items;
-    for (ValueId term : roots_.at(root).terms)  // marks are applied after the op
+    for (ValueId term : roots_.at(root).terms)  // marks apply after the last addition
         items.push_back(
             {stage_of(term), partial_axes(versions, term), term, marked_[term] ? root : annotated_.value(term).op});
-    std::vector<OpId> additions = roots_.at(root).inner;  // each gets the output of an addition of the program
+    std::vector<OpId> additions = roots_.at(root).inner;  // each gets the output of one of the program's additions
     additions.push_back(root);
     size_t next = 0;
     const auto join = [&](Item& into, size_t other) {
@@ -107,7 +107,7 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         into.value = sum;
     };
     while (items.size() > 1) {
-        // Within a group of one stage and the same partial axes, terms are added in order.
+        // Terms of one stage that are partial over the same axes are added in the program's order.
         std::map<std::pair<int, std::vector<AxisId>>, size_t> group_of;
         std::vector<std::vector<size_t>> groups;
         for (size_t i = 0; i < items.size(); ++i) {
@@ -124,11 +124,11 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         if (items.size() == 1) break;
         const auto widest = std::max_element(
             items.begin(), items.end(), [](const Item& a, const Item& b) { return a.axes.size() < b.axes.size(); });
-        if (widest->axes.empty()) {  // one complete sum per stage
+        if (widest->axes.empty()) {  // each stage has one complete sum
             for (size_t k = 1; k < items.size(); ++k) join(items[0], k);
             break;
         }
-        // Prefers an axis after whose reduction the value can be added to another.
+        // Prefers to reduce over an axis after which the value can be added to another one.
         size_t pick = widest->axes.size() - 1;
         for (size_t i = 0; i < widest->axes.size(); ++i) {
             std::vector<AxisId> left = widest->axes;

@@ -7,11 +7,11 @@
 
 namespace orrery {
 
-/// Adds an op that sums a and b to the value `sum`, like op `like`, at the place of op `at`.
+/// Adds an op at the place of op `at` that sums a and b to the value `sum`. Other properties are those of op `like`.
 using AddTerms = std::function<void(const Op& like, OpId at, ValueId a, ValueId b, ValueId sum)>;
 
-/// Sums of scalars in the update, such as a gradient norm. Terms that are partial over the same axes are added before
-/// they are reduced, so each set of axes takes one reduction. Terms of one kind are added in the program's order:
+/// The sums of scalars in the update, such as a gradient norm. Terms that are partial over the same axes are added
+/// before they are reduced, so each set of axes takes one reduction. They are added in the program's order:
 ///
 ///     %7 = add %4 %5   (tp:P + tp:P)        %7 = add %4 %5               tp:P
 ///     %8 = add %7 %6   (tp:P + R)      ->   %9 = all_reduce %7 {axis=tp} R
@@ -20,13 +20,13 @@ class ScalarSums {
 public:
     explicit ScalarSums(const Program& annotated);
 
-    /// True for an addition that is not the last of its sum; it is added together with the last one.
+    /// True for an addition that is not the last of its sum; it is made together with the last one.
     bool inner(size_t op) const { return inner_[op]; }
-    /// The terms of the sum that ends in this op; nullptr when none does.
+    /// The terms of the sum that ends in op `op`; nullptr if none does.
     const std::vector<ValueId>* terms(OpId op) const;
-    /// The additions of a sum except the last, in order.
+    /// The additions of the sum that ends in op `root`, except `root`, in order.
     const std::vector<OpId>& additions(OpId root) const { return roots_.at(root).inner; }
-    /// True when the terms are partial over different axes.
+    /// True if the terms of a sum are partial over different axes.
     bool mixed(OpId root, const Versions& versions) const;
     void combine(OpId root, Versions& versions, const Mesh& mesh, const AddTerms& add) const;
 
@@ -40,7 +40,7 @@ private:
 
     const Program& annotated_;
     std::vector<bool> inner_;
-    std::vector<bool> marked_;  ///< by value
+    std::vector<bool> marked_;  ///< by value: whether a strategy has a mark for it
     std::map<OpId, Sum> roots_;
 };
 

@@ -8,22 +8,22 @@
 
 namespace orrery {
 
-/// The status that ranks exchange with each train step; the largest one wins.
+/// The status that ranks exchange with each train step; the largest one of all ranks is used.
 enum class Status : uint8_t {
     go_on,
-    saving,       ///< a rank has a save in progress, so none can begin
-    stop,         ///< stop after this step and save it: a rank was asked to
+    saving,       ///< a rank has a save in progress, so no save can begin
+    stop,         ///< stop after this step and save it: a rank was asked to stop
     save_failed,  ///< the save in progress failed on a rank: stop after this step
-    leave,        ///< stop after this step without another save: there is no time
+    leave,        ///< stop after this step without another save, because there is no time
 };
 
-/// Name of the input and the result.
+/// Name of the status word, as an input and as a result of the program.
 constexpr std::string_view status_name = "run.status";
 
-/// The number that a rank contributes. Contributions are summed, so that the message of the loss can carry them. Each
-/// status is 2^24 times the one before, so the largest wins for fewer than 2^22 ranks, in any order of f32 additions.
+/// The number that a rank contributes for its status. Contributions are summed, so the loss' message can carry them.
+/// Each status is 2^24 times the one before: the largest wins for fewer than 2^22 ranks, in any order of additions.
 float word_of(Status status);
-/// The largest status in a sum of contributions. Throws Error when the sum is invalid.
+/// The largest status in a sum of the ranks' contributions (word_of). Throws Error if the sum is invalid.
 Status status_of(float sum);
 
 /// Adds the status word to a distributed program: an input f32[n], to which each rank contributes, and a result f32[],

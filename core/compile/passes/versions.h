@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// The position of an op in the final order. Ops of the program keep theirs; inserted ones come before or after one.
+/// The position of an op after propagation. Ops of the program keep theirs; inserted ones come before or after one.
 struct Place {
     int op = 0;
     bool behind = false;
@@ -18,51 +18,51 @@ struct Place {
 
 /// A request to redistribute a value.
 struct Reader {
-    int index = 0;      ///< op of the annotated program: the reader, or for a constraint the producer
+    int index = 0;      ///< annotated op: the reader, or the producer for a constraint of its output
     std::string cause;  ///< "for matmul %7", "store of up.w", "result loss_sum"
-    std::string why;    ///< for errors: the reason for this layout
+    std::string why;    ///< reason for the requested layout, for errors
     Origin origin;
-    bool asked = false;  ///< true: a mark, an update or a result requires this layout
+    bool asked = false;  ///< whether a mark, an update or a result requires the layout
 };
 
-/// The versions of each value during propagation: the layouts in which it exists, and the ops that made them.
+/// The versions of each value during propagation: the layouts in which the value exists, and the ops that made them.
 class Versions {
 public:
     Versions(const Program& annotated, const Mesh& mesh, const PropagateOptions& options);
 
     struct Held {
-        std::vector<ValueId> versions;  ///< as computed, then as redistributed
-        std::vector<int> fragments;     ///< by version: the fragment in which it exists; -1: the whole step
-        Layout preferred;               ///< the layout in which ops should read it
-        std::vector<Target> uses;       ///< marks due to which `preferred` differs from the stored layout
-        bool pinned = false;            ///< a strategy marked how it is stored or used
-        int source = -1;  ///< index of the op in entries_ that makes a constant or random value in any layout; -1: none
-        bool placed = false;  ///< true once it was read, so its layout is final
+        std::vector<ValueId> versions;  ///< ids of the versions: as computed, then as redistributed
+        std::vector<int> fragments;     ///< by version: the fragment in which it exists; -1: during the whole step
+        Layout preferred;               ///< layout in which ops should read the value
+        std::vector<Target> uses;       ///< marks because of which `preferred` differs from the stored layout
+        bool pinned = false;            ///< whether a strategy marked how the value is stored or used
+        int source = -1;  ///< index in entries_ of the op that makes a constant or random value in any layout; -1: none
+        bool placed = false;  ///< whether the value was read, so that its layout is final
     };
     Held& held(ValueId value) { return held_[value]; }
     const Held& held(ValueId value) const { return held_[value]; }
-    /// True when this version exists in the fragment.
+    /// True if a version of a value exists in the fragment.
     bool usable(const Held& held, size_t version, int fragment) const {
         return held.fragments[version] < 0 || held.fragments[version] == fragment;
     }
-    /// The fragment of an op: its phase and stage.
+    /// A number for the fragment of an op: its phase and stage.
     static int fragment_of(const Op& op) { return (op.stage + 1) * 3 + static_cast<int>(op.phase); }
 
-    /// Returns a version of the value in this layout. Inserts collectives when none exists.
+    /// Returns a version of the value in layout `needed`. Inserts collectives if none exists.
     ValueId reshard_to(ValueId value, const Layout& needed, const Reader& reader);
-    /// Adds an op of the program, whose outputs have layouts.
+    /// Adds an op of the annotated program. Its outputs must have layouts.
     void emit(Op op, int index);
-    /// Marks a value as computed from no inputs by the last op added.
+    /// Records that the last added op computes the value, without inputs.
     void mark_source(ValueId value) { held(value).source = std::ssize(entries_) - 1; }
     ValueId add_value(Value value);
 
-    /// True when the version is complete only after the loop over micro-batches.
+    /// True if a version is complete only after the loop over micro-batches.
     bool late(ValueId version) const { return late_[version]; }
     void set_late(ValueId version) { late_[version] = true; }
-    /// True when reading the version in this layout must wait for the end of the loop.
+    /// True if reading the version in layout `needed` must wait for the end of the loop over micro-batches.
     bool leaves_loop(ValueId version, const Layout& needed) const;
 
-    /// The origin of a value's placement on an axis.
+    /// The origin of a value's placement on an axis: the mark or op that caused it.
     Origin cause(ValueId value, AxisId axis) const;
     void set_cause(ValueId value, AxisId axis, const Origin& origin);
     void copy_causes(ValueId from, ValueId to);
@@ -77,7 +77,7 @@ private:
     struct Entry {
         Place place;
         Op op;
-        int index;  ///< index in the annotated program; -1: inserted
+        int index;  ///< index of the op in the annotated program; -1: an inserted op
     };
     ValueId place_source(ValueId value, const Layout& needed, const Reader& reader);
     ValueId follow(ValueId value, ValueId from, const ReshardPath& path, const Reader& reader);
@@ -93,8 +93,8 @@ private:
     const PropagateOptions& options_;
     std::vector<Held> held_;
     std::vector<bool> late_;
-    std::vector<Place> places_;             ///< by value: where it is computed
-    std::vector<std::vector<int>> causes_;  ///< by value and axis: index into origins_; -1: none
+    std::vector<Place> places_;             ///< by value: position of the op that computes it
+    std::vector<std::vector<int>> causes_;  ///< by value and axis: index in origins_; -1: none
     std::vector<Origin> origins_;
     std::vector<Entry> entries_;
 };

@@ -1,4 +1,4 @@
-// The fused AdamW step, in place. Of one shape: p, m, v f32 and g f32 or bf16. Scalars: lr, scale, step f32; apply u8.
+// The fused AdamW op, in place. Of one shape: p, m, v f32 and g f32 or bf16. Scalars: lr, scale, step f32; apply u8.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"

@@ -1,4 +1,4 @@
-// The list of built-in ops. A new family of ops is added here.
+// The list of all built-in ops. Add new families of ops here.
 #include <fmt/format.h>
 
 #include <unordered_map>

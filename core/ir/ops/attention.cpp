@@ -68,8 +68,8 @@ std::vector<Typed> infer_attention_grad(Infer& at) {
     return {at.typed(0), at.typed(1), at.typed(2)};
 }
 
-// The H query heads are [g, r]: r query heads share each of the g key/value heads. A split of g splits every operand. A
-// split of r leaves k and v whole on every rank, and the gradients of k and v partial.
+// The factor rule of attention. The H query heads are [g, r]: r query heads share each of the g key/value heads. A
+// split of g splits every operand. A split of r leaves k and v whole on each rank, but their gradients partial.
 FactorRule heads_rule(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const Shape& k = shape_of(program, op.inputs[1]);
@@ -102,8 +102,8 @@ void grad_attention(Backward& g) {
     for (size_t i = 0; i < 3; ++i) g.give(i, d[i]);
 }
 
-// Two GEMMs [T,D] x [D,S] per head. A causal mask leaves about half of the T T scores. A window of W also removes a
-// triangle of side T - W, which leaves W (2 T - W) / 2.
+// The FLOPs of attention: two GEMMs [T,D] x [D,S] per head. A causal mask leaves about half of the T T scores. A window
+// of W also removes a triangle of side T - W, which leaves W (2 T - W) / 2.
 int64_t attention_flops(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const int64_t keys = shape_of(program, op.inputs[1])[1];
@@ -113,13 +113,13 @@ int64_t attention_flops(const Program& program, const Op& op) {
     return each * window * (2 * keys - window) / 2;
 }
 
-// The gradient takes five such GEMMs: the scores again, dp, dv, dq, dk.
+// The FLOPs of attention's gradient: five GEMMs of the size of attention's two (the scores again, dp, dv, dq, dk).
 int64_t attention_grad_flops(const Program& program, const Op& op) { return attention_flops(program, op) / 2 * 5; }
 
 constexpr std::string_view scalings[] = {"factor", "low_freq_factor", "high_freq_factor", "original_positions"};
 
-/// Checks the attributes that scale positions. `factor` alone scales all wavelengths; the other three come together.
-/// A factor of 1 scales nothing, so all four are removed.
+/// Checks attributes of rope that scale positions. `factor` alone scales all wavelengths; the other three come
+/// together. A factor of 1 scales nothing, so all four are removed.
 void check_scaling(Infer& at) {
     Attributes& given = at.attributes;
     const double factor = given.number("factor", 1);
@@ -142,7 +142,7 @@ void check_scaling(Infer& at) {
     for (const std::string_view name : scalings) given.erase(name);
 }
 
-// x [B,T,H,D] -> y: rotates the halves of D by angles that grow with the position.
+// Infers the output of rope, y [B,T,H,D]: x with the halves of D rotated by angles that grow with the position.
 std::vector<Typed> infer_rope(Infer& at) {
     at.expect_rank(0, 4, 4);
     if (at.shape(0)[3] % 2 != 0) at.fail(fmt::format("the last dim of {} must be even", at.show(0)));
@@ -178,8 +178,8 @@ Samples rotations() {
               {"original_positions", int64_t{64}}}}};
 }
 
-/// Covers two or three query heads per key/value head; one each; a single key/value head with more keys than queries;
-/// and windows of two keys and of one.
+/// Test samples of attention: two or three query heads per key/value head; one each; a single key/value head with more
+/// keys than queries; windows of two keys and of one.
 Samples attentions() {
     const auto sample = [](Shape q, Shape k, bool causal, int64_t window = 0) {
         return OpSample{{f32(std::move(q)), f32(k), f32(k)}, {{"causal", causal}, {"window", window}}};
@@ -193,7 +193,7 @@ Samples attention_gradients() {
     for (OpSample& sample : samples) {
         const TensorType q = sample.operands[0];
         sample.operands.insert(sample.operands.end(), {q, f32({q.shape[0], q.shape[2], q.shape[1]}), q});
-        sample.draws = {{}, {}, {}, {}, Draw{1.5, 2.5}};  // lse: the log of a sum of a few numbers near 1
+        sample.draws = {{}, {}, {}, {}, Draw{1.5, 2.5}};  // test values for lse, a log of a sum of a few numbers near 1
     }
     return samples;
 }

@@ -34,7 +34,7 @@ FactorRule cross_entropy_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-// The forward op itself produces dlogits in the memory of the logits, so that two copies never exist at once.
+// Returns dlogits, an output of the forward op in the memory of the logits, so that two copies never exist at once.
 ValueId dlogits_of(Backward& g) {
     if (g.op().outputs.size() > 2) return g.out(2);
     const OpId id = g.program().value(g.out(0)).op;
@@ -52,7 +52,7 @@ ValueId dlogits_of(Backward& g) {
     return result;
 }
 
-// True for a gradient that exists before the op runs (a loss scale); the op then scales dlogits before rounding them.
+// True for a gradient that exists before the loss op runs (a loss scale). The op scales dlogits by it before rounding.
 bool known_before(const Backward& g, ValueId dy) {
     const Value& value = g.program().value(dy);
     return value.role != Role::temporary && value.type == TensorType{DType::f32, {}};
@@ -77,12 +77,12 @@ void grad_cross_entropy(Backward& g) {
     }
 }
 
-/// Three statistics per row are sent between ranks instead of the logits.
+/// Splits the loss into ops on one rank's part of the vocabulary, which exchange three statistics per row, not logits.
 bool decompose_cross_entropy(const OpLayouts& at, const AddPart& add) {
     if (at.inputs[0].splits().back().empty()) return false;
     const Op& op = at.op;
     const ValueId logits = op.inputs[0], targets = op.inputs[1];
-    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // inference stores the default
+    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // inference always stores a value for it
     const int64_t last = rank_of(at.program, logits) - 1;
     const ValueId top = add("max", {logits}, {{"dims", Ints{last}}}, {})[0];
     const auto stats = add("cross_entropy_stats", {logits, top, targets}, ignore, {});
@@ -114,7 +114,7 @@ std::vector<Typed> infer_dlogits(Infer& at) {
     return {at.typed(0)};
 }
 
-/// Input 0 is the logits; rows and vocabulary may be split. Other operands have one element per row.
+/// The factor rule of ops on logits (input 0): rows and vocabulary may be split. Other operands have one value per row.
 FactorRule sharded_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims rows;
@@ -148,9 +148,9 @@ int64_t cross_entropy_flops(const Program& program, const Op& op) {
     return 10 * program.value(op.inputs[0]).type.count();
 }
 
-constexpr Draw targets{-1, 8};  // -1: ignored rows
-constexpr Draw tops{1.5, 2};    // samples of row maxima, drawn from a range above that of the logits
-constexpr Draw totals{1, 3};    // sums of exponentials
+constexpr Draw targets{-1, 8};  // test values for targets; -1: the row is ignored
+constexpr Draw tops{1.5, 2};    // test values for row maxima, in a range above that of the logits
+constexpr Draw totals{1, 3};    // test values for sums of exponentials
 
 Samples losses() {
     const TensorType logits = f32({4, 6, 9}), rows = i32({4, 6});

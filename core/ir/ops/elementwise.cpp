@@ -1,4 +1,4 @@
-// Elementwise ops: (a, b) -> y with numpy broadcasting from the right, and (x) -> y.
+// Elementwise ops: (a, b) -> y, with numpy broadcasting from the right, and (x) -> y.
 #include "ir/ops/common.h"
 
 namespace orrery::ops {
@@ -16,7 +16,7 @@ FactorRule both_linear_rule(const Program& program, const Op& op) {
     return rule;
 }
 
-// mul and div are linear in the tensor when the other operand is a scalar.
+// The factor rule of mul and div. They are linear in one operand if the other one is a scalar.
 FactorRule pointwise_product_rule(const Program& program, const Op& op) {
     FactorRule rule = elementwise_rule(program, op);
     if (rank_of(program, op.inputs[1]) == 0) {
@@ -27,7 +27,7 @@ FactorRule pointwise_product_rule(const Program& program, const Op& op) {
     return rule;
 }
 
-// Passes the gradient on with a sign; a constant gradient stays symbolic. `sign`: dy / d input.
+// Gives input `i` the gradient dy times `sign`. A gradient that is the same number for all elements stays symbolic.
 void give_signed(Backward& g, size_t i, double sign) {
     if (!g.wants(i)) return;
     if (const auto c = g.uniform()) {
@@ -64,10 +64,10 @@ void grad_mul(Backward& g) {
 void grad_div(Backward& g) {
     const ValueId da = g.one("div", {g.dy(), g.in(1)});
     if (g.wants(0)) g.give(0, da);
-    if (g.wants(1)) g.give(1, g.one("neg", {g.one("mul", {da, g.out()})}));  // db = -dy a / b^2
+    if (g.wants(1)) g.give(1, g.one("neg", {g.one("mul", {da, g.out()})}));  // y = a / b: db = -dy a / b^2
 }
 
-// The gradient goes to the selected operand; to a when both are equal.
+// maximum, minimum: the gradient goes to the operand that was selected; to a if both are equal.
 void grad_extreme(Backward& g) {
     const ValueId first = g.one(g.op().kind == "maximum" ? "greater_equal" : "less_equal", {g.in(0), g.in(1)});
     const ValueId dy = g.dy();
@@ -79,7 +79,7 @@ void grad_extreme(Backward& g) {
 void grad_pow(Backward& g) {
     const ValueId a = g.in(0);
     const ValueId b = g.in(1);
-    if (g.wants(0)) {  // da = dy b a^(b-1)
+    if (g.wants(0)) {  // y = a^b: da = dy b a^(b-1)
         const ValueId less = g.one("sub", {b, g.scalar(1, g.type(b).dtype)});
         g.give(0, g.one("mul", {g.dy(), g.one("mul", {b, g.one("pow", {a, less})})}));
     }
@@ -91,7 +91,7 @@ void grad_exp(Backward& g) { g.give(0, g.one("mul", {g.dy(), g.out()})); }
 void grad_log(Backward& g) { g.give(0, g.one("div", {g.dy(), g.in(0)})); }
 void grad_sqrt(Backward& g) { g.give(0, g.one("scale", {g.one("div", {g.dy(), g.out()})}, {{"by", 0.5}})); }
 
-void grad_rsqrt(Backward& g) {  // dx = -1/2 dy y^3
+void grad_rsqrt(Backward& g) {  // y = rsqrt(x): dx = -1/2 dy y^3
     const ValueId cube = g.one("mul", {g.out(), g.one("square", {g.out()})});
     g.give(0, g.one("scale", {g.one("mul", {g.dy(), cube})}, {{"by", -0.5}}));
 }
@@ -99,12 +99,12 @@ void grad_rsqrt(Backward& g) {  // dx = -1/2 dy y^3
 void grad_cos(Backward& g) { g.give(0, g.one("neg", {g.one("mul", {g.dy(), g.one("sin", {g.in(0)})})})); }
 void grad_sin(Backward& g) { g.give(0, g.one("mul", {g.dy(), g.one("cos", {g.in(0)})})); }
 
-void grad_tanh(Backward& g) {  // dx = dy (1 - y^2)
+void grad_tanh(Backward& g) {  // y = tanh(x): dx = dy (1 - y^2)
     const ValueId dy = g.dy();
     g.give(0, g.one("sub", {dy, g.one("mul", {dy, g.one("square", {g.out()})})}));
 }
 
-void grad_sigmoid(Backward& g) {  // dx = dy y (1 - y)
+void grad_sigmoid(Backward& g) {  // y = sigmoid(x): dx = dy y (1 - y)
     const ValueId part = g.one("mul", {g.dy(), g.out()});
     g.give(0, g.one("sub", {part, g.one("mul", {part, g.out()})}));
 }
@@ -117,7 +117,7 @@ void grad_abs(Backward& g) {
     g.give(0, g.one("select", {positive, dy, g.one("neg", {dy})}));
 }
 
-// silu, relu and gelu have a gradient kernel KIND_grad(x, dy) with the same attributes.
+// The gradient of silu, relu and gelu is one op KIND_grad(x, dy) with the same attributes.
 void grad_fused(Backward& g) { g.give(0, g.one(g.op().kind + "_grad", {g.in(0), g.dy()}, g.attributes())); }
 
 void grad_scale(Backward& g) {
@@ -126,7 +126,7 @@ void grad_scale(Backward& g) {
     g.give(0, g.one("scale", {g.raw_dy()}, {{"by", by}}));
 }
 
-// The gradient is not cast back: an f32 gradient of the bf16 copy of a weight is the gradient of the f32 weight.
+// The gradient of a cast is not cast back: an f32 gradient of a weight's bf16 copy is the gradient of the f32 weight.
 void grad_cast(Backward& g) {
     if (!is_float(g.type(g.out()).dtype)) return;
     if (const auto c = g.uniform()) return g.give_uniform(0, *c);
@@ -186,7 +186,7 @@ Samples casts() {
     return {{{f32({4, 33})}, {{"dtype", std::string("bf16")}}}, {{f32({4, 33})}, {{"dtype", std::string("f16")}}}};
 }
 
-/// Covers equal shapes, a row broadcast to all rows, operands broadcast along different dims, and scalars.
+/// Test samples of broadcasting: equal shapes, a row to all rows, operands along different dims, and scalars.
 Samples broadcasting() {
     return {{{f32({4, 33}), f32({4, 33})}},  {{f32({4, 33}), f32({33})}}, {{f32({9}), f32({4, 9})}},
             {{f32({4, 1, 6}), f32({9, 1})}}, {{f32({}), f32({9})}},       {{f32({4, 9}), f32({})}}};
@@ -237,7 +237,7 @@ OpDef unary(std::string_view name, void (*gradient)(Backward&), std::vector<Attr
             .samples = one};
 }
 
-/// An elementwise op that is defined only for positive numbers.
+/// The definition of an elementwise op that is only defined for positive numbers.
 OpDef root(std::string_view name, void (*gradient)(Backward&)) {
     OpDef def = unary(name, gradient);
     def.samples = one_positive;

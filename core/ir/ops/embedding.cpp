@@ -28,7 +28,7 @@ std::vector<Typed> infer_embedding_grad(Infer& at) {
     return {make_typed(DType::f32, {vocab, at.shape(1).back()}, {"", at.dims(1).back()})};
 }
 
-// Each shard of the vocabulary gives zeros for the rows that it lacks, so the sum over all shards is the result.
+// Each shard of the table gives zeros for rows that it lacks, so the sum over all shards is the result.
 FactorRule embedding_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims tokens;

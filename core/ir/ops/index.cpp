@@ -1,4 +1,4 @@
-// Ops on indices along one dim: gather, scatter_add, top_k, cumsum, iota, one_hot.
+// Ops with indices (ids) along one dim: gather, scatter_add, top_k, cumsum, iota, one_hot.
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -11,14 +11,14 @@ namespace orrery::ops {
 
 namespace {
 
-// True when ids select whole rows: all their sizes after `dim` are 1, and those of `of` are not.
+// True if ids select whole rows: their sizes after `dim` are all 1, and those of `of` are not.
 bool picks_rows(const Shape& of, const Shape& ids, int64_t dim) {
     const auto behind = static_cast<std::ptrdiff_t>(dim) + 1;
     const Shape sizes(ids.begin() + behind, ids.end()), all(of.begin() + behind, of.end());
     return sizes == Shape(sizes.size(), 1) && sizes != all;
 }
 
-// Checks ids (input 1) against input 0 in all dims but `dim`. Returns the dim names of input 0, completed from ids.
+// Checks that ids (input 1) match input 0 in all dims but `dim`. Returns the dim names of input 0, completed from ids.
 std::vector<std::string> match_ids(Infer& at, int dim) {
     at.expect_rank(1, at.rank(0), at.rank(0));
     std::vector<std::string> names = at.dims(0);
@@ -56,7 +56,7 @@ std::vector<Typed> infer_scatter_add(Infer& at) {
     return {y};
 }
 
-// The dims before and after `dim` are shared by all operands. Ids that select rows lack the dims after it.
+// The factors that operands share: those of the dims before and after `dim`. Ids that select rows have none after it.
 struct IndexRule {
     RuleMaker make;
     FactorRule::Dims shared, ids;
@@ -76,8 +76,8 @@ struct IndexRule {
     }
 };
 
-// When x is split along `dim`, each shard gives zeros for elements that it lacks, and the sum is the result. Integers
-// cannot be summed as partial values, so x must then be whole.
+// The factor rule of gather. If x is split along `dim`, each shard gives zeros for elements that it lacks, and the sum
+// is the result. Integers cannot be summed as partial values, so `dim` of an integer x must be whole.
 FactorRule gather_rule(const Program& program, const Op& op) {
     IndexRule at(program, op);
     const bool sums = is_float(program.value(op.inputs[0]).type.dtype);
@@ -100,7 +100,7 @@ FactorRule scatter_add_rule(const Program& program, const Op& op) {
     return at.make.rule;
 }
 
-// Scatters the gradient of output 0 back to input 0, at the positions `ids`. The gradient of a weight is f32.
+// Scatters the gradient of output 0 to the positions `ids` of input 0. The gradient of a weight is f32.
 void scatter_back(Backward& g, ValueId ids) {
     if (!g.wants(0)) return;
     const int64_t dim = g.attributes().integer("dim");
@@ -133,7 +133,7 @@ std::vector<Typed> infer_top_k(Infer& at) {
     return {values, ids};
 }
 
-// `dim` is whole in every operand; all other dims may be split.
+// The factor rule of ops that read `dim` as a whole; all other dims may be split.
 FactorRule whole_dim_rule(const Program& program, const Op& op) {
     const size_t whole = op.attributes.integer("dim");
     const Shape& x = shape_of(program, op.inputs[0]);
@@ -161,7 +161,7 @@ std::vector<Typed> infer_cumsum(Infer& at) {
     return like_input(at);
 }
 
-// y_i sums all x_j with j <= i, so dx_j sums all dy_i with i >= j: a cumsum in reverse.
+// cumsum: y_i sums all x_j with j <= i, so dx_j sums all dy_i with i >= j: a cumsum in reverse.
 void grad_cumsum(Backward& g) {
     Attributes attributes = g.attributes();
     attributes.set("reverse", !g.attributes().flag("reverse"));
@@ -190,7 +190,7 @@ std::vector<Typed> infer_one_hot(Infer& at) {
     return {y};
 }
 
-// Columns may be split: a rank computes its block from the block's offset.
+// The factor rule of one_hot. Columns may be split: a rank computes its block from the block's offset.
 FactorRule one_hot_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims dims;
@@ -203,7 +203,7 @@ FactorRule one_hot_rule(const Program& program, const Op& op) {
 
 int64_t input_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
 
-// Ids range over -1 to 9: both ends select nothing.
+// Test samples of gather with ids from -1 to 9: both ends are out of range and select nothing.
 Samples gathers() {
     const Draw ids{-1, 9};
     return {{.operands = {f32({4, 9, 6}), i32({4, 3, 6})}, .attributes = {{"dim", int64_t{1}}}, .draws = {{}, ids}},

@@ -1,4 +1,4 @@
-// GEMMs. m rows, k inner, n columns, `...` leading dims.
+// GEMMs and their gradients. m rows, k inner dim, n columns, `...` leading dims.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -10,7 +10,7 @@ namespace {
 bool trans_a(const Attributes& attributes) { return attributes.flag("trans_a"); }
 bool trans_b(const Attributes& attributes) { return attributes.flag("trans_b"); }
 
-// Indices of the dims m, k of a [...,m,k] and k, n of b [...,k,n]; swapped for a transposed operand.
+// The indices of dims m and k in operand a [...,m,k], and k and n in b [...,k,n]; swapped for a transposed operand.
 struct Places {
     int am, ak, bk, bn;
 };
@@ -22,7 +22,7 @@ Places places(const Attributes& attributes, int rank_a, int rank_b) {
     return at;
 }
 
-// Checks a and b; returns y [...,m,n]. All leading dims of a share a b of rank 2.
+// Checks operands a and b of a GEMM; infers y [...,m,n]. All leading dims of a share a b of rank 2.
 Typed infer_product(Infer& at) {
     at.expect_same_dtype(0, 1);
     at.expect_rank(0, 2);
@@ -74,7 +74,7 @@ std::vector<Typed> infer_gelu_grad(Infer& at) {
     return {dx};
 }
 
-// The factors of a, b and the outputs, without a bias.
+// The factor rule of a GEMM's operands a, b and the outputs, without a bias.
 FactorRule pair_rule(const Program& program, const Op& op) {
     const Shape& a = shape_of(program, op.inputs[0]);
     const Shape& b = shape_of(program, op.inputs[1]);
@@ -107,14 +107,14 @@ FactorRule product_rule(const Program& program, const Op& op) {
     return rule;
 }
 
-// gelu'(pre) (P + Q) = gelu'(pre) P + gelu'(pre) Q, so the inner dim may be split.
+// The factor rule of matmul_gelu_grad. gelu'(pre) (P + Q) = gelu'(pre) P + gelu'(pre) Q: the inner dim may be split.
 FactorRule gelu_grad_rule(const Program& program, const Op& op) {
     FactorRule rule = pair_rule(program, op);
     rule.inputs.push_back(rule.outputs[0]);
     return rule;
 }
 
-// gelu(P + Q) is not gelu(P) + gelu(Q), so the inner dim must be whole.
+// The factor rule of matmul_bias_gelu. gelu(P + Q) is not gelu(P) + gelu(Q), so the inner dim must be whole.
 FactorRule bias_gelu_rule(const Program& program, const Op& op) {
     FactorRule rule = product_rule(program, op);
     for (Factor& factor : rule.factors) {
@@ -130,7 +130,7 @@ int64_t product_flops(const Program& program, const Op& op) {
     return 2 * program.value(op.outputs[0]).type.count() * a[p.ak];
 }
 
-// With A = a or its transpose, and B likewise: dA = dy B^T and dB = A^T dy, each transposed as the operand is stored.
+// The gradients of y = A B with A = a or its transpose, B likewise: dA = dy B^T, dB = A^T dy, transposed like a and b.
 void product_gradient(Backward& g, ValueId dy) {
     const ValueId a = g.in(0);
     const ValueId b = g.in(1);
@@ -141,7 +141,7 @@ void product_gradient(Backward& g, ValueId dy) {
     if (g.wants(0))
         g.give(0, ta ? g.one("matmul", {b, dy}, flags(tb, true)) : g.one("matmul", {dy, b}, flags(false, !tb)));
     if (g.wants(1)) {
-        if (shared && !ta) {  // gradients of weights are f32 for every operand type
+        if (shared && !ta) {  // gradients of weights are f32 for all operand types
             const std::vector<ValueId> operands = tb ? std::vector{dy, a} : std::vector{a, dy};
             g.give(1, g.one("matmul_dw", operands, {{"dtype", std::string("f32")}}));
         } else {
@@ -161,7 +161,7 @@ void grad_bias_gelu(Backward& g) {
     product_gradient(g, g.cast(g.one("gelu_grad", {g.out(1), g.dy()}, approx), g.type(g.in(0)).dtype));
 }
 
-// a [...,k], dy [...,n] -> dw [k,n]
+// Infers the gradient of a weight: a [...,k], dy [...,n] -> dw [k,n].
 std::vector<Typed> infer_dw(Infer& at) {
     at.expect_same_dtype(0, 1);
     at.expect_rank(0, 1);
@@ -184,7 +184,7 @@ FactorRule dw_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-// Also returns dbias [n], the sum of dy over all rows.
+// Infers the gradients of a weight and its bias: dw [k,n], and dbias [n], the sum of dy over all rows.
 std::vector<Typed> infer_dw_bias(Infer& at) {
     std::vector<Typed> made = infer_dw(at);
     made.push_back(make_typed(DType::f32, {at.shape(1).back()}, {at.dims(1).back()}));

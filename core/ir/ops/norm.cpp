@@ -27,10 +27,10 @@ Typed without_last(Typed x, DType dtype) {
     return x;
 }
 
-// Statistics and weight gradients are f32 for every compute type.
+// The type of statistics and weight gradients, for every compute type.
 constexpr DType statistics = DType::f32;
 
-// Checks that the operands first..last-1 are [C] of f32 or x's type. Returns x with the name of C filled in.
+// Checks that operands first..last-1 are [C] of f32 or of the type of x. Infers x, with the name of C filled in.
 Typed check_vectors(Infer& at, size_t first, size_t last) {
     at.expect_rank(0, 1);
     Typed x = at.typed(0);
@@ -43,12 +43,12 @@ Typed check_vectors(Infer& at, size_t first, size_t last) {
     return x;
 }
 
-// layernorm has the vectors gain and bias and the statistics mean and rstd; rmsnorm has gain and rstd.
+// Infers a norm: layernorm has vectors gain and bias, statistics mean and rstd; rmsnorm has gain and rstd.
 std::vector<Typed> infer_norm(Infer& at, size_t vectors) {
     Typed x = check_vectors(at, 1, 1 + vectors);
     const bool sums = at.count() > 1 + vectors;
     if (sums) {
-        const std::string channels = x.dims.back();  // possibly named by gain and bias only
+        const std::string channels = x.dims.back();  // a name that may come from gain or bias
         x.dims = at.same_type(0, 1 + vectors).dims;
         if (x.dims.back().empty()) x.dims.back() = channels;
         for (size_t i = 1; i <= vectors; ++i) at.unify(1 + vectors, at.rank(0) - 1, i, 0);
@@ -77,7 +77,7 @@ std::vector<Typed> infer_norm_grad(Infer& at, size_t vectors) {
 std::vector<Typed> infer_layernorm_grad(Infer& at) { return infer_norm_grad(at, 2); }
 std::vector<Typed> infer_rmsnorm_grad(Infer& at) { return infer_norm_grad(at, 1); }
 
-// Rows may be split: for the gradient, the vector outputs are then partial sums (contracted). C is whole.
+// The factor rule of a norm or its gradient: rows may be split, C is whole. Split rows make dgain and dbias partial.
 FactorRule norm_rule(const Program& program, const Op& op, Factor::Kind rows_kind) {
     const Shape& x = shape_of(program, op.inputs[0]);
     RuleMaker make;
@@ -86,7 +86,7 @@ FactorRule norm_rule(const Program& program, const Op& op, Factor::Kind rows_kin
     const auto last = make.whole(x.back());
     FactorRule::Dims all = rows;
     all.push_back(last);
-    // Inputs 1..vectors are gain and bias; the gradient takes gain only. Statistics are recognized by their rank.
+    // Inputs 1 to `vectors` are gain and bias; a gradient op has only gain. Statistics are recognized by their rank.
     const bool grad = rows_kind == Factor::Kind::contracted;
     const size_t vectors = op.kind == "layernorm" ? 2 : 1;
     auto dims_of = [&](ValueId id, bool vector) {
@@ -105,7 +105,7 @@ FactorRule backward_rule(const Program& program, const Op& op) {
     return norm_rule(program, op, Factor::Kind::contracted);
 }
 
-// `vectors`: 2 for gain and bias, 1 for gain. With a residual, the last output is the sum of x and the residual.
+// The gradient of a norm. `vectors`: 2 for gain and bias, 1 for gain. With a residual, the last output is x + residual.
 void grad_norm(Backward& g, std::string_view kind, size_t vectors) {
     const bool sums = g.count() > 1 + vectors;
     const size_t sum = 1 + vectors;
@@ -128,7 +128,7 @@ void grad_norm(Backward& g, std::string_view kind, size_t vectors) {
 void grad_layernorm(Backward& g) { grad_norm(g, "layernorm_grad", 2); }
 void grad_rmsnorm(Backward& g) { grad_norm(g, "rmsnorm_grad", 1); }
 
-constexpr Draw deviations{0.5, 2};  // 1 / deviation of a row
+constexpr Draw deviations{0.5, 2};  // test values for rstd, the reciprocal standard deviation of a row
 
 Samples rows() { return {{{f32({4, 6, 9})}}, {{f32({4, 33})}}, {{f32({9})}}}; }
 Samples pairs_of_rows() { return {{{f32({4, 6, 9}), f32({4, 6, 9})}}, {{f32({4, 33}), f32({4, 33})}}}; }
@@ -143,7 +143,7 @@ Samples norms(size_t vectors) {
     }
     return samples;
 }
-/// x, gain, statistics, dy; each shape with and without a gradient of the sum.
+/// Test samples of a norm's gradient: x, gain, statistics, dy; each shape with and without a gradient of the sum.
 Samples norm_gradients(size_t statistics_of_row) {
     Samples samples;
     for (const Shape& x : {Shape{4, 6, 9}, Shape{4, 33}}) {

@@ -1,4 +1,4 @@
-// Constants and random numbers: full, random, dropout. Draws depend only on seed, stream and global element index.
+// Ops for constants and random numbers: full, random, dropout. Draws depend only on seed, stream and element index.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -9,7 +9,7 @@ namespace {
 
 std::vector<Typed> infer_full(Infer& at) { return {shaped(at, at.dtype_attribute(DType::f32))}; }
 
-// Ops with the same stream would draw equal numbers, so an op without one gets its own.
+// Checks the seed. Ops with the same stream would draw equal numbers, so an op without a stream gets its own.
 void check_draw(Infer& at, size_t seed) {
     at.expect_rank(seed, 0, 0);
     if (!at.attributes.has("stream")) at.attributes.set("stream", at.op_count());
@@ -27,7 +27,7 @@ std::vector<Typed> infer_dropout(Infer& at) {
     return like_input(at);
 }
 
-// The mask does not depend on x, so dropout is linear.
+// The mask of dropout does not depend on x, so dropout is linear in x.
 void grad_dropout(Backward& g) { g.give(0, g.one("dropout", {g.dy(), g.in(1)}, g.attributes())); }
 
 const Draw seeds{7, 7};

@@ -11,7 +11,7 @@ namespace orrery::ops {
 
 namespace {
 
-// The dims to reduce, sorted; all dims when none are given. Stores them in the attribute.
+// The dims that a reduction reduces, sorted; all dims if none are given. Stores them in the attribute.
 std::vector<int64_t> reduced_dims(Infer& at) {
     std::vector<int64_t> dims = at.attributes.integers("dims");
     if (!at.attributes.has("dims")) {
@@ -63,7 +63,7 @@ FactorRule reduce_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-// Reshapes y to the rank of x: the reduced dims get size 1.
+// Reshapes y to the rank of x: reduced dims get size 1.
 ValueId keep_dims(Backward& g, ValueId y) {
     Shape shape = g.shape(g.in(0));
     for (int64_t d : g.attributes().integers("dims")) shape[d] = 1;
@@ -82,7 +82,7 @@ void grad_sum(Backward& g) {
     g.give(0, g.one("mul", {ones, dy}));
 }
 
-// Elements that equal the maximum share its gradient equally.
+// Elements that equal the maximum share the maximum's gradient equally.
 void grad_max(Backward& g) {
     const DType dtype = g.type(g.in(0)).dtype;
     const ValueId y = keep_dims(g, g.cast(g.out(), dtype));
@@ -95,7 +95,7 @@ void grad_max(Backward& g) {
 
 std::vector<Typed> infer_sumsq(Infer&) { return {make_typed(DType::f32, {}, {})}; }
 
-void grad_sumsq(Backward& g) {  // dx = 2 x dy
+void grad_sumsq(Backward& g) {  // y = sumsq(x): dx = 2 x dy
     if (const auto c = g.uniform()) return g.give(0, g.one("scale", {g.in(0)}, {{"by", 2 * *c}}));
     const ValueId twice = g.one("scale", {g.dy()}, {{"by", 2.0}});
     g.give(0, g.one("mul", {g.in(0), g.cast(twice, g.type(g.in(0)).dtype)}));

@@ -12,7 +12,7 @@ namespace orrery {
 struct ChunkTable;
 struct SnapshotPlan;
 
-/// The memory that a plan or a session needs exceeds that of a rank.
+/// Error: a plan or a session needs more memory than a rank has.
 class MemoryError : public Error {
 public:
     using Error::Error;
@@ -32,12 +32,11 @@ public:
 /// Nearly linear in instructions. Loops over ranks only to find the classes in each group.
 void check(const Plan& plan, const Network& contracts, int64_t memory_bytes = 0);
 
-// The parts of `check`.
 void check_form(const Plan& plan, const Network& contracts);
 void check_values(const Plan& plan, const Network& contracts = {});
 void check_collectives(const Plan& plan);
-/// `members`: max number of ranks of a class that are played one by one if they exchange messages with each other.
-/// Beyond it, one represents all, with the same outcome (PlanView).
+/// Proves that no rank blocks forever. `members`: max number of ranks of a class that are simulated one by one if they
+/// send messages to each other. With more ranks, one of them represents all, with the same outcome (PlanView).
 void check_deadlock(const Plan& plan, const Network& contracts, int64_t members = 64);
 void check_memory(const Plan& plan, int64_t memory_bytes);
 
@@ -51,12 +50,12 @@ void check_collective_tables(const Plan& plan, const std::map<std::string, std::
 /// CopiedValue::written is the first instruction that writes the value. Throws Error naming the value and instructions.
 void check_snapshots(const Plan& plan, const std::vector<SnapshotPlan>& snapshots);
 
-/// The distinct groups along an axis, each as the classes of its members. `class_of`: classes_of_ranks().
+/// All different groups of ranks along an axis, as the classes of their members. `class_of`: class of each rank.
 std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of);
-/// The class of each rank. Throws Error if a rank is in no class or in two.
+/// The index of each rank's class. Throws Error if a rank is in no class or in two.
 std::vector<int> classes_of_ranks(const Plan& plan);
-/// By instruction: the first instruction of its group, or none. If the transport's contract is grouped, the executor
-/// opens a group around adjacent sends and receives of an axis.
+/// For each instruction of a stream, the first instruction of its message group, or none. If the transport's contract
+/// is grouped, the executor opens a group around adjacent sends and receives of an axis.
 std::vector<int> groups_of(const Plan& plan, const RankClass& c, const Network& contracts);
 
 }  // namespace orrery

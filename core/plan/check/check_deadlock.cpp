@@ -14,9 +14,9 @@ namespace orrery {
 
 namespace {
 
-constexpr size_t shown_links = 24;  // max instructions of a cycle in an error
+constexpr size_t shown_links = 24;  // max number of instructions in the cycle that an error message prints
 
-/// Replays the plan once, with all costs zero. README.md explains why one execution suffices.
+/// Replays the plan once, with zero cost for all items. README.md explains why one execution suffices.
 class DeadlockProof final : public ReplayPolicy {
 public:
     DeadlockProof(const Plan& plan, const Network& contracts, int64_t members)
@@ -52,7 +52,7 @@ private:
         return describe(plan_, plan_.classes[played_.class_of(item)], played_.issued(item)) + played_.place(item);
     }
 
-    /// The chain of waits from a blocked item: the cycle that it leads to, or the missing partner.
+    /// The waits that follow from a blocked item as text: the cycle that they lead to, or the missing partner.
     std::string chain(int item) const {
         std::vector<int> seen;
         while (std::find(seen.begin(), seen.end(), item) == seen.end()) {
@@ -74,7 +74,7 @@ private:
         return cycle + ", which waits for the first of these";
     }
 
-    /// The contract of each axis with messages, as text: "axis pp: rendezvous sends, a lane per peer ...".
+    /// The transport contract of each axis with messages, as text: "axis pp: rendezvous sends, a lane per peer ...".
     std::string relied_on() const {
         std::set<AxisId> axes;
         for (int i = 0; i < played_.view().size(); ++i)
@@ -98,7 +98,7 @@ void check_deadlock(const Plan& plan, const Network& contracts, int64_t members)
     if (plan.classes.size() == 1) {
         const auto& stream = plan.classes[0].stream;
         if (std::none_of(stream.begin(), stream.end(), [](const Instruction& i) { return is_message(i.opcode); }))
-            return;  // all ranks run the same collectives in the same order
+            return;  // no deadlock: all ranks run the same collectives in the same order
     }
     DeadlockProof(plan, contracts, members).run();
 }

@@ -44,14 +44,14 @@ public:
 private:
     const std::vector<Fragment>& order() const { return schedule_.ranks[rank_].order; }
 
-    /// Throws at the line of the rank's order if it has one.
+    /// Throws Error at the script line of the current pipeline rank's order, or of the schedule if there is none.
     [[noreturn]] void refuse(const std::string& why) const {
         Origin at = rank_ < lines_.size() ? lines_[rank_] : schedule_.origin;
         at.who = "schedule " + schedule_.name;
         throw Error(at, why);
     }
 
-    /// " on pipeline rank 1", followed by the stage if the program has several.
+    /// Names the current rank for messages: " on pipeline rank 1", and the chunk's stage if the program has several.
     std::string whose(int chunk) const {
         std::string text = fmt::format(" on pipeline rank {}", rank_);
         if (stages_ > 1) text += fmt::format(" (stage {})", schedule_.stage_of(rank_, chunk));
@@ -97,7 +97,7 @@ private:
                 }
     }
 
-    /// Checks that each stage is on exactly one rank.
+    /// Checks that each stage of the program is on exactly one pipeline rank.
     void find_stages() const {
         std::vector<int> ranks_of(stages_, 0);
         for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)

@@ -34,13 +34,13 @@ constexpr Contributions unknown{~uint64_t{0}, ~uint64_t{0}};
 
 struct Held {
     ValueId value = none;
-    int writer = none;         ///< position of the instruction; none: written before the step
-    int64_t micro = -1;        ///< micro-batch of the writer
-    Contributions sum;         ///< contributions in the bytes
-    std::vector<int> readers;  ///< positions of the instructions that have read it since the write
+    int writer = none;         ///< position of the instruction that wrote the bytes; none: written before the step
+    int64_t micro = -1;        ///< micro-batch of the instruction that wrote the bytes
+    Contributions sum;         ///< contributions summed in the bytes
+    std::vector<int> readers;  ///< positions of the instructions that have read the bytes since the write
 };
 
-/// What the program requires; equal for all classes.
+/// What the program requires of every class: the updates, and the ops that must run.
 struct Wanted {
     explicit Wanted(const Program& program) : updates(program.values.size(), none), ops(program.ops.size(), 0) {
         for (const Update& update : program.updates) updates[update.target] = update.value;
@@ -55,8 +55,8 @@ struct Wanted {
         }
     }
 
-    std::vector<ValueId> updates;  ///< by value: the value in its place after the step; none: unchanged
-    std::vector<char> ops;         ///< by op: whether any result or update depends on it
+    std::vector<ValueId> updates;  ///< by param or state: value in its place after the step; none: unchanged
+    std::vector<char> ops;         ///< by op: whether a result or update depends on it
 };
 
 class Contents {
@@ -102,7 +102,7 @@ public:
     }
 
 private:
-    /// The index in the stream of a position. Positions count executions up to the second run of a Repeat.
+    /// Stream index of the execution at `position`. Executions are numbered up to the second run of a Repeat.
     int stored(int position) const {
         return run_ > 0 && position >= class_.repeat.end ? position - class_.repeat.length() : position;
     }
@@ -123,14 +123,14 @@ private:
     }
 
     struct State {
-        std::vector<int> clock;  ///< [queue][other]: last instruction of `other` known to be complete
+        std::vector<int> clock;  ///< [queue][other]: last instruction of queue `other` known to be complete
         Ranges<Held> ranges[2];
     };
 
-    /// How often the instruction that does an op's own work runs, and in which micro-batches.
+    /// How often the kernel or communication of an op runs, without helper kernels, and in which micro-batches.
     struct Runs {
         int64_t count = 0;
-        int64_t micros = 0;  ///< sum of the micro-batch indices; -1 if once per step
+        int64_t micros = 0;  ///< sum of the micro-batch indices of these runs; -1 if once per step
         Contributions all;
     };
 
@@ -139,7 +139,7 @@ private:
         const std::string& kind = plan_.program.op(id).kind;
         if (i.opcode == Opcode::kernel) {
             const std::string& kernel = class_.kernels[i.kernel].op;
-            if (kernel != kernel_of(op_def(kind))) return;  // it packs, unpacks or adds for the op
+            if (kernel != kernel_of(op_def(kind))) return;  // a helper kernel, which packs, unpacks or adds for the op
         }
         Runs& runs = runs_[id];
         ++runs.count;
@@ -147,14 +147,14 @@ private:
         runs.all += contribution(i.fragment.micro);
     }
 
-    /// Whether lowering may omit the op: it only renames bytes, or its readers or writers do its work.
+    /// Whether lowering may omit the op: it only renames bytes, or the ops before or after it do its work.
     bool renames(const Op& op) const {
         const bool over_micro = op.attributes.has("axis") && plan_.mesh.find(op.attributes.text("axis")) == micro_axis_;
         const OpDef& def = op_def(op.kind);
         return def.alias || def.moves == Moves::cuts || over_micro;
     }
 
-    /// The value that was computed into these bytes, before ops that lowering omitted.
+    /// The value that was computed into the bytes of `id`, before ops that lowering omitted.
     ValueId source(ValueId id) const {
         while (id != none) {
             const OpId maker = plan_.program.value(id).op;
@@ -168,14 +168,14 @@ private:
         return std::find(class_.stages.begin(), class_.stages.end(), stage) != class_.stages.end();
     }
     bool receives(const Op& op) const { return is_transfer(op_def(op.kind)) && !has_stage(op.stage); }
-    /// Whether this class must run the op. A transfer belongs to both ends, an op without a stage to every class.
+    /// Whether this rank class must run the op. A transfer belongs to both ends, an op without a stage to every class.
     bool mine(const Op& op) const {
         if (class_.stages.empty() || op.stage == none || has_stage(op.stage)) return true;
         return is_transfer(op_def(op.kind)) && has_stage(static_cast<int>(op.attributes.integer("to")));
     }
     bool has_place(ValueId id) const { return placed_.count(id) != 0; }
 
-    /// Checks that each op needed by this class runs once, or once in every micro-batch.
+    /// Checks that each op needed by this rank class runs once, or once in every micro-batch.
     void complete() const {
         std::vector<char> needed(plan_.program.values.size(), 0);
         for (const Result& result : plan_.program.results)
@@ -206,7 +206,7 @@ private:
         }
     }
 
-    /// Clears the contents of bytes outside all live buffers, so that no run relies on them. Their accesses remain.
+    /// Clears the contents of bytes outside all live buffers, so that no run relies on them. Accesses stay recorded.
     void forget(State& state, int64_t run) const {
         std::vector<std::pair<int64_t, int64_t>> alive{{class_.scratch_bytes, class_.scratch_bytes}};
         for (const Buffer& b : class_.buffers)
@@ -227,8 +227,8 @@ private:
         }
     }
 
-    /// Checks the second run after the first. If it leaves all notes as the first run did, shifted by one run and with
-    /// its own contributions to sums, then every later run succeeds as well.
+    /// Checks the second run of the repeated part. If it leaves the contents and accesses of all bytes as the first run
+    /// did, shifted by one run and with its own contributions to sums, then every later run succeeds as well.
     void further_runs() {
         const Repeat& r = class_.repeat;
         State first = now_;
@@ -254,7 +254,7 @@ private:
         }
     }
 
-    /// Fails if the notes after the second run are not those after the first (`begin`), shifted by one run.
+    /// Fails if bytes after the second run do not have the contents and accesses of `begin`, shifted by one run.
     void unlike(const State& begin) {
         const Repeat& r = class_.repeat;
         const auto refuse = [&](const std::string& what) {
@@ -273,7 +273,7 @@ private:
             if (before.value == none) return true;
             if (before.micro >= 0 && after.micro != before.micro + r.micros) return false;
             Contributions moved = before.sum.later(r.micros);
-            if (!framed) {  // a sum to which all micro-batches add
+            if (!framed) {  // outside of frames: a sum to which all micro-batches add
                 const std::optional<Contributions> more = of_run_->expected(before.value, -1);
                 if (!more) return false;
                 moved.each += more->each;
@@ -287,7 +287,7 @@ private:
             return is;
         };
         const auto what = [&] { return differs.empty() ? "other bytes were touched" : differs; };
-        Ranges<Held> before = begin.ranges[0];  // each run reads other bytes of the inputs
+        Ranges<Held> before = begin.ranges[0];  // inputs are left out: each run reads other bytes of them
         for (const Buffer& b : class_.buffers)
             if (b.arena == Arena::persistent && b.use == BufferUse::input)
                 for (Ranges<Held>* all : {&before, &now_.ranges[0]}) all->replace(b.offset, b.offset + b.bytes, {});
@@ -317,7 +317,7 @@ private:
         return text;
     }
 
-    /// The last reader in each queue. Whatever comes after it comes after all readers.
+    /// For each queue, the last instruction that read the bytes; it comes after all earlier readers in that queue.
     std::vector<int> last_readers(const Held& held) const {
         std::vector<int> last(queues_, none);
         for (const int reader : held.readers) {
@@ -331,7 +331,7 @@ private:
         return micro_axis_ != none && plan_.program.value(id).layout.at(micro_axis_).kind == Placement::Kind::split;
     }
 
-    /// Advances the vector clock of the queue to the start of the current instruction.
+    /// Updates the vector clock of the current instruction's queue: adds what its waits know to be complete.
     void tick() {
         const size_t mine = at(index_).queue;
         int* known = &now_.clock[mine * queues_];
@@ -379,7 +379,7 @@ private:
 
     static size_t place_of(const Instruction& i, const Operand& o) { return &o - i.operands.data(); }
 
-    /// How an instruction obtains the contributions of its output.
+    /// Where an output's contributions come from: the op makes them, or they are its inputs', added or moved.
     enum class Work : uint8_t { makes, adds, moves };
     Work work(const Instruction& i) const {
         if (i.opcode == Opcode::copy) return Work::moves;
@@ -392,7 +392,7 @@ private:
         return own && !sums_->passes(op) ? Work::makes : Work::moves;
     }
 
-    /// Sums must be complete when read, except by instructions that only add to them or move parts of them.
+    /// Whether an operand's sum must be complete when read: not if the instruction only adds to it or moves it.
     bool checks_sum(const Instruction& i, const Operand& o) const {
         if (o.value == none) return false;
         if (i.opcode != Opcode::kernel && i.opcode != Opcode::copy) return true;
@@ -404,10 +404,10 @@ private:
         return i.opcode == Opcode::kernel ? class_.kernels[i.kernel].inputs.size() : 1;
     }
 
-    /// The contributions in the bytes that an instruction writes.
+    /// The contributions in the bytes of an operand that the instruction writes.
     Contributions sum_of(const Instruction& i, const Operand& o) const {
         const size_t place = place_of(i, o);
-        if (place >= i.operands.size()) return {};  // a workspace
+        if (place >= i.operands.size()) return {};  // the operand is a workspace
         switch (work(i)) {
             case Work::moves: return found_[0];
             case Work::adds: return std::accumulate(found_.begin(), found_.begin() + inputs(i), Contributions{});
@@ -418,10 +418,10 @@ private:
         const auto& outputs = plan_.program.op(i.op).outputs;
         if (output >= outputs.size()) return {};
         const Contributions mine = sums_->made(outputs[output], micro_of(index_));
-        return i.opcode == Opcode::kernel ? found_[place] + mine : mine;  // an accumulating kernel has read its output
+        return i.opcode == Opcode::kernel ? found_[place] + mine : mine;  // an accumulating kernel adds to its output
     }
 
-    /// Checks a read and returns the contributions in the bytes; `unknown` if they differ between parts.
+    /// Checks a read of an operand and returns the contributions in its bytes; `unknown` if they differ between parts.
     Contributions read(const Operand& o, bool whole_sum) {
         const int64_t begin = place(o);
         const int64_t micro = micro_of(index_);
@@ -477,10 +477,10 @@ private:
         held->writer = writer;
         held->micro = micro;
         held->sum = sum;
-        held->readers.clear();  // keeps its capacity
+        held->readers.clear();  // clear() retains the vector's capacity
     }
 
-    /// Checks a place after the step: a param or state holds its update, a result its value, the rest is unchanged.
+    /// Checks a value's place after the step: a param or state has its update, a result its value, others the old one.
     void left_behind(const Operand& place) {
         const ValueId update = wanted_.updates[place.value];
         const ValueId expected = update == none ? place.value : update;
@@ -506,18 +506,18 @@ private:
     const RankClass& class_;
     size_t queues_;
     const AxisId micro_axis_;
-    const int64_t micros_;                           ///< micro-batches of the stored stream
-    std::vector<Runs> runs_;                         ///< by op
-    std::vector<Runs> runs_at_begin_, runs_at_end_;  ///< before and after the repeated part
-    std::vector<int> group_;                         ///< by instruction: see groups_of
+    const int64_t micros_;                           ///< number of micro-batches in the stored stream
+    std::vector<Runs> runs_;                         ///< by op: how often it runs
+    std::vector<Runs> runs_at_begin_, runs_at_end_;  ///< copies of runs_ before and after the repeated part
+    std::vector<int> group_;                         ///< by instruction: first instruction of its message group
     std::optional<Sums> sums_;
-    std::optional<Sums> of_run_;        ///< for the micro-batches of one run
-    std::vector<Contributions> found_;  ///< by operand of the current instruction: contributions read
+    std::optional<Sums> of_run_;        ///< expected sums for the micro-batches of a single run
+    std::vector<Contributions> found_;  ///< by operand of the current instruction: contributions that it read
     std::unordered_set<ValueId> placed_;
     State now_;
-    std::vector<int> done_;  ///< [position][queue]: vector clock after the instruction
+    std::vector<int> done_;  ///< [position][queue]: vector clock after the instruction at the position
     int index_ = 0;          ///< position of the current instruction
-    int64_t run_ = 0;        ///< 1: in the second run of a Repeat
+    int64_t run_ = 0;        ///< run of the Repeat: 1 in the second run, else 0
 };
 
 }  // namespace

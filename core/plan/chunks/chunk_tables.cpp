@@ -1,4 +1,4 @@
-// The built-in all_reduce algorithms as chunk tables.
+// The chunk tables of the built-in all_reduce algorithms.
 #include <algorithm>
 #include <map>
 
@@ -45,7 +45,8 @@ int power_below(int n) {
 
 }  // namespace
 
-/// Member r sends to r + 1: in step s of the first half chunk r - s, to be added; then chunk r + 1 - s, complete.
+/// A ring: member r sends to r + 1. In step s of the first half it sends chunk r - s, to be added; in step s of the
+/// second half it sends chunk r + 1 - s, which is complete.
 ChunkTable ring_table(int members) {
     Writer w("ring", members, members);
     const auto wrap = [&](int i) { return ((i % members) + members) % members; };
@@ -56,8 +57,8 @@ ChunkTable ring_table(int members) {
     return w.done();
 }
 
-/// For each bit, members with indices that differ in it exchange partial sums. Members beyond the largest power of two
-/// first add theirs to a partner, and receive the result at the end.
+/// Recursive doubling: for each bit, members with indices that differ only in it exchange partial sums. Members beyond
+/// the largest power of two first send theirs to a partner, which sends them the result at the end.
 ChunkTable recursive_doubling_table(int members) {
     Writer w("recursive_doubling", members, 1);
     const int core = power_below(members);
@@ -69,7 +70,7 @@ ChunkTable recursive_doubling_table(int members) {
     return w.done();
 }
 
-/// Halving: partners at distance d, d/2, ... 1 each reduce one half of the chunks. Doubling: they exchange the results.
+/// Halving: partners at distance d, d/2, ... 1 each reduce half of the chunks. Doubling: they exchange the results.
 ChunkTable halving_doubling_table(int members) {
     const int core = power_below(members);
     Writer w("halving_doubling", members, core);
@@ -83,7 +84,7 @@ ChunkTable halving_doubling_table(int members) {
     return w.done();
 }
 
-/// Reduces along a binomial tree to member 0, then broadcasts back along the same tree.
+/// A binomial tree: reduces along it to member 0, then broadcasts back.
 ChunkTable tree_table(int members) {
     Writer w("tree", members, 1);
     int bit = 1;
@@ -96,7 +97,7 @@ ChunkTable tree_table(int members) {
 
 namespace {
 
-/// For hosts of equal size: member j of each host owns part j, which rings between the hosts reduce.
+/// An all_reduce for hosts of equal size: member j of each host owns part j, which rings between the hosts reduce.
 ChunkTable even_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     const int count = std::ssize(hosts), local = hosts[0].size();
     Writer w("hierarchical", members, local * count);
@@ -119,7 +120,7 @@ ChunkTable even_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     return w.done();
 }
 
-/// For hosts of different sizes: each host reduces to one member, and these members all_reduce.
+/// An all_reduce for hosts of different sizes: each host reduces to one member, and these members all_reduce.
 ChunkTable uneven_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     Writer w("hierarchical", members, 1);
     size_t most = 0;

@@ -1,4 +1,4 @@
-// Emitter: assigns each value a buffer, a new one or that of another value.
+// The part of Emitter that assigns each value a buffer, a new one or that of another value.
 #include <algorithm>
 
 #include "plan/access.h"
@@ -22,7 +22,7 @@ BufferUse use_of(Role role) {
 
 }  // namespace
 
-/// `once`: the buffer is shared by all micro-batches, even if the first of them makes it.
+/// Adds a buffer and returns its index. `once`: all micro-batches share it, even if the first of them makes it.
 int Emitter::new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once) {
     const bool each = at_ && at_->micro >= 0 && !once;
     made_by_.push_back(each ? MadeBy{at_->op, at_->part, made_here_++, at_->micro} : MadeBy{});
@@ -49,14 +49,14 @@ Operand Emitter::temporary(TensorType type, ValueId value) {
     return {buffer, 0, std::move(type), value};
 }
 
-/// The local type that a reader in micro-batch `micro` sees. A reader once per step (-1) sees all micro-batches.
+/// Local type of a value in micro-batch `micro`, or (-1) of all micro-batches, for readers that run once per step.
 TensorType Emitter::type(ValueId id, int64_t micro) const {
     TensorType type = roles_.value(id).type;
     if (micro < 0 && roles_.value(id).gathered) type.shape[roles_.over_micro(id).dim] *= roles_.micros;
     return type;
 }
 
-/// Places inputs next to each other, so that the host fills them with one copy.
+/// Assigns places in the persistent arena. Inputs are next to each other, so that the host fills them with one copy.
 void Emitter::place_persistent() {
     const auto each = [&](auto place) {
         for (ValueId id = 0; id < std::ssize(program().values); ++id)
@@ -80,7 +80,7 @@ void Emitter::place_persistent() {
 /// Places results next to each other, the smallest first, so that the host reads the small ones with one copy. Results
 /// made in other buffers, such as in a bucket or over a param, are copied at the end of the step.
 void Emitter::place_results() {
-    std::vector<std::pair<int64_t, ValueId>> made;  // (bytes, value)
+    std::vector<std::pair<int64_t, ValueId>> made;  // (size in bytes, value) of each result
     for (const Result& result : roles_.results) {
         const bool known =
             std::any_of(made.begin(), made.end(), [&](const auto& m) { return m.second == result.value; });
@@ -121,7 +121,7 @@ void Emitter::place_buckets() {
     }
 }
 
-/// Marks the gradients of params, the values that they are summed from, and the outputs of collectives on them.
+/// Marks gradients of params, the values that they are summed from, and the outputs of collectives on them.
 void Emitter::find_gradients() {
     gradient_.assign(program().values.size(), 0);
     std::vector<ValueId> open;
@@ -143,10 +143,10 @@ void Emitter::find_gradients() {
     }
 }
 
-/// Messages that overlap with kernels may enlarge the scratch arena by at most 1/32.
+/// The denominator of the share by which buffers of overlapping messages may enlarge the scratch arena: 1/32.
 constexpr int64_t most_more_memory = 32;
 
-/// The buffers of queued gradient messages to keep alive until `end`, the last instruction of the loop. Otherwise,
+/// The buffers of queued gradient messages to be extended until `end`, the last instruction of the loop. Otherwise,
 /// kernels of the last micro-batch that reuse them would wait for the messages.
 std::vector<size_t> Emitter::beside_messages(int end) const {
     std::vector<size_t> longer;
@@ -200,7 +200,7 @@ void Emitter::place_scratch() {
     out_.scratch_floor = placed.floor;
 }
 
-/// Whether an output may overwrite operand `input`: it has no further readers and fills its buffer.
+/// Whether an output may overwrite operand `input`, which must have no further readers and fill its whole buffer.
 bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t bytes,
                         const std::vector<Operand>& reads) {
     const Buffer& buffer = out_.buffers[in.buffer];
@@ -212,7 +212,7 @@ bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t 
     return std::count_if(reads.begin(), reads.end(), [&](const Operand& o) { return o.buffer == in.buffer; }) == 1;
 }
 
-/// The place of the param or state that this output updates if it can be written now, else none.
+/// The buffer of the param or state that an output updates, if it can be written now; else none.
 int Emitter::update_place(const Step& step, size_t output, const std::vector<Operand>& reads,
                           const std::vector<std::pair<int, int>>& in_place) {
     const ValueId id = program().op(step.op).outputs[output];
@@ -245,7 +245,7 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
         here.buffer = update_place(step, output, reads, in_place);
         for (const auto& [out, in] : in_place) {
             if (here.buffer != none || role.gathered || out != static_cast<int>(output)) continue;
-            if (in >= std::ssize(reads)) continue;  // an optional operand
+            if (in >= std::ssize(reads)) continue;  // operand `in` is optional and missing
             const Operand& from = reads[in];
             if (take_over(step, from, in, bytes, reads)) here.buffer = from.buffer;
         }
@@ -259,8 +259,8 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
     return target;
 }
 
-/// Keeps the buffer of a send until this rank knows that the message has arrived. If a receive reused it, it would wait
-/// for the peer, which may wait for this rank in the same way.
+/// Keeps the buffer of each send until this rank knows that the message has arrived. A receive that reused the buffer
+/// would wait for the peer, which may wait for this rank in the same way.
 void Emitter::keep_sent() {
     const int end = std::ssize(out_.stream) - 1;
     for (size_t at = 0; at < order_.steps.size(); ++at) {
@@ -274,7 +274,7 @@ void Emitter::keep_sent() {
     }
 }
 
-/// Keeps the buffers of concurrent messages until their group ends. Groups are adjacent messages, as in the executor.
+/// Keeps buffers of concurrent messages until their group ends. Adjacent messages form a group, as in the executor.
 void Emitter::keep_groups() {
     int end = none;
     for (size_t at = out_.stream.size(); at-- > 0;) {

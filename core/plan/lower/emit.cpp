@@ -33,7 +33,7 @@ void toggle(Attributes& attributes, std::string_view flag) {
     }
 }
 
-/// The shape with dim `dim` split into [parts, size / parts].
+/// The shape in which dim `dim` is split into two: [parts, size / parts].
 Shape cut(const Shape& shape, size_t dim, int64_t parts) {
     Shape out(shape.begin(), shape.begin() + dim);
     out.push_back(parts);
@@ -42,7 +42,7 @@ Shape cut(const Shape& shape, size_t dim, int64_t parts) {
     return out;
 }
 
-/// A permutation that moves dim `from` to the front.
+/// A permutation of `rank` dims that moves dim `from` to the front.
 std::vector<int64_t> to_front(size_t rank, size_t from) {
     std::vector<int64_t> perm{static_cast<int64_t>(from)};
     for (size_t i = 0; i < rank; ++i)
@@ -50,7 +50,7 @@ std::vector<int64_t> to_front(size_t rank, size_t from) {
     return perm;
 }
 
-/// A permutation that moves the front dim to position `to`.
+/// A permutation of `rank` dims that moves the front dim to position `to`.
 std::vector<int64_t> from_front(size_t rank, size_t to) {
     std::vector<int64_t> perm;
     for (size_t i = 1; i < rank; ++i) perm.push_back(i);
@@ -136,7 +136,7 @@ void Emitter::step(const Step& s) {
     }
 }
 
-/// The operand for one read of a value. Decrements the number of uses left.
+/// The operand with which an instruction reads a value. Decrements the number of reads that are left.
 Operand Emitter::read(ValueId id, int64_t micro) {
     const Ref ref = roles_.find(id, micro);
     const Spot& here = spot(ref.instance);
@@ -171,7 +171,7 @@ Instruction& Emitter::emit(Opcode what, const Step& step, std::vector<Operand> o
     return instruction;
 }
 
-/// The workspace in bytes that the device needs for a kernel. Errors of the device get the line of the op.
+/// The workspace in bytes that the device needs for a kernel. Errors of the device get the script line of the op.
 int64_t Emitter::workspace_of(const Step& step, const KernelSpec& spec) const {
     if (!options_.workspace) return 0;
     try {
@@ -216,7 +216,7 @@ void Emitter::emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank
     }
 }
 
-/// Sets `global_shape` and `offset` for a split operand. The offset depends on micro-batch and rank.
+/// Sets `global_shape` and `offset` of a kernel with a split operand. The offset depends on micro-batch and rank.
 void Emitter::set_global(const Step& step, ValueId operand, Attributes& attributes,
                          std::vector<PerRank>& patches) const {
     const Value& v = program().value(operand);
@@ -264,7 +264,7 @@ void Emitter::kernel(const Step& step) {
     std::vector<Target> targets;
     for (size_t i = 0; i < op.outputs.size(); ++i) targets.push_back(target(step, i, reads, def.in_place));
 
-    // The kernel accumulates into all outputs that are sums, or into none.
+    // The kernel either accumulates into all outputs that are sums, or into none.
     bool adds = !def.accumulates.empty();
     for (size_t i = 0; i < targets.size(); ++i) {
         const bool listed = std::find(def.accumulates.begin(), def.accumulates.end(), i) != def.accumulates.end();
@@ -288,14 +288,14 @@ void Emitter::kernel(const Step& step) {
     }
 }
 
-/// Adds `made` to the target's place if the kernel could not accumulate.
+/// Adds the kernel's output `made` to the sum in the target's place, unless the kernel accumulated.
 void Emitter::finish(const Step& step, const Target& target, const Operand& made) {
     if (!target.add) return;
     KernelSpec spec{std::string(op_combining(roles_.over_micro(target.value).op)), {}, {}, {}};
     emit_kernel(step, std::move(spec), {}, {target.place, made, target.place}, 2);
 }
 
-/// Adds a contribution that the loop also reads itself to the sum over micro-batches.
+/// Adds a contribution to the sum over micro-batches, if ops in the loop also read the contribution itself.
 void Emitter::accumulate(const Step& step, ValueId value, const Operand& part) {
     Spot& sum = spot(roles_.instance(value, -1));
     if (sum.buffer == none)
@@ -310,7 +310,7 @@ void Emitter::accumulate(const Step& step, ValueId value, const Operand& part) {
     }
 }
 
-/// Adds the leaves of a sum that did not accumulate themselves.
+/// Adds those leaves of a sum that kernels did not accumulate.
 void Emitter::finish_sum(const Step& step) {
     const ValueId total = program().op(step.op).outputs[0];
     for (const Operand& leaf : read_all(step)) {
@@ -321,7 +321,7 @@ void Emitter::finish_sum(const Step& step) {
     }
 }
 
-/// Cuts this rank's slice from a value that every member of the axis holds whole.
+/// Cuts this rank's slice from a value that every member of the axis has in full.
 void Emitter::shard(const Step& step) {
     const Op& op = program().op(step.op);
     const AxisId axis = roles_.axis(op);
@@ -342,7 +342,7 @@ void Emitter::shard(const Step& step) {
     if (role.per_micro && role.accumulated) accumulate(step, op.outputs[0], made);
 }
 
-/// Copies the input of a reshape to the output if that has its own place, in a sum or a gathered value.
+/// Copies the input of a reshape to the output, if the output has its own place: in a sum or a gathered value.
 void Emitter::move(const Step& step) {
     Operand from = read_all(step)[0];
     const Target to = target(step, 0, {}, {});
@@ -356,7 +356,7 @@ void Emitter::move(const Step& step) {
     if (roles_.value(out).per_micro && roles_.value(out).accumulated) accumulate(step, out, from);
 }
 
-// Collectives. Communicators operate on blocks of the outermost dim; other dims are packed and unpacked here.
+// Collectives. Communicators work on blocks of the outermost dim, so other dims are packed before and unpacked after.
 
 void Emitter::emit_collective(Opcode what, const Step& step, std::vector<Operand> operands) {
     const Op& op = program().op(step.op);
@@ -384,7 +384,7 @@ void Emitter::collective(const Step& step) {
     if (step.part != Part::whole) underway_.emplace(key, std::move(message));
 }
 
-/// Packs the input, and starts the message.
+/// Packs the input of a collective and starts its message.
 Emitter::Underway Emitter::send_off(const Step& step) {
     const Op& op = program().op(step.op);
     const AxisId axis = roles_.axis(op);
@@ -413,7 +413,7 @@ Emitter::Underway Emitter::send_off(const Step& step) {
     return message;
 }
 
-/// Unpacks the output of a message, and adds it to its sum.
+/// Unpacks the output of a collective, and adds it to its sum.
 void Emitter::arrive(const Step& step, const Underway& message) {
     if (!message.perm.empty()) emit_kernel(step, transpose(message.perm), {}, {message.came, message.out}, 1);
     finish(step, message.to, message.made);
@@ -421,7 +421,7 @@ void Emitter::arrive(const Step& step, const Underway& message) {
     if (roles_.value(id).per_micro && roles_.value(id).accumulated) accumulate(step, id, message.made);
 }
 
-/// Keeps the message's buffers alive up to the current instruction.
+/// Keeps the buffers of a message alive up to the current instruction.
 void Emitter::hold(const Underway& message) {
     const int here = std::ssize(out_.stream) - 1;
     for (int id : message.buffers) {
@@ -430,7 +430,7 @@ void Emitter::hold(const Underway& message) {
     }
 }
 
-/// Gathers dim L of all P members: [A, L, B] -> [P, A, L, B] -> [A, P L, B].
+/// Gathers a dim of size L of P members: [A, L, B] -> [P, A, L, B] -> [A, P L, B].
 void Emitter::gather(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const size_t dim = op.attributes.integer("dim");
@@ -456,7 +456,7 @@ void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
     emit_collective(Opcode::reduce_scatter, step, {packed, out});
 }
 
-/// Moves a split from dim `from` to dim `to`: member j gets block j of dim `to`, and joins the blocks along `from`.
+/// Moves a split from dim `from` to dim `to`: a member receives its block of `to`, and joins blocks along `from`.
 void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const size_t from = op.attributes.integer("from");
@@ -497,7 +497,7 @@ void Emitter::joined(const Step& step) {
 
 // Messages between pipeline stages.
 
-/// The queue for messages with one peer: one per lane of the transport.
+/// The queue for messages with a peer: one queue per lane of the transport.
 int Emitter::lane(AxisId axis, int peer, Opcode what) {
     const auto lanes = contract(axis).lanes;
     if (lanes == TransportContract::Lanes::communicator) return 1 + axis;
@@ -505,13 +505,13 @@ int Emitter::lane(AxisId axis, int peer, Opcode what) {
     return further_queue(axis, peer, what);
 }
 
-/// A queue other than those of the named axes, numbered after them in order of first use.
+/// The number of a queue that is not that of a named axis; such queues are numbered in order of first use.
 int Emitter::further_queue(AxisId axis, int peer, Opcode what) {
     const int next = 1 + static_cast<int>(roles_.mesh.axes().size() + lanes_.size());
     return lanes_.try_emplace({axis, peer, what}, next).first->second;
 }
 
-/// The queue for collectives over an axis.
+/// The number of the queue for collectives over an axis.
 int Emitter::queue_of(AxisId axis) {
     return roles_.mesh.joined(axis) ? further_queue(axis, none, Opcode::all_reduce) : 1 + axis;
 }
@@ -534,8 +534,8 @@ void Emitter::transfer(const Step& step) {
     instruction.queue = lane(instruction.axis, instruction.peer, what);
 }
 
-/// Copies results and updates that were not written in place. A copy follows those that read its destination. A cycle
-/// of copies is broken by one copy to a temporary.
+/// Copies results and updates that were not written in place. A copy comes after those that read its destination. A
+/// cycle of copies is broken by one copy to a temporary.
 void Emitter::final_copies() {
     struct Copy {
         Operand from, to;

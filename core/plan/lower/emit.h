@@ -11,39 +11,39 @@
 
 namespace orrery::lowering {
 
-/// Writes the instruction stream of one rank class: finds operands, decides what is computed in place.
+/// Writes the instruction stream of one rank class: finds operands and decides which outputs are computed in place.
 class Emitter {
 public:
-    /// `steady`: the steady state of the schedule; nullptr: all micro-batches are written out.
+    /// `steady`: the steady state of the schedule; nullptr: the stream contains all micro-batches.
     Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent, const LowerOptions& options,
             const Steady* steady, RankClass& out);
-    /// False if the stream does not repeat itself like the schedule.
+    /// Writes the stream. Returns false if it does not repeat itself like the schedule.
     bool run();
 
 private:
-    /// The location of an instance.
+    /// The memory location of an instance of a value.
     struct Spot {
         int buffer = none;
         int64_t offset = 0;
         bool written = false;
     };
-    /// Where an output goes, and whether it must still be added if the kernel cannot accumulate.
+    /// Where an output is written, and whether it must still be added there if the kernel cannot accumulate.
     struct Target {
         ValueId value = none;
         Operand place;
         bool add = false;  ///< the place already contains a part of the sum
     };
 
-    /// A collective in flight, and what remains to be done after it arrives.
+    /// A collective in flight, and what remains to be done after its message arrives.
     struct Underway {
         std::vector<int> buffers;  ///< buffers that the message accesses
-        Operand came, out;         ///< if `perm` is set: blocks as received, and their destination
+        Operand came, out;         ///< if `perm` is set: the blocks as received, and their destination
         std::vector<int64_t> perm;
         Target to;
         Operand made;
     };
 
-    // Buffers and places.
+    // Assignment of buffers to values.
     void place_persistent();
     void place_results();
     void place_buckets();
@@ -55,12 +55,12 @@ private:
     int persistent_buffer(int64_t offset, int64_t bytes, ValueId value, BufferUse use);
     Operand temporary(TensorType type, ValueId value);
     Spot& spot(int instance) { return spots_[instance]; }
-    /// Bytes that the operand moves per micro-batch in a Repeat.
+    /// The number of bytes by which an operand moves per micro-batch in later runs of a Repeat.
     int64_t step_of(const Ref& ref) const { return repeats() ? ref.step : 0; }
     int& uses(int instance) { return order_.readers[instance]; }
     TensorType type(ValueId id, int64_t micro) const;
 
-    // Instructions of each step.
+    // Emission of the instructions of each step.
     void step(const Step& step);
     void kernel(const Step& step);
     void finish_sum(const Step& step);
@@ -110,25 +110,25 @@ private:
     const LowerOptions& options_;
     const Steady* const steady_;
     RankClass& out_;
-    const Step* at_ = nullptr;                         ///< the current step
-    int made_here_ = 0;                                ///< buffers that the current step has made for its micro-batch
-    std::vector<MadeBy> made_by_;                      ///< by buffer
-    std::vector<Spot> spots_;                          ///< by instance
-    std::vector<char> gradient_;                       ///< by value: it is part of a param's gradient
+    const Step* at_ = nullptr;                         ///< the step for which instructions are emitted
+    int made_here_ = 0;                                ///< number of buffers of the current step for its micro-batch
+    std::vector<MadeBy> made_by_;                      ///< by buffer: the step that made it
+    std::vector<Spot> spots_;                          ///< by instance of a value: its location
+    std::vector<char> gradient_;                       ///< by value: whether it is part of a param's gradient
     std::vector<ValueId> update_target_;               ///< by value: the param or state that it updates
-    std::vector<char> updated_;                        ///< by value: written directly at its target's place
+    std::vector<char> updated_;                        ///< by value: written directly to its param's or state's place
     std::vector<std::pair<ValueId, Operand>> copies_;  ///< results to copy into place at the end of the step
     std::unordered_map<std::string, int> kernel_ids_;
-    std::vector<int64_t> workspaces_;                        ///< by kernel: bytes
+    std::vector<int64_t> workspaces_;                        ///< by kernel: size of its workspace in bytes
     std::vector<int> first_of_step_;                         ///< by step: its first instruction
-    std::map<std::pair<OpId, int64_t>, Underway> underway_;  ///< by op and micro-batch
-    std::vector<char> sent_;                                 ///< by instance: a peer may still read it
-    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< queues other than those of the named axes
+    std::map<std::pair<OpId, int64_t>, Underway> underway_;  ///< collectives in flight, by op and micro-batch
+    std::vector<char> sent_;                                 ///< by instance: whether a send may still be reading it
+    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< numbers of further queues, by (axis, peer, opcode)
 };
 
-/// Sets the `waits` of every instruction. A read waits for the last write of the same bytes, and a write for the last
-/// write and the reads since, if these are on other queues. Waits that an earlier one implies are omitted. False if the
-/// waits of a Repeat would not suffice in its later runs.
+/// Sets the `waits` of every instruction of a class. A read waits for the last write of its bytes, a write for the last
+/// write and the reads since, if these are on other queues. Waits that an earlier one implies are omitted. Returns
+/// false if the waits of the repeated part would not suffice in its later runs.
 bool insert_waits(RankClass& rank_class);
 
 }  // namespace orrery::lowering

@@ -10,13 +10,13 @@ namespace orrery::lowering {
 
 namespace {
 
-/// The last accesses to some bytes: the write, and the last read of each queue since.
+/// The last accesses to some bytes: the last write, and the last read of each queue since then.
 struct Touched {
     int writer = none;
     std::vector<int> readers;
 };
 
-/// Inserts waits with vector clocks. Positions are indices of executions, with the second run of a Repeat written out.
+/// Inserts waits with vector clocks. Positions count executions, with the second run of a Repeat written out.
 class Waits {
 public:
     explicit Waits(RankClass& rank_class)
@@ -39,12 +39,12 @@ public:
 
 private:
     struct State {
-        std::vector<int> known;  ///< [queue][other]: last instruction of `other` known to be complete
+        std::vector<int> known;  ///< [queue][other]: last instruction of queue `other` known to be complete
         Ranges<Touched> ranges[2];
     };
 
     /// Finds waits of the repeated part that suffice in all runs. Walks runs 0 and 1, and again if run 1 adds waits,
-    /// which then also apply to run 0. True if run 1 adds none in the end, and leaves the same state one run later.
+    /// which then apply to run 0 too. True if run 1 adds none in the end and leaves the same state, one run later.
     bool runs() {
         const Repeat& r = class_.repeat;
         const State before = now_;
@@ -89,7 +89,7 @@ private:
                later_->at_least(rows, rows + count * queues_, count);
     }
 
-    /// A wait for an instruction before the repeated part must have the same effect in all runs.
+    /// Whether each wait for an instruction before the repeated part has the same effect in all runs.
     bool steady_waits() const {
         const Repeat& r = class_.repeat;
         for (size_t i = r.begin; i < class_.stream.size(); ++i)
@@ -128,14 +128,14 @@ private:
         std::copy(known, known + queues_, &done_[position * queues_]);
     }
 
-    /// The position that a wait of the current run refers to.
+    /// The position of the instruction that a wait refers to in the current run.
     int position_of(int wait) const {
         const Repeat& r = class_.repeat;
         return run_ > 0 && wait >= r.from() ? wait + r.length() : wait;
     }
 
     /// The index by which a wait names the instruction at `position`. Waits for instructions of micro-batches advance
-    /// with the runs, so they name one in this run or the previous one; for an older one, the next one of its queue.
+    /// from run to run, so they name one in this or the previous run; for an older one, the next one of its queue.
     int stored(int position) const {
         const Repeat& r = class_.repeat;
         const int run_back = run_ == 0 ? r.from() : r.begin;
@@ -180,14 +180,14 @@ private:
 
     RankClass& class_;
     size_t queues_;
-    std::optional<LaterRun> later_;  ///< compares the first two runs
+    std::optional<LaterRun> later_;  ///< compares the state after the first two runs
     State now_;
-    std::vector<int> done_;    ///< [position][other]: vector clock after the instruction
-    std::vector<int> needed_;  ///< by queue, for the current instruction
+    std::vector<int> done_;    ///< [position][queue]: vector clock after the instruction at the position
+    std::vector<int> needed_;  ///< by queue: position that the current instruction must wait for
     int64_t run_ = 0;
     bool added_ = false;
-    bool in_runs_ = false;  ///< in the repeated part or after it
-    bool behind_ = false;   ///< after the repeated part: addresses are those of the last run
+    bool in_runs_ = false;  ///< whether the walk is in the repeated part or after it
+    bool behind_ = false;   ///< whether the walk is after the repeated part, where addresses are those of the last run
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ bool may_sink(const Program& program, const Op& op) {
     return !def.casts || program.value(op.inputs[0]).type.dtype == DType::f32;
 }
 
-/// Whether a mark asked that the redistributed value be discarded after each fragment.
+/// Whether a mark requests that the gathered value be discarded after each fragment (keep = "fragment").
 bool lives_for_one_fragment(const Op& op) {
     const Attribute* const keep = op.attributes.find("keep");
     const auto* const text = keep ? std::get_if<std::string>(keep) : nullptr;
@@ -139,7 +139,7 @@ void LoopAnalysis::find_needed() {
         const bool wanted =
             std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return needed[id] != 0; });
         if (!wanted) continue;
-        ops[i].section = Section::inside;  // find_sections chooses the final section
+        ops[i].section = Section::inside;  // provisional: find_sections chooses the section
         for (ValueId input : op.inputs) needed[input] = 1;
     }
 }
@@ -154,7 +154,7 @@ void LoopAnalysis::find_readers() {
     }
 }
 
-/// Chooses the section of an op after those of its inputs. `late` values are complete only after the loop.
+/// Chooses the section of an op, after those of its inputs are chosen. `late`: by value, complete only after the loop.
 void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     const Op& op = program.op(id);
     OpRole& role = ops[id];
@@ -167,7 +167,7 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     const bool free = spread.axis != none && op.stage == none && op.phase != Phase::update;
     const bool transfers = is_transfer(def(id));
     const bool from_rest = transfers && program.value(op.inputs[0]).op == none;
-    // A gradient is sent to its param's stage once per step: no fragment of another stage waits for a W.
+    // A param's gradient is sent to the param's stage once per step: no fragment of another stage waits for a W.
     const bool goes_home = transfers && role.weight;
     if (micros == 1 && (free || from_rest) && !reads_late) {
         role.section = Section::before;
@@ -183,7 +183,7 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     } else if (reads_varying || reads_late) {
         role.section = Section::after;
     } else {
-        // An op that reads a value retained for one fragment runs in each fragment as well.
+        // An op that reads a value made in each fragment runs in each fragment as well.
         const bool fragment = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
             const OpId maker = program.value(input).op;
             return maker != none && ops[maker].section == Section::inside;
@@ -206,7 +206,7 @@ bool LoopAnalysis::only_after(const Op& op) const {
     });
 }
 
-/// Delays ops until after the loop if only ops after the loop read them, such as collectives of gradients.
+/// Moves ops after the loop if only ops after the loop read their outputs, such as collectives of gradients.
 void LoopAnalysis::sink_and_delay() {
     for (size_t i = program.ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
@@ -270,14 +270,14 @@ void LoopAnalysis::find_instances() {
     }
 }
 
-// The share of one pipeline rank.
+// Restriction of the analysis to one pipeline rank.
 
 bool LoopAnalysis::sends(OpId id) const {
     const Op& op = program.op(id);
     return spread.axis != none && is_transfer(def(id)) && spread.rank_of[op.stage] == rank;
 }
 
-/// Whether this rank runs part of the op. An op without a stage belongs to every rank that needs it.
+/// Whether this rank runs the op or one end of it. An op without a stage belongs to every rank that needs it.
 bool LoopAnalysis::mine(const Op& op) const {
     if (spread.axis == none || op.stage == none) return true;
     if (spread.rank_of[op.stage] == rank) return true;
@@ -293,7 +293,7 @@ int LoopAnalysis::chunk_of(OpId id) const {
     return static_cast<int>(std::find(own.begin(), own.end(), stage) - own.begin());
 }
 
-/// The values that this rank reads for an op: none for a receive, one for a sum over stages.
+/// The values that this rank reads for an op: none for a receive, one for a sum over pipeline stages.
 std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
     const Op& op = program.op(id);
     if (spread.axis == none || rank == none) return op.inputs;
@@ -302,7 +302,7 @@ std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
     return op.inputs;
 }
 
-/// Keeps the ops that this rank runs: those of its stages, and those without a stage that these need.
+/// Selects the ops that this rank runs: those of its stages, and those without a stage that make their inputs.
 void LoopAnalysis::take_share() {
     const auto here = [&](ValueId id) {
         const int at = spread.at[id];
@@ -331,7 +331,7 @@ void LoopAnalysis::take_share() {
     }
 }
 
-/// Whether this rank stores the value: its ops use it, or it is a param or state assigned to this rank.
+/// Whether this rank stores the value: it runs an op that uses the value, or is assigned the param or state.
 bool LoopAnalysis::touched(ValueId id) const {
     if (spread.axis == none || used_[id]) return true;
     const Value& v = program.value(id);
@@ -339,13 +339,13 @@ bool LoopAnalysis::touched(ValueId id) const {
     return spread.at[id] == rank;
 }
 
-// Values that need no instruction: reshapes, outermost slices, transposes that matmuls can read, sums made in place.
+// Ops that need no instruction: reshapes, outermost slices, transposes that matmuls can read, sums made in place.
 
 void LoopAnalysis::alias_op(const Op& op, OpRole& role) {
     const ValueId in = op.inputs[0], out = op.outputs[0];
     ValueRole& to = value(out);
     const ValueRole& from = value(in);
-    // A contribution to a sum must be moved, and a gathered value has its own place.
+    // No alias: a contribution to a sum must be moved, and a gathered value has its own place.
     if (to.accumulated || to.gathered) return;
     const OpDef& def = this->def(op);
     const bool over_micro_axis = def.collective && micro_axis != none && axis(op) == micro_axis;
@@ -399,13 +399,13 @@ void LoopAnalysis::fold_transposes() {
             const Op& m = program.op(reader);
             const auto& swaps = def(m).swaps;
             if (swaps.empty()) return false;
-            // A flattened left operand can only be read in stored order.
+            // A matmul that flattens its left operand can only read it in stored order.
             const bool left = m.inputs[0] == out && program.value(m.inputs[1]).type.shape.size() == 2 &&
                               program.value(out).type.shape.size() > 2;
             const auto unswapped = m.inputs.begin() + swaps.size();
             return !left && std::find(unswapped, m.inputs.end(), out) == m.inputs.end();
         });
-        // A reader in another section cannot read a micro-batch's instance.
+        // An op in another section cannot read the transposed value's instance of a micro-batch.
         const bool same_section = std::all_of(reading.ops.begin(), reading.ops.end(), [&](OpId reader) {
             return ops[reader].section == ops[i].section || !value(op.inputs[0]).per_micro;
         });
@@ -416,7 +416,7 @@ void LoopAnalysis::fold_transposes() {
     }
 }
 
-/// Collects the leaves of the sum of which `leaf` is an operand. A sum that only this sum reads is merged into it.
+/// Adds the leaves of operand `leaf` of sum `root`: itself, or the leaves of its own sum if only `root` reads that.
 bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) {
     const Value& v = program.value(leaf);
     const ValueId total_id = program.op(root).outputs[0];
@@ -437,7 +437,7 @@ bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) 
     return true;
 }
 
-/// Lets kernels add their leaves to the sum: the first direct leaf writes it, the others accumulate.
+/// Lets kernels write their outputs, the leaves of a sum, into its place: the first writes, the others accumulate.
 void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
     const ValueId total = program.op(root).outputs[0];
     if (value(total).per_micro && value(total).accumulated) return;
@@ -451,7 +451,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
         const ValueRole& role = value(leaf);
         const Section made = v.op == none ? Section::unused : ops[v.op].section;
         const Section summed = ops[root].section;
-        // A sum after the loop also accumulates the contributions of each micro-batch.
+        // A sum after the loop also accumulates the contributions that each micro-batch makes.
         const Placement micro = over_micro(leaf);
         const bool looped = made == Section::inside && summed == Section::after && role.accumulated &&
                             !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
@@ -470,7 +470,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
     if (accumulating == 0) return;
     for (ValueId leaf : direct) value(leaf).sum = total;
     ops[root].absorbed = rest.empty();
-    // Inner sums need no instructions.
+    // Sums merged into a larger one need no instructions.
     std::vector<ValueId> inner(program.op(root).inputs);
     while (!inner.empty()) {
         const ValueId id = inner.back();

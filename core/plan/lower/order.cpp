@@ -32,7 +32,7 @@ public:
         lay_out();
     }
 
-    /// The values that are sent to each rank, with their micro-batches, in order.
+    /// By pipeline rank: the messages that this rank sends to it, each as (op, micro-batch), in order.
     using Message = std::pair<OpId, int64_t>;
     std::map<int, std::vector<Message>> sends() const {
         std::map<int, std::vector<Message>> to;
@@ -50,7 +50,7 @@ public:
         for (size_t at = 0; at < base_.size(); ++at)
             if (is_transfer(roles_.def(base_[at].op)) && !roles_.sends(base_[at].op))
                 needed[{base_[at].op, base_[at].micro}] = at;
-        std::vector<std::pair<size_t, size_t>> moved;  // (before, from), the last one first
+        std::vector<std::pair<size_t, size_t>> moved;  // (step to move before, step to move), the last one first
         size_t bound = base_.size();
         for (size_t i = sent.size(); i-- > 0;) {
             const size_t at = needed.at(sent[i]);
@@ -69,7 +69,7 @@ public:
         base_ = std::move(steps);
     }
 
-    /// By message: the time when it is sent, and its index among the sends of its rank. `slots`: the rank's fragments.
+    /// For each message, the time of its send and the send's index on its rank. `slots`: the fragments of that rank.
     using Sent = std::map<Message, std::pair<int64_t, size_t>>;
     void note_sends(const std::vector<Slot>& slots, Sent& all) const {
         size_t sends = 0;
@@ -81,7 +81,7 @@ public:
     /// Moves each receive between two fragments, to the time of its send on the schedule's timeline. All ranks then
     /// order their messages by one clock, so groups of messages in one lane cannot wait for each other in a cycle.
     void receive_on_time(const std::vector<Slot>& slots, const Sent& sent) {
-        using Key = std::tuple<size_t, int64_t, size_t>;  // fragment, time, index among the sends
+        using Key = std::tuple<size_t, int64_t, size_t>;  // index of fragment, time of the send, index of the send
         std::vector<std::pair<Key, Step>> receives;
         std::vector<Step> rest;
         for (const Step& s : base_) {
@@ -166,7 +166,7 @@ private:
                });
     }
 
-    /// The ops of each chunk's F, B and W fragments. B includes W if the schedule has no W.
+    /// The ops of each chunk's F, B and W fragments, in order. B includes W if the schedule has no W.
     std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> by_fragment(bool separate_weights) const {
         std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> all;
         for (OpId id = 0; id < std::ssize(roles_.ops); ++id) {
@@ -274,7 +274,7 @@ private:
             made_at(roles_.instance(program().op(member.op).outputs[0], -1)) = ready_[index];
     }
 
-    /// Moves collectives that read the output of another one after it. Positions only increase along such a chain.
+    /// Moves each collective after the collective that makes its input. Positions only increase along such a chain.
     void chain() {
         for (auto& [at, step] : attached_) {
             const std::vector<ValueId> inputs = step.bucket == none ? roles_.reads(step.op) : std::vector<ValueId>{};
@@ -284,11 +284,11 @@ private:
         }
     }
 
-    /// Moves a collective that depends on one over another axis to the end of the loop, if the loop still has
-    /// collectives over its own axis. It would block these until the other axis' message is complete. An example is a
-    /// norm's gradient, scattered over dp and then summed over tp.
+    /// If a collective reads the output of one over another axis, and the loop still has collectives over its own axis,
+    /// moves it to the end of the loop. Otherwise it would block these until the other axis' message is complete. An
+    /// example is a norm's gradient, scattered over dp and then summed over tp.
     void behind_the_loop() {
-        std::map<AxisId, int> last;  // by axis: the last collective of the loop
+        std::map<AxisId, int> last;  // by axis: position of the last collective in the loop
         int end = none;
         for (size_t at = 0; at < base_.size(); ++at) {
             if (!in_loop(base_[at])) continue;
@@ -306,7 +306,7 @@ private:
         }
     }
 
-    /// Keeps the input of a reduce-scatter alive while it may trail, or kernels that reuse its place would wait for it.
+    /// Keeps the input of a reduce-scatter alive while that may trail: kernels that reuse its buffer would wait.
     void hold(const RunAhead& moved) {
         chain();
         behind_the_loop();
@@ -331,7 +331,7 @@ private:
         }
     }
 
-    /// Inserts each attached step after the step that makes its input, or after the loop if it needs nothing from it.
+    /// Inserts each attached step after the step that makes its input, or before all steps if no step makes it.
     void merge() {
         auto rank = [&](const std::pair<int, Step>& a) { return std::make_tuple(a.first, chained(a.second)); };
         std::stable_sort(attached_.begin(), attached_.end(),
@@ -346,8 +346,8 @@ private:
         }
     }
 
-    /// The chain of attached steps from a kernel to an op's input: its length, whether it contains a collective, and
-    /// whether it contains one over an axis other than `own`.
+    /// The attached steps between a kernel and the input of an op: how many, whether a collective is among them, and
+    /// whether one over an axis other than `own` is.
     struct Way {
         int steps = 0;
         bool collective = false, other_axis = false;
@@ -372,7 +372,7 @@ private:
         return roles_.of(op).section == Section::after && sent_as_cast(op);
     }
 
-    /// The order among steps attached to one step: casts of kernel outputs, buckets, by length of chain, releases.
+    /// The position among steps attached to one step: casts of kernel outputs, buckets, by length of chain, releases.
     int chained(const Step& step) const {
         if (step.part == Step::Part::release) return std::numeric_limits<int>::max();
         if (step.bucket != none) return 0;
@@ -383,11 +383,11 @@ private:
     const LoopAnalysis& roles_;
     const RankSchedule& schedule_;
     bool group_;
-    std::map<std::tuple<Fragment::Kind, int64_t, int>, size_t> fragments_;  ///< index in the schedule
+    std::map<std::tuple<Fragment::Kind, int64_t, int>, size_t> fragments_;  ///< index of a fragment in the schedule
     std::vector<Step> base_;
     std::vector<OpId> hoisted_;
-    std::vector<std::pair<int, Step>> attached_;  ///< (step of base_ that it follows, step)
-    std::vector<int> made_at_;                    ///< by instance: the last step that writes it
+    std::vector<std::pair<int, Step>> attached_;  ///< attached steps: (step of base_ that it follows, step)
+    std::vector<int> made_at_;                    ///< by instance of a value: last step that writes it
     std::vector<int> readers_;                    ///< by instance: number of steps, results and updates that read it
     std::vector<int> ready_;                      ///< by bucket: the step that makes its last member
     Order order_;
@@ -405,7 +405,7 @@ ReduceOp reduce_of(const Op& op) {
 namespace {
 
 /// Finds the receive after which each sender knows that its message has arrived. Replays the messages of all ranks with
-/// vector clocks: a receive passes on all that the sender knew when it sent.
+/// vector clocks: a receiving rank learns all that the sender knew when it sent.
 class Arrivals final : public ReplayPolicy {
 public:
     Arrivals(const std::vector<LoopAnalysis>& shares, std::vector<Order>& orders)
@@ -446,7 +446,7 @@ public:
     }
 
 private:
-    /// Each message has a channel of its own, because receives may be in any order.
+    /// The channel of a message. Each message has its own, because receives may be in any order.
     int channel_of(const std::pair<OpId, int64_t>& message) {
         const auto [place, fresh] = channels_.try_emplace(message, channels_.size());
         if (!fresh) return place->second;
@@ -457,10 +457,10 @@ private:
 
     std::vector<Order>& orders_;
     std::map<std::pair<OpId, int64_t>, int> channels_;
-    std::vector<std::vector<int>> sent_;         ///< by channel: what the sender knew when it sent
-    std::vector<std::pair<int, int>> received_;  ///< by channel: the receiving rank, and its step
-    std::vector<std::vector<int>> known_;        ///< [rank][other]: the last step of `other` known to be complete
-    std::vector<std::vector<std::pair<int, size_t>>> open_;  ///< by rank: (send, channel) that may not have arrived
+    std::vector<std::vector<int>> sent_;         ///< by channel: by rank, last complete step that the sender knew
+    std::vector<std::pair<int, int>> received_;  ///< by channel: the receiving rank, and the step that receives
+    std::vector<std::vector<int>> known_;        ///< [rank][other]: last step of `other` that `rank` knows to be done
+    std::vector<std::vector<std::pair<int, size_t>>> open_;  ///< by rank: (send, channel) that may still be in flight
     ReplayView view_;
 };
 

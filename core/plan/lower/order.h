@@ -43,15 +43,15 @@ struct Order {
 
 ReduceOp reduce_of(const Op& op);
 
-/// Positions of messages between stages. apart: where their value is made or read. together: those of one moment are
-/// adjacent, for a transport with one lane. grouped: the same, as groups that the transport runs concurrently.
+/// Where messages between stages are placed. apart: where their value is made or read. together: those of one moment
+/// are adjacent, for a transport with one lane. grouped: as together, in groups that the transport runs concurrently.
 enum class Messages : uint8_t { apart, together, grouped };
 
 /// Orders the steps of each pipeline rank: ops before the loop, fragments in the schedule's order, ops after the loop.
 /// A collective of gradients follows the last micro-batch that makes its input. A value is sent as soon as it is made,
 /// or, if not `apart`, when its fragment ends. It is received at the start of the fragment that reads it, or earlier,
 /// so that receives from a peer match the order of its sends; if `grouped`, between two fragments, at the time when the
-/// schedule's timeline reaches the send. `ahead`: by AxisId, see RunAhead. Linear but for sorting.
+/// schedule's timeline reaches the send. `ahead`: prefetch depth by AxisId. Linear but for sorting.
 std::vector<Order> order_steps(const std::vector<LoopAnalysis>& shares, const Schedule& schedule, Messages messages,
                                const std::vector<PrefetchDepth>& ahead);
 

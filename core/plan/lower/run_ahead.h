@@ -20,21 +20,21 @@ namespace orrery::lowering {
 /// steps, but for sorting and the ops that gradients read.
 class RunAhead {
 public:
-    /// `ahead`: by AxisId. `base`: the steps of the rank, in order.
+    /// `ahead`: the prefetch depth by AxisId. `base`: the steps of the rank, in order.
     RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& ahead, std::vector<Step> base);
 
     std::vector<Step> take_steps() { return std::move(steps_); }
-    /// For each reduce-scatter after the loop, given with the step (of take_steps()) that it follows, in order: the
-    /// step until which its input must be retained; none if it need not be.
+    /// For each reduce-scatter that runs after the loop, the step until which its input must be retained; none if it
+    /// need not be. `scatters`: in order, each with the step (of take_steps()) that it follows.
     std::vector<int> held_until(const std::vector<std::pair<int, OpId>>& scatters) const;
 
 private:
-    /// A message and its layer.
+    /// A gather or reduce-scatter and the layer that it belongs to.
     struct Message {
-        size_t step = 0;  ///< index in base_
+        size_t step = 0;  ///< index of its step in base_
         AxisId axis = none;
         int layer = 0;
-        int64_t bytes = 0;  ///< size of the gathered params, or of the gradients
+        int64_t bytes = 0;  ///< size of the gathered params, or of the scattered gradients
     };
 
     const Program& program() const { return roles_.program; }
@@ -46,7 +46,7 @@ private:
     bool of_params_alone(OpId op);
     bool trails(const Step& s);
     bool follow(ValueId value, std::set<OpId>& followers) const;
-    /// The layer that an op of the stream is counted to: the one it stands in, the next one, or the last one.
+    /// The layer of an op between two layers: the one at the op's position, the next one, or the preceding one.
     enum class Belongs : uint8_t { here, to_the_next, to_the_last };
     std::vector<Belongs> find_messages();
     void cut_in_layers();
@@ -61,25 +61,25 @@ private:
     std::vector<int> ends(const std::vector<Message>& messages) const;
     void merge();
 
-    using Parts = std::vector<std::pair<size_t, Step::Part>>;  ///< indices in base_
+    using Parts = std::vector<std::pair<size_t, Step::Part>>;  ///< indices of steps in base_, and which part of each
 
     const LoopAnalysis& roles_;
     const std::vector<PrefetchDepth>& ahead_;
     std::vector<Step> base_;
     std::vector<Step> steps_;
-    std::vector<int> at_;      ///< [op * (written + 1) + micro + 1]: index in base_
-    std::vector<int> scopes_;  ///< by op: see layers_of_ops
-    std::vector<char> pure_;   ///< by op: 0 unknown, 1 depends only on params and states, 2 does not
+    std::vector<int> at_;      ///< [op * (written + 1) + micro + 1]: index of the step in base_
+    std::vector<int> scopes_;  ///< by op: its layer of the model
+    std::vector<char> pure_;   ///< by op: whether it depends only on params and states (0 not known yet, 1 yes, 2 no)
     std::vector<Message> gathers_, scatters_;
-    std::vector<char> gathers_over_;  ///< by AxisId: some gather over the axis may move
+    std::vector<char> gathers_over_;  ///< by AxisId: whether some gather over the axis may move
     std::map<OpId, std::optional<std::set<OpId>>>
         followers_;                     ///< by reduce-scatter: ops of the loop that wait for it; none: it cannot move
-    std::vector<int> layer_of_;         ///< by step of base_; none: outside the loop, or a transfer
-    std::vector<size_t> first_, last_;  ///< by layer: steps of base_
-    std::vector<char> taken_;           ///< by step of base_: it has been moved
-    std::vector<Parts> front_, back_;   ///< by layer: steps moved before it; steps moved after it
-    std::vector<int> layer_at_;         ///< by step of steps_
-    std::vector<int> end_of_;           ///< by layer: its last step in steps_
+    std::vector<int> layer_of_;         ///< by step of base_: its layer; none: outside the loop, or a transfer
+    std::vector<size_t> first_, last_;  ///< by layer: its first and last step in base_
+    std::vector<char> taken_;           ///< by step of base_: whether it has been moved
+    std::vector<Parts> front_, back_;   ///< by layer: steps moved before it (front_), steps moved after it (back_)
+    std::vector<int> layer_at_;         ///< by step of steps_: its layer
+    std::vector<int> end_of_;           ///< by layer: index of its last step in steps_
 };
 
 }  // namespace orrery::lowering

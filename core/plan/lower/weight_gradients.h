@@ -5,10 +5,10 @@
 
 namespace orrery::lowering {
 
-/// By op: whether it belongs to W, that is, leads only to gradients of params. An op belongs to B if its output reaches
-/// an op that reads an activation (such as the next layer's matmul for its weight gradient), or a transfer per
-/// micro-batch. A gradient of a param never does, because it is summed over the batch. Ops that make both kinds of
-/// gradients, and recomputed ones, stay in B. The number of micro-batches does not matter. `needed`: by op. Linear.
+/// For each op, whether it is backward-weight (W): leads only to gradients of params. An op is backward-input (B) if
+/// its output reaches an op that reads an activation (such as the next layer's matmul for its weight gradient), or a
+/// transfer per micro-batch. A gradient of a param never does, because it is summed over the batch. Ops that make both
+/// kinds of gradients, and recomputed ones, stay in B. `needed`: by op. Linear.
 std::vector<char> weight_gradients(const Program& program, AxisId micro_axis, const std::vector<char>& needed);
 
 }  // namespace orrery::lowering

@@ -11,18 +11,18 @@
 namespace orrery {
 namespace {
 
-/// A node under construction.
+/// A node of the Dag under construction.
 struct Draft {
     Amounts amounts;
     std::vector<int> before;
-    int actor = none;  ///< none: it does not belong to a lane
+    int actor = none;  ///< index of the actor; none: the node does not belong to a lane
     int lane = 0;
-    int place = 0;      ///< index in its lane
+    int place = 0;      ///< index among the nodes of its lane
     int after = 0;      ///< number of successors
-    int merged = none;  ///< the node into which it was merged
+    int merged = none;  ///< index of the node into which it was merged
 };
 
-/// Creates the drafts of a view. Their order is not topological yet.
+/// Creates a draft of a node for the start and end of each item of a view. Drafts are not in topological order yet.
 class Drafts {
 public:
     Drafts(const ReplayView& view, const std::function<Amounts(int)>& cost)
@@ -33,7 +33,7 @@ public:
         for (int i = 0; i < view.size(); ++i) place(i);
         for (int i = 0; i < view.size(); ++i) link(i);
     }
-    /// Lanes per actor, including an extra one for the waits of the host.
+    /// The number of lanes per actor, including an extra one for the waits of the host.
     int lanes() const { return lanes_ + 1; }
     std::vector<Draft> drafts;
 
@@ -59,7 +59,7 @@ private:
         }
     }
 
-    /// One draft represents the n-th item of all members.
+    /// Creates the draft for an item of a meeting. The n-th items of all members share one draft.
     void place_meeting(int i) {
         const ReplayItem& item = view_.at(i);
         std::vector<int>& all = meetings_[item.channel];
@@ -71,7 +71,7 @@ private:
         begin_[i] = end_[i] = all[number];
     }
 
-    /// One draft is the n-th send of a channel and its n-th receive, between start and end drafts of their groups.
+    /// Creates the draft shared by the n-th send and the n-th receive of a channel, between the drafts of their groups.
     void place_message(int i) {
         const ReplayItem& item = view_.at(i);
         assert(view_.channels[item.channel] == 0);
@@ -100,7 +100,7 @@ private:
         end_[i] = closes;
     }
 
-    /// True if all items of the group follow the same item of the same lane.
+    /// Whether all items of the group follow the same item of the same lane.
     bool starts_at_once(int group) const {
         const std::vector<int>& items = view_.groups[group];
         return std::all_of(items.begin(), items.end(), [&](int i) {
@@ -130,18 +130,18 @@ private:
 
     const ReplayView& view_;
     const std::function<Amounts(int)>& cost_;
-    const std::vector<int> before_;  ///< by item: see before_in_lanes
+    const std::vector<int> before_;  ///< by item: the item before it in its lane
     int lanes_ = 0;
-    std::vector<int> begin_, end_;  ///< by item: the draft at its start, and the one at its end
+    std::vector<int> begin_, end_;  ///< by item: the drafts at its start and at its end
     std::map<int, std::vector<int>> meetings_;
-    std::map<std::pair<int, int>, size_t> met_;                              ///< by (meeting, actor): items so far
-    std::map<int, std::pair<std::vector<int>, std::vector<int>>> channels_;  ///< by channel: sends, receives
-    std::map<int, std::pair<int, int>> groups_;  ///< by group: start, end; -1 - item for one message
+    std::map<std::pair<int, int>, size_t> met_;                              ///< by (meeting, actor): number of items
+    std::map<int, std::pair<std::vector<int>, std::vector<int>>> channels_;  ///< by channel: drafts of sends, receives
+    std::map<int, std::pair<int, int>> groups_;  ///< by group: drafts at its start, end; a message has group -1 - item
     int actor_ = none;
-    int host_ = none;  ///< draft for the last wait of the actor's host
+    int host_ = none;  ///< draft for the last wait of this actor's host
 };
 
-/// A topological order (Kahn). Throws Error if there is none, because the view deadlocks.
+/// A topological order of the drafts (Kahn). Throws Error if there is none, because the view deadlocks.
 std::vector<int> ordered(const std::vector<Draft>& drafts) {
     std::vector<int> open(drafts.size(), 0), first(drafts.size() + 1, 0), order;
     for (const Draft& draft : drafts)
@@ -165,11 +165,11 @@ std::vector<int> ordered(const std::vector<Draft>& drafts) {
     return order;
 }
 
-/// Removes predecessors that another predecessor of the same actor implies.
+/// Removes predecessors of a node that another predecessor of the same actor implies.
 void drop_known(std::vector<Draft>& drafts, const std::vector<int>& order, int actors, int lanes) {
     const size_t width = lanes;
     std::vector<std::vector<int>> places(actors, std::vector<int>(width, 0));
-    std::vector<int> known(drafts.size() * width, none);  // by lane of the same actor: the last draft before it
+    std::vector<int> known(drafts.size() * width, none);  // by node and lane of its actor: last draft before it
     for (const int id : order) {
         Draft& draft = drafts[id];
         if (draft.actor == none) continue;
@@ -192,7 +192,7 @@ void drop_known(std::vector<Draft>& drafts, const std::vector<int>& order, int a
     }
 }
 
-/// Merges a node into its predecessor if it is the only successor of its only predecessor.
+/// Merges each node into its predecessor if it is the only successor of its only predecessor.
 void join(std::vector<Draft>& drafts, const std::vector<int>& order) {
     for (const int id : order) {
         Draft& draft = drafts[id];

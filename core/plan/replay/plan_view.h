@@ -12,17 +12,17 @@
 
 namespace orrery {
 
-/// The transitive dependencies between the messages and meetings of an actor; the kernels between them are contracted.
-/// Lanes end in order, so it suffices to know the last item of each lane.
+/// Finds which messages and meetings of an actor depend on each other, also through kernels between them. Lanes end in
+/// order, so it suffices to know the last item of each lane.
 class Between {
 public:
     Between(int instructions, int lanes);
-    /// Enters the instructions in order. `waits`, `holds`: earlier positions, as in ReplayView::add.
+    /// Adds the next instruction. `waits`, `holds`: positions of earlier instructions, as in ReplayView::add.
     void enter(const ReplayItem& item, const std::vector<int>& waits, const std::vector<int>& holds);
     /// The items that the current instruction waits for before it starts (waits) or is issued (holds).
     const std::vector<int>& waits() const { return waits_; }
     const std::vector<int>& holds() const { return holds_; }
-    /// Registers the current instruction, a message or meeting, as `item`.
+    /// Registers the current instruction, a message or meeting, as item number `item`.
     void entered(int item);
 
 private:
@@ -32,56 +32,56 @@ private:
     size_t lanes_;
     int position_ = none;
     int lane_ = none;
-    std::vector<int> after_;   ///< [position][lane]: the last item that is done once this instruction is done
-    std::vector<int> issued_;  ///< by lane: the last item that is done once the current instruction is issued
-    std::vector<int> told_;    ///< by lane: the last item that earlier holds already name
-    std::vector<int> last_;    ///< by lane: its last position
+    std::vector<int> after_;   ///< [position][lane]: last item that is done once the instruction at `position` is done
+    std::vector<int> issued_;  ///< by lane: last item that is done once the current instruction is issued
+    std::vector<int> told_;    ///< by lane: last item that previous instructions already had in their holds
+    std::vector<int> last_;    ///< by lane: position of its last instruction
     std::vector<int> waits_, holds_;
 };
 
-/// A plan as the executor runs it. One thread issues a stream in order. A receive, a collective or the end of a group
-/// blocks it until complete, unless the transport queues them; waits of the host block it, sends never do. Issued
-/// instructions go to the compute lane, or to a lane of their axis as its contract says. There is one actor per class,
-/// or per member if the ranks of a class exchange messages with each other (`choose_axes`).
+/// The input of a replay for a plan, as the executor runs it. One thread issues a stream in order. A receive, a
+/// collective or the end of a group blocks it until complete, unless the transport queues them; waits of the host block
+/// it, sends never do. Issued instructions go to the compute lane, or to a lane of their axis as its contract says.
+/// There is one actor per class, or per member if the ranks of a class exchange messages with each other.
 class PlanView {
 public:
-    /// Which instructions become items.
+    /// Which instructions become items of the replay.
     enum class Detail : uint8_t {
-        /// Each instruction. If a part of the stream is repeated, all runs are played, but only messages and meetings;
-        /// their waits include those through kernels (`Between`).
+        /// Each instruction. If a part of the stream is repeated, messages and meetings of all its runs, without
+        /// kernels; waits through kernels are resolved (`Between`).
         order,
         all,   ///< each instruction of every run
-        time,  ///< like all, but kernels and copies of a fragment without waits between them form one item
+        time,  ///< like `all`, but adjacent kernels and copies of a fragment without waits between them form one item
     };
 
     /// `class_of`: by rank, its class or a finer one; ranks of equal number share an actor. `members`: max number of
-    /// members played where one actor could represent all; long streams lower it. Throws Error if a rank sends to
-    /// itself, or if groups of one class differ in their classes. Items: instructions times actors.
+    /// members simulated one by one where one actor could represent all; fewer for long streams. Throws Error if a rank
+    /// sends to itself, or if groups of one class differ in their classes. Number of items: instructions times actors.
     PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members,
              Detail detail = Detail::order);
 
     const ReplayView& view() const { return view_; }
     int class_of(int item) const { return actor_of(item).of_class; }
-    /// The ranks that an actor represents, ascending.
+    /// The ranks that an actor represents, in ascending order.
     const std::vector<int64_t>& ranks_of(int actor) const { return actors_[actor].ranks; }
     const RankClass& class_of_actor(int actor) const { return class_at(actors_[actor]); }
-    /// " at dp=3" if the item's class has several actors, else "".
+    /// The coordinates of an item's actor, " at dp=3", if its class has several actors, else "".
     std::string place(int item) const;
     Issued issued(int item) const { return issued_at(class_at(actor_of(item)), view_.at(item).source); }
     const Instruction& instruction(int item) const;
-    /// The actors that take part in the item's meeting, ascending; for other items its own actor.
+    /// The actors that take part in the item's meeting, in ascending order; for other items, only the item's own actor.
     std::vector<int> actors_in(int item) const;
     const TransportContract& contract(AxisId axis) const { return contracts_[axis]; }
-    /// Axis, sending actor, receiving actor; distance if one actor represents all members, else 0.
+    /// Channel of messages: axis, sending actor, receiving actor; distance if one actor represents all members, else 0.
     using Channel = std::tuple<AxisId, int, int, int64_t>;
     const std::map<Channel, int>& channels() const { return channels_; }
 
 private:
-    /// Ranks of a class with the same coordinates on the axes on which members are played.
+    /// An actor: the ranks of a class with equal coordinates on the axes that are simulated member by member.
     struct Actor {
         int of_class = 0;
         std::vector<int64_t> ranks;
-        std::vector<std::vector<int>> members;  ///< [axis][member]: index of the actor
+        std::vector<std::vector<int>> members;  ///< [axis][member]: index of the member's actor
         int64_t rank() const { return ranks.front(); }
     };
 
@@ -108,9 +108,9 @@ private:
     bool on_host(const Instruction& i, const Instruction& earlier) const;
 
     const Plan& plan_;
-    std::vector<TransportContract> contracts_;  ///< by axis
+    std::vector<TransportContract> contracts_;  ///< by axis: contract of its transport
     std::vector<int64_t> strides_;              ///< by axis: rank difference between adjacent members
-    std::vector<char> played_;                  ///< by axis: members are played one by one
+    std::vector<char> played_;                  ///< by axis: whether its members are simulated one by one
     std::vector<Actor> actors_;
     std::vector<int> actors_of_ranks_;
     const Detail detail_;
@@ -121,16 +121,16 @@ private:
     // State of the actor that is being added.
     const Actor* actor_ = nullptr;
     const RankClass* class_ = nullptr;
-    std::vector<int> items_;  ///< by position: index of the item; with `between_`, the position itself
+    std::vector<int> items_;  ///< by position in the stream: index of the item; with `between_`, the position
     std::optional<Between> between_;
-    std::map<std::tuple<AxisId, int, int>, int> lanes_;  ///< by (axis, peer, direction)
-    std::map<int, int> group_ids_;                       ///< by position of the group's first instruction
+    std::map<std::tuple<AxisId, int, int>, int> lanes_;  ///< by (axis, peer, direction): index of the lane
+    std::map<int, int> group_ids_;                       ///< by position of a group's first instruction: the group
     const std::vector<int>* groups_ = nullptr;
-    std::vector<char> awaited_;  ///< by index in the stream: another instruction waits for it
-    int open_ = none;            ///< Detail::time: the item that the next kernel may extend
+    std::vector<char> awaited_;  ///< by index in the stream: whether another instruction waits for it
+    int open_ = none;            ///< if detail_ is Detail::time: the item that the next kernel may extend
     Fragment open_fragment_;
-    int computed_ = none;  ///< the last item of the compute lane
-    int held_ = none;      ///< item that must be done before the next one is issued
+    int computed_ = none;  ///< index of the last item of the compute lane
+    int held_ = none;      ///< index of the item that must be done before the next one is issued
     std::vector<int> holds_;
 };
 

@@ -39,7 +39,7 @@ int ReplayView::add_group() {
 
 std::vector<int> before_in_lanes(const ReplayView& view) {
     std::vector<int> before(view.items.size(), none);
-    std::map<std::pair<int, int>, int> last;  // last item, by (actor, lane)
+    std::map<std::pair<int, int>, int> last;  // by (actor, lane): index of its last item
     for (int i = 0; i < view.size(); ++i) {
         const ReplayItem& item = view.at(i);
         if (item.lane == none) continue;
@@ -70,7 +70,7 @@ Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
     link();
 }
 
-/// Lists what each item unblocks. Counts the conditions for its start: issue (of the whole group), waits and lane.
+/// Lists what each item unblocks. Counts what each item needs to start: issue (of its whole group), waits and lane.
 void Replay::link() {
     std::vector<int> counts(view_.items.size() + 1, 0);
     const auto each = [&](auto&& give) {
@@ -181,7 +181,7 @@ void Replay::exchange(int item) {
     buffer(channel);
 }
 
-/// Completes sends that find a free slot.
+/// Completes the channel's started sends, in order, while slots are free.
 void Replay::buffer(int channel) {
     Open& open = open_[channel];
     open.buffered = std::max(open.buffered, open.sends.head);
@@ -221,7 +221,7 @@ void Replay::meet(int item) {
         for (const int member : std::exchange(here, {})) finish(member, now_ + cost);
 }
 
-/// Records that a message has met its partner. The items of a group are done together, when all have met.
+/// Records that a send or receive has met its partner. The items of a group are done together, when all have met.
 void Replay::settle(int item, int64_t time) {
     state_[item] |= has_met;
     const int group = view_.at(item).group;
@@ -256,7 +256,7 @@ std::optional<int> Replay::undone_wait(int item) const {
     return found == to ? std::nullopt : std::optional(*found);
 }
 
-/// The first unfinished item of the lane.
+/// The first unfinished item of the lane of `item`.
 int Replay::front_of_lane(int item) const {
     const ReplayItem& last = view_.at(item);
     for (int i = view_.begin(last.actor); i < item; ++i)
@@ -264,7 +264,7 @@ int Replay::front_of_lane(int item) const {
     return item;
 }
 
-/// The item that blocks the group, if it is a different one: the next to be issued, or a member with unfinished waits.
+/// The item that blocks the group of `item`: the next to be issued, or another member with unfinished waits.
 std::optional<int> Replay::blocked_group(int item) const {
     const int group = view_.at(item).group;
     if (group == none) return std::nullopt;
@@ -316,7 +316,7 @@ std::vector<int> Replay::blockers(int item) const {
     return all;
 }
 
-/// The first item that would meet this one and has not started. For a meeting, it belongs to another actor.
+/// The first item that could meet `item` and has not started. For a meeting, it belongs to another actor.
 std::optional<int> Replay::partner(int item) const {
     using Kind = ReplayItem::Kind;
     const ReplayItem& what = view_.at(item);
