@@ -476,12 +476,8 @@ Json tell_choices(const Scored& scored, const std::string& file,
         std::printf("skipped   %s, the first: %s\n",
                     plural(static_cast<int64_t>(scored.skipped.size()), "line").c_str(),
                     scored.skipped.front().c_str());
-    return {{"file", file},
-            {"choices", choices.size()},
-            {"skipped", scored.skipped.size()},
-            {"acc", acc},
-            {"acc_norm", acc_norm},
-            {"log_likelihoods", log_likelihoods}};
+    return {{"file", file}, {"choices", choices.size()}, {"skipped", scored.skipped.size()},
+            {"acc", acc},   {"acc_norm", acc_norm},      {"log_likelihoods", log_likelihoods}};
 }
 
 void evaluate_here(ScriptRunner& script, const Scored& scored, const EvaluateCommand& command, Sessions& sessions) {

@@ -28,8 +28,8 @@ struct Compiled {
     BatchSizes sizes;    ///< batch of every step, in sequences
     std::string recipe;  ///< hash of the recipe (Recipe::digest)
     int64_t parameters = 0;
-    double flops_per_step = 0;  ///< floating-point operations of a train step (model_flops)
-    int64_t tokens_per_step = 0;  ///< token ids of a train step on all ranks; 0: the inputs are no ids
+    double flops_per_step = 0;           ///< floating-point operations of a train step (model_flops)
+    int64_t tokens_per_step = 0;         ///< token ids of a train step on all ranks; 0: the inputs are no ids
     std::map<std::string, IdRange> ids;  ///< by input: range of the ids that every program accepts
     int64_t evaluated = 0;               ///< number of held-out samples per evaluation
     SnapshotPlace snapshot = SnapshotPlace::none;

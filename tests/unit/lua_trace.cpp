@@ -111,16 +111,16 @@ TEST_CASE("operators take values and numbers") {
 
 TEST_CASE("what Lua would ask of a value while it is recorded names the op that a program has for it") {
     const std::string where = "a.lua:5: ";
-    for (const auto& [code, write] : std::vector<std::pair<std::string, std::string>>{
-             {"if x:sum() < 10 then return x:sum() end", "x:less(y)"},
-             {"if 10 < x:sum() then return x:sum() end", "x:less(y)"},
-             {"if x >= 10 then return x:sum() end", "x:less_equal(y)"},
-             {"return (x % 2):sum()", "write x - n *"},
-             {"return (x // 2):sum()", "(x / n):cast(\"i32\")"},
-             {"return (x .. x):sum()", "o.concat("},
-             {"return math.min(x, 1):sum()", "math.min takes numbers"},
-             {"return math.max(1, x):sum()", "x:maximum(y)"},
-             {"return math.sqrt(x):sum()", "x:sqrt()"}}) {
+    for (const auto& [code, write] :
+         std::vector<std::pair<std::string, std::string>>{{"if x:sum() < 10 then return x:sum() end", "x:less(y)"},
+                                                          {"if 10 < x:sum() then return x:sum() end", "x:less(y)"},
+                                                          {"if x >= 10 then return x:sum() end", "x:less_equal(y)"},
+                                                          {"return (x % 2):sum()", "write x - n *"},
+                                                          {"return (x // 2):sum()", "(x / n):cast(\"i32\")"},
+                                                          {"return (x .. x):sum()", "o.concat("},
+                                                          {"return math.min(x, 1):sum()", "math.min takes numbers"},
+                                                          {"return math.max(1, x):sum()", "x:maximum(y)"},
+                                                          {"return math.sqrt(x):sum()", "x:sqrt()"}}) {
         INFO(code);
         const std::string said = failure(tracing("  " + code));
         CHECK(said.starts_with(where));

@@ -188,8 +188,8 @@ TEST_CASE("params of a new head keep their initial values where the file has non
     CHECK(read.fresh.empty());
     CHECK_THAT(said(Published("gpt2", {{"score.weight", {35}, 1}}), body + "fresh = { 'score.*' }").problem,
                Contains("tensor score.weight is f32[35], expected [36]"));
-    CHECK_THAT(said(without, body).problem, Contains("a.lua:") && Contains("param score.weight is missing in the list") &&
-                                                Contains("`fresh`"));
+    CHECK_THAT(said(without, body).problem,
+               Contains("a.lua:") && Contains("param score.weight is missing in the list") && Contains("`fresh`"));
     CHECK_THAT(said(without, body + "{ param = 'score.weight' }").problem, Contains("score.weight"));
     CHECK_THAT(said(without, body + "fresh = { 'score.*', 'scores.*' }").problem,
                Contains("weights: fresh: no param matches \"scores.*\""));

@@ -139,8 +139,7 @@ void OutputFolder::clear() const {
 
 void OutputFolder::refuse_to_make(int code) const {
     const bool full = code == ENOSPC || code == EDQUOT || code == EIO;
-    throw Error(fmt::format("export: cannot create {}: {}", part_, reason(code)),
-                full ? Fault::failed : Fault::usage);
+    throw Error(fmt::format("export: cannot create {}: {}", part_, reason(code)), full ? Fault::failed : Fault::usage);
 }
 
 void OutputFolder::require_room(int64_t bytes) const {

@@ -11,8 +11,8 @@ namespace orrery {
 /// created again, since on an overlay file system a folder from a lower layer cannot be renamed.
 class OutputFolder {
 public:
-    /// Creates the folders that contain FOLDER. Throws Error if FOLDER exists and is not empty, if FOLDER.part belongs to
-    /// a running export or was not made by an export, or if it cannot be created.
+    /// Creates the folders that contain FOLDER. Throws Error if FOLDER exists and is not empty, if FOLDER.part belongs
+    /// to a running export or was not made by an export, or if it cannot be created.
     explicit OutputFolder(std::string folder);
     ~OutputFolder();
     OutputFolder(const OutputFolder&) = delete;

@@ -42,8 +42,8 @@ bool has_loss_scale(const Program& program) {
 }
 
 std::vector<RecordedResult> recorded_results(const Program& program) {
-    std::set<std::string> taken = {"loss_sum", "count", "grad_norm", "lr", std::string(status_name),
-                                   std::string(guard_name)};
+    std::set<std::string> taken = {
+        "loss_sum", "count", "grad_norm", "lr", std::string(status_name), std::string(guard_name)};
     if (has_loss_scale(program)) taken.insert({"loss_scale", "skipped"});
     const std::set<std::string> keys = keys_of(program);
     const std::vector<Quotient> declared = quotients(program);

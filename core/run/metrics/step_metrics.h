@@ -36,8 +36,8 @@ struct StepMetrics {
     double loss = 0;  ///< loss_sum / count; nats per token where inputs are token ids
     double grad_norm = 0;
     double lr = 0;
-    double time = 0;     ///< end of the step: seconds since 1970, UTC
-    double seconds = 0;  ///< duration of the step
+    double time = 0;                  ///< end of the step: seconds since 1970, UTC
+    double seconds = 0;               ///< duration of the step
     int64_t tokens = 0, samples = 0;  ///< tokens and samples of this step on all ranks
     double flops = 0;
     double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
