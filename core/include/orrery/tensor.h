@@ -65,10 +65,10 @@ public:
 
     void set(std::string_view key, Attribute value);
     void erase(std::string_view key);
-    const Attribute* find(std::string_view key) const;  ///< nullptr when absent
+    const Attribute* find(std::string_view key) const;  ///< nullptr when the key is absent
     bool has(std::string_view key) const { return find(key) != nullptr; }
 
-    /// Typed reads; the fallback is for an absent key. A wrong type throws Error naming the key.
+    /// Each returns the attribute `key`, or the fallback when it is absent. A wrong type throws Error naming the key.
     bool flag(std::string_view key, bool fallback = false) const;
     int64_t integer(std::string_view key, int64_t fallback = 0) const;
     double number(std::string_view key, double fallback = 0) const;
