@@ -39,7 +39,7 @@ struct ScopeMark {
 /// its producer a reduce-scatter may still run.
 struct PrefetchDepth {
     int64_t layers = 0;
-    int64_t bytes = 0;  ///< if not 0: as many layers as hold up to this many bytes of gathered params, or gradients
+    int64_t bytes = 0;  ///< if not 0: as many layers as have at most this many bytes of gathered params, or gradients
 
     bool none() const { return layers == 0 && bytes == 0; }
     ORRERY_API std::string text() const;  ///< "2 layers", "1.0 MiB"
