@@ -10,7 +10,7 @@
 
 namespace orrery {
 
-class HeldSignals;  // base/signals.h
+class HeldSignals;  // declared in base/signals.h
 
 /// A pipe whose ends are not inherited by started programs. Throws Error, Fault::failed.
 struct Pipe {
@@ -50,7 +50,7 @@ struct ChildEnd {
     pid_t held = 0;            ///< pid of the child if it still existed 1 s after it was killed; 0: it is gone
     std::string problem = {};  ///< why the child could not be started or waited for; "": it could
     std::string output = {}, errors = {};
-    std::chrono::milliseconds limit{0};  ///< time limit, if it was exceeded
+    std::chrono::milliseconds limit{0};  ///< the time limit, if the child exceeded it
 
     /// Returns "" if the child exited with 0; otherwise "was ended by signal 4 (Illegal instruction)", "did not end
     /// within 60 s" ...

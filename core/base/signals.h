@@ -50,7 +50,7 @@ public:
     HeldSignals(const HeldSignals&) = delete;
     /// A file descriptor that becomes readable when a signal arrives; for poll.
     int file() const { return file_; }
-    /// Takes the next signal; 0: none.
+    /// Takes and returns the next stop signal that has arrived; 0: none.
     int take();
 
 private:
