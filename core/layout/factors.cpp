@@ -6,7 +6,7 @@ namespace orrery {
 
 namespace {
 
-/// Reads the axes of one dim. `left`: the part of the current factor that is not split yet.
+/// Appends the splits of factors that the axes of one dim make. `left`: rest of the current factor not split yet.
 void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const FactorRule& rule,
               const Mesh& mesh, std::vector<Preference>& preferences) {
     size_t at = 0;
