@@ -14,7 +14,7 @@ class Builder;
 /// constant for all elements (1 for the loss) stays a number until an op needs it as a tensor.
 class ORRERY_API Backward {
 public:
-    /// The gradient contributions collected so far for one value.
+    /// The contributions collected so far to the gradient of one value.
     struct Slot {
         std::optional<double> uniform;  ///< a constant to add to every element of the gradient
         ValueId sum = none;             ///< the value that sums all contributions to the whole gradient
@@ -52,7 +52,7 @@ public:
     /// The gradient of output o without a cast (gradients of bf16 weights are f32).
     ValueId raw_dy(size_t o = 0);
 
-    /// Appends an op of this kind to the program and returns its first output.
+    /// Appends an op named `kind` to the program and returns its first output.
     ValueId one(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {});
     std::vector<ValueId> add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {});
     /// Appends `value` to the program and returns its id; the caller makes it an output of an op.
@@ -92,7 +92,7 @@ private:
     std::vector<Slot>& slots_;
     const std::vector<char>& wanted_;
     Op op_;
-    size_t first_ = 0;            ///< ids of values made for the gradient of op_ begin here
+    size_t first_ = 0;            ///< id of the first value made for the gradient of op_
     std::vector<ValueId> given_;  ///< values from first_ on that are already the gradient of some value
 };
 

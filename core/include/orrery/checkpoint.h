@@ -12,7 +12,7 @@ namespace orrery {
 
 /// A file or folder among the checkpoints that the store did not write, or that was changed afterwards.
 struct Stray {
-    int64_t step = -1;  ///< training step whose checkpoint would have its name; -1: none
+    int64_t step = -1;  ///< number of the training step in its name; -1: none
     std::string what;   ///< what was found: "step-00000300 has no manifest.json"
 };
 
@@ -30,7 +30,7 @@ struct StoreContract {
     Survives survives = Survives::nothing;  ///< what a checkpoint survives once commit() has returned
     Shared shared = Shared::process;        ///< which processes see the same checkpoints
     bool links = false;                     ///< true: link() shares the stored bytes; false: it copies them
-    bool fences = false;                    ///< once a generation is claimed, older generations cannot commit
+    bool fences = false;                    ///< true: once a generation is claimed, older ones cannot commit
 
     std::string text() const;  ///< "survives a power cut, shared by hosts, links, fences"
 };
@@ -96,7 +96,7 @@ public:
     /// true, stores that act for an older generation cannot commit. The default returns true and records nothing
     /// (contract().fences is false).
     virtual bool claim(int64_t generation);
-    /// The newest claimed generation; 0: none.
+    /// The newest claimed generation of the job; 0: none.
     virtual int64_t generation();
     /// Makes this object write on behalf of a generation. Once a newer one is claimed, every call that changes the
     /// store throws Fault::failed, naming both generations.

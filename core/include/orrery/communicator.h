@@ -60,12 +60,12 @@ struct TransportContract {
     enum class Lanes : uint8_t { communicator, peer, peer_and_direction };
     enum class Matching : uint8_t { order, tag };
     enum class Reduction : uint8_t { by_rank, by_algorithm };
-    Send send = Send::rendezvous;  ///< a send is complete when received / copied into one of `slots` / its group ends
+    Send send = Send::rendezvous;  ///< a send completes when received / copied into one of `slots` / its group ends
     /// True: receives and collectives return at once and run asynchronously (on a GPU's stream), and sends never block.
     /// False: receives and collectives block until they are complete.
     bool queued = false;
     int slots = 0;                      ///< Send::buffered: max sends to one peer that it has not received yet
-    Lanes lanes = Lanes::communicator;  ///< range of messages that arrive in the order of their sends
+    Lanes lanes = Lanes::communicator;  ///< which messages arrive in the order of their sends
     /// How a receive matches. By order: the next message must have the tag. By tag: it takes the next one with the tag.
     Matching matching = Matching::order;
     bool checks_tags = true;  ///< false: messages carry no tag; a receive takes the next message of the peer
@@ -122,7 +122,7 @@ public:
     virtual Event all_to_all(const Tensor& in, const Tensor& out, const Event& after = {}) = 0;
     /// Copies a tensor of S bytes from member `root` to all P members, in place. Together they send S (P-1) bytes.
     virtual Event broadcast(const Tensor& tensor, int root, const Event& after = {}) = 0;
-    /// Sends a tensor to member `peer`. Receives there with this tag take the messages with it in order.
+    /// Sends a tensor to member `peer`. Messages with one tag are received there in the order of their sends.
     virtual Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
     virtual Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
     /// Sends and receives between begin_group and end_group proceed together (contract: Send::grouped); other

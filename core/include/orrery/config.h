@@ -44,7 +44,7 @@ public:
     /// Returns the sub-table `key`, an empty one when it is absent.
     Config& table(std::string_view key);
 
-    // Return the value of a key; throw Error when the key is absent.
+    // Each returns the value of a key; throws Error when the key is absent.
     int64_t require_integer(std::string_view key);
     std::string require_text(std::string_view key);
 
@@ -54,7 +54,7 @@ public:
     /// Throws Error naming the first key of this table or a sub-table that nothing has read, with a "did you mean"
     /// among the keys that were read or asked for.
     void reject_unused() const;
-    /// The origin of a key, or of the table when the key is absent.
+    /// The origin of a key: script or file, line and column; that of the table when the key is absent.
     Origin where(std::string_view key) const;
 
     /// Makes later reads, has() and where() search absent keys in `defaults`, which must outlive this table. A key that

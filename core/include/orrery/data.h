@@ -39,11 +39,11 @@ public:
     virtual std::string told(int64_t drawn) const;
 };
 
-/// One draw of a sample. Each epoch is another permutation, and validation samples are never trained on.
+/// One draw of a sample by the run. Each epoch is another permutation, and validation samples are never trained on.
 struct DataSample {
     int64_t number = 0;  ///< index of the sample in the source, below samples()
     int64_t drawn = 0;   ///< how many samples of this split the run drew before it, on all ranks and over all epochs
-    uint64_t seed = 0;   ///< seed of the sample order
+    uint64_t seed = 0;   ///< random seed of the data, one for the whole run
 };
 
 class DataSource;
@@ -54,7 +54,7 @@ class DataSource;
 ORRERY_API std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_out, uint64_t seed,
                                                      const Origin& asked);
 
-/// A source that another source draws from, with its weight.
+/// A source that another source (a mixture) draws from, with its weight.
 struct DataPart {
     std::shared_ptr<DataSource> source;
     double weight = 1;
@@ -93,7 +93,7 @@ public:
     virtual int64_t samples() const = 0;
     /// The order in which training draws samples; by default `permuted_order`.
     virtual std::unique_ptr<DataOrder> order(double held_out, uint64_t seed, const Origin& asked) const;
-    /// The location of a sample, for messages and `orrery data`. By default place() and the number of the sample.
+    /// Location of a sample in the source, for messages and `orrery data`. By default place() and the sample number.
     virtual std::string where(int64_t sample) const;
     /// Checksum of the contents: ranks compare it, and a checkpoint can be resumed only with the same digest.
     virtual const std::string& digest() const = 0;

@@ -90,7 +90,7 @@ struct DeviceLimits {
 /// the last bits of sums.
 struct ProductKinds {
     std::vector<std::string> names;  ///< values of the key `products` of [device.NAME], the default first
-    std::string in_use;              ///< the backend in use
+    std::string in_use;              ///< name of the backend in use
 };
 
 /// Owns the memory and queues of a device. Ops are data (KernelSpec), so that it needs few functions. One thread uses
@@ -131,7 +131,7 @@ public:
 
     /// The GEMM backends that the device can use, and the one in use; empty when there is no choice.
     virtual ProductKinds products() { return {}; }
-    /// "name=value" lines of all that its speed depends on: processor, microcode, libraries, this code, threads.
+    /// "name=value" lines of what kernel speed depends on: processor, microcode, libraries, this code, threads.
     virtual std::string machine() { return ""; }
     /// "name=value" lines of what the last bits of results depend on in this device: processor, libraries, keys.
     virtual std::string arithmetic() { return ""; }

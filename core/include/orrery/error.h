@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// The line of a script or configuration that asked for something, and the strategy or kind that did ("tensor", "").
+/// The line of a script or configuration that asked for something, and for what: strategy "tensor", "data" or "".
 struct Origin {
     std::string who;
     std::string file;
@@ -21,7 +21,7 @@ struct Origin {
     bool operator==(const Origin&) const = default;
 };
 
-/// The kind of an error; it decides the exit code.
+/// The kind of an error, which decides the exit code of the command.
 enum class Fault {
     usage,    ///< the user's script, config, data or command: exit 2, nothing was written
     failed,   ///< the work itself failed (disk full, kernel error): exit 1

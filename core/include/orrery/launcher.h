@@ -26,8 +26,8 @@ private:
     Lookup lookup_;
 };
 
-/// Number of one rank and of its job's ranks, from the environment that the launcher set. Core itself reads
-/// MASTER_ADDR, MASTER_PORT and ORRERY_TOKEN.
+/// One rank as the environment from its launcher describes it. Core itself reads MASTER_ADDR, MASTER_PORT and
+/// ORRERY_TOKEN.
 struct LaunchedRank {
     std::string job;         ///< id of the job: the same on all its ranks, unique among the jobs of a host
     int64_t generation = 0;  ///< number of restarts

@@ -20,7 +20,7 @@ struct AttributeDef {
     std::string_view name;
     Kind kind = Kind::flag;
     bool required = false;
-    std::optional<Attribute> fallback = {};      ///< stored when the script gives no value
+    std::optional<Attribute> fallback = {};      ///< value of the attribute when the script gives none
     std::vector<std::string_view> choices = {};  ///< legal values of a text attribute; empty: any
 };
 
@@ -33,10 +33,10 @@ struct OperandRef {
 /// How an op moves the elements of its inputs to the output without changing them.
 enum class Moves : uint8_t {
     no,
-    renames,   ///< all elements in the same order, in another shape
-    permutes,  ///< all elements, in the order of the attribute `perm`
-    cuts,      ///< a block along the attribute `dim`, from `start`
-    joins,     ///< concatenation along the attribute `dim`
+    renames,   ///< keeps all elements in order, in another shape
+    permutes,  ///< permutes dims by the attribute `perm`
+    cuts,      ///< takes a block along the attribute `dim`, from index `start`
+    joins,     ///< concatenates the inputs along the attribute `dim`
 };
 
 /// Says that the elements of operand `ids` are indices into dim `dim` of operand `rows` (-1: its last dim).

@@ -41,8 +41,8 @@ ORRERY_API void require_member(const Group& group, std::string_view op, int peer
 /// Fault::peer on timeout, naming the rank that is missing.
 ORRERY_API std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, std::string_view what,
                                              std::string_view value, std::chrono::milliseconds timeout);
-/// The address by which this rank reaches the rendezvous, in a network that the ranks of the job share. Waits up to 1 s
-/// for it. Throws Fault::peer when no address was set, as among threads.
+/// Returns the address by which this rank reaches the rendezvous, in a network that the job's ranks share. Waits up to
+/// 1 s for it. Throws Fault::peer when no address was set, as among threads.
 ORRERY_API std::string own_address(const Group& group, Rendezvous& rendezvous);
 /// Returns a name for the next communicator of this group: the same on all members, different at each call.
 ORRERY_API std::string fresh_name(const Group& group, Rendezvous& rendezvous);
@@ -111,7 +111,7 @@ protected:
     /// channel and size arrive in order. The memory is in use until finish(). Neither call waits for the peer.
     virtual uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) = 0;
     virtual uint64_t start_receive(int peer, void* data, int64_t bytes, uint64_t channel) = 0;
-    /// As start_send, but complete when TransportContract::send says so; for send().
+    /// Starts the transfer of send(), which completes as TransportContract::send says; by default start_send().
     virtual uint64_t start_message(int peer, const void* data, int64_t bytes, uint64_t channel) {
         return start_send(peer, data, bytes, channel);
     }

@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// A region of a rank's memory. The persistent arena contains inputs, params, states and results; it is fixed for the
+/// A region of a rank's memory. The persistent arena has inputs, params, states and results; it is fixed for the
 /// session, and its programs share it. The scratch arena belongs to one plan.
 enum class Arena : uint8_t { persistent, scratch };
 
@@ -49,8 +49,8 @@ struct Repeat {
     int64_t times = 1;       ///< number of runs; 1: nothing is repeated
     int64_t micros = 0;      ///< micro-batches per run
     int length() const { return end - begin; }
-    /// Start of the instructions that equal the repeated part, one run earlier. From the repeated part or after it, a
-    /// wait for an index from here to `end` means the waiting run; a smaller index is the same in all runs.
+    /// Index of the run before the stored one; its instructions equal the repeated ones. A wait in the repeated part or
+    /// after it for an index from here to `end` means the waiting run; a smaller index is the same in all runs.
     int from() const { return begin - length(); }
 };
 
@@ -78,7 +78,7 @@ ORRERY_API std::string_view name_of(Opcode opcode);
 
 struct Instruction {
     Opcode opcode = Opcode::kernel;
-    int queue = 0;         ///< device queue: 0 for compute; 1 and more for communication
+    int queue = 0;         ///< queue of the device: 0 for compute; 1 and more for communication
     int kernel = none;     ///< Opcode::kernel: index into RankClass::kernels
     int workspace = none;  ///< Opcode::kernel: index of its scratch buffer, used only during the kernel
     /// Operands. For an all_reduce of several joined values: one flat input, one flat output, then the (input, output)
@@ -87,7 +87,7 @@ struct Instruction {
     AxisId axis = none;  ///< mesh axis of a collective, send or receive
     ReduceOp reduce = ReduceOp::sum;
     int peer = none;  ///< for send and receive: the other member of `axis`
-    /// For send and receive: whether `peer` is an offset (1 to size - 1) from the own member, modulo size. Core: false.
+    /// For send and receive: `peer` is an offset (1 to size - 1) from the own member, modulo size. Core sets false.
     bool relative = false;
     int64_t tag = 0;         ///< for send and receive: number that matches a send with its receive
     OpId op = none;          ///< op of the propagated program; none for a copy at the end of the step

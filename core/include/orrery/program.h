@@ -15,18 +15,18 @@ class Mesh;
 enum class Role : uint8_t { temporary, input, param, state };
 enum class Phase : uint8_t { forward, backward, update };
 
-/// One array of the program with its *global* shape.
+/// A tensor of the program, with its *global* shape.
 struct Value {
     std::string name;  ///< "layers.0.attn.q.weight"; may be empty for temporaries
     TensorType type;
     std::vector<std::string> dims;  ///< logical name of each dim, "" for an unnamed one
     Role role = Role::temporary;
-    Attributes init;             ///< param, state: {kind = normal|uniform|zeros|ones, scale}
+    Attributes init;             ///< initial contents of a param or state: {kind = normal|uniform|zeros|ones, scale}
     ValueId of = none;           ///< for a state of the optimizer: its param
     OpId op = none;              ///< the op that produces it; none for input, param and state
-    int output = 0;              ///< index among the outputs of that op
+    int output = 0;              ///< index of the value among the outputs of `op`
     Layout layout;               ///< set by propagation; for params and states, the layout between steps
-    std::vector<Origin> causes;  ///< what set the layout, newest last
+    std::vector<Origin> causes;  ///< origins of the marks that set the layout, newest last
     Origin origin;               ///< the script line
 };
 
@@ -45,7 +45,7 @@ struct Op {
 /// A communication option of an axis, set by a strategy. core/ir/edges.cpp declares the options and their types.
 struct EdgeMark {
     std::string axis;
-    std::optional<Phase> phase;  ///< nullopt: all phases
+    std::optional<Phase> phase;  ///< phase of the step; nullopt: all phases
     std::string option;          ///< "bucket", "reduce", "prefetch"
     Attribute value;
     bool operator==(const EdgeMark&) const = default;
@@ -104,7 +104,7 @@ public:
     void note(ValueId value, std::string_view text, const Origin& origin);
     /// Splits the logical dim `batch` into n sequential micro-batches.
     void microbatches(int64_t n, const Origin& origin);
-    /// Assigns stages to the ranks of an axis. Throws Error when an earlier strategy asked for another pipeline.
+    /// Assigns pipeline stages to the ranks of an axis. Throws Error when an earlier strategy set another pipeline.
     void pipeline(Pipeline pipeline);
     /// Sets a communication option of an axis, as `bucket`, `reduce_as` and `prefetch` do; phase nullopt: all phases.
     /// The first value for an option, axis and phase is kept; a later one that differs adds a remark. Throws Error for
@@ -116,7 +116,7 @@ public:
     /// Sums gradients over the axis in this type (bf16); each sum is converted back afterwards. Throws Error for a type
     /// that cannot be used.
     void reduce_as(std::string_view axis, DType type, const Origin& origin);
-    /// Sets how far all-gathers of params over an axis run ahead of their readers, and how far reduce-scatters trail.
+    /// Sets how many layers all-gathers of params over an axis run ahead of readers, and reduce-scatters trail.
     void prefetch(std::string_view axis, PrefetchDepth prefetch, const Origin& origin);
 
     const std::vector<Mark>& marks() const { return marks_; }
@@ -126,9 +126,9 @@ public:
     int64_t microbatches() const { return microbatches_; }
     const Pipeline& pipeline() const { return pipeline_; }
     const std::vector<EdgeMark>& edges() const { return edges_; }
-    /// The communication options of an axis in a phase.
+    /// Returns the communication options that are set for an axis in a phase.
     Attributes edge(std::string_view axis, Phase phase) const;
-    /// The axes for which the option is set, in the order in which it was set.
+    /// Returns the axes for which a communication option is set, in the order in which it was set.
     std::vector<std::string> axes_with(std::string_view option) const;
     /// Max bytes of a message; 0: messages are not joined. For a joined axis ("rep+dp"), the min of its axes.
     int64_t bucket_bytes(std::string_view axis, Phase phase = Phase::backward) const;

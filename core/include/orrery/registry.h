@@ -22,7 +22,7 @@ struct OpDef;
 /// Factories get the configuration table of the plugin, [KIND.NAME]. A key that a factory does not read is an error.
 using DeviceFactory = std::function<std::unique_ptr<Device>(Config&)>;
 using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
-/// `origin` is the script line that asked for the strategy.
+/// `origin` is the line of the script that asked for the strategy.
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(Config&, const Origin& origin)>;
 /// `place` is the folder, URL or name of the run's checkpoints.
 using StoreFactory = std::function<std::unique_ptr<CheckpointStore>(Config&, const std::string& place)>;

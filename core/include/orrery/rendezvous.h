@@ -8,8 +8,8 @@ namespace orrery {
 /// A process that has joined a rendezvous: it uses the key-value store, and a thread of its own sends heartbeats.
 class ORRERY_API Member : public Rendezvous {
 public:
-    /// Sets the function that returns this rank's position in its step, a text of up to 64 KiB that the heartbeat
-    /// thread sends four times a second; none: empty. "late ..." makes the service explain the wait to all ranks.
+    /// Sets a function that returns this rank's position, a text of up to 64 KiB; the heartbeat thread sends it four
+    /// times a second. An empty function stops this. "late ..." makes the service explain the wait to all ranks.
     virtual void tell_position(std::function<std::string()> position) = 0;
     /// This rank is done: its disconnecting is no longer a loss.
     virtual void leave() = 0;
@@ -37,7 +37,7 @@ public:
 
 struct ServeOptions {
     std::string host = "127.0.0.1";
-    int port = 0;                     ///< 0: any free port
+    int port = 0;                     ///< port to listen at; 0: any free port
     int64_t world = 1, per_host = 0;  ///< number of ranks, and of ranks per host if equal on all; 0: not known
     int64_t home = -1;                ///< the rank whose process runs the service; -1: a launcher runs it
     JobToken token;
@@ -99,7 +99,7 @@ class ORRERY_API Membership {
 public:
     Membership(const ServeOptions& options, const LinkHost& here);
     ~Membership();
-    void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< `from`: the peer's numeric address
+    void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< a peer connected from address `from`
     void received(uint64_t connection, std::string_view bytes, LinkTime now);
     void sent(uint64_t connection, size_t bytes);    ///< `bytes` bytes of the connection's actions were sent
     void closed(uint64_t connection, LinkTime now);  ///< the peer closed the connection
@@ -125,7 +125,7 @@ public:
     MemberLink(const JoinOptions& options, const LinkHost& here);
     ~MemberLink();
     void opened(LinkTime now);  ///< connected to the service; unsent bytes of an earlier connection are dropped
-    void received(std::string_view bytes, LinkTime now);   ///< bytes of the service; throws Error if it refuses to join
+    void received(std::string_view bytes, LinkTime now);   ///< throws Error when the service refuses the join
     void closed();                                         ///< the service closed the connection
     void tick(LinkTime now, const std::string& position);  ///< sends `position` as a heartbeat; call it at due()
     LinkTime due() const;

@@ -65,7 +65,7 @@ public:
 
     void set(std::string_view key, Attribute value);
     void erase(std::string_view key);
-    const Attribute* find(std::string_view key) const;  ///< nullptr when the key is absent
+    const Attribute* find(std::string_view key) const;  ///< value of an attribute; nullptr when absent
     bool has(std::string_view key) const { return find(key) != nullptr; }
 
     /// Each returns the attribute `key`, or the fallback when it is absent. A wrong type throws Error naming the key.
