@@ -14,7 +14,7 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
     return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
-/// SHA-256 over any number of pieces.
+/// SHA-256 over several pieces of data, added one after the other.
 class Sha256 {
 public:
     Sha256();

@@ -38,8 +38,8 @@ std::string beginning(const std::string& text, size_t bytes) {
     return text.substr(0, bytes) + "...";
 }
 
-/// Builds a document. nlohmann's own parser compares each new key with all keys of its object: minutes for the header
-/// of a file with 100,000 tensors.
+/// Builds a JSON document from parser events. nlohmann's own parser compares each new key with all keys of its object:
+/// minutes for the header of a file with 100,000 tensors.
 class JsonReader final : public nlohmann::json_sax<Json> {
 public:
     explicit JsonReader(const Origin& where) : where_(where) {}

@@ -113,7 +113,7 @@ struct Child {
     std::array<Pipe*, 2> pipes;
     std::array<std::string*, 2> texts;
     HeldSignals* stop;  ///< stop signals to watch for; may be null
-    int signal = 0;     ///< the last signal from `stop`
+    int signal = 0;     ///< the last signal taken from `stop`
     int status = 0;
     pid_t held = 0;
 

@@ -25,7 +25,7 @@ struct Pipe {
 
 struct ProcessStart {
     std::string program;
-    std::vector<std::string> arguments;       ///< arguments; the first one is the program's name
+    std::vector<std::string> arguments;       ///< the program's name, then its arguments
     std::vector<std::string> variables = {};  ///< NAME=VALUE, added to this process's variables or replacing them
     int lifeline = -1;                        ///< read end of a pipe to inherit; ORRERY_LIFELINE has its number
     int output = -1, errors = -1;             ///< file descriptors for the program's output streams, with empty input;

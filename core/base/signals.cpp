@@ -22,7 +22,7 @@ static_assert(std::atomic<pthread_t>::is_always_lock_free);
 std::atomic<pthread_t> taker{0};
 
 std::mutex order;
-int opening = 0;  // number of SignalsForChildren objects; several exist when ranks are threads
+int opening = 0;  // number of SignalsForChildren objects, several when ranks are threads
 
 void hand_over(int signal) { ::pthread_kill(taker.load(), signal); }
 

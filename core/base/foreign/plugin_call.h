@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-/// Called in a catch block: rethrows exceptions that a plugin may throw (an Error, or failed allocations of memory or
+/// Call it in a catch block: rethrows exceptions that a plugin may throw (an Error, or failed allocations of memory or
 /// threads). Others become an Error of Fault::failed, "plugin data/tape: read threw an int".
 [[noreturn]] void throw_of_plugin(std::string_view plugin, std::string_view function);
 
