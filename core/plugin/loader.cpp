@@ -85,7 +85,7 @@ LibraryFile library_of(const Found& file) {
     }
 }
 
-/// Reads the ABI from the name of an ELF section, so that no code of an outdated plugin runs.
+/// Checks the ABI in the name of an ELF section, so that no code of an outdated plugin runs.
 void check_abi(const Found& file, const LibraryFile& library) {
     const auto mark = library.section_that_begins(section_prefix);
     if (!mark)
@@ -102,7 +102,7 @@ const PluginInfo& open(const Found& file) {
     const SignalsKept kept;
     dll::shared_library library;
     std::error_code problem;
-    // RTLD_NODELETE keeps the library loaded after `library` is destroyed.
+    // keeps the library loaded after `library` is destroyed (RTLD_NODELETE)
     constexpr auto mode =
         static_cast<dll::load_mode::type>(dll::load_mode::rtld_now | dll::load_mode::rtld_local | RTLD_NODELETE);
     ::dlerror();
