@@ -144,7 +144,7 @@ private:
     const Mesh& mesh_;
     std::vector<Layout> wanted_;
     std::vector<Source> sources_;
-    std::vector<std::vector<int>> options_;  // by axis: factors that it may split, passed_on or replicated
+    std::vector<std::vector<int>> options_;  // by axis: factors that it may split; passed_on; replicated
     std::optional<Assignment> best_;
     int64_t best_pinned_ = 0;
     int64_t best_all_ = 0;

@@ -44,8 +44,8 @@ bool extends_target(const std::vector<AxisId>& have, AxisId axis, const std::vec
     return have.size() < want.size() && want[have.size()] == axis && std::equal(have.begin(), have.end(), want.begin());
 }
 
-/// Dijkstra's algorithm over layouts: a node is a layout, an edge one step. An axis moves only to its placement in the
-/// target, or to R on the way. For a tensor of S bytes and n ranks:
+/// Dijkstra's algorithm over layouts: a node is a layout, an edge is one step. An axis moves only to its placement in
+/// the target layout, or to R on the way. For a tensor of S bytes and n ranks:
 ///
 ///   S(0) --- all_gather ---> R --- shard ---> S(1)   S (n-1)/n + 513
 ///     \______________ all_to_all ______________/     S/n (n-1)/n + 512
