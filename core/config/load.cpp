@@ -321,7 +321,7 @@ Config parse_run(std::string_view toml, const std::string& name, std::span<const
     return root;
 }
 
-/// Reads up to one byte more than allowed, to detect larger files.
+/// Reads up to one byte more than the limit, to detect larger files.
 std::string text_of(const std::filesystem::path& file) {
     const RegularFile in(file.string());
     if (!in.problem().empty())
