@@ -17,7 +17,7 @@ struct Interval {
     std::chrono::steady_clock::time_point begin{}, end{};
 };
 
-/// Number and durations of a set of calls.
+/// Number, total and shortest duration of a set of calls.
 struct CallTimes {
     double seconds = 0;
     double least = std::numeric_limits<double>::infinity();  ///< duration of the shortest call, in seconds

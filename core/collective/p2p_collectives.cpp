@@ -28,7 +28,7 @@ struct Piece {
     int64_t bytes;
 };
 
-/// Tickets of transfers in flight, in a queue of fixed size.
+/// A queue of fixed size with the tickets of transfers in flight.
 class Tickets {
 public:
     bool empty() const { return first_ == behind_; }
@@ -347,7 +347,7 @@ Event P2pCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Eve
     const auto* from = static_cast<const char*>(in.data);
     auto* to = static_cast<char*>(out.data);
     copy(to + group_.me * block, from + group_.me * block, block);
-    // In round k members i and j with i + j = k (mod P) exchange blocks, so no unsent block is overwritten in place.
+    // In round k members i and j with i + j = k (mod P) swap blocks; in place, no unsent block is overwritten this way.
     const bool in_place = in.data == out.data;
     for (int k = 0; k < size; ++k) {
         const int peer = ((k - group_.me) % size + size) % size;

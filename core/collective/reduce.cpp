@@ -99,7 +99,7 @@ struct VectorF32 {
     ORRERY_AVX2 void store(char* p, V v) { _mm256_storeu_ps(reinterpret_cast<float*>(p), v); }
     ORRERY_AVX2 void stream(char* p, V v) { _mm256_stream_ps(reinterpret_cast<float*>(p), v); }
     ORRERY_AVX2 V apply(Sum, V a, V b) { return _mm256_add_ps(a, b); }
-    // The max and min instructions return b when either is NaN.
+    // Returns NaN when either is NaN; the max and min instructions alone return b then.
     ORRERY_AVX2 V apply(Max, V a, V b) { return keep_nan(a, _mm256_max_ps(a, b)); }
     ORRERY_AVX2 V apply(Min, V a, V b) { return keep_nan(a, _mm256_min_ps(a, b)); }
     ORRERY_AVX2 V keep_nan(V a, V r) { return _mm256_blendv_ps(r, a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
