@@ -51,7 +51,7 @@ private:
     struct Lane {
         int64_t id = 0;
         int64_t begun = 0;                                  ///< start of the last slice of the lane, in ns
-        std::vector<std::pair<int64_t, std::string>> open;  ///< ends and names of slices that may contain the next one
+        std::vector<std::pair<int64_t, std::string>> open;  ///< ends (ns) and names of slices that may contain the next
     };
     Lane& lane_of(int64_t process, const std::string& name);
     void event(std::string_view json);
