@@ -7,7 +7,7 @@
 
 namespace orrery::drawing {
 
-/// Functions shared by the drawings in text and in SVG.
+/// Functions shared by the text and SVG drawings.
 
 /// Returns the live bytes on a rank of a class over time. The instructions of a fragment share its time evenly; those
 /// before and after all fragments share `lead` each.

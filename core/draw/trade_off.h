@@ -9,7 +9,7 @@ struct TradeOff {
     struct Way {
         double step_s = 0;
         double memory_bytes = 0;
-        int place = 0;            ///< rank by speed among the listed ways, from 1; 0: not listed
+        int place = 0;            ///< position by speed among the listed ways, from 1; 0: not listed
         std::string words;        ///< description, for the list and the tooltip
         double memory_limit = 0;  ///< memory limit in bytes for this way; 0: the common limit
     };
