@@ -14,7 +14,7 @@ namespace orrery {
 class Backward;               // declared in orrery/backward.h
 enum class Opcode : uint8_t;  // declared in orrery/plan.h
 
-/// One attribute that a script may give. A flag defaults to false and is absent when false.
+/// One attribute of an op that a script may give. A flag defaults to false and is absent when false.
 struct AttributeDef {
     enum class Kind : uint8_t { flag, integer, number, text, integers };
     std::string_view name;

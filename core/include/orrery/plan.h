@@ -128,7 +128,7 @@ struct RankClass {
 
 /// A program lowered to instructions for a mesh.
 struct Plan {
-    Program program;  ///< after propagation, with layouts and collectives
+    Program program;  ///< the program after propagation, with layouts and collectives
     Mesh mesh;
     Schedule schedule;
     AxisId stage_axis = none;  ///< mesh axis of the pipeline; none: no pipeline

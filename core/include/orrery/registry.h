@@ -26,7 +26,7 @@ using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(Config&, const Origin& origin)>;
 /// `place` is the folder, URL or name of the run's checkpoints.
 using StoreFactory = std::function<std::unique_ptr<CheckpointStore>(Config&, const std::string& place)>;
-/// Makes a rendezvous backend, which serves and joins (orrery/rendezvous.h).
+/// Makes a rendezvous backend, which can serve a rendezvous and join one (orrery/rendezvous.h).
 using RendezvousFactory = std::function<std::unique_ptr<RendezvousBackend>(Config&)>;
 /// `options` has the keys of the call o.data.NAME { ... } in the script (at `asked`), then those of the table [data].
 using DataFactory = std::function<std::unique_ptr<DataSource>(Config& options, const Origin& asked)>;

@@ -11,7 +11,7 @@ public:
     /// Sets a function that returns this rank's position, a text of up to 64 KiB; the heartbeat thread sends it four
     /// times a second. An empty function stops this. "late ..." makes the service explain the wait to all ranks.
     virtual void tell_position(std::function<std::string()> position) = 0;
-    /// This rank is done: its disconnecting is no longer a loss.
+    /// Ends membership, as this rank is done: its disconnecting is no longer a loss.
     virtual void leave() = 0;
     /// Reports that this process gives up because of `why`, with its rank and pid. On all members lost() becomes "rank
     /// 1 (pid 42 on host n2) failed: why".

@@ -23,7 +23,7 @@ constexpr int64_t count_of(const Shape& shape) {
     return n;
 }
 
-/// Number of bytes. Throws Error when it exceeds 64 bits.
+/// Number of bytes of a tensor with this type and shape. Throws Error when it exceeds 64 bits.
 constexpr int64_t byte_count(DType dtype, const Shape& shape) {
     int64_t n = count_of(shape);
     if (__builtin_mul_overflow(n, size_of(dtype), &n)) throw_too_large(shape);
