@@ -18,7 +18,7 @@ size_t character(std::string_view text) {
     const auto within = [&](size_t i, unsigned least, unsigned most) { return at(i) >= least && at(i) <= most; };
     const unsigned first = at(0);
     if (first < 0x80) return 1;
-    // Bytes outside these bounds would encode an overlong form, a surrogate or a value above U+10FFFF.
+    // Bounds of the second byte: others would encode an overlong form, a surrogate or a value above U+10FFFF.
     const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
     const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
     const size_t length = first >= 0xc2 && first <= 0xdf   ? 2

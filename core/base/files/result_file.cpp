@@ -28,7 +28,7 @@ Target target_of(const fs::path& file) {
     fs::path path = file;
     for (int links = 0; links < most_links; ++links) {
         std::error_code unknown;
-        // Links such as /dev/stdout lead to open files in /proc, which this process also writes to.
+        // Links such as /dev/stdout are not followed into /proc: this process also writes to the files open there.
         if (fs::canonical(folder_of(path), unknown).string().starts_with("/proc/")) break;
         const fs::file_type kind = fs::symlink_status(path, unknown).type();
         if (kind != fs::file_type::symlink)
