@@ -6,7 +6,8 @@ namespace orrery {
 
 namespace {
 
-/// Appends the splits of factors that the axes of one dim make. `left`: rest of the current factor not split yet.
+/// Appends a Preference per axis of one dim: the factor that the axis splits. `left`: rest of that factor not split
+/// yet.
 void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const FactorRule& rule,
               const Mesh& mesh, std::vector<Preference>& preferences) {
     size_t at = 0;
