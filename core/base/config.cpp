@@ -71,7 +71,7 @@ std::vector<std::string> Config::keys() const {
     return names;
 }
 
-/// Returns the table with the defaults if this table lacks the key; nullptr if the key is to be read here.
+/// Returns the table of defaults if the key is to be read there, because this table lacks it; otherwise nullptr.
 Config* Config::behind(std::string_view key) {
     if (!defaults_ || !find(key)) return defaults_;
     remember(defaults_->asked_, key);

@@ -17,7 +17,7 @@ public:
 
     /// Monotonic time; only differences are meaningful.
     virtual Nanoseconds now() = 0;
-    /// Time since 1970, UTC.
+    /// Wall-clock time since 1970, UTC.
     virtual Nanoseconds wall_clock() = 0;
     virtual void sleep(Nanoseconds duration) = 0;
     /// Returns cryptographically random bytes, for keys and tokens.

@@ -70,7 +70,7 @@ Hmac::Hmac(std::string_view key) {
     EVP_MAC* hmac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
     need(hmac != nullptr, "hmac");
     auto* context = EVP_MAC_CTX_new(hmac);
-    EVP_MAC_free(hmac);  // the context holds its own reference
+    EVP_MAC_free(hmac);  // the context has its own reference to the algorithm
     context_.reset(context);
     char digest[] = "SHA256";
     const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("digest", digest, 0), OSSL_PARAM_construct_end()};
@@ -152,7 +152,7 @@ private:
     const std::byte* at = bytes.data();
     size_t left = bytes.size();
     for (; left >= 3 * run_bytes; left -= 3 * run_bytes, at += 3 * run_bytes) {
-        static const OverZeros over_zeros;  // initialized on first use, since few texts are long enough
+        static const OverZeros over_zeros;  // tables made on first use, since few texts are long enough
         uint64_t second = 0, third = 0;
         for (size_t i = 0; i < run_bytes; i += 8) {
             crc = next(crc, at + i);

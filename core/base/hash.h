@@ -14,7 +14,7 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
     return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
-/// SHA-256 over any number of pieces.
+/// SHA-256 over several pieces of data, added one after the other.
 class Sha256 {
 public:
     Sha256();
@@ -62,7 +62,7 @@ bool same_secret(std::string_view a, std::string_view b);
 
 /// CRC-32C (Castagnoli). `before` is the CRC of the preceding bytes. Uses SSE4.2 if the CPU has it.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
-/// Computes crc32c() with tables, for other CPUs and for tests.
+/// Computes crc32c() with tables, for CPUs without SSE4.2 and for tests.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace orrery

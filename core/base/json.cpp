@@ -18,7 +18,7 @@ size_t character(std::string_view text) {
     const auto within = [&](size_t i, unsigned least, unsigned most) { return at(i) >= least && at(i) <= most; };
     const unsigned first = at(0);
     if (first < 0x80) return 1;
-    // Bytes outside these bounds would encode an overlong form, a surrogate or a value above U+10FFFF.
+    // Bounds of the second byte: others would encode an overlong form, a surrogate or a value above U+10FFFF.
     const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
     const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
     const size_t length = first >= 0xc2 && first <= 0xdf   ? 2
@@ -38,8 +38,8 @@ std::string beginning(const std::string& text, size_t bytes) {
     return text.substr(0, bytes) + "...";
 }
 
-/// Builds a document. nlohmann's own parser compares each new key with all keys of its object: minutes for the header
-/// of a file with 100,000 tensors.
+/// Builds a JSON document from parser events. nlohmann's own parser compares each new key with all keys of its object:
+/// minutes for the header of a file with 100,000 tensors.
 class JsonReader final : public nlohmann::json_sax<Json> {
 public:
     explicit JsonReader(const Origin& where) : where_(where) {}

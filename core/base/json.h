@@ -21,7 +21,7 @@ std::string message_text(const Json& json);
 /// Returns "" if the text is UTF-8, otherwise "byte 0xe9 at offset 12 is not UTF-8".
 std::string not_utf8(std::string_view text);
 
-/// Returns the library's message without its tag "[json.exception.type_error.302] ".
+/// Returns the message of an nlohmann exception without its tag "[json.exception.type_error.302] ".
 std::string reason_of(const Json::exception& problem);
 
 /// Returns a number as a non-negative integer. Throws Error that begins with `what`; nlohmann would round or wrap.

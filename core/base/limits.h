@@ -11,7 +11,7 @@ namespace orrery {
 /// Error, naming `who` and both numbers, if the hard limit is lower.
 void need_descriptors(int64_t count, const std::string& who);
 
-/// Returns the exception's message; for a failed allocation or thread creation also this process's limits.
+/// Returns the exception's message; for a failed allocation or thread creation with this process's limits.
 std::string explain(const std::exception& error);
 
 /// Returns the fault of an Error; Fault::failed for other exceptions.

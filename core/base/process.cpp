@@ -82,7 +82,7 @@ void end_with(pid_t parent) {
     default_handlers();
     if (start.lifeline >= 0) ::fcntl(start.lifeline, F_SETFD, 0);
     if (start.output >= 0) {
-        const rlimit no_core{0, 0};  // the program may crash deliberately
+        const rlimit no_core{0, 0};  // no core dump: the program may crash on purpose
         ::setrlimit(RLIMIT_CORE, &no_core);
         ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
         ::dup2(start.output, STDOUT_FILENO);
@@ -96,7 +96,7 @@ void end_with(pid_t parent) {
     ::_exit(cannot_start);
 }
 
-/// Appends available output; false at the end of the stream.
+/// Appends available output of a child to `text`; returns false at the end of the stream.
 bool take(int end, std::string& text) {
     char bytes[4096];
     const ssize_t got = ::read(end, bytes, sizeof bytes);
@@ -112,14 +112,14 @@ struct Child {
     pid_t number;
     std::array<Pipe*, 2> pipes;
     std::array<std::string*, 2> texts;
-    HeldSignals* stop;  ///< may be null
-    int signal = 0;     ///< the last signal from `stop`
+    HeldSignals* stop;  ///< stop signals to watch for; may be null
+    int signal = 0;     ///< the last signal taken from `stop`
     int status = 0;
     pid_t held = 0;
 
     /// Reads until both streams end, `until` is reached, or a signal arrives. The child may close them and still run.
     void listen(Clock::time_point until);
-    /// The status is unknown if this process ignores SIGCHLD, since the system then discards it.
+    /// Waits for the child's exit. Its status is unknown if this process ignores SIGCHLD: the system discards it then.
     Wait wait(Clock::time_point until);
     Wait end_of(Clock::time_point until) {
         listen(until);
@@ -153,13 +153,13 @@ Wait Child::wait(Clock::time_point until) {
     }
 }
 
-/// Kills the child. `asked`: lets it clean up first. The streams end only when programs started by the child are gone.
+/// Kills the child. `asked`: sends SIGTERM first. The streams end only when programs started by the child are gone.
 void Child::end(bool asked) {
     signal = 0;
     if (asked) ::kill(number, SIGTERM);
     if (asked && end_of(Clock::now() + std::chrono::seconds(10)) == Wait::ended) return;
     ::kill(number, SIGKILL);
-    if (!ends_within(number, std::chrono::seconds(1))) held = number;  // waiting longer would delay signals
+    if (!ends_within(number, std::chrono::seconds(1))) held = number;  // still there; longer waits would delay signals
     if (!stop) return;
     stop = nullptr;
     listen(Clock::now() + std::chrono::seconds(2));

@@ -10,7 +10,7 @@
 
 namespace orrery {
 
-class HeldSignals;  // base/signals.h
+class HeldSignals;  // declared in base/signals.h
 
 /// A pipe whose ends are not inherited by started programs. Throws Error, Fault::failed.
 struct Pipe {
@@ -25,7 +25,7 @@ struct Pipe {
 
 struct ProcessStart {
     std::string program;
-    std::vector<std::string> arguments;       ///< arguments; the first one is the program's name
+    std::vector<std::string> arguments;       ///< the program's name, then its arguments
     std::vector<std::string> variables = {};  ///< NAME=VALUE, added to this process's variables or replacing them
     int lifeline = -1;                        ///< read end of a pipe to inherit; ORRERY_LIFELINE has its number
     int output = -1, errors = -1;             ///< file descriptors for the program's output streams, with empty input;
@@ -50,7 +50,7 @@ struct ChildEnd {
     pid_t held = 0;            ///< pid of the child if it still existed 1 s after it was killed; 0: it is gone
     std::string problem = {};  ///< why the child could not be started or waited for; "": it could
     std::string output = {}, errors = {};
-    std::chrono::milliseconds limit{0};  ///< time limit, if it was exceeded
+    std::chrono::milliseconds limit{0};  ///< the time limit, if the child exceeded it
 
     /// Returns "" if the child exited with 0; otherwise "was ended by signal 4 (Illegal instruction)", "did not end
     /// within 60 s" ...

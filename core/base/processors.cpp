@@ -22,7 +22,7 @@ std::vector<int> allowed_processors() {
         std::vector<unsigned long> words(processors / bits);  // a cpu_set_t of variable size
         const size_t bytes = words.size() * sizeof words[0];
         if (::sched_getaffinity(0, bytes, reinterpret_cast<cpu_set_t*>(words.data())) != 0) {
-            if (errno == EINVAL) continue;  // the host has more processors than the set
+            if (errno == EINVAL) continue;  // the host has more processors than the set can hold
             break;
         }
         std::vector<int> allowed;

@@ -9,7 +9,7 @@ namespace orrery {
 /// the kernel does not report them.
 std::vector<int> allowed_processors();
 
-/// Returns the processor time of this thread in seconds.
+/// Returns the CPU time that this thread has used, in seconds.
 double processor_s();
 
 /// Restricts this thread, and threads and processes that it starts later, to these processors. Returns false and sets
@@ -28,8 +28,8 @@ int64_t most_measured_ranks();
 /// processor, including this thread, but at most four, since each holds its work in memory. If calls throw, rethrows
 /// the exception of the smallest i.
 void in_parallel(size_t count, const std::function<void(size_t)>& each);
-/// Calls each(thread, i) once for each i below `count`, on `threads` threads; thread 0 is the caller's. Otherwise like
-/// in_parallel(count, each).
+/// Calls each(thread, i) once for each i below `count`, on `threads` threads (thread 0 is the caller's). Returns when
+/// all calls are done, and rethrows the exception of the smallest i.
 void in_parallel(size_t count, size_t threads, const std::function<void(size_t, size_t)>& each);
 
 }  // namespace orrery

@@ -20,8 +20,8 @@ public:
     const std::string& problem() const { return problem_; }
     bool there() const { return there_; }  ///< whether the path exists and is readable
     int64_t bytes() const { return info_.st_size; }
-    const struct stat& info() const { return info_; }  ///< the file's stat when it was opened
-    /// The file's current stat, even if its name now belongs to another file. Throws Fault::failed.
+    const struct stat& info() const { return info_; }  ///< size, mode and times of the file when it was opened
+    /// Size, mode and times of the open file now, even if its name now belongs to another file. Throws Fault::failed.
     struct stat now() const;
     /// Reads from `offset`; returns fewer bytes than requested only at the end of the file. Throws Fault::failed.
     size_t read(int64_t offset, void* out, size_t bytes) const;

@@ -48,9 +48,9 @@ public:
     HeldSignals();
     ~HeldSignals();
     HeldSignals(const HeldSignals&) = delete;
-    /// A file descriptor that becomes readable when a signal arrives; for poll.
+    /// Returns a file descriptor for poll, which becomes readable when a stop signal arrives.
     int file() const { return file_; }
-    /// Takes the next signal; 0: none.
+    /// Takes and returns the next stop signal that has arrived; 0: none.
     int take();
 
 private:

@@ -16,7 +16,7 @@ std::string bytes_text(int64_t bytes) {
     if (std::abs(static_cast<double>(bytes)) < 1024) return fmt::format("{} B", bytes);
     double amount = static_cast<double>(bytes) / 1024;
     size_t unit = 0;
-    // Moves to the next unit, since 1023.95 would print as 1024.0.
+    // Changes to the next unit from 1023.95 on, which would print as 1024.0.
     while (std::abs(amount) >= 1023.95 && unit + 1 < units.size()) {
         amount /= 1024;
         ++unit;

@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// Sends and receives over the transport. Tags of these messages have bit 62 set, unlike the plan's tags.
+/// Sends and receives chunk messages over the transport. Their tags have bit 62 set, unlike the tags of a plan.
 class ChunkCommunicator::Wire : public ChunkWire {
 public:
     explicit Wire(Communicator& inner) : inner_(inner) {}
@@ -29,7 +29,7 @@ public:
 
 private:
     int64_t tag(uint64_t part) const { return base_ | static_cast<int64_t>(part); }
-    /// Reuses one tensor, because a new shape would allocate for each message.
+    /// Returns a tensor for the bytes of a message. It is reused, because a new shape would allocate for each message.
     const Tensor& bytes_at(void* data, int64_t bytes) {
         message_.data = data;
         message_.shape[0] = bytes;
@@ -53,7 +53,7 @@ ChunkCommunicator::ChunkCommunicator(std::unique_ptr<Communicator> inner, const 
     }
 }
 
-/// Peers may use this member's buffers until the inner communicator is closed, so it is closed first.
+/// Closes the inner communicator first, because until then peers may use this member's buffers.
 ChunkCommunicator::~ChunkCommunicator() { inner_.reset(); }
 
 ChunkRunner* ChunkCommunicator::runner(Opcode collective) {

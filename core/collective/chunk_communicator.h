@@ -7,11 +7,11 @@
 
 namespace orrery {
 
-/// Runs the collectives of an axis that have a chunk table, over any transport that can send and receive. Collectives
-/// without a table are forwarded to the transport. Tensors are in host memory; calls complete on the caller's thread.
+/// Runs collectives of an axis that have a chunk table (the moves of chunks in each step), over any transport that can
+/// send and receive. Forwards others to the transport. Tensors are in host memory; calls block their caller.
 class ChunkCommunicator : public ForwardingCommunicator {
 public:
-    /// `tables`: proved chunk tables. Throws Error when a table is made for another number of members.
+    /// `tables`: proved chunk tables. Throws Error when a table is for another number of members than the axis has.
     ChunkCommunicator(std::unique_ptr<Communicator> inner, const std::vector<ChunkTable>& tables);
     ~ChunkCommunicator() override;
 
@@ -27,7 +27,7 @@ private:
 
     std::map<Opcode, ChunkRunner> runners_;
     std::unique_ptr<Wire> wire_;
-    std::vector<char> whole_;  ///< memory for reduce_scatter: partial sums of all blocks
+    std::vector<char> whole_;  ///< memory for partial sums of all blocks during a reduce_scatter
     int64_t sequence_ = 0;
 };
 

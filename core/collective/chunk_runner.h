@@ -7,16 +7,16 @@
 
 namespace orrery {
 
-/// Like memcpy; does nothing when both pointers are equal.
+/// Copies bytes like memcpy; does nothing when both pointers are equal.
 inline void copy(void* to, const void* from, int64_t bytes) {
     if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-/// Moves the bytes of a ChunkRunner's messages. The memory of a transfer is in use until finish().
+/// Transfers the messages of a ChunkRunner. The memory of a transfer is in use until finish().
 class ChunkWire {
 public:
     virtual ~ChunkWire() = default;
-    /// `part` is the same at both ends of a message, and unique among the messages in flight between two members.
+    /// Starts a send or receive. `part`: number at both ends of a message, unique among those between two members.
     virtual uint64_t send(int peer, const void* data, int64_t bytes, uint64_t part) = 0;
     virtual uint64_t receive(int peer, void* data, int64_t bytes, uint64_t part) = 0;
     virtual void finish(uint64_t ticket) = 0;
@@ -25,8 +25,8 @@ public:
     virtual void end_group() {}
 };
 
-/// Runs one member's part of a table, over any wire. A large message is cut into segments: one is reduced while the
-/// next ones arrive. Allocates only when a tensor is larger than all before.
+/// Runs one member's moves of a chunk table, over any ChunkWire. A large message is cut into segments: one is reduced
+/// while the next ones arrive. Allocates only when a tensor is larger than all before.
 class ChunkRunner {
 public:
     /// `segment_bytes` is a multiple of 64; 0 sends each message whole. `receives_block`: receive() blocks until its
@@ -34,17 +34,17 @@ public:
     ChunkRunner(ChunkTable table, int me, int64_t segment_bytes, bool receives_block);
 
     const ChunkTable& table() const { return table_; }
-    /// `data` holds all chunks: on entry with each member's own parts in place, on return with the collective's result.
+    /// Runs the collective. `data` has all chunks: at first this member's own ones in place, on return the result.
     void run(ChunkWire& wire, DType dtype, ReduceOp op, void* data, int64_t count);
 
 private:
     struct Incoming {
         const ChunkMessage* message;
-        char* to;    ///< where the message is stored or added
-        char* room;  ///< where the message is received
+        char* to;    ///< memory where the message is stored or added
+        char* room;  ///< memory that the message is received into
         int64_t bytes;
-        int64_t posted = 0;  ///< segments received or in flight
-        size_t first = 0;    ///< index of the first segment's ticket in receives_
+        int64_t posted = 0;  ///< number of segments received or in flight
+        size_t first = 0;    ///< index in receives_ of the ticket of the first segment
     };
     struct Call {
         ChunkWire& wire;
@@ -71,8 +71,8 @@ private:
     const bool receives_block_;
     std::vector<char> scratch_;
     size_t used_ = 0;                 ///< bytes of scratch_ in use
-    std::vector<Incoming> incoming_;  ///< messages that the current wave receives
-    std::vector<Incoming> staged_;    ///< reductions that are added at the end of the step
+    std::vector<Incoming> incoming_;  ///< messages received in the current wave, a group of concurrent messages
+    std::vector<Incoming> staged_;    ///< messages to reduce at the end of the step
     std::vector<uint64_t> sends_, receives_;
 };
 

@@ -12,15 +12,15 @@
 
 namespace orrery {
 
-/// When a call ran, begin to end. They are equal for a call that has not run.
+/// Begin and end of a call on the CommunicationThread. Both are equal if the call has not run.
 struct Interval {
     std::chrono::steady_clock::time_point begin{}, end{};
 };
 
-/// Number and durations of a set of calls.
+/// Number, total and shortest duration of a set of calls.
 struct CallTimes {
     double seconds = 0;
-    double least = std::numeric_limits<double>::infinity();  ///< the shortest call
+    double least = std::numeric_limits<double>::infinity();  ///< duration of the shortest call, in seconds
     int64_t count = 0;
 
     void add(double call) {
@@ -30,8 +30,8 @@ struct CallTimes {
     }
 };
 
-/// Runs collectives of any number of communicators on its own thread, in the order in which one other thread issues
-/// them. Blocking calls would run in the same order, so the thread adds no deadlock. Allocates nothing.
+/// Runs the collectives of several communicators on its own thread, in the order in which one other thread issues them.
+/// Blocking calls would run in that order too, so the thread adds no deadlock. Allocates nothing.
 class CommunicationThread {
 public:
     struct Call {
@@ -45,24 +45,24 @@ public:
     };
 
     CommunicationThread();
-    /// Waits for all issued calls. Calls that may never complete must be ended first by aborting their communicators.
+    /// Waits for all issued calls. Before, calls that may never complete must be ended by aborting their communicators.
     ~CommunicationThread();
     CommunicationThread(const CommunicationThread&) = delete;
     CommunicationThread& operator=(const CommunicationThread&) = delete;
 
-    /// Labels the next call with an instruction, which at_hand() reports. The call's duration is added to `times`, and
-    /// `when` records when it ran. Both may be read after waiting for the call.
+    /// Labels the next issued call with an instruction, which at_hand() reports. The call's duration is added to
+    /// `times`, and `when` records when it ran. Both may be read after waiting for the call.
     void mark(int instruction, CallTimes* times = nullptr, Interval* when = nullptr) {
         mark_ = instruction;
         times_ = times;
         when_ = when;
     }
-    /// Returns the mark of the call that is running or has failed; -1: none. May be called from any thread.
+    /// Returns the instruction of the call that is running or has failed; -1: none. May be called from any thread.
     int at_hand() const { return at_hand_.load(std::memory_order_relaxed); }
-    /// Returns the ticket of the call. Blocks only when 64 calls are in flight. Throws the error of an earlier call.
+    /// Issues a call; returns its ticket. Blocks only when 64 calls are in flight. Throws the error of an earlier call.
     uint64_t issue(Opcode opcode, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op);
     bool idle() const { return finished_.load(std::memory_order_acquire) == issued_; }
-    /// done() and wait() throw the error of the first failed call up to this ticket. Calls after it are not started.
+    /// done() and wait() throw the error of the first failed call up to `ticket`. Calls after a failed one never start.
     bool done(uint64_t ticket) const;
     void wait(uint64_t ticket) const;
     void drain() const { wait(issued_); }
@@ -80,8 +80,8 @@ private:
     CallTimes* times_ = nullptr;
     Interval* when_ = nullptr;
     std::atomic<int> at_hand_{-1};
-    uint64_t issued_ = 0;             ///< last issued ticket; used only by the issuing thread
-    std::atomic<uint64_t> begun_{0};  ///< last ticket that the thread may run, or `stop`
+    uint64_t issued_ = 0;             ///< ticket of the last issued call; used only by the issuing thread
+    std::atomic<uint64_t> begun_{0};  ///< last ticket that the thread may run; `stop`: the thread ends
     std::atomic<uint64_t> finished_{0};
     std::atomic<uint64_t> failed_{stop};  ///< ticket of the first call that failed
     std::exception_ptr error_;            ///< error of the first failed call, written before failed_

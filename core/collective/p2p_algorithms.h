@@ -11,17 +11,17 @@ namespace orrery {
 constexpr int64_t whole_bytes = 64 << 10;     ///< up to this size, two members all-reduce by one message each way
 constexpr int64_t doubling_bytes = 16 << 10;  ///< up to this size, an all_reduce uses recursive doubling
 constexpr int64_t halving_bytes = 256 << 10;  ///< up to this size, an all_reduce uses recursive halving and doubling
-constexpr int64_t chain_bytes = 512 << 10;  ///< largest piece that a broadcast chain of more than two members passes on
-constexpr int64_t tree_bytes = 64 << 10;    ///< up to this size, a broadcast uses a tree; above, a chain
+constexpr int64_t chain_bytes = 512 << 10;    ///< largest piece that a chain of more than two members broadcasts
+constexpr int64_t tree_bytes = 64 << 10;      ///< up to this size, a broadcast uses a tree; above, a chain
 
-/// Chooses the algorithm of a call, and owns the runners of algorithms that are chunk tables.
+/// Chooses the algorithm of each collective by its size, and owns the ChunkRunners of algorithms with chunk tables.
 class P2pCommunicator::Algorithms {
 public:
     Algorithms(P2pCommunicator& owner, P2pOptions options);
 
-    /// Returns the runner for an all_reduce of this size; nullptr: the ring.
+    /// Returns the ChunkRunner for an all_reduce of this size; nullptr: the ring algorithm is used.
     ChunkRunner* all_reduce(int64_t bytes);
-    /// Whether an all_reduce of two members sends each member's whole tensor.
+    /// Whether in an all_reduce of this size between two members each sends its whole tensor.
     bool whole(int64_t bytes) const;
     bool tree_broadcast(int64_t bytes) const;
     ChunkWire& wire() { return wire_; }
@@ -46,7 +46,7 @@ private:
 
     P2pCommunicator& owner_;
     P2pOptions options_;
-    bool several_hosts_ = false;  ///< there are several hosts, each with the same number of members, at least 2
+    bool several_hosts_ = false;  ///< the members are on several hosts, equally many on each, at least 2
     Wire wire_;
     std::map<std::string, ChunkRunner, std::less<>> runners_;
 };

@@ -9,13 +9,13 @@ namespace orrery {
 
 namespace {
 
-/// Scans the text once. Any text between separators (line end, = , { } [ ]) could be a dotted key.
+/// Scans a TOML text once for long keys. Any text between separators (line end, = , { } [ ]) could be a dotted key.
 class KeyScan {
 public:
     KeyScan(std::string_view toml, const std::string& name) : toml_(toml), name_(name) {}
 
     void run() {
-        if (toml_.starts_with("\xef\xbb\xbf")) at_ = line_start_ = key_start_ = 3;  // skips a byte order mark
+        if (toml_.starts_with("\xef\xbb\xbf")) at_ = line_start_ = key_start_ = 3;  // skips the byte order mark
         while (at_ < toml_.size()) {
             const char c = toml_[at_];
             if (static_cast<unsigned char>(c) >= 0x80) refuse_character();
@@ -52,8 +52,8 @@ private:
                                 max_key_parts, max_key_bytes));
     }
 
-    /// Bare keys and values must be ASCII. toml++ would test whether the character is a space, in code that has an
-    /// unreachable branch for some characters.
+    /// Throws: bare keys and values must be ASCII. toml++ would test whether the character is a space, in code that has
+    /// an unreachable branch for some characters.
     [[noreturn]] void refuse_character() const {
         size_t end = at_ + 1;
         while (end < toml_.size() && (static_cast<unsigned char>(toml_[end]) & 0xc0) == 0x80) ++end;
@@ -68,7 +68,7 @@ private:
         while (at_ < toml_.size() && toml_[at_] != '\n') ++at_;
     }
 
-    /// Skips a quoted part of a key; its bytes count. A string value ends at the next separator.
+    /// Skips a quoted string. In a key its bytes count for the limit; as a value it ends at the next separator.
     void skip_string(char quote) {
         const std::string triple(3, quote);
         const bool multi = toml_.substr(at_, 3) == triple;
@@ -84,7 +84,7 @@ private:
                 break;
             }
             if (c == '\n') {
-                if (!multi) break;  // an unterminated string: the parser reports it
+                if (!multi) break;  // an unterminated string, which the parser reports later
                 ++line_;
                 line_start_ = at_ + 1;
             }

@@ -10,42 +10,41 @@
 
 namespace orrery {
 
-/// Reads a TOML file (empty path: none). The `--set` texts ("mesh.tp=4"; later ones win) override the file, and the
-/// file overrides the defaults of schema.h. Every value has an origin: file:line:column, the --set text, or "default".
-/// Throws Error naming place, found, expected and remedy, for a missing or oversized file, invalid TOML, unknown keys
-/// and tables, and wrong types. Tables of plugins ([transport.gloo]) are only checked to be tables.
+/// Reads a configuration from a TOML file ("": none). The `--set` texts ("mesh.tp=4"; later ones win) override the
+/// file, and the file overrides the defaults of schema.h. Every value has an origin: file:line:column, the --set text,
+/// or "default". Throws Error naming place, found, expected and remedy, for a missing or oversized file, invalid TOML,
+/// unknown keys and tables, and wrong types. Tables of plugins ([transport.gloo]) are only checked to be tables.
 Config load_config(const std::filesystem::path& file, std::span<const std::string> sets = {});
 
-/// Like load_config, from text; `name` replaces the file in messages.
+/// Like load_config, from the TOML text `toml`; messages name it `name` in place of the file.
 Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
-/// Reads the configuration of a run's folder as its script saw it: keys listed in [run] `given` have the listed value,
-/// or are absent. In contrast, load_config reads the values that were used.
+/// Reads the configuration in a run's folder as its script saw it: keys listed in [run] `given` have the listed value,
+/// or are absent. In contrast, load_config reads the values that the run used.
 Config load_run_config(const std::filesystem::path& file, std::span<const std::string> sets = {});
 
-/// Where a value comes from: the default, a --set text, a file, or [run] `given` of a run's folder.
+/// Where a value of a configuration comes from: the default, a --set text, a file, or [run] `given` of a run's folder.
 enum class Source : uint8_t { fallback, set, file, given };
 Source source_of(const Origin& origin);
 
-/// Reads a file that is not a run's configuration, such as those of configs/clusters/. All keys are accepted, without
-/// defaults; the caller checks for unused keys (Config::reject_unused). Otherwise like load_config.
+/// Reads a TOML file that is not a run's configuration, such as those of configs/clusters/. All keys are accepted,
+/// without defaults; the caller checks for unused keys (Config::reject_unused). Otherwise like load_config.
 Config load_toml(const std::filesystem::path& file, std::span<const std::string> sets = {});
 Config parse_toml(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
-/// Renders the resolved configuration as TOML that loads to the same values; comments name each line's source.
+/// Renders a configuration as TOML that loads to the same values; a comment in each line names the value's source.
 std::string render(const Config& config);
 
-/// Lists keys of `tables` and their sub-tables that changed, are new or are gone: "train.steps 100 -> 586, script.lr
-/// left out -> 2". After the first `most`, only their number follows. 1 equals 1.0; "" if all are equal.
+/// Lists keys of `tables` and their sub-tables that differ between two configurations: "train.steps 100 -> 586,
+/// script.lr left out -> 2". After the first `most`, only their number follows. 1 equals 1.0; "" if all are equal.
 std::string changes(const Config& before, const Config& now, std::initializer_list<std::string_view> tables,
                     size_t most);
 
-/// Returns the names of plugins of one kind, without the kind: "gloo" for "transport/gloo".
+/// Returns the names of plugins of one kind among "transport/gloo", ..., without the kind: "gloo".
 std::vector<std::string> names_of(std::string_view kind, const std::vector<std::string>& names);
 
 /// Throws Error if a table [transport.X], [device.X], [store.X] or a backend named in [run] or [transport.axis] is not
-/// among `names` ("transport/gloo", as in Registry::names). Also throws if [transport.axis] names an axis that [mesh]
-/// lacks.
+/// among the names of plugins ("transport/gloo"). Also throws if [transport.axis] names an axis that [mesh] lacks.
 void check_backends(const Config& config, const std::vector<std::string>& names);
 
 }  // namespace orrery

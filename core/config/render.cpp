@@ -38,7 +38,7 @@ std::string key_text(std::string_view key) {
 std::string number_text(double number) {
     if (std::isnan(number)) return "nan";
     if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
-    const std::string text = fmt::format("{}", number);  // the shortest text that reads back equal
+    const std::string text = fmt::format("{}", number);  // the shortest text that parses to the same number
     return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
@@ -71,7 +71,7 @@ void render_table(const Config& table, std::string& out) {
         if (std::holds_alternative<std::shared_ptr<Config>>(value.data)) continue;
         std::string source = value.origin.text();
         for (char& c : source)
-            if (static_cast<unsigned char>(c) < 32) c = ' ';  // a --set text may contain anything
+            if (static_cast<unsigned char>(c) < 32) c = ' ';  // a --set text may contain control characters
         const std::string line = key_text(key) + " = " + toml_value(value);
         lines += source.empty() ? line + "\n" : fmt::format("{:<36} # {}\n", line, source);
     }

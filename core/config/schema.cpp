@@ -15,7 +15,7 @@ std::string_view name_of(ConfigKind kind) {
     return "";
 }
 
-/// Returns the key with per_host set.
+/// Returns the key, with SchemaKey::per_host set.
 static SchemaKey of_host(SchemaKey key) {
     key.per_host = true;
     return key;

@@ -12,10 +12,10 @@
 namespace orrery::drawing {
 namespace {
 
-constexpr int parts = 3;  ///< number of parts: activations and other scratch, gradients, workspaces
+constexpr int parts = 3;  ///< parts of live memory: activations and other scratch, gradients, workspaces
 constexpr size_t part_of(BufferUse use) { return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0; }
 
-/// For each part: bytes live at each instruction, and bytes that are free after it.
+/// For each part of memory: bytes live at each instruction, and the bytes of these that are freed after it.
 struct Alive {
     std::array<std::vector<int64_t>, parts> bytes, ending;
 
@@ -45,7 +45,7 @@ Alive alive_bytes(const RankClass& c) {
 
 /// Returns the indices of the longest non-decreasing subsequence.
 std::vector<size_t> rising(const std::vector<int>& numbers) {
-    std::vector<size_t> ends, before(numbers.size());  // `ends`: by length, index of the smallest last number
+    std::vector<size_t> ends, before(numbers.size());  // `ends`: by subsequence length, index of the smallest end
     for (size_t i = 0; i < numbers.size(); ++i) {
         const auto at = std::upper_bound(ends.begin(), ends.end(), numbers[i],
                                          [&](int number, size_t end) { return number < numbers[end]; });
@@ -60,9 +60,9 @@ std::vector<size_t> rising(const std::vector<int>& numbers) {
     return places;
 }
 
-/// Returns the slot of each instruction: -1 before the fragments, the number of slots after them. An instruction that
-/// runs once a step between two fragments belongs to the earlier one; so does an instruction outside the place of its
-/// fragment.
+/// Returns the index in `slots` of the fragment that each instruction is drawn in: -1 before the fragments, the number
+/// of slots after them. An instruction between two fragments that runs once a step belongs to the earlier one; so does
+/// an instruction that runs outside its own fragment.
 std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
     std::map<std::tuple<Fragment::Kind, int64_t, int>, int> places;
     for (size_t s = 0; s < slots.size(); ++s) {
@@ -71,7 +71,7 @@ std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
     }
     std::vector<int> of(c.stream.size(), -1), found_slots;
     std::vector<size_t> found_at;
-    size_t last = 0;  // index after the last instruction of a fragment
+    size_t last = 0;  // index after the last instruction that belongs to a fragment
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const Fragment& f = c.stream[i].fragment;
         if (f.micro < 0) continue;
@@ -104,7 +104,7 @@ MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double le
     curve.peak = c.persistent_bytes;
 
     const std::vector<int> of = slots_of(c, slots);
-    std::map<int, std::pair<int, int>> counts;  // by slot: number of instructions, and number already placed
+    std::map<int, std::pair<int, int>> counts;  // for each slot: number of instructions, number already drawn
     for (int slot : of) ++counts[slot].first;
     const Alive alive = alive_bytes(c);
     const auto makespan = static_cast<double>(timeline.makespan);

@@ -4,14 +4,14 @@
 
 namespace orrery::drawing {
 
-/// An unfinished SVG: sections are drawn below each other and share the time scale.
+/// An unfinished SVG drawing: its sections are drawn below each other with a common time scale.
 struct Page {
     const Picture& picture;
     Canvas canvas;
-    double left = 0;    ///< x of time 0
+    double left = 0;    ///< x of time 0, in pixels
     double scale = 1;   ///< pixels per unit of time
-    double digits = 1;  ///< number of digits of the largest micro-batch
-    double y = 0;       ///< top of the next section
+    double digits = 1;  ///< number of digits of the largest micro-batch number
+    double y = 0;       ///< y of the top of the next section, in pixels
     double width = 0;
 
     double x(double time) const { return left + time * scale; }

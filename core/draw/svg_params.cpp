@@ -11,7 +11,7 @@ namespace {
 constexpr double names_width = 300, column_width = 222, box_width = 72, box_height = 34, line_height = 14;
 constexpr size_t longest_line = 24;
 
-/// Breaks words into lines of at most `longest` letters.
+/// Breaks a text into lines of at most `longest` letters, between words.
 std::vector<std::string> lines_of(const std::string& words, size_t longest) {
     std::vector<std::string> lines;
     for (const std::string& word : split(words, ' ')) {
@@ -23,7 +23,7 @@ std::vector<std::string> lines_of(const std::string& words, size_t longest) {
     return lines;
 }
 
-/// Formats the coordinates of block `index` on the axes that split a side: "2" or "1,3".
+/// Formats the coordinates of block number `index` on the axes that split a dim: "2" or "1,3".
 std::string coordinates(int64_t index, const std::vector<int64_t>& sizes) {
     std::string text;
     for (size_t i = sizes.size(); i-- > 0; index /= sizes[i])
@@ -31,8 +31,8 @@ std::string coordinates(int64_t index, const std::vector<int64_t>& sizes) {
     return text;
 }
 
-/// Draws the tensor as a rectangle, cut where axes split it: its first dim goes down, the others go right. Rank 0's
-/// part is dark. More than 32 cuts along a side are not drawn one by one.
+/// Draws a tensor as a rectangle, cut where axes split it: its first dim is vertical, the others are horizontal. Rank
+/// 0's block is dark. More than 32 cuts along a side are not drawn one by one.
 void draw_blocks(Page& page, double x, double y, const LayoutView& view, int rank) {
     std::vector<int64_t> down, right;
     for (const LayoutView::Split& split : view.splits)
@@ -83,7 +83,7 @@ double draw_view(Page& page, double x, const LayoutView& view, const ParamRow& r
 double draw_name(Page& page, const ParamRow& row) {
     double y = page.y + 10;
     const std::string times = row.count > 1 ? fmt::format(" ({} of them)", row.count) : "";
-    // A long name is shortened in the middle.
+    // A long name of a param is cut in the middle.
     constexpr size_t longest = 40;
     const std::string name = row.name.size() <= longest ? row.name
                                                         : row.name.substr(0, longest / 2 - 2) + "..." +

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double edge = 28, left = 96, wide = 780, high = 400, badge = 9, gib = 1024.0 * 1024 * 1024;
 
-/// Okabe and Ito's blue; marks that do not fit are also hollow, so that colour is not needed.
+/// Colours: Okabe and Ito's blue. Marks of ways that do not fit are hollow too, so that colour is not needed.
 constexpr std::string_view style =
     "text{font-family:Helvetica,Arial,'Liberation Sans','DejaVu Sans',sans-serif;font-size:12px;fill:#222}\n"
     ".paper{fill:#fff}\n.title{font-size:20px;font-weight:bold}\n.heading{font-size:14px;font-weight:bold}\n"
@@ -44,7 +44,7 @@ public:
             if (fits(way)) best_ = best_ == 0 ? way.step_s : std::min(best_, way.step_s);
         if (best_ == 0)
             for (const TradeOff::Way& way : all.ways) best_ = best_ == 0 ? way.step_s : std::min(best_, way.step_s);
-        first_ = best_;  // faster ways do not fit
+        first_ = best_;  // the fastest way that fits; faster ways do not
         for (const TradeOff::Way& way : all.ways) {
             if (!shown(way)) continue;
             first_ = std::min(first_, way.step_s);
@@ -122,7 +122,7 @@ private:
         canvas_.text(left + wide + 8, limit + 12, "has " + bytes_text(static_cast<int64_t>(all_.memory_limit)), "red");
     }
 
-    /// Draws the front from fast to small: for a given amount of memory the line's height is the fastest time.
+    /// Draws the front of best ways, from fast to small: its height over an amount of memory is the fastest time.
     void frontier() {
         std::vector<Spot> spots;
         for (size_t i = 0; i < all_.ways.size(); ++i)
@@ -144,7 +144,7 @@ private:
             if (shown(all_.ways[i]) && front_[i]) canvas_.dot(spot(all_.ways[i]).x, spot(all_.ways[i]).y, 4.5, "front");
     }
 
-    /// Places each number as near to its mark as other numbers and marks allow.
+    /// Places the number of each listed way as near to its mark as other numbers and marks allow.
     void badges() {
         std::vector<const TradeOff::Way*> told;
         for (const TradeOff::Way& way : all_.ways)
@@ -183,7 +183,7 @@ private:
         return best;
     }
 
-    /// Lists the fastest ways below each other.
+    /// Lists the fastest ways with numbers and descriptions, one per line.
     void list() {
         std::vector<const TradeOff::Way*> told;
         int64_t hidden = 0;
@@ -211,7 +211,7 @@ private:
     const std::vector<bool> front_;
     Canvas canvas_;
     double best_ = 0, slowest_ = 0, largest_ = 0;
-    double first_ = 0, last_ = 1, top_ = 1;  ///< ranges of the axes
+    double first_ = 0, last_ = 1, top_ = 1;  ///< ranges of the axes in seconds and bytes
     double from_ = 0, y_ = 0;
 };
 

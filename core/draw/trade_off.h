@@ -9,24 +9,24 @@ struct TradeOff {
     struct Way {
         double step_s = 0;
         double memory_bytes = 0;
-        int place = 0;            ///< place among the fastest listed ways, from 1; 0: not listed
+        int place = 0;            ///< position by speed among the listed ways, from 1; 0: not listed
         std::string words;        ///< description, for the list and the tooltip
-        double memory_limit = 0;  ///< memory limit of this way in bytes; 0: the common limit
+        double memory_limit = 0;  ///< memory limit in bytes for this way; 0: the common limit
     };
     std::string title;
     std::vector<std::string> facts;  ///< lines of text about the job
     std::vector<Way> ways;
-    double memory_limit = 0;  ///< common limit in bytes, drawn as a line; 0: none, or ways differ
+    double memory_limit = 0;  ///< common memory limit in bytes, drawn as a line; 0: none, or ways differ
 
     double limit_of(const Way& way) const { return way.memory_limit > 0 ? way.memory_limit : memory_limit; }
     bool fits(const Way& way) const { return limit_of(way) == 0 || way.memory_bytes <= limit_of(way); }
 };
 
-/// Returns for each way whether it fits and no other fitting way is both faster and smaller.
+/// Returns a flag per way: true if it fits into memory and no other fitting way is both faster and smaller.
 std::vector<bool> pareto_front(const TradeOff& trade_off);
 
-/// Draws one self-contained SVG: a mark for each way, a line through the front, the limit, numbers at listed ways and
-/// their list below. Ways above twice the fastest time or twice the limit are counted instead of drawn.
+/// Returns one self-contained SVG: a mark for each way, a line through the front, the memory limit, numbers at listed
+/// ways and their list below. Ways above twice the fastest time or twice the limit are counted, not drawn.
 std::string draw_svg(const TradeOff& trade_off);
 
 }  // namespace orrery

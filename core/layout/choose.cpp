@@ -14,7 +14,7 @@ constexpr int64_t unreachable = int64_t{1} << 50;
 constexpr int replicated = -1;
 constexpr int passed_on = -2;
 
-/// A layout whose order of axes can be taken over: that of an input or a constraint.
+/// The layout of an input or a constraint; the choice can take over its order of axes.
 struct Source {
     const Layout* layout;
     const FactorRule::Dims* dims;
@@ -62,7 +62,7 @@ private:
                            [&](int i) { return inputs_[i].preferred->at(axis) == Placement::partial(ReduceOp::sum); });
     }
 
-    /// Tries every combination of options in order and stops at the first that moves nothing. Most ops have one or two.
+    /// Tries all combinations of options in order, up to the first that moves no bytes. Most ops have one or two.
     void walk(size_t axis, std::vector<int>& pick) {
         if (done_) return;
         if (axis == options_.size()) return enforce_budget(pick);
@@ -81,7 +81,7 @@ private:
             enforce_budget(assemble(pick, leader));
     }
 
-    /// Orders the axes of each factor as source `leader` does, then as the others do; `micro` is innermost.
+    /// Orders the axes of each factor as source `leader` does, then as the other sources do; `micro` is innermost.
     Assignment assemble(const std::vector<int>& pick, size_t leader) const {
         Assignment result;
         result.splits.resize(rule_.factors.size());
@@ -113,7 +113,7 @@ private:
         for (size_t i = 0; i < inputs_.size(); ++i) {
             const int64_t cost = cost_of(inputs_[i], input_layout(rule_, i, assignment));
             all += cost;
-            // Unreachable layouts must lose against moving pinned inputs.
+            // Counts unreachable layouts as pinned, so that moving a pinned input is preferred to them.
             if (inputs_[i].pinned || cost >= unreachable) pinned += cost;
         }
         for (const Constraint& constraint : demands_) {
@@ -144,7 +144,7 @@ private:
     const Mesh& mesh_;
     std::vector<Layout> wanted_;
     std::vector<Source> sources_;
-    std::vector<std::vector<int>> options_;  // factors to split, passed_on or replicated, by axis
+    std::vector<std::vector<int>> options_;  // by axis: factors that it may split; passed_on; replicated
     std::optional<Assignment> best_;
     int64_t best_pinned_ = 0;
     int64_t best_all_ = 0;

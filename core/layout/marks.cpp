@@ -30,7 +30,7 @@ public:
         for (const Mark& mark : program_.marks())
             if (mark.what == Mark::What::store) add(mark);
         inherit();
-        // `use` marks apply on top of all `store` marks.
+        // `use` marks come second, because they are checked together with all `store` marks.
         for (const Mark& mark : program_.marks())
             if (mark.what == Mark::What::use) add(mark);
         split_inputs();
@@ -59,7 +59,7 @@ private:
         if (divides(mark.value, layout, target)) targets.push_back(target);
     }
 
-    /// True when the dim is divisible by all axes that split it. Throws Error when it is not, unless optional.
+    /// True when a dim is divisible by all axes that split it. Throws Error when not, unless the mark is optional.
     bool divides(ValueId id, const Layout& layout, const Target& target) const {
         if (target.placement.kind != Kind::split) return true;
         const Value& value = program_.value(id);
@@ -90,7 +90,7 @@ private:
         }
     }
 
-    /// Gives a state or gradient the store marks of its param on axes that it does not mark itself.
+    /// Gives a state or gradient the store marks of its param, on axes that it has no mark of its own for.
     void inherit(ValueId id, ValueId param) {
         const Value& value = program_.value(id);
         if (program_.value(param).type.shape != value.type.shape) return;
@@ -99,7 +99,7 @@ private:
         for (const Target& target : marks_.store[param])
             if (std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.axis == target.axis; }))
                 both.push_back(target);
-        // add() checked this mark alone; now it splits the dim further than the param's axes do.
+        // Checks again: the axes of the param split the dim too, unlike when add() checked the mark.
         for (Target& target : own) {
             Layout layout = with_targets(Layout(value.type.shape.size()), both);
             layout.set(target.axis, target.placement);

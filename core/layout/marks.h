@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-/// A mark of one value on an axis of the mesh.
+/// A mark of one value on an axis of the mesh, checked and with the axis resolved to its id.
 struct Target {
     AxisId axis = 0;
     Placement placement;
@@ -14,7 +14,7 @@ struct Target {
     Origin origin;
 };
 
-/// The marks of a program for one mesh, by value.
+/// The store and use marks of all values of a program for one mesh, by ValueId.
 struct Marks {
     std::vector<std::vector<Target>> store;
     std::vector<std::vector<Target>> use;
@@ -26,11 +26,11 @@ struct Marks {
 /// cannot be applied and is not optional, naming the value, the dim, the axis, their sizes and a remedy.
 Marks collect_marks(const Program& program, const Mesh& mesh);
 
-/// Applies marks to a layout in order; a new split becomes the innermost of its dim.
+/// Returns the layout with marks applied in order; a new split becomes the innermost of its dim.
 Layout with_targets(Layout layout, const std::vector<Target>& targets);
 
-/// The layout in which the `use` marks of a value of layout `lies` ask to read it. When a dim that they split is not
-/// divisible, axes that no mark of the value names are removed from it, innermost first.
+/// Returns the layout in which ops should read a value: `lies`, its stored layout, changed by its `use` marks. When a
+/// dim that they split is not divisible, axes that no mark of the value names are removed from it, innermost first.
 Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Target>& uses,
                  const std::vector<Target>& stores, const Mesh& mesh);
 

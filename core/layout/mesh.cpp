@@ -7,7 +7,7 @@
 
 namespace orrery {
 namespace {
-constexpr size_t most_parts = 8;  // 8 axes can be joined in 247 ways
+constexpr size_t most_parts = 8;  // max axes to join: 8 axes give 247 joined axes
 }  // namespace
 
 Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
@@ -30,7 +30,7 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
     join();
 }
 
-/// Creates a joined axis for every two or more of the named ones.
+/// Creates a joined axis for every combination of two or more named axes.
 void Mesh::join() {
     std::vector<AxisId> several;
     for (AxisId id = 0; id < std::ssize(axes_); ++id) {
@@ -119,7 +119,7 @@ std::vector<int64_t> Mesh::group(int64_t rank, AxisId along) const {
     std::vector<int64_t> members;
     for (int64_t i = 0; i < size(along); ++i) {
         int64_t rest = i;
-        for (size_t k = parts(along).size(); k-- > 0;) {  // the innermost part varies fastest, as in ranks
+        for (size_t k = parts(along).size(); k-- > 0;) {  // the innermost axis varies fastest, as in the order of ranks
             const AxisId part = parts(along)[k];
             place[part] = rest % size(part);
             rest /= size(part);

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = Placement::Kind;
 
-// Costs in bytes: of a message in addition to its bytes, and of a local slice.
+// Cost in bytes of each message, in addition to its size, and of a slice that a rank takes locally.
 constexpr int64_t message_cost = 512;
 constexpr int64_t shard_cost = 1;
 
@@ -39,13 +39,13 @@ void append(std::string& key, const Layout& layout) {
     key.push_back('\x7e');
 }
 
-/// True when splitting by `axis` next continues the order of the axes that the target has on this dim.
+/// True when splitting by `axis` next continues the order of axes that the target layout has on a dim.
 bool extends_target(const std::vector<AxisId>& have, AxisId axis, const std::vector<AxisId>& want) {
     return have.size() < want.size() && want[have.size()] == axis && std::equal(have.begin(), have.end(), want.begin());
 }
 
-/// Dijkstra's algorithm over layouts: a node is a layout, an edge one step. An axis moves only to its placement in the
-/// target, or to R on the way. For a tensor of S bytes and n ranks:
+/// Dijkstra's algorithm over layouts: a node is a layout, an edge is one step. An axis moves only to its placement in
+/// the target layout, or to R on the way. For a tensor of S bytes and n ranks:
 ///
 ///   S(0) --- all_gather ---> R --- shard ---> S(1)   S (n-1)/n + 513
 ///     \______________ all_to_all ______________/     S/n (n-1)/n + 512
@@ -130,7 +130,7 @@ private:
         return bytes;
     }
 
-    /// `factor`: how many times the larger block is sent, before (n-1)/n.
+    /// Adds a step on one axis, from `here` to `there`. Each rank sends `factor` times the larger block, times (n-1)/n.
     void move(int at, const Layout& layout, AxisId axis, Opcode instruction, Placement here, Placement there,
               int factor) {
         ReshardStep step{instruction, axis, here.dim, there.dim, here.op, 0, {}};
@@ -138,7 +138,7 @@ private:
         next.set(axis, there);
         const int64_t before = local_bytes(layout);
         const int64_t after = local_bytes(next);
-        if (after < 0) return;  // the dim is not divisible
+        if (after < 0) return;  // a dim is not divisible
         const int64_t n = mesh_.size(axis);
         step.bytes = factor * std::max(before, after) * (n - 1) / n;
         const int64_t price = factor > 0 ? step.bytes + message_cost : shard_cost;
@@ -163,7 +163,7 @@ private:
     const Layout& to_;
     std::vector<Node> nodes_;
     std::map<Layout, int, LayoutLess> found_;
-    std::set<std::pair<int64_t, int>> open_;  // ties in order of discovery, so every machine finds the same path
+    std::set<std::pair<int64_t, int>> open_;  // by cost, then in order of discovery: every machine finds the same path
 };
 
 }  // namespace

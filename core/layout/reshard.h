@@ -15,18 +15,18 @@ namespace orrery {
 struct ReshardStep {
     Opcode instruction = Opcode::kernel;
     AxisId axis = 0;
-    int from = -1;  ///< all_gather, all_to_all: the dim that was split
-    int to = -1;    ///< reduce_scatter, all_to_all, kernel: the dim split afterwards
+    int from = -1;  ///< for all_gather and all_to_all: the dim split before the step
+    int to = -1;    ///< for reduce_scatter, all_to_all and kernel: the dim split after the step
     ReduceOp op = ReduceOp::sum;
-    int64_t bytes = 0;  ///< sent by each rank
-    Layout layout;      ///< after this step
+    int64_t bytes = 0;  ///< bytes that each rank sends in the step
+    Layout layout;      ///< layout after this step
 };
 
-/// The steps from one layout to another; none when they are equal.
+/// The steps from one layout of a value to another; no steps when both are equal.
 struct ReshardPath {
     std::vector<ReshardStep> steps;
-    int64_t bytes = 0;  ///< sent by each rank
-    int64_t cost = 0;   ///< bytes, plus a constant per step so that fewer messages win among equals
+    int64_t bytes = 0;  ///< bytes that each rank sends in all steps
+    int64_t cost = 0;   ///< `bytes` plus a constant per step, so that of equal paths the one with fewer messages wins
 };
 
 /// Finds the cheapest steps between two layouts of a value: exact, by Dijkstra's algorithm. The costs are constants, so
@@ -43,7 +43,7 @@ class Resharder {
 public:
     explicit Resharder(const Mesh& mesh) : mesh_(mesh) {}
 
-    /// nullptr when no path exists. The pointer stays valid.
+    /// Returns the cheapest path; nullptr when there is none. The pointer stays valid.
     const ReshardPath* path(const TensorType& type, const Layout& from, const Layout& to);
 
 private:
@@ -53,7 +53,7 @@ private:
     };
     const Mesh& mesh_;
     const ReshardPath nothing_;
-    std::string key_;  ///< cache key of a query: item size, shape and both layouts
+    std::string key_;  ///< cache key of a query: element size, shape and both layouts
     std::unordered_map<std::string, std::unique_ptr<ReshardPath>, Hash, std::equal_to<>> known_;
 };
 

@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// A rectangular block of a tensor: index of its first element and its size, one entry per dim.
+/// A rectangular block of a tensor: index of its first element and sizes, by dim.
 struct Block {
     Shape offset;
     Shape shape;
@@ -20,26 +20,26 @@ struct Block {
     bool operator==(const Block&) const = default;
 };
 
-/// The block that two blocks of one tensor share; nullopt when they do not overlap.
+/// Returns the part that two blocks of one tensor share; nullopt when they do not overlap.
 std::optional<Block> intersect(const Block& a, const Block& b);
 
-/// Visits `part` of a tensor in maximal runs that are contiguous in two dense row-major blocks, which both contain it.
-/// `visit` gets the element index in `from`, that in `to`, and the number of elements. Indices ascend.
+/// Visits block `part` of a tensor in maximal runs that are contiguous in two dense row-major blocks, which contain it.
+/// `visit` gets the element index in `from`, the index in `to`, and the number of elements. Indices ascend.
 void for_runs(const Block& part, const Block& from, const Block& to,
               const std::function<void(int64_t, int64_t, int64_t)>& visit);
 
-/// The block that covers the whole tensor.
+/// Returns the block that covers a whole tensor of this shape.
 Block whole(const Shape& global);
 
-/// The block of a value on one rank, for one micro-batch.
+/// Returns the block of a value that one rank has, for one micro-batch.
 Block block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro = 0);
 
-/// True for the first rank with this block, which writes it into a checkpoint. Partial axes count as replicated.
+/// True for the first of the ranks that have the same block; it writes checkpoints. Partial axes count as replicated.
 bool first_holder(const Layout& layout, const Mesh& mesh, int64_t rank);
 
-/// Copies a block out of a whole tensor. Both are dense in host memory; `item`: bytes per element.
+/// Copies `block` out of a whole tensor to `local`. Both are dense in host memory; `item`: bytes per element.
 void slice(const void* global, const Shape& global_shape, const Block& block, int64_t item, void* local);
-/// Copies a block into a whole tensor.
+/// Copies `local`, the contents of `block`, into a whole tensor.
 void place(void* global, const Shape& global_shape, const Block& block, int64_t item, const void* local);
 
 }  // namespace orrery

@@ -53,7 +53,7 @@ private:
         }
     }
 
-    /// Marks the forward ops that a marked op depends on, marked ops included.
+    /// Finds the forward ops that an op with a stage mark depends on, and the marked ops themselves.
     void find_feeding() {
         std::vector<char> read(program_.values.size(), 0);
         feeds_.resize(program_.ops.size(), 0);

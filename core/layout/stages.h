@@ -3,7 +3,7 @@
 
 namespace orrery {
 
-/// The size of the pipeline's axis times its chunks; 1 without a pipeline or when the mesh lacks the axis.
+/// Number of pipeline stages: size of the pipeline's axis times its chunks; 1 without a pipeline or without the axis.
 int stage_count(const Program& program, const Mesh& mesh);
 
 /// Assigns a pipeline stage to every forward and backward op; no effect when there is one stage. A forward op has the

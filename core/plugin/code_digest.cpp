@@ -38,7 +38,7 @@ struct Sought {
     std::string id;
 };
 
-/// Whether a segment of the library loads `bytes` from `address` on.
+/// Whether the library has `bytes` bytes from `address` on in one of its loaded segments.
 bool loads(const dl_phdr_info& info, uintptr_t address, size_t bytes) {
     for (int i = 0; i < info.dlpi_phnum; ++i) {
         const ElfW(Phdr)& part = info.dlpi_phdr[i];
@@ -48,7 +48,7 @@ bool loads(const dl_phdr_info& info, uintptr_t address, size_t bytes) {
     return false;
 }
 
-/// Reads the build id of the library that contains the address, from the note segments that are loaded.
+/// Reads the build id of the library that contains an address, from its loaded note segments.
 int look(dl_phdr_info* info, size_t, void* sought) {
     auto& found = *static_cast<Sought*>(sought);
     if (!loads(*info, found.address, 1)) return 0;
@@ -76,7 +76,7 @@ LibraryCode code_at(const void* address) {
 LibraryCode this_code() { return code_at(reinterpret_cast<const void*>(&this_code)); }
 
 std::string code_digest_of(const std::filesystem::path& path) {
-    constexpr size_t longest = size_t{1} << 16;  // limit for notes, since a damaged file may claim any size
+    constexpr size_t longest = size_t{1} << 16;  // max bytes of ELF notes, since a damaged file may claim any size
     std::ifstream file(path, std::ios::binary);
     ElfW(Ehdr) header;
     if (!read_at(file, 0, &header, sizeof(header)) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||

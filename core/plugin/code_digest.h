@@ -11,11 +11,11 @@ struct LibraryCode {
     std::string path, digest;
 };
 
-/// Returns the loaded library that contains an address.
+/// Returns path and code digest of the loaded library that contains an address.
 LibraryCode code_at(const void* address);
-/// Returns liborrery.so, or the program that contains its objects.
+/// Returns path and code digest of liborrery.so, or of a program linked with its objects.
 LibraryCode this_code();
-/// Returns the digest of a file without running its code; "" also when it is not a library for this machine.
+/// Returns the code digest of a library file without running its code; "" also for files that are not a library.
 std::string code_digest_of(const std::filesystem::path& file);
 
 }  // namespace orrery

@@ -12,7 +12,7 @@ namespace orrery {
 
 namespace {
 
-constexpr size_t most_names = size_t{1} << 24, longest_name = 256;  // limits, since a damaged file may claim any size
+constexpr size_t most_names = size_t{1} << 24, longest_name = 256;  // limits, as a damaged file may claim any size
 
 bool is_library(const ElfW(Ehdr) & header) {
     constexpr unsigned char bits = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
@@ -20,7 +20,7 @@ bool is_library(const ElfW(Ehdr) & header) {
            header.e_type == ET_DYN && header.e_shentsize == sizeof(ElfW(Shdr)) && header.e_shstrndx < header.e_shnum;
 }
 
-/// Returns the zero-terminated text at `at`; nullopt when it is too long or not terminated.
+/// Returns the zero-terminated text at `at` in the section names; nullopt when it is too long or not terminated.
 std::optional<std::string> name_at(const std::string& names, size_t at) {
     const size_t end = at < names.size() ? names.find('\0', at) : std::string::npos;
     if (end == std::string::npos || end - at > longest_name) return std::nullopt;
@@ -37,7 +37,7 @@ bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes) {
 LibraryFile::LibraryFile(std::filesystem::path path) : path_(std::move(path)) {
     const auto damaged = [] { return Error("it is not a shared library for this machine, or is truncated"); };
     std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path_, ignored)) throw damaged();  // reading a pipe would block
+    if (!std::filesystem::is_regular_file(path_, ignored)) throw damaged();  // as reading a pipe would block
     std::ifstream file(path_, std::ios::binary);
     ElfW(Ehdr) header;
     if (!read_at(file, 0, &header, sizeof(header)) || !is_library(header)) throw damaged();

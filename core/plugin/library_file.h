@@ -9,13 +9,13 @@
 
 namespace orrery {
 
-/// Reads `bytes` bytes at `offset`; returns false when the file is shorter.
+/// Reads `bytes` bytes at `offset` of a file; returns false when the file is shorter.
 bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes);
 
 /// Reads the sections of a shared library for this machine, without running its code.
 class LibraryFile {
 public:
-    /// Throws Error when the file is not such a library or is truncated.
+    /// Throws Error when the file is not a shared library for this machine or is truncated.
     explicit LibraryFile(std::filesystem::path path);
 
     /// Returns the name of the first section that begins with `prefix`; nullopt when there is none.

@@ -37,10 +37,10 @@ constexpr std::string_view kinds[] = {"data",       "device", "launcher", "op",
 struct Found {
     std::string kind, name;
     fs::path path;
-    bool absent = false;  ///< the build left it out; the file says why
+    bool absent = false;  ///< the build left the plugin out; its .why file has the reason
 };
 
-/// Returns the path relative to the current folder when it is inside that folder.
+/// Returns the path relative to the current folder when it is inside that folder, for messages.
 std::string shown(const fs::path& path) {
     std::error_code problem;
     const fs::path here = fs::current_path(problem);
@@ -54,7 +54,7 @@ std::string rebuild_line(const Found& file) {
     return "\n  rebuild it with: cmake --build build --target " + file.kind + "_" + file.name;
 }
 
-/// Returns the call that the plugin should have made to register itself, for error messages.
+/// For errors: returns the call by which the plugin should have registered its factory.
 std::string register_line(const Found& file) {
     if (file.kind == "op")
         return "\n  give ORRERY_PLUGIN a function that calls add_op for " + file.name +
@@ -69,14 +69,14 @@ std::string owner_problem(const fs::path& path) {
     if (info.st_mode & S_IWOTH)
         return "it is world-writable (mode " + std::string(S_ISDIR(info.st_mode) ? "of its folder" : "of the file") +
                ")\n  fix it with: chmod o-w " + shown(path);
-    // A user who owns liborrery.so, and could replace it, is trusted already.
+    // The owner of liborrery.so is trusted already: that user could replace the library.
     const fs::path self = this_code().path;
     const bool have_core = ::stat(self.c_str(), &core) == 0;
     if (info.st_uid == 0 || info.st_uid == ::geteuid() || (have_core && info.st_uid == core.st_uid)) return "";
     return "it belongs to user " + std::to_string(info.st_uid) + "\n  it must belong to you or to root: chown it";
 }
 
-/// Reads the sections of a plugin's file. None of its code runs.
+/// Reads the sections of a plugin's file, without running its code.
 LibraryFile library_of(const Found& file) {
     try {
         return LibraryFile(file.path);
@@ -85,7 +85,7 @@ LibraryFile library_of(const Found& file) {
     }
 }
 
-/// Reads the ABI from the name of an ELF section, so that no code of an outdated plugin runs.
+/// Checks the ABI in the name of an ELF section, so that no code of an outdated plugin runs.
 void check_abi(const Found& file, const LibraryFile& library) {
     const auto mark = library.section_that_begins(section_prefix);
     if (!mark)
@@ -97,18 +97,18 @@ void check_abi(const Found& file, const LibraryFile& library) {
                     describe_abi(this_abi()) + rebuild_line(file));
 }
 
-/// Opens the file, which stays open, and returns the PluginInfo that is defined in that very file.
+/// Opens a plugin's file for good, and returns the PluginInfo that this very file defines.
 const PluginInfo& open(const Found& file) {
     const SignalsKept kept;
     dll::shared_library library;
     std::error_code problem;
-    // RTLD_NODELETE keeps the library loaded after `library` is destroyed.
+    // keeps the library loaded after `library` is destroyed (RTLD_NODELETE)
     constexpr auto mode =
         static_cast<dll::load_mode::type>(dll::load_mode::rtld_now | dll::load_mode::rtld_local | RTLD_NODELETE);
     ::dlerror();
     library.load(file.path, problem, mode);
     if (problem) {
-        const char* said = ::dlerror();  // the error code's own text is misleading
+        const char* said = ::dlerror();  // text of dlerror(), as that of `problem` is misleading
         const std::string reason = said ? said : problem.message();
         const bool symbol = reason.find("undefined symbol") != std::string::npos;
         throw Error(reason + (symbol ? rebuild_line(file)
@@ -179,8 +179,8 @@ std::string first_line(const fs::path& path) {
 
 std::string absent_line(const Found& file) { return "not included in this build: " + first_line(file.path); }
 
-/// Reads the facts without running code of the file. Throws Error also for another ABI, and for a transport without
-/// `devices`, which the choice of a transport needs.
+/// Reads the facts of a plugin without running its code. Throws Error also for another ABI, and for a transport that
+/// does not declare its `devices`, by which transports are chosen.
 PluginFacts facts_of(const Found& file) {
     if (file.absent) throw Error(absent_line(file));
     if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
@@ -192,7 +192,7 @@ PluginFacts facts_of(const Found& file) {
     return facts;
 }
 
-/// `facts` are those of the file; all checks that do not open the file have passed.
+/// Opens a plugin's file, after all checks that read the file only; `facts` are those of the file.
 Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_ptr<OpenCalls>& calls) {
     const PluginInfo& info = open(file);
     check_info(file, info);
@@ -202,7 +202,7 @@ Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_
     return {std::move(alone), info.version, call_plugin(full, "cannot_run", cannot_run), code_at(&info).digest};
 }
 
-/// Files named liborrery_KIND_NAME.so or .why, by kind and name; earlier folders hide names of later ones.
+/// Returns the files liborrery_KIND_NAME.so or .why by kind and name; earlier folders hide names of later ones.
 std::vector<Found> files_in(const std::vector<std::string>& folders) {
     std::vector<Found> files;
     for (const std::string& folder : folders) {
@@ -238,14 +238,14 @@ void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     if (file.kind == "launcher") to.add_launcher(file.name, from.launcher(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
     if (file.kind != "op") return;
-    // Adds the ops before the registry has anything of the plugin, because this may throw.
+    // Adds the ops first, because this may throw: the registry then has nothing of the plugin.
     add_plugin_ops("op/" + file.name, loaded.version, from);
     for (const auto& op : from.ops()) to.add_op(*op);
     for (const Registry::AddedKernel& kernel : from.kernels())
         to.add_kernel(kernel.op, kernel.device_kind, kernel.make);
 }
 
-/// Returns the file of a plugin. Throws Error at `asked`, with the available names, when there is no such file.
+/// Returns the file of a plugin. Throws Error at `asked`, with the names of available plugins, when there is none.
 Found find_file(const std::vector<std::string>& folders, std::string_view kind, std::string_view name,
                 const Origin& asked) {
     std::vector<std::string> others, places;
@@ -261,7 +261,7 @@ Found find_file(const std::vector<std::string>& folders, std::string_view kind, 
                     (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
 }
 
-/// Calls `read`; its errors name the file.
+/// Calls `read` and returns its result; errors then name the plugin's file.
 template <class Read>
 auto in_file(const Found& file, const Origin& asked, const char* what, const Read& read) {
     try {
@@ -304,7 +304,7 @@ std::string Loader::plugin_of(std::string_view op) const {
 
 void Loader::load_op(std::string_view op, Registry& registry, const Origin& asked) const {
     const std::string plugin = plugin_of(op);
-    if (plugin.empty()) return load("op", op, registry, asked);  // throws an error that lists the available plugins
+    if (plugin.empty()) return load("op", op, registry, asked);  // throws an Error with the available plugins
     load("op", plugin, registry, asked);
     if (!find_plugin_op(op))
         throw Error(asked, "no op " + quote(op) + "\n  the plugin op/" + plugin + " does not define it");

@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// An entry of `orrery plugins` about one file.
+/// What `orrery plugins` prints about one plugin file.
 struct PluginReport {
     std::string name;  ///< name from the file's name: "transport/gloo"
     std::string path;
@@ -22,52 +22,52 @@ struct PluginReport {
     std::string facts = {};   ///< text of its ORRERY_FACTS; "" when it has none
 };
 
-/// Finds liborrery_KIND_NAME.so and calls its register function. A file liborrery_KIND_NAME.why contains the reason why
-/// the build left the plugin out. Files are opened by full path and never unloaded, because a plugin's code may be
-/// running at any later time, for example as the destructor of an exception.
+/// Loads plugins: finds liborrery_KIND_NAME.so and calls its register function. A file liborrery_KIND_NAME.why contains
+/// the reason why the build left the plugin out. Files are opened by full path and never unloaded, because a plugin's
+/// code may run at any later time, for example as the destructor of an exception.
 class Loader {
 public:
-    /// Searches the folders in this order; the first file of a name wins.
+    /// Makes a loader that searches the folders in this order; the first file of a name wins.
     explicit Loader(std::vector<std::string> folders) : folders_(std::move(folders)) {}
 
-    /// Loads KIND/NAME into the registry; does nothing when it is loaded already. Throws Error at `asked` with the
+    /// Loads the plugin KIND/NAME into the registry, unless it is loaded already. Throws Error at `asked` with the
     /// reason and the remedy, and leaves the registry unchanged.
     void load(std::string_view kind, std::string_view name, Registry& registry, const Origin& asked) const;
 
-    /// Returns the facts of KIND/NAME, read from the file without opening it as a library. Throws Error at `asked`.
+    /// Returns the facts of plugin KIND/NAME, read without opening the file as a library. Throws Error at `asked`.
     PluginFacts facts(std::string_view kind, std::string_view name, const Origin& asked) const;
 
     /// Loads the plugin that defines an op: op/NAME defines NAME and NAME_more. Throws Error at `asked`.
     void load_op(std::string_view op, Registry& registry, const Origin& asked) const;
-    /// Loads the plugins of all ops of a program that are not registered yet. Skips ops that no plugin defines: the
-    /// program's check reports them.
+    /// Loads the plugins of all ops of a program that are not registered yet. Skips ops that no plugin defines:
+    /// checking the program reports them.
     void load_ops(const Program& program, Registry& registry) const;
 
-    /// Returns why KIND/NAME cannot be used on this machine although it can be loaded; "" when it can be used, or when
-    /// there is no such plugin.
+    /// Returns why plugin KIND/NAME cannot be used on this machine although it can be loaded; "" when it can be used,
+    /// or when there is no such plugin.
     std::string cannot_run(std::string_view kind, std::string_view name) const;
 
     /// Returns the names of all plugin files of the folders, "transport/gloo", sorted. Loads none.
     std::vector<std::string> names() const;
 
-    /// Returns the names of one kind, without plugins that the build left out.
+    /// Returns the names of the plugins of one kind, without those that the build left out.
     std::vector<std::string> present(std::string_view kind) const;
 
-    /// Returns the plugin files of the folders with their digests, sorted by name. Loads none.
+    /// Returns name, path and digest of each plugin file of the folders, sorted by name. Loads none.
     std::vector<PluginReport> files() const;
 
-    /// Returns every plugin file of the folders, sorted by name. Loads each, to report those that cannot be loaded.
+    /// Loads each plugin file of the folders and returns reports sorted by name, also of those that cannot be loaded.
     std::vector<PluginReport> list() const;
 
     const std::vector<std::string>& folders() const { return folders_; }
-    /// Calls of data sources that have not returned.
+    /// The running calls to data sources of plugins, to report a call that hangs.
     const std::shared_ptr<OpenCalls>& calls() const { return calls_; }
     /// The plugins that this loader has loaded, in the order of loading: name, path, version and digest.
     const std::vector<PluginReport>& loaded() const { return loaded_; }
 
 private:
-    /// Returns the plugin of an op. For swish_gate_grad this is op/swish_gate_grad, op/swish_gate or op/swish, the
-    /// first that exists; "" when none exists.
+    /// Returns the plugin that defines an op. For swish_gate_grad this is op/swish_gate_grad, op/swish_gate or
+    /// op/swish, the first that exists; "" when none exists.
     std::string plugin_of(std::string_view op) const;
 
     std::vector<std::string> folders_;
@@ -75,7 +75,7 @@ private:
     mutable std::vector<PluginReport> loaded_;
 };
 
-/// Returns the folders `plugins` (build tree) and `orrery/plugins` (installed) next to liborrery.so that exist.
+/// Returns the folders `plugins` (build tree) and `orrery/plugins` (installed) next to liborrery.so, if they exist.
 std::vector<std::string> plugin_folders();
 /// Returns the given folders (plugins.path), followed by `plugin_folders()`.
 std::vector<std::string> and_plugin_folders(std::vector<std::string> folders);

@@ -8,10 +8,10 @@
 
 namespace orrery {
 
-/// Wraps each object that a plugin's factories make, so that its exceptions name the plugin ("transport/tape"); see
-/// call_plugin in base/foreign/plugin_call.h. Calls of a data source are registered in `calls` while they run. `facts`
-/// are added to the contract of a transport. Ops are not wrapped: the core calls their functions through call_op
-/// (ir/plugin_ops.h).
+/// Returns the registry `alone` of one plugin with factories changed so that exceptions of the objects that they make
+/// name the plugin ("transport/tape"); see call_plugin in base/foreign/plugin_call.h. Calls of a data source are
+/// registered in `calls` while they run. `facts` are added to the contract of a transport. Ops are not wrapped: the
+/// core calls their functions through call_op (ir/plugin_ops.h).
 Registry named(const std::string& plugin, const Registry& alone, const PluginFacts& facts,
                const std::shared_ptr<OpenCalls>& calls);
 

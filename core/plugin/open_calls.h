@@ -11,15 +11,15 @@
 
 namespace orrery {
 
-/// Calls of plugins that have not returned yet. Thread-safe.
+/// List of the calls of plugins that have not returned yet. Thread-safe.
 class OpenCalls {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// One call; it is registered in the list while this object exists.
+    /// One call of a plugin, listed while this object exists.
     class Call {
     public:
-        /// `sample`: -1 for a call that concerns no sample. `plugin` and `function` must outlive the object.
+        /// Begins a call. `sample`: -1 if the call concerns no sample. `plugin` and `function` must outlive the object.
         Call(OpenCalls& all, std::string_view plugin, std::string_view function, int64_t sample = -1);
         ~Call();
         Call(const Call&) = delete;
@@ -49,7 +49,7 @@ private:
 /// A thread that reports a call that does not return.
 class CallWatch {
 public:
-    /// `stuck` is called once, on the watch's thread, with a message. `setting`: the key that sets `bound`.
+    /// Calls `stuck` once, on its own thread, with a message on a call longer than `bound`, the value of key `setting`.
     CallWatch(std::shared_ptr<const OpenCalls> calls, std::chrono::milliseconds bound, std::string setting,
               std::function<void(const std::string&)> stuck);
     ~CallWatch();

@@ -10,8 +10,8 @@
 
 namespace orrery {
 
-/// Makes the bars of a plan's work for the trace of a measured or a predicted step: lane, name, category, arguments and
-/// arrows. The caller sets the times.
+/// Makes the bars of a trace for the instructions of a plan, in a measured or predicted step: lane, name, category,
+/// arguments and arrows. The caller sets the times.
 class PlanSlices {
 public:
     static constexpr const char* compute_lane = "compute";
@@ -19,12 +19,12 @@ public:
     /// `plan` must outlive this object.
     explicit PlanSlices(const Plan& plan) : plan_(plan) {}
 
-    /// Returns the bar of a rank's instruction. Call it once for each message of a rank, in the order of issue: the nth
-    /// send of a channel and tag is paired with the nth receive.
+    /// Returns the bar of an instruction of a rank. Call it once for each message of a rank, in the order of issue: an
+    /// arrow connects the nth send of a channel and tag with the nth receive.
     TraceSlice of(int64_t rank, const Issued& issued);
-    /// Returns the bar of the compute lane while `who` waits for `awaited`, which runs on another lane.
+    /// Returns the bar on the compute lane while instruction `who` waits for `awaited`, which runs on another lane.
     TraceSlice wait(int64_t rank, const Issued& who, const Issued& awaited) const;
-    /// Returns "dp" for an instruction that communicates over axis dp, otherwise "compute".
+    /// Returns the name of an instruction's lane: "dp" if it communicates over axis dp, "compute" if it does not.
     std::string lane_of(const Instruction& instruction) const;
 
 private:
@@ -32,7 +32,7 @@ private:
 
     const Plan& plan_;
     using Message = std::tuple<AxisId, int64_t, int64_t, int64_t>;  ///< axis, sender, receiver, tag
-    std::map<Message, int64_t> sent_, received_;                    ///< number of messages so far
+    std::map<Message, int64_t> sent_, received_;                    ///< number of messages so far, by channel and tag
     std::map<std::pair<Message, int64_t>, int64_t> flows_;
 };
 

@@ -10,7 +10,7 @@
 
 namespace orrery {
 
-/// The end of a message that a bar stands for.
+/// Whether a message's arrow begins (`from`) or ends (`to`) at a bar.
 enum class FlowEnd : uint8_t { none, from, to };
 
 /// One bar of a trace: what a lane of a process did and when.
@@ -20,38 +20,38 @@ struct TraceSlice {
     std::string name;      ///< text on the bar: "matmul"
     std::string category;  ///< filter for viewers: "compute", "communication", "waiting"
     double start = 0;      ///< seconds since the beginning of the trace
-    double duration = 0;   ///< seconds
+    double duration = 0;   ///< duration in seconds
     using Argument = std::variant<int64_t, double, std::string>;
     /// values shown when the bar is selected; names are distinct
     std::vector<std::pair<std::string, Argument>> arguments = {};
     FlowEnd end = FlowEnd::none;
-    int64_t flow = 0;  ///< number of an arrow, which connects the two bars with the same number
+    int64_t flow = 0;  ///< number of the arrow that connects the two bars with this number
 };
 
 /// Writes a trace in Chrome's Trace Event Format as JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing read.
 /// Streams: stores a few words per lane. Thread ids of lanes are unique over all processes, because Perfetto silently
-/// drops bars where two processes share one. Times are rounded to nanoseconds.
+/// drops bars if two processes use one thread id. Times are rounded to nanoseconds.
 class TraceWriter {
 public:
-    /// `about`: the trace's metadata. `out` must outlive the writer; its owner checks it for write errors.
+    /// `about`: metadata of the trace. `out` must outlive the writer; the caller checks `out` for write errors.
     explicit TraceWriter(std::ostream& out, const std::vector<std::pair<std::string, std::string>>& about = {});
 
-    /// Names a process; viewers order processes by number. Call at most once for each, before or after its first slice.
+    /// Names a process; viewers order processes by number. Call at most once per process, before or after its slices.
     void process(int64_t process, std::string_view name);
-    /// Makes a lane without slices, which fixes the order of lanes. slice() makes lanes that do not exist yet.
+    /// Makes an empty lane, which fixes the order of lanes. slice() makes lanes that do not exist yet.
     void lane(int64_t process, const std::string& name);
     /// Writes a slice. Slices of a lane must come in the order of their start, and must be disjoint or nested, because
-    /// viewers draw others wrongly. Throws Error, Fault::failed, naming both slices, when they are not, and when a time
-    /// is not finite.
+    /// viewers draw overlapping ones wrongly. Throws Error, Fault::failed, naming both slices, when they do not, and
+    /// when a time is not finite.
     void slice(const TraceSlice& slice);
-    /// Closes the document; nothing may be written after it.
+    /// Ends the JSON document; nothing may be written afterwards.
     void finish();
 
 private:
     struct Lane {
         int64_t id = 0;
-        int64_t begun = 0;                                  ///< start of the last slice, in ns
-        std::vector<std::pair<int64_t, std::string>> open;  ///< ends and names of slices that may contain the next one
+        int64_t begun = 0;                                  ///< start of the last slice of the lane, in ns
+        std::vector<std::pair<int64_t, std::string>> open;  ///< ends (ns) and names of slices that may contain the next
     };
     Lane& lane_of(int64_t process, const std::string& name);
     void event(std::string_view json);

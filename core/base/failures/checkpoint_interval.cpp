@@ -39,7 +39,7 @@ double goodput(const CheckpointTimes& times, double interval_s) {
     const double mean = times.between_failures_s, whole = interval_s + times.cost_s;
     if (mean == never) return whole == 0 || interval_s == never ? 1 : interval_s / whole;
     const double restarts = std::exp(-times.restart_s / mean);
-    if (whole == 0) return restarts;  // the limit for infinitely short intervals
+    if (whole == 0) return restarts;  // goodput tends to this as the interval goes to 0
     if (interval_s == never) return 0;
     return restarts * interval_s / (mean * std::expm1(whole / mean));
 }

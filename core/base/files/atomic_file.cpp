@@ -51,9 +51,9 @@ void AtomicFile::fail(int code) {
 
 void AtomicFile::open(Fault fault) {
     if (file_ >= 0) ::close(file_);
-    ::unlink(partial_.c_str());  // a killed process may have left it
+    ::unlink(partial_.c_str());  // a killed process may have left this file
     buffer_.clear();
-    buffer_.reserve(buffer_bytes);  // reserved once, so that replacing a file again and again does not allocate
+    buffer_.reserve(buffer_bytes);  // memory reserved once, so that replacing a file repeatedly does not allocate
     file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
     if (file_ < 0) throw cannot_write(errno == EEXIST ? partial_ : path_, errno, fault);
     there_ = true;

@@ -17,7 +17,7 @@ void sync_folder(const std::string& folder);
 /// file that replaces another one gets its mode. Functions throw Error "cannot write PATH: why", Fault::failed.
 class AtomicFile {
 public:
-    /// `mode` of a new file, before the umask.
+    /// `suffix` of the name until the file is complete; `mode`: permissions of a new file, before the umask.
     explicit AtomicFile(std::string path, const std::string& suffix = ".part", unsigned mode = 0666)
         : path_(std::move(path)), partial_(path_ + suffix), mode_(mode) {}
     ~AtomicFile();
@@ -25,12 +25,12 @@ public:
     AtomicFile& operator=(const AtomicFile&) = delete;
 
     const std::string& path() const { return path_; }
-    /// Starts a file, discarding one that was started before. `fault`: the fault of an Error.
+    /// Creates the file under its temporary name, discarding an earlier incomplete one. `fault`: of Errors thrown here.
     void open(Fault fault = Fault::failed);
     void write(std::string_view bytes);
-    /// Closes the file. `durable`: its contents survive a power cut.
+    /// Closes the file. `durable`: makes its contents survive a power cut.
     void close(bool durable = false);
-    /// Renames the closed file to its name. `durable`: the rename survives a power cut.
+    /// Renames the closed file to its name. `durable`: makes the rename survive a power cut.
     void name(bool durable = false);
 
 private:

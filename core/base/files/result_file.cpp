@@ -18,17 +18,17 @@ namespace fs = std::filesystem;
 /// The file that a result is written to.
 struct Target {
     fs::path path;
-    bool whole = false;  ///< it is a regular file, or does not exist yet
+    bool whole = false;  ///< true: a regular file, or a path without a file
 };
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 Target target_of(const fs::path& file) {
-    constexpr int most_links = 40;  // the kernel's limit
+    constexpr int most_links = 40;  // the kernel's limit of links followed in a path
     fs::path path = file;
     for (int links = 0; links < most_links; ++links) {
         std::error_code unknown;
-        // Links such as /dev/stdout lead to open files in /proc, which this process also writes to.
+        // Links such as /dev/stdout are not followed into /proc: this process also writes to the files open there.
         if (fs::canonical(folder_of(path), unknown).string().starts_with("/proc/")) break;
         const fs::file_type kind = fs::symlink_status(path, unknown).type();
         if (kind != fs::file_type::symlink)

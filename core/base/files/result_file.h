@@ -9,7 +9,7 @@ namespace orrery {
 /// insufficient.
 void require_writable(std::string_view option, const std::string& file);
 
-/// Whether the file is or will be a regular file, which `write_result` replaces.
+/// Whether the file is a regular file or does not exist yet, so that `write_result` replaces it.
 bool is_own_file(const std::string& file);
 
 /// Writes a result to the file that the user named. A regular file is replaced atomically: a full disk leaves the old

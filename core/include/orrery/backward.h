@@ -9,16 +9,16 @@ namespace orrery {
 
 class Builder;
 
-/// What the gradient function of an op (OpDef::gradient) works with. Ops that it adds belong to the backward phase;
-/// they have the scope of the differentiated op and refer to it as their forward op. A gradient whose elements all
-/// equal one constant (the seed, sums of it) stays symbolic until its value is needed.
+/// Builds the gradient of one op at a time; the argument of OpDef::gradient. The ops that it adds belong to the
+/// backward phase, have the scope of the differentiated op and refer to it as their forward op. A gradient with one
+/// constant for all elements (1 for the loss) stays a number until an op needs it as a tensor.
 class ORRERY_API Backward {
 public:
-    /// The gradient contributions collected so far for one value.
+    /// The contributions collected so far to the gradient of one value.
     struct Slot {
-        std::optional<double> uniform;  ///< a constant added to every element
-        ValueId sum = none;             ///< the sum of the contributions that cover the whole value
-        struct Piece {                  ///< a contribution to the block that begins at `start` along `dim`
+        std::optional<double> uniform;  ///< a constant to add to every element of the gradient
+        ValueId sum = none;             ///< the value that sums all contributions to the whole gradient
+        struct Piece {                  ///< a contribution to a block of the gradient, from index `start` of dim `dim`
             int dim;
             int64_t start;
             ValueId value;
@@ -41,28 +41,28 @@ public:
     const Shape& shape(ValueId id) const { return program_.value(id).type.shape; }
     int rank(ValueId id) const { return static_cast<int>(shape(id).size()); }
 
-    /// True when a param that is trained depends on input i.
+    /// True when input i is a param or depends on one, so that it needs a gradient.
     bool wants(size_t i) const { return wanted_[static_cast<size_t>(in(i))] != 0; }
     /// True when output o has received a gradient.
     bool has_dy(size_t o) const { return !slots_[static_cast<size_t>(out(o))].empty(); }
-    /// The constant that every element of the gradient of output o equals; nullopt when the gradient is a value.
+    /// The constant that every element of the gradient of output o equals; nullopt when the gradient is a tensor.
     std::optional<double> uniform(size_t o = 0) const;
     /// The gradient of output o, cast to the type of the output.
     ValueId dy(size_t o = 0);
-    /// The gradient of output o in its own type (gradients of bf16 weights are f32).
+    /// The gradient of output o without a cast (gradients of bf16 weights are f32).
     ValueId raw_dy(size_t o = 0);
 
-    /// Appends an op and returns its first output; shape inference names the dims.
+    /// Appends an op named `kind` to the program and returns its first output.
     ValueId one(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {});
     std::vector<ValueId> add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {});
-    /// Appends a value as a further output of an op that exists.
+    /// Appends `value` to the program and returns its id; the caller makes it an output of an op.
     ValueId append(Value value);
     ValueId scalar(double value, DType dtype);
     ValueId cast(ValueId x, DType dtype);
-    /// Returns x when the shapes are equal, otherwise a reshape with the dim names of `like`.
+    /// Returns x reshaped to the shape and dim names of `like`; x itself when the shapes are equal.
     ValueId reshape_like(ValueId x, ValueId like);
 
-    /// Returns the gradient with the dim names of `like`, which has the same shape.
+    /// Returns `gradient` with the dim names of `like`; both have the same shape.
     ValueId named_like(ValueId gradient, ValueId like);
 
     /// Adds a contribution to the gradient of input i, summed over the dims along which the op broadcast that input.
@@ -72,14 +72,14 @@ public:
     /// Adds a contribution to a block of the gradient of input i: the block begins at `start` along `dim` and has the
     /// shape of `gradient`. Blocks that tile the value are joined by one concat, others are padded and added.
     void give_piece(size_t i, int dim, int64_t start, ValueId gradient);
-    /// Sums the gradient over the dims along which `like` was broadcast; in f32 when `like` is a weight.
+    /// Returns `gradient` summed over the dims along which `like` was broadcast; sums in f32 when `like` is a weight.
     ValueId sum_to(ValueId gradient, ValueId like);
-    /// True for a param and for a cast, reshape, transpose or slice of one.
+    /// True when the value is a param, or a cast, reshape, transpose or slice of one.
     bool is_weight(ValueId id) const;
-    /// Throws Error when output o, which passes no gradient on, has received one.
+    /// Throws Error when output o has received a gradient, although no gradient flows through it.
     void expect_no_dy(size_t o, std::string_view name) const;
 
-    /// The total gradient of a value as one value; `none` when it has received none.
+    /// Returns the total gradient of a value; `none` when it has received no gradient.
     ValueId total(ValueId id);
 
 private:
@@ -92,8 +92,8 @@ private:
     std::vector<Slot>& slots_;
     const std::vector<char>& wanted_;
     Op op_;
-    size_t first_ = 0;            ///< values from this id on were made for op_
-    std::vector<ValueId> given_;  ///< values from first_ on that are some value's gradient already
+    size_t first_ = 0;            ///< id of the first value made for the gradient of op_
+    std::vector<ValueId> given_;  ///< values from first_ on that are already the gradient of some value
 };
 
 }  // namespace orrery

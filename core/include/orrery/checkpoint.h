@@ -10,51 +10,51 @@
 
 namespace orrery {
 
-/// Something among the checkpoints that the store did not write, or that was changed since.
+/// A file or folder among the checkpoints that the store did not write, or that was changed afterwards.
 struct Stray {
-    int64_t step = -1;  ///< step whose place it occupies; -1: none
+    int64_t step = -1;  ///< number of the training step in its name; -1: none
     std::string what;   ///< what was found: "step-00000300 has no manifest.json"
 };
 
-/// The notes that a committed step can have, each one line of text.
+/// Notes of one line that a committed checkpoint can have.
 enum class StepNote : uint8_t {
-    suspect,  ///< why no run resumes from the step
-    pinned,   ///< why the step is never retired
+    suspect,  ///< why no run resumes from the checkpoint
+    pinned,   ///< why the checkpoint is never deleted automatically
 };
 
-/// Guarantees of a store beyond the ones that every store gives: objects and steps appear whole or not at all, and are
-/// never replaced. The conformance suite tests them.
+/// What a store guarantees beyond the guarantees of every store: objects and steps appear whole or not at all, and are
+/// never replaced. The conformance suite tests both.
 struct StoreContract {
     enum class Survives : uint8_t { nothing, process, power_cut };
     enum class Shared : uint8_t { process, host, hosts };
-    Survives survives = Survives::nothing;  ///< what a step survives once commit has returned
-    Shared shared = Shared::process;        ///< scope in which processes see the same steps
-    bool links = false;                     ///< link shares bytes; false: it copies them
-    bool fences = false;                    ///< after a claim, older generations can commit nothing
+    Survives survives = Survives::nothing;  ///< what a checkpoint survives once commit() has returned
+    Shared shared = Shared::process;        ///< which processes see the same checkpoints
+    bool links = false;                     ///< true: link() shares the stored bytes; false: it copies them
+    bool fences = false;                    ///< true: once a generation is claimed, older ones cannot commit
 
     std::string text() const;  ///< "survives a power cut, shared by hosts, links, fences"
 };
 
-/// Stores the checkpoints of one run: named byte objects, grouped by step. A store knows nothing about tensors; core
-/// does sharding, formats and resharding for every store. Readers never see uncommitted steps.
+/// Stores the checkpoints of one run: named byte objects, grouped by training step. A store knows nothing about
+/// tensors; core does sharding, formats and resharding for every store. Readers never see uncommitted steps.
 /// All calls block. Only one thread may call at a time. Failures throw Fault::failed and name the path or key, the byte
 /// counts and the system's reason.
 class ORRERY_API CheckpointStore {
 public:
     virtual ~CheckpointStore();
-    /// Guarantees of this store. By default none.
+    /// Guarantees of this store; by default only those of every store.
     virtual StoreContract contract() const;
     /// Writes one object of an uncommitted step. Throws if the step already has an object of that key.
     virtual void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) = 0;
-    /// Writes one object whose contents are `parts`, concatenated. The default joins them in memory, which costs their
-    /// size again; a store that can write them one after the other should.
+    /// Writes one object with the concatenated `parts` as contents. The default first joins the parts in memory, which
+    /// takes as much memory again; a store that can append should override it.
     virtual void put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts);
-    /// Gives an uncommitted step an object `key` with the bytes of `from_key` of the committed step `from`. Throws if
-    /// `key` exists. The object outlives `from`. The default copies the bytes through memory.
+    /// Adds object `key` to the uncommitted step `step`: the bytes of object `from_key` of the committed step `from`,
+    /// which it outlives. Throws if object `key` exists. The default copies the bytes through memory.
     virtual void link(int64_t step, std::string_view key, int64_t from, std::string_view from_key);
-    /// Returns once everything that this process put for the step is durable, as far as contract().survives promises.
+    /// Blocks until all that this process wrote for the step is durable, as contract().survives promises.
     virtual void flush(int64_t step) = 0;
-    /// Makes the step visible atomically. One rank calls it, after all have flushed. Throws if the step exists.
+    /// Makes the step visible atomically. One rank calls it, once flush() is done on all. Throws if the step exists.
     virtual void commit(int64_t step, std::string_view manifest) = 0;
     /// Deletes the objects of an uncommitted step.
     virtual void discard(int64_t step) = 0;
@@ -68,40 +68,40 @@ public:
     virtual void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) = 0;
     virtual void remove(int64_t step) = 0;
 
-    /// Lists everything that occupies a step's place without being a committed step, and committed steps that were
-    /// changed from outside and so are never removed. The default lists nothing, for stores that only Orrery can write.
+    /// Lists files and folders with the name of a step that are not a committed step, and committed steps that were
+    /// changed from outside, which are never removed. The default lists none, for stores that only Orrery can write.
     virtual std::vector<Stray> strays();
-    /// Frees a step's place: whatever occupies it, committed or not, gets another name and is not a step any
-    /// more. Returns the new name; "" if the place was free.
+    /// Frees the name of a step: a file or folder with that name, committed or not, is renamed and not a step any more.
+    /// Returns the new name; "" if the name was free.
     virtual std::string set_aside(int64_t step) = 0;
-    /// The note of a committed step; "" if it has none. Removing the step or setting it aside takes the note along.
+    /// Returns a note of a committed step; "" if it has none. The note goes when the step is removed or set aside.
     virtual std::string note(int64_t step, StepNote which) = 0;
-    /// Replaces the note of a committed step, atomically and durably; "" deletes it. The step itself does not change. A
-    /// store that acts for a superseded generation throws, also when the note has this text already.
+    /// Replaces a note of a committed step, atomically and durably; "" deletes it. The step itself does not change. A
+    /// store that acts for a superseded generation throws, even when the text would not change.
     virtual void set_note(int64_t step, StepNote which, std::string_view text) = 0;
 
-    /// Marks a committed step as suspect. A mark that it has already stays. `text` must not be empty.
+    /// Marks a committed step as suspect, for the reason `text` (not empty). An earlier mark of the step remains.
     void mark(int64_t step, std::string_view text) {
         const std::string first = mark_of(step);
         set_note(step, StepNote::suspect, first.empty() ? text : first);
     }
     std::string mark_of(int64_t step) { return note(step, StepNote::suspect); }
     void unmark(int64_t step) { set_note(step, StepNote::suspect, ""); }
-    /// Protects a committed step from being retired. Replaces an earlier pin.
+    /// Protects a committed step from automatic deletion; `text` is the reason. Replaces an earlier pin of the step.
     void pin(int64_t step, std::string_view text) { set_note(step, StepNote::pinned, text.empty() ? "pinned" : text); }
     std::string pin_of(int64_t step) { return note(step, StepNote::pinned); }
     void unpin(int64_t step) { set_note(step, StepNote::pinned, ""); }
 
-    /// Claims a generation of the job, durably. Returns false if this one or a newer one is claimed already; otherwise
-    /// stores that act for an older generation can commit nothing from then on. The default grants every claim and
-    /// records nothing (contract().fences is false).
+    /// Claims a generation of the job, durably. Returns false if this or a newer generation is claimed already. After
+    /// true, stores that act for an older generation cannot commit. The default returns true and records nothing
+    /// (contract().fences is false).
     virtual bool claim(int64_t generation);
-    /// The newest claimed generation; 0: none.
+    /// The newest claimed generation of the job; 0: none.
     virtual int64_t generation();
     /// Makes this object write on behalf of a generation. Once a newer one is claimed, every call that changes the
-    /// store throws Fault::failed, naming both.
+    /// store throws Fault::failed, naming both generations.
     virtual void act_for(int64_t generation);
-    /// Bytes that can still be written; -1 if the store cannot tell, which is the default.
+    /// Bytes of free storage; -1 if the store cannot tell, which is the default.
     virtual int64_t free_bytes();
     /// Where the checkpoints are, for messages: "runs/gpt/checkpoints".
     virtual std::string place() const = 0;

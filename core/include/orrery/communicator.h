@@ -30,7 +30,7 @@ struct JobToken {
     std::string job = "job";  ///< name of the run, for messages
     int64_t generation = 0;   ///< incremented by each restart; processes of an earlier generation are refused
     std::string run = {};     ///< id of this start of the job, 32 hex digits; "" until a service draws one
-    bool launchers = false;   ///< the launchers of nodes meet here, node N as rank N; a service for ranks refuses them
+    bool launchers = false;   ///< true: launchers of nodes meet here, node N as rank N; ranks meet in another service
 };
 
 /// A small key-value store shared by all ranks of a job. It is used to set up connections, never inside a step. It
@@ -39,9 +39,9 @@ class ORRERY_API Rendezvous {
 public:
     virtual ~Rendezvous();
     virtual void set(std::string_view key, std::string_view value) = 0;
-    /// Waits for the key. Throws Fault::peer on timeout, naming the key and the ranks that are missing.
+    /// Waits until a rank sets the key; returns its value. Throws Fault::peer on timeout, naming key and missing ranks.
     virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
-    /// As get, but returns nullopt on timeout. Throws Fault::peer when a rank is lost.
+    /// Waits until a rank sets the key; nullopt on timeout. Throws Fault::peer when a rank is lost.
     virtual std::optional<std::string> look(std::string_view key, std::chrono::milliseconds timeout) = 0;
     /// Removes the key, which no rank may need afterwards.
     virtual void erase(std::string_view key) = 0;
@@ -60,40 +60,40 @@ struct TransportContract {
     enum class Lanes : uint8_t { communicator, peer, peer_and_direction };
     enum class Matching : uint8_t { order, tag };
     enum class Reduction : uint8_t { by_rank, by_algorithm };
-    Send send = Send::rendezvous;  ///< complete when received / copied into one of `slots` / at the end of its group
-    /// Receives and collectives return at once and run asynchronously (on a GPU's stream); otherwise they block until
-    /// they are complete. Sends never block, however many have not been received.
+    Send send = Send::rendezvous;  ///< a send completes when received / copied into one of `slots` / its group ends
+    /// True: receives and collectives return at once and run asynchronously (on a GPU's stream), and sends never block.
+    /// False: receives and collectives block until they are complete.
     bool queued = false;
-    int slots = 0;                      ///< buffered: max outstanding sends to one peer
-    Lanes lanes = Lanes::communicator;  ///< messages of one lane are delivered in order
-    /// By order, an unexpected tag is an error; by tag, a receive takes the next message with its tag and skips others.
+    int slots = 0;                      ///< Send::buffered: max sends to one peer that it has not received yet
+    Lanes lanes = Lanes::communicator;  ///< which messages arrive in the order of their sends
+    /// How a receive matches. By order: the next message must have the tag. By tag: it takes the next one with the tag.
     Matching matching = Matching::order;
-    bool checks_tags = true;  ///< false: messages carry no tag; a receive takes the next one, whatever its size
-    /// all_reduce adds in_0 + in_1 + ... for each element / in another order, the same at every call of one size.
+    bool checks_tags = true;  ///< false: messages carry no tag; a receive takes the next message of the peer
+    /// Order in which all_reduce sums: by rank (in_0 + in_1 + ...), or by an algorithm, fixed for each message size.
     Reduction reduction = Reduction::by_rank;
-    int64_t small_bytes = 0;         ///< all_reduces up to this may send S ceil(log2 P) in total, not 2 S (P-1)/P
-    bool in_place = true;            ///< input and output of a collective may be the same tensor
-    bool deterministic = true;       ///< the same inputs give the same bits in every run
-    bool rank_invariant = true;      ///< all_reduce gives every member the same bits
-    std::vector<MemoryKind> memory;  ///< usable kinds, the preferred one first
-    bool needs_arena = false;        ///< tensors must be in the arenas given to make()
+    int64_t small_bytes = 0;     ///< max size S of an all_reduce that may send S ceil(log2 P) bytes, not 2 S (P-1)/P
+    bool in_place = true;        ///< input and output of a collective may be the same tensor
+    bool deterministic = true;   ///< the same inputs give the same bits in every run
+    bool rank_invariant = true;  ///< all_reduce gives every member the same bits
+    std::vector<MemoryKind> memory;  ///< kinds of memory that tensors may be in, the preferred one first
+    bool needs_arena = false;        ///< tensors must be in the arenas given to Transport::make
     bool same_host = false;          ///< members must be processes or threads of one host
     std::vector<DType> dtypes;
-    bool staging = false;  ///< memory of other devices is copied through pinned buffers of the session
-    bool aborts = true;    ///< abort() ends the waits of every member
-    /// Members prove to each other that they belong to the job; otherwise any process can send to an open port.
+    bool staging = false;  ///< true: tensors of other devices are allowed, sent through pinned buffers of the session
+    bool aborts = true;    ///< true: abort() ends the waits of all members; false: of its caller only
+    /// True: members prove to each other that they belong to the job. False: any process can send to an open port.
     bool authenticates = false;
 
-    // The loader sets the rest from ORRERY_FACTS; it replaces what contract() says.
+    // The loader sets the fields below from the plugin's ORRERY_FACTS, whatever contract() returned in them.
     bool same_process = false;         ///< members must be threads of one process
-    bool pins_ranks = false;           ///< it busy-waits: benchmarks pin each rank to its own processor
+    bool pins_ranks = false;           ///< the transport busy-waits: benchmarks pin each rank to its own processor
     std::vector<std::string> devices;  ///< devices whose memory it accepts: "cpu", "cuda"
 
-    /// True when messages that are issued back to back proceed and complete together, as in an NCCL group.
+    /// True when sends and receives issued back to back proceed and complete together, as in an NCCL group.
     ORRERY_API bool groups_messages() const;
     /// Max sends to one peer that can complete before the peer receives any of them.
     ORRERY_API int sends_done_unmet() const;
-    /// One line with all that a plan relies on: "rendezvous sends, a lane per peer and direction, ...".
+    /// One line with the guarantees that plans rely on: "rendezvous sends, a lane per peer and direction, ...".
     ORRERY_API std::string text() const;
 };
 
@@ -112,28 +112,28 @@ class ORRERY_API Communicator : public EventSource {
 public:
     virtual const Group& group() const = 0;
 
-    /// [n] -> [n] on every member. Sends 2 S (P-1)/P.
+    /// Reduces a tensor [n] of S bytes over the P members; each gets the result and sends 2 S (P-1)/P bytes.
     virtual Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after = {}) = 0;
-    /// [n] -> [P n], member i's block at i. Sends S (P-1)/P.
+    /// Concatenates [n] of all P members to [P n] (S bytes) on each, in member order. Each sends S (P-1)/P bytes.
     virtual Event all_gather(const Tensor& in, const Tensor& out, const Event& after = {}) = 0;
-    /// [P n] -> [n]: block `me` of the reduced tensor. Sends S (P-1)/P.
+    /// Reduces [P n] (S bytes) over the P members; member i gets block i, [n]. Each member sends S (P-1)/P bytes.
     virtual Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after = {}) = 0;
-    /// [P n] -> [P n]: block j of member i becomes block i of member j. Sends S (P-1)/P.
+    /// Exchanges blocks of [P n] (S bytes): block j of member i becomes block i of member j. Each sends S (P-1)/P.
     virtual Event all_to_all(const Tensor& in, const Tensor& out, const Event& after = {}) = 0;
-    /// [n] in place, from member `root`. All members together send S (P-1).
+    /// Copies a tensor of S bytes from member `root` to all P members, in place. Together they send S (P-1) bytes.
     virtual Event broadcast(const Tensor& tensor, int root, const Event& after = {}) = 0;
-    /// Sends S bytes to member `peer`, where a receive with the same tag takes them, in order.
+    /// Sends a tensor to member `peer`. Messages with one tag are received there in the order of their sends.
     virtual Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
     virtual Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
     /// Sends and receives between begin_group and end_group proceed together (contract: Send::grouped); other
     /// transports ignore both calls. A group that an error left open is dropped by the next begin_group or collective.
     virtual void begin_group() {}
     virtual void end_group() {}
-    /// Wraps the event of work that can hang when a member is lost (a captured step with messages of this group):
-    /// waiting for the result has the timeout and the errors of this communicator.
+    /// Returns an event for `work` that waits with the timeout and errors of this communicator. For work that can hang
+    /// when a member is lost (a captured step with messages of this group).
     virtual Event guard(const Event& work) { return work; }
 
-    /// Ends all waits of this member, and of the others if contract().aborts, with Fault::peer and this reason.
+    /// Makes all waits of this member throw Fault::peer with `reason`; if contract().aborts, those of all members.
     virtual void abort(std::string_view reason) = 0;
     virtual Traffic traffic() const = 0;
 };
@@ -143,8 +143,8 @@ class ORRERY_API Transport {
 public:
     virtual ~Transport();
     virtual TransportContract contract() const = 0;
-    /// Collective over the group. `arenas` is all memory that later tensors may be in: the same order on every member,
-    /// the sizes may differ. Throws Fault::peer on timeout, naming the missing rank.
+    /// Makes the communicator of a group; all members call it. `arenas`: all memory that later tensors may be in, in
+    /// one order on every member; sizes may differ. Throws Fault::peer on timeout, naming the missing rank.
     virtual std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous,
                                                std::span<const Memory> arenas, std::chrono::milliseconds timeout) = 0;
 };

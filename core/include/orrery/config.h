@@ -19,7 +19,7 @@ struct ConfigValue {
     std::variant<bool, int64_t, double, std::string, List, std::shared_ptr<Config>> data;
     Origin origin;
     bool used = false;
-    bool per_host = false;  ///< set by Config::of_host
+    bool per_host = false;  ///< each host may have its own value; set by Config::of_host
 };
 
 /// One table of the resolved configuration (defaults, then TOML, then --set), or a Lua table of options. Reading a key
@@ -35,30 +35,30 @@ public:
     bool has(std::string_view key) const { return find(key) || (defaults_ && defaults_->has(key)); }
     std::vector<std::string> keys() const;
 
-    // Reads with a fallback for an absent key. `number` accepts an integer.
+    // Each returns the value of a key, or `fallback` when the key is absent. `number` accepts an integer.
     bool flag(std::string_view key, bool fallback);
     int64_t integer(std::string_view key, int64_t fallback);
     double number(std::string_view key, double fallback);
     std::string text(std::string_view key, std::string_view fallback);
     std::vector<std::string> texts(std::string_view key);
-    /// Returns the sub-table, an empty one when it is absent.
+    /// Returns the sub-table `key`, an empty one when it is absent.
     Config& table(std::string_view key);
 
-    // These throw Error when the key is absent.
+    // Each returns the value of a key; throws Error when the key is absent.
     int64_t require_integer(std::string_view key);
     std::string require_text(std::string_view key);
 
     /// Declares that each host may have its own value for the key (a network interface): ranks do not compare it.
     void of_host(std::string_view key);
 
-    /// Throws Error naming the first key, here or in a sub-table, that nothing has read, with a "did you mean" among
-    /// the keys that were read or asked for here.
+    /// Throws Error naming the first key of this table or a sub-table that nothing has read, with a "did you mean"
+    /// among the keys that were read or asked for.
     void reject_unused() const;
-    /// The origin of a key, or of the table when the key is absent.
+    /// The origin of a key: script or file, line and column; that of the table when the key is absent.
     Origin where(std::string_view key) const;
 
-    /// Makes later reads, has() and where() look up absent keys in `defaults`, which must outlive this table. A key
-    /// that is set here counts as used in `defaults` too.
+    /// Makes later reads, has() and where() search absent keys in `defaults`, which must outlive this table. A key that
+    /// is set in this table counts as used in `defaults` too.
     void fall_back_on(Config& defaults) { defaults_ = &defaults; }
 
     void set(std::string_view key, ConfigValue value);

@@ -15,10 +15,10 @@ namespace orrery {
 struct DataArray {
     std::string name;
     DType dtype = DType::f32;
-    /// Names and sizes of the dims of one sample. The input has the dim "batch" before them.
+    /// Names and sizes of the dims of one sample. The program input has one more dim, "batch", before them.
     std::vector<std::pair<std::string, int64_t>> dims;
 
-    Shape shape() const {  // of one sample
+    Shape shape() const {  // shape of one sample, without dim "batch"
         Shape sizes;
         for (const auto& dim : dims) sizes.push_back(dim.second);
         return sizes;
@@ -33,17 +33,17 @@ class ORRERY_API DataOrder {
 public:
     virtual ~DataOrder();
     virtual int64_t samples(Split split) const = 0;
-    /// The index in the source of the index-th sample that all ranks draw together; it may exceed samples(split).
+    /// Index in the source of the sample that the job draws as its `index`-th, counted over all ranks and epochs.
     virtual int64_t position(Split split, int64_t index) const = 0;
-    /// Lines to print before a run that draws this many training samples.
+    /// Lines to print before a run that draws `drawn` training samples.
     virtual std::string told(int64_t drawn) const;
 };
 
-/// One draw of a sample. Each epoch is another permutation, and validation samples are never trained on.
+/// One draw of a sample by the run. Each epoch is another permutation, and validation samples are never trained on.
 struct DataSample {
     int64_t number = 0;  ///< index of the sample in the source, below samples()
     int64_t drawn = 0;   ///< how many samples of this split the run drew before it, on all ranks and over all epochs
-    uint64_t seed = 0;   ///< seed of the data
+    uint64_t seed = 0;   ///< random seed of the data, one for the whole run
 };
 
 class DataSource;
@@ -54,59 +54,59 @@ class DataSource;
 ORRERY_API std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_out, uint64_t seed,
                                                      const Origin& asked);
 
-/// A source that another source draws from, with its weight.
+/// A source that another source (a mixture) draws from, with its weight.
 struct DataPart {
     std::shared_ptr<DataSource> source;
     double weight = 1;
     Origin asked;
 };
 
-/// Provides the inputs of a program: a sequence of samples, each with one element per array. What read() writes depends
+/// Provides the inputs of a program: a sequence of samples, each with one tensor per array. What read() writes depends
 /// only on the sample and the block, so every rank and every mesh sees the same batches. A source is created while the
-/// script runs, when only shapes are needed, and opened when its contents are. Errors name the file, what was found and
+/// script runs, which needs only shapes, and opened before samples are read. Errors name the file, what was found and
 /// what to do.
 class ORRERY_API DataSource {
 public:
     virtual ~DataSource();
 
-    /// Called first when the script passes sources, { { source, weight }, ... }. Returns false, the default, when the
-    /// source takes none.
+    /// Called first when the script passes other sources to draw from, { { source, weight }, ... }. Returns false, the
+    /// default, when this source draws from no other.
     virtual bool over(std::vector<DataPart> parts);
-    /// The arrays that it provides; they never change.
+    /// The arrays that this source provides; the list never changes.
     virtual const std::vector<DataArray>& arrays() const = 0;
-    /// The number of ids that its integers can have, for data.vocab of a script. Throws Error saying what to set when
-    /// that is not known; by default it always throws.
+    /// Number of different ids (token ids are below it), for data.vocab of a script. Throws Error saying what to set
+    /// when the number is not known; by default it always throws.
     virtual int64_t vocabulary() const;
-    /// True when its ids are bytes of text. A run that has a tokenizer then refuses the source.
+    /// True when the ids are bytes of text. A run that has a tokenizer refuses such a source.
     virtual bool byte_ids() const { return false; }
     /// The file or folder that the script named; "" when there is none.
     virtual std::string path() const;
     /// False while the location of the samples is not known: a plan can be checked, but open() throws.
     virtual bool complete() const { return true; }
 
-    /// Opens the files it reads, again if they are open already. `ids` is the number of embedding rows and logits of
-    /// the model, 0 when it has neither. Throws Error for missing, damaged or too little data, and for ids of `ids` or
-    /// more when checking all of them is cheap.
+    /// Opens the files of this source, again if they are open already. `ids` is the number of embedding rows and logits
+    /// of the model, 0 when it has neither. Throws Error for missing, damaged or too little data, and for token ids >=
+    /// `ids` when checking all of them is cheap.
     virtual void open(int64_t ids) = 0;
 
-    // The following may be called after open() only.
+    // The functions below may be called only after open().
     virtual int64_t samples() const = 0;
-    /// The order of training; by default `permuted_order`.
+    /// The order in which training draws samples; by default `permuted_order`.
     virtual std::unique_ptr<DataOrder> order(double held_out, uint64_t seed, const Origin& asked) const;
-    /// The location of a sample, for messages and `orrery data`. By default place() and the number of the sample.
+    /// Location of a sample in the source, for messages and `orrery data`. By default place() and the sample number.
     virtual std::string where(int64_t sample) const;
-    /// Identifies the contents: ranks compare it, and a checkpoint can be resumed only with the same digest.
+    /// Checksum of the contents: ranks compare it, and a checkpoint can be resumed only with the same digest.
     virtual const std::string& digest() const = 0;
-    /// Named numbers that, like the digest, must equal those in a checkpoint. By default the number of samples.
+    /// Named numbers that must equal those in a checkpoint, as the digest must. By default the number of samples.
     virtual std::vector<std::pair<std::string, int64_t>> identity() const;
-    /// Writes a block of one sample of an array to host memory: from `offset`, of shape block.shape (one entry per dim
-    /// of the array), dense, row-major. Called from a separate thread while the run computes, and from several in
-    /// `verify`. Throws Fault::failed naming the sample when it can no longer be read.
+    /// Writes a block of array `array` of one sample to `block`, in host memory, dense and row-major. The block begins
+    /// at index `offset` and has shape block.shape (one size per dim). Called from a separate thread while the run
+    /// computes, and from several in `verify`. Throws Fault::failed naming the sample when it can no longer be read.
     virtual void read(size_t array, const DataSample& sample, const Shape& offset, const Tensor& block) const = 0;
-    /// Called before each checkpoint and evaluation. Throws Fault::failed when the contents no longer match `digest`.
-    /// Returns a warning to print once, "" when nothing has changed. By default nothing ever changes.
+    /// Called before each checkpoint and evaluation. Throws Fault::failed when the contents no longer match digest().
+    /// Returns a warning to print once, or "". The default returns "".
     virtual std::string require_unchanged();
-    /// "data file text.txt", for messages.
+    /// Name of the source, for messages: "data file text.txt".
     virtual std::string place() const = 0;
 };
 
@@ -114,22 +114,22 @@ public:
 struct StoredArray {
     std::string name;
     TensorType type;
-    int64_t begin = 0;  ///< bytes from the start of the file
+    int64_t begin = 0;  ///< offset of the first element, in bytes from the start of the file
 };
 
 /// A regular file that samples are read from. It is opened once and never mapped, so that a file truncated during the
 /// run is an error and not a signal. Reads may come from several threads.
 class ORRERY_API DataFile {
 public:
-    /// Sources do not check every byte of a larger file before the run: 256 MiB.
+    /// Sources check every byte of a file of up to this size before the run (256 MiB); of larger files only parts.
     static constexpr int64_t scan_limit = int64_t{256} << 20;
 
-    /// `what` is for the remedy: "a file of text or of tokens". Throws Error at `asked` when the file cannot be read.
+    /// `what`, a remedy in errors: "a file of text or of tokens". Throws Error at `asked` if the file cannot be read.
     DataFile(std::string path, std::string_view what, const Origin& asked);
     ~DataFile();
 
     const std::string& path() const;
-    int64_t bytes() const;  ///< size when it was opened
+    int64_t bytes() const;  ///< size in bytes when the file was opened
     /// Reads exactly `bytes` bytes. Throws Fault::failed when the file has become shorter, naming the sample; sample -1
     /// means that the whole file was being checked.
     void read(int64_t sample, int64_t begin, void* to, int64_t bytes) const;
@@ -139,9 +139,9 @@ public:
     /// CRC-32C of the contents in hex: of every byte up to `scan_limit`, of 1024 evenly spaced pieces of a larger file.
     /// The first call reads the file.
     const std::string& digest();
-    /// As DataSource::require_unchanged: throws when the open file has another size or other contents; a newer
-    /// modification time alone makes it read the file again. Returns a warning when the path is gone or names a file
-    /// with other contents: the run continues with the file that it opened, but a restart would not find it.
+    /// Throws Fault::failed when the file has another size or other contents than when it was opened, or, above
+    /// `scan_limit`, a newer modification time. Returns a warning when the path is gone or names a file with other
+    /// contents: the run continues with the file that it opened, but a restart would not find it.
     std::string require_unchanged();
 
 private:

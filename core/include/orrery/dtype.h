@@ -30,7 +30,7 @@ constexpr int64_t size_of(DType t) {
 /// True for floats that ops compute in. 8-bit floats are only operands of GEMMs, with a scale (core/ir/ops/f8).
 constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16 || t == DType::f64; }
 
-/// "f32", "bf16", ...: the names in the text form of programs.
+/// Name of a dtype in the text form of programs: "f32", "bf16", ...
 ORRERY_API std::string_view name_of(DType t);
 ORRERY_API std::optional<DType> parse_dtype(std::string_view name);
 

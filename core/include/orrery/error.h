@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// The line of a script or configuration that asked for something, and on whose behalf ("tensor", "data", "").
+/// The line of a script or configuration that asked for something, and for what: strategy "tensor", "data" or "".
 struct Origin {
     std::string who;
     std::string file;
@@ -21,7 +21,7 @@ struct Origin {
     bool operator==(const Origin&) const = default;
 };
 
-/// The kind of an error; it decides the exit code.
+/// The kind of an error, which decides the exit code of the command.
 enum class Fault {
     usage,    ///< the user's script, config, data or command: exit 2, nothing was written
     failed,   ///< the work itself failed (disk full, kernel error): exit 1
@@ -29,8 +29,8 @@ enum class Fault {
     requeue,  ///< stopped on request after a checkpoint: exit 75
 };
 
-/// Text for users. It can be built, joined, cut, sent and printed. It has no search and no comparison, because programs
-/// decide by fields.
+/// Text for users: it can be joined, cut, sent and printed. It cannot be searched or compared, because programs decide
+/// by fields of errors, not by their text.
 class Message {
 public:
     Message() = default;
@@ -42,12 +42,12 @@ public:
         return *this;
     }
     friend Message operator+(Message first, const Message& second) { return std::move(first += second); }
-    /// The first `bytes` bytes.
+    /// Returns the first `bytes` bytes of the text.
     Message cut(size_t bytes) const { return text_.substr(0, bytes); }
     Message first_line() const { return text_.substr(0, text_.find('\n')); }
 
     bool empty() const { return text_.empty(); }
-    /// The text, to print, write or send. tests/policy refuses code that searches or compares it, or names the string.
+    /// The text, to print, write or send. tests/policy refuses code that searches, compares or stores the string.
     const std::string& shown() const { return text_; }
 
 private:
@@ -68,17 +68,17 @@ enum class Cause : uint8_t {
     node,       ///< a node's launcher is gone or its network failed
 };
 
-/// How a rank, a node, a generation or a job ended; its processes send each other this value. It is created where the
-/// end is noticed. A default Loss means that nothing has ended.
+/// How a rank, a node, a generation or a job ended. Processes of the job send each other this value, created where the
+/// end is detected. A default Loss means that nothing has ended.
 struct Loss {
     Cause cause = Cause::done;
     int64_t rank = -1, node = -1;  ///< the rank, or the node whose launcher ended; -1: neither
-    int64_t pid = 0;               ///< with `nonce` (JoinOptions) it identifies the process
+    int64_t pid = 0;               ///< process id; with `nonce` (JoinOptions) it identifies the process
     std::string nonce = {};
     int code = 1;           ///< exit code for the command
-    int64_t step = 0;       ///< last step finished before it; 0: none, or not known
+    int64_t step = 0;       ///< last training step finished before the end; 0: none, or not known
     std::string site = {};  ///< where it was noticed, a fixed word of a-z, 0-9 and -: "save", "silence"; "": not known
-    bool hearsay = false;   ///< one rank reported it of another; direct observations take precedence
+    bool hearsay = false;   ///< true: reported by another rank; direct observations take precedence
     Message text = {};      ///< "was killed by signal 9 (Killed)"
 
     explicit operator bool() const { return cause != Cause::done; }

@@ -30,7 +30,7 @@ inline uint16_t narrow_f16(float x) {
     const uint32_t body = bits & 0x7fffffff;
     if (body > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
     if (body >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and more become infinity
-    if (body < 0x38800000)                                                // subnormal: in units of 2^-24
+    if (body < 0x38800000)                                                // a subnormal f16: in units of 2^-24
         return static_cast<uint16_t>(sign |
                                      static_cast<uint16_t>(std::nearbyint(std::bit_cast<float>(body) * 0x1p24f)));
     return static_cast<uint16_t>(sign | (body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13);
@@ -57,7 +57,7 @@ inline float widen_f8e5m2(uint8_t bits) {
     return widen_f8(bits, 2, 15);
 }
 
-/// Rounds to the nearest 8-bit float, ties to even; magnitudes above `largest` become `largest`, as in scaled casts.
+/// Rounds to the nearest 8-bit float, ties to even. Magnitudes above `largest`, the max of the type, become `largest`.
 inline uint8_t narrow_f8(float x, int mantissa, int bias, float largest) {
     const auto sign = static_cast<uint8_t>(std::bit_cast<uint32_t>(x) >> 24 & 0x80);
     if (x != x) return static_cast<uint8_t>(sign | 0x7f);
@@ -73,7 +73,7 @@ inline uint8_t narrow_f8(float x, int mantissa, int bias, float largest) {
 inline uint8_t narrow_f8e4m3(float x) { return narrow_f8(x, 3, 7, 448); }
 inline uint8_t narrow_f8e5m2(float x) { return narrow_f8(x, 2, 15, 57344); }
 
-/// 16-bit elements of kernels: `y[i] = 2 * x[i]` computes in f32 and rounds to the nearest.
+/// 16-bit floats for kernels: `y[i] = 2 * x[i]` computes in f32 and rounds to the nearest.
 struct BFloat16 {
     uint16_t bits = 0;
     BFloat16() = default;

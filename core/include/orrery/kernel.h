@@ -15,7 +15,7 @@ namespace orrery {
 /// The threads that a rank may use within one kernel.
 class Threads {
 public:
-    /// Calls run(arg, part) once for each part, on up to `parts` threads; returns when all calls have.
+    /// Runs run(arg, part) once for each part, on up to `parts` threads; returns when all calls have.
     using Team = void (*)(int parts, void (*run)(void* arg, int part), void* arg);
 
     Threads(int count, Team team) : count_(count), team_(team) {}
@@ -45,43 +45,43 @@ private:
     Team team_;
 };
 
-/// The arguments of one launch.
+/// The arguments of one kernel launch.
 struct KernelCall {
     std::span<const Tensor> operands;  ///< inputs, then outputs, with the types of the spec; dense, row-major
-    void* scratch = nullptr;           ///< OpKernel::scratch_bytes, aligned to scratch_alignment
-    const Threads* threads = nullptr;  ///< CPU only
+    void* scratch = nullptr;           ///< OpKernel::scratch_bytes bytes, aligned to scratch_alignment
+    const Threads* threads = nullptr;  ///< CPU only: threads that the kernel may use
     void* stream = nullptr;  ///< GPU only: the cudaStream_t; operands and scratch are in the memory of the GPU
 
     template <class T>
     const T* in(size_t i) const {
         return static_cast<const T*>(operands[i].data);
     }
-    /// `i` counts all operands: the first output follows the last input.
+    /// Returns the data of operand `i`. Operands count inputs, then outputs.
     template <class T>
     T* out(size_t i) const {
         return static_cast<T*>(operands[i].data);
     }
 };
 
-/// The kernel of one spec.
+/// A kernel made for one KernelSpec.
 struct OpKernel {
-    /// Called once per launch. It looks nothing up and allocates nothing. On the CPU the work is done when it returns;
-    /// on a GPU it is queued on the stream without waiting, and may be captured and run again with the same addresses.
-    /// It writes every element of every output, or adds to it when the spec has `accumulate` and OpDef::accumulates
-    /// lists the output. An output may be at the address of the input that OpDef::in_place names. The same operands and
-    /// number of threads give the same bits.
+    /// Runs the kernel, once per launch. It looks nothing up and allocates nothing. On the CPU the work is done when it
+    /// returns; on a GPU it is queued on the stream without waiting, and may be captured and run again with the same
+    /// addresses. It writes every element of every output, or adds to it when the spec has `accumulate` and
+    /// OpDef::accumulates lists the output. An output may be at the address of the input that OpDef::in_place names.
+    /// The same operands and number of threads give the same bits.
     std::function<void(const KernelCall&)> launch;
     int64_t scratch_bytes = 0;
 };
 
-/// Makes the kernel of one spec. Attributes are complete, and types are those of the shard of one rank. `threads`: max
-/// threads of a launch, 0 on a GPU. Throws Error with the reason when the spec cannot run.
+/// Makes the kernel of one spec, with complete attributes and the types of one rank's shards. `threads`: max threads of
+/// a launch, 0 on a GPU. Throws Error with the reason when the spec cannot run.
 ///
 /// Kinds of devices: "cpu"; "cuda"; any other device plugin that asks for kernels by its own name; and "reference",
 /// with which the others are compared: there all floats are f64, one thread runs, and speed does not matter.
 using KernelMaker = std::function<OpKernel(const KernelSpec& spec, int threads)>;
 
-/// Calls make(T(), C()). T is the element type; C is the type to compute in: float for f32, bf16 and f16 (elements
+/// Returns make(T(), C()). T is the element type; C is the type to compute in: float for f32, bf16 and f16 (elements
 /// BFloat16 and Float16), double for f64. Throws Error naming the op for a type that is not a float.
 template <class Make>
 OpKernel kernel_of_floats(const KernelSpec& spec, DType type, Make make) {
@@ -94,12 +94,12 @@ OpKernel kernel_of_floats(const KernelSpec& spec, DType type, Make make) {
     }
 }
 
-/// For devices: why the operands do not suit the op in number or types (OpDef::types), or why it cannot accumulate; ""
-/// if they do, or for an unknown op. `no_f64`: why the device has no f64, or ""; operands a and * may be f64 anyway.
+/// For devices: returns why the operands have the wrong number or types for the op (OpDef::types), or why it cannot
+/// accumulate; else, or for an unknown op, "". `no_f64`: why the device lacks f64 (operands a and * may be f64), or "".
 ORRERY_API std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64 = "");
 
-/// For devices: the kernel of a plugin op; nullopt when no plugin added an op of this name. Throws Error when it has no
-/// kernel for this kind of device, naming the kinds that it has, and passes on what the maker throws.
+/// For devices: returns the kernel of a plugin op; nullopt when no plugin has an op of this name. Throws Error when the
+/// op has no kernel for this kind of device, naming the kinds that it has, and passes on exceptions of the maker.
 ORRERY_API std::optional<OpKernel> plugin_kernel(const KernelSpec& spec, std::string_view device_kind, int threads);
 
 }  // namespace orrery

@@ -12,28 +12,28 @@ namespace orrery {
 /// The environment variables of a process. An empty variable counts as unset.
 class ORRERY_API Environment {
 public:
-    using Lookup = std::function<const char*(const char* name)>;  ///< returns nullptr for an unset variable
+    using Lookup = std::function<const char*(const char* name)>;  ///< returns the variable's value, nullptr when unset
     explicit Environment(Lookup lookup) : lookup_(std::move(lookup)) {}
 
     bool has(const char* name) const { return text(name).has_value(); }
     std::optional<std::string> text(const char* name) const;
-    /// Reads an integer. Throws Error naming the variable when it is unset or is not an integer of 0 or more.
+    /// Reads an integer variable. Throws Error naming it when it is unset or is not an integer of 0 or more.
     int64_t count(const char* name) const;
-    /// Reads an integer, `otherwise` when the variable is unset.
+    /// Reads an integer variable; returns `otherwise` when it is unset.
     int64_t count_or(const char* name, int64_t otherwise) const;
 
 private:
     Lookup lookup_;
 };
 
-/// The place of one rank in its job, from the environment that the launcher set. Core itself reads MASTER_ADDR,
-/// MASTER_PORT and ORRERY_TOKEN.
+/// One rank as the environment from its launcher describes it. Core itself reads MASTER_ADDR, MASTER_PORT and
+/// ORRERY_TOKEN.
 struct LaunchedRank {
     std::string job;         ///< id of the job: the same on all its ranks, unique among the jobs of a host
     int64_t generation = 0;  ///< number of restarts
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0, local_ranks = 1;
-    bool counted = true;                   ///< false: local_ranks is a guess, as the ranks may be on several hosts
+    bool counted = true;                   ///< false: local_ranks is a guess, as ranks may be on several hosts
     int64_t threads = 0;                   ///< CPU threads of each rank; 0: not given
     std::string first_host = "127.0.0.1";  ///< host of rank 0, unless MASTER_ADDR is set
     bool keeps_port = false;               ///< the launcher listens at MASTER_PORT: the rendezvous uses the next port
@@ -51,12 +51,12 @@ struct LaunchedRank {
 class ORRERY_API Launcher {
 public:
     virtual ~Launcher();
-    /// True when it started this process as a rank.
+    /// True when this launcher started the process as a rank.
     virtual bool detect(const Environment& environment) const = 0;
-    /// Called when detect() is true. Throws Error naming the variable that is missing or has an impossible value.
+    /// Returns this process's rank if detect() is true. Throws Error naming a variable that is missing or impossible.
     virtual LaunchedRank read(const Environment& environment) const = 0;
-    /// The warning of an `orrery run` that is started inside a job of this launcher without being one of its ranks:
-    /// ranks start on this host only, and how to use all hosts. "" when there is nothing to warn of.
+    /// Returns a warning for an `orrery run` started inside a job of this launcher but not as one of its ranks: ranks
+    /// start on this host only, and how to use all hosts. "" when there is nothing to warn of.
     virtual std::string left_out(const Environment&) const { return ""; }
 };
 

@@ -14,8 +14,8 @@ ORRERY_API std::string_view name_of(ReduceOp op);
 struct Placement {
     enum class Kind : uint8_t { replicate, split, partial };
     Kind kind = Kind::replicate;
-    int dim = -1;                 ///< split only
-    ReduceOp op = ReduceOp::sum;  ///< partial only
+    int dim = -1;                 ///< tensor dim that is split (Kind::split only)
+    ReduceOp op = ReduceOp::sum;  ///< reduction (Kind::partial only)
 
     static Placement replicated() { return {}; }
     static Placement split(int dim) { return {Kind::split, dim, ReduceOp::sum}; }
@@ -37,7 +37,7 @@ public:
         ReduceOp op;
         bool operator==(const Partial&) const = default;
     };
-    const std::vector<Partial>& partials() const { return partials_; }  ///< sorted by axis
+    const std::vector<Partial>& partials() const { return partials_; }  ///< axes that hold partial values, sorted
 
     Placement at(AxisId axis) const;
     /// Sets the placement on one axis; a new split becomes the innermost of its dim.
@@ -46,9 +46,9 @@ public:
 
     /// The shape of the block of one rank. Throws Error when a dim is not divisible, naming dim, size and axes.
     Shape local_shape(const Shape& global, const Mesh& mesh) const;
-    /// Index of the first element of the block, one per dim. `micro` is the coordinate on the sequential axis.
+    /// Index of the first element of the block of `rank`, by dim. `micro` is the coordinate on the sequential axis.
     Shape offset(const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro = 0) const;
-    /// "dp:S(0) tp:R", without axes of size 1. Axes that split one dim are in split order: "dp:S(0) tp:S(0)".
+    /// Text "dp:S(0) tp:R", without axes of size 1. Axes that split one dim are in split order: "dp:S(0) tp:S(0)".
     std::string text(const Mesh& mesh) const;
     bool operator==(const Layout&) const = default;
 

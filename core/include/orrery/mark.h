@@ -20,7 +20,7 @@ struct Mark {
     What what = What::store;
     std::string axis;
     Placement placement;
-    Keep keep = Keep::step;  ///< use: lifetime of a gathered copy
+    Keep keep = Keep::step;  ///< lifetime of a gathered copy (What::use only)
     bool optional = false;   ///< true: skip the mark when it cannot be applied; false: throw Error
     Origin origin;
 };
@@ -35,11 +35,11 @@ struct ScopeMark {
     std::vector<std::string> kinds = {};
 };
 
-/// How many layers ahead of their readers the all-gathers of params with Keep::fragment are issued, and how many layers
-/// after its producer a reduce-scatter may be waited for.
+/// How many layers before its reader the all-gather of a param with Keep::fragment is issued, and how many layers after
+/// its producer a reduce-scatter may still run.
 struct PrefetchDepth {
     int64_t layers = 0;
-    int64_t bytes = 0;  ///< if not 0: as many layers as have gathered params, or gradients, of at most this size
+    int64_t bytes = 0;  ///< if not 0: as many layers as have at most this many bytes of gathered params, or gradients
 
     bool none() const { return layers == 0 && bytes == 0; }
     ORRERY_API std::string text() const;  ///< "2 layers", "1.0 MiB"

@@ -23,7 +23,7 @@ struct Axis {
 class ORRERY_API Mesh {
 public:
     Mesh() = default;
-    /// Throws Error when a name repeats, is empty or contains '+', or when a size is below 1.
+    /// Throws Error when an axis name repeats, is empty or contains '+', or when a size is below 1.
     explicit Mesh(std::vector<Axis> axes);
 
     /// The named axes; layouts and marks use only these.
@@ -36,23 +36,23 @@ public:
     /// along dp or tp; its size is the product of both sizes. A joined axis exists for every two or more of the first
     /// eight axes of more than one rank, with the names in mesh order.
     std::optional<AxisId> over(std::string_view name) const;
-    /// The joined axis of these named axes, in any order; of a single axis, that axis.
+    /// Returns the joined axis of several named axes, given in any order; for a single axis, that axis.
     std::optional<AxisId> together(std::vector<AxisId> axes) const;
     /// The named axes that make up an axis, outermost first; for a named axis, itself.
     const std::vector<AxisId>& parts(AxisId id) const { return parts_.at(static_cast<size_t>(id)); }
     bool joined(AxisId id) const { return id >= static_cast<AxisId>(axes_.size()); }
-    AxisId ids() const { return static_cast<AxisId>(parts_.size()); }  ///< all ids are below this
+    AxisId ids() const { return static_cast<AxisId>(parts_.size()); }  ///< number of axes, joined ones included
 
-    int64_t size(std::string_view name) const;  ///< 1 when absent
+    int64_t size(std::string_view name) const;  ///< number of ranks along an axis; 1 when it is absent
     int64_t size(AxisId id) const { return axis(id).size; }
     int64_t ranks() const;
     int64_t microbatches() const;                   ///< size of the sequential axis, 1 when absent
     std::optional<AxisId> sequential_axis() const;  ///< the axis of the micro-batches; nullopt when absent
 
-    /// The coordinates of a rank, one per axis (0 on the sequential axis), and the inverse.
+    /// The coordinates of a rank, one per axis (0 on the sequential axis); rank_of() is the inverse.
     std::vector<int64_t> coordinates(int64_t rank) const;
     int64_t rank_of(const std::vector<int64_t>& coordinates) const;
-    /// The ranks that differ from `rank` only along `axis`, by that coordinate, and the index of `rank` among them.
+    /// The ranks that differ from `rank` only along `axis`, by coordinate; member() is the index of `rank` in them.
     std::vector<int64_t> group(int64_t rank, AxisId axis) const;
     int64_t member(int64_t rank, AxisId axis) const;
 
@@ -67,7 +67,7 @@ private:
 
     std::vector<Axis> axes_;
     std::vector<Axis> joined_;
-    std::vector<std::vector<AxisId>> parts_;  ///< by AxisId
+    std::vector<std::vector<AxisId>> parts_;  ///< the named axes that make up each axis, by AxisId
 };
 
 }  // namespace orrery

@@ -34,42 +34,42 @@ ORRERY_API void require_match(const Group& group, std::string_view op, const Ten
                               int64_t in_factor = 1, int64_t out_factor = 1);
 /// Throws Fault::failed, naming op, group and count, unless the tensor's elements split evenly among the members.
 ORRERY_API void require_split(const Group& group, std::string_view op, const Tensor& in);
-/// Throws Fault::failed unless 0 <= peer < P.
+/// Throws Fault::failed unless 0 <= `peer` < number of members.
 ORRERY_API void require_member(const Group& group, std::string_view op, int peer);
 
-/// Sends `value` to all members and returns the values of all, by member. `what` is unique in the group. Throws
+/// Sends `value` to all members and returns the values of all, by member. `what` is a name unique in the group. Throws
 /// Fault::peer on timeout, naming the rank that is missing.
 ORRERY_API std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, std::string_view what,
                                              std::string_view value, std::chrono::milliseconds timeout);
-/// The address by which this rank reaches the rendezvous, in a network that the ranks of the job share. Waits up to 1 s
-/// for it. Throws Fault::peer when no address was set, as among threads.
+/// Returns the address by which this rank reaches the rendezvous, in a network that the job's ranks share. Waits up to
+/// 1 s for it. Throws Fault::peer when no address was set, as among threads.
 ORRERY_API std::string own_address(const Group& group, Rendezvous& rendezvous);
-/// A name for the next communicator of this group: the same on all members, different at each call.
+/// Returns a name for the next communicator of this group: the same on all members, different at each call.
 ORRERY_API std::string fresh_name(const Group& group, Rendezvous& rendezvous);
 
-/// NCCL's contract: what plans for accelerators are made for where no GPU is there.
+/// NCCL's contract, with which plans for GPUs are compiled on hosts without a GPU.
 ORRERY_API TransportContract accelerator_contract();
 
 /// The state of a process of this host, for messages: "is stopped (SIGSTOP)", "is running", "has ended".
 ORRERY_API std::string process_state(int64_t pid);
 
-/// Options of collectives over messages, and the keys of the table of a transport that set them.
+/// Options of collectives of P2pCommunicator, set by keys of a transport's configuration table.
 struct ORRERY_API P2pOptions {
-    int64_t segment_bytes = 512 << 10;  ///< segment_kib: large messages are pipelined in segments of this size
-    /// auto, ring, recursive_doubling, halving_doubling, tree or hierarchical. P2pCommunicator describes auto.
+    int64_t segment_bytes = 512 << 10;  ///< bytes of the segments in which large messages are pipelined (segment_kib)
+    /// Algorithm: auto (see P2pCommunicator), ring, recursive_doubling, halving_doubling, tree or hierarchical.
     std::string all_reduce = "auto";
-    std::string broadcast = "auto";  ///< auto (by size), tree or chain
-    std::vector<int> hosts;          ///< host number by member; empty: all share a host. Not a key
+    std::string broadcast = "auto";  ///< algorithm of broadcast: auto (by size), tree or chain
+    std::vector<int> hosts;          ///< host number by member; empty: all share a host. Not a configuration key
 
-    /// `defaults` are the values of absent keys. Throws Error with the place of the key for an unknown name.
+    /// Reads the options; `defaults` has the values of absent keys. Throws Error at the key for an unknown algorithm.
     static P2pOptions read(Config& config, P2pOptions defaults);
     static P2pOptions read(Config& config) { return read(config, {}); }
-    /// Throws Fault::peer naming the first member whose options differ; such members would wait for each other. Every
-    /// member calls it when all are connected. `what` is unique in the group.
+    /// Throws Fault::peer naming the first member with different options; such members would wait for each other. Every
+    /// member calls it when all are connected. `what` is a name unique in the group.
     void require_alike(const Group& group, Rendezvous& rendezvous, std::string_view what,
                        std::chrono::milliseconds timeout) const;
-    /// The contract of a transport whose collectives are a P2pCommunicator's: sends that meet receives, by tag, a lane
-    /// for each peer and direction, the host's and pinned memory, every type but those of 8-bit floats.
+    /// The contract of a transport that uses P2pCommunicator: sends wait for receives, matched by tag, one lane per
+    /// peer and direction, host and pinned memory, every type except 8-bit floats.
     TransportContract contract() const;
 };
 
@@ -107,18 +107,18 @@ public:
     void greet(std::string_view transport);
 
 protected:
-    /// Starts a transfer to or from a member and returns a ticket for finish(). Messages with the same pair, direction,
+    /// Starts a transfer to or from member `peer`; returns a ticket for finish(). Messages with one pair, direction,
     /// channel and size arrive in order. The memory is in use until finish(). Neither call waits for the peer.
     virtual uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) = 0;
     virtual uint64_t start_receive(int peer, void* data, int64_t bytes, uint64_t channel) = 0;
-    /// start_send for send(): TransportContract::send says when it is complete.
+    /// Starts the transfer of send(), which completes as TransportContract::send says; by default start_send().
     virtual uint64_t start_message(int peer, const void* data, int64_t bytes, uint64_t channel) {
         return start_send(peer, data, bytes, channel);
     }
     /// Blocks until the transfer is complete; returns at once for a ticket that was finished before. Throws Fault::peer
     /// naming what() and the rank of the peer.
     virtual void finish(uint64_t ticket) = 0;
-    /// "all_reduce #7 of dp/0", for messages.
+    /// The current collective, for messages: "all_reduce #7 of dp/0".
     std::string what() const;
     std::string rank_text(int member) const;  ///< "rank 3"
 
@@ -126,11 +126,11 @@ private:
     struct Ring;
     class Window;
     class Pieces;
-    class Algorithms;  ///< step tables, made once per communicator
+    class Algorithms;  ///< step tables of all_reduce algorithms, made once per communicator
     void begin(const char* op, const Event& after, uint64_t detail);
     uint64_t send_part(int peer, const void* data, int64_t bytes, uint64_t part = 0);
     uint64_t receive_part(int peer, void* data, int64_t bytes, uint64_t part = 0);
-    int around(int offset) const;  ///< the member `offset` places after this one
+    int around(int offset) const;  ///< the member `offset` places after this one, modulo the group size
     void exchange_whole(const Tensor& in, const Tensor& out, ReduceOp op);
     void ring_reduce(const Ring& ring, const char* in, char* out, bool scatter);
     void ring_gather(const Ring& ring, char* out);
@@ -139,7 +139,7 @@ private:
     const int64_t segment_bytes_;
     const std::unique_ptr<Algorithms> algorithms_;
     std::vector<char> scratch_;
-    std::vector<uint64_t> sends_, passed_;  ///< tickets of the current collective
+    std::vector<uint64_t> sends_, passed_;  ///< tickets of transfers in the current collective
     const char* op_ = "nothing";
     int64_t sequence_ = 0;
     uint64_t channel_ = 0;

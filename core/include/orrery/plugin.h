@@ -15,12 +15,12 @@ namespace orrery {
 /// What a plugin exports as the symbol `orrery_plugin`: plain data, which is read before any of its code runs.
 struct PluginInfo {
     uint32_t size;     ///< sizeof(PluginInfo)
-    const char* abi;   ///< ORRERY_ABI when it was built
+    const char* abi;   ///< ORRERY_ABI when the plugin was built
     const char* name;  ///< "transport.gloo"
     const char* version;
-    void (*add_to)(Registry&);  ///< registers one thing under that name
-    /// The reason why the plugin cannot run on this machine ("no GPU: ..."), "" when it can. Its contract may still be
-    /// used, to check plans on this machine. nullptr: it can always run.
+    void (*add_to)(Registry&);  ///< registers the device, transport, ... of that name
+    /// Returns why the plugin cannot run on this machine ("no GPU: ..."), "" when it can. Its contract may still be
+    /// used to check plans on this machine. nullptr: it can always run.
     std::string (*cannot_run)();
 };
 
@@ -31,7 +31,7 @@ struct PluginInfo {
 #define ORRERY_PLUGIN(plugin_name, plugin_version, register_fn) \
     ORRERY_PLUGIN_IF(plugin_name, plugin_version, register_fn, nullptr)
 
-/// ORRERY_PLUGIN for a plugin that may not run on every machine; `cannot_run_fn` is `std::string()`.
+/// Exports a plugin that may not run on every machine; `cannot_run_fn` is PluginInfo::cannot_run.
 #define ORRERY_PLUGIN_IF(plugin_name, plugin_version, register_fn, cannot_run_fn)                         \
     extern "C" ORRERY_API const orrery::PluginInfo orrery_plugin;                                         \
     extern "C" const orrery::PluginInfo orrery_plugin{                                                    \

@@ -15,18 +15,18 @@ class Mesh;
 enum class Role : uint8_t { temporary, input, param, state };
 enum class Phase : uint8_t { forward, backward, update };
 
-/// One array of the program with its *global* shape.
+/// A tensor of the program, with its *global* shape.
 struct Value {
     std::string name;  ///< "layers.0.attn.q.weight"; may be empty for temporaries
     TensorType type;
     std::vector<std::string> dims;  ///< logical name of each dim, "" for an unnamed one
     Role role = Role::temporary;
-    Attributes init;             ///< param, state: {kind = normal|uniform|zeros|ones, scale}
-    ValueId of = none;           ///< state: the param it belongs to
+    Attributes init;             ///< initial contents of a param or state: {kind = normal|uniform|zeros|ones, scale}
+    ValueId of = none;           ///< for a state of the optimizer: its param
     OpId op = none;              ///< the op that produces it; none for input, param and state
-    int output = 0;              ///< index among the outputs of that op
+    int output = 0;              ///< index of the value among the outputs of `op`
     Layout layout;               ///< set by propagation; for params and states, the layout between steps
-    std::vector<Origin> causes;  ///< what set the layout, newest last
+    std::vector<Origin> causes;  ///< origins of the marks that set the layout, newest last
     Origin origin;               ///< the script line
 };
 
@@ -37,7 +37,7 @@ struct Op {
     std::vector<ValueId> outputs;
     Phase phase = Phase::forward;
     std::string scope;    ///< "layers.0.attn"
-    OpId forward = none;  ///< backward: the forward op it belongs to
+    OpId forward = none;  ///< for a backward op: the forward op that it differentiates
     int stage = none;     ///< pipeline stage; none before stages are assigned
     Origin origin;
 };
@@ -45,7 +45,7 @@ struct Op {
 /// A communication option of an axis, set by a strategy. core/ir/edges.cpp declares the options and their types.
 struct EdgeMark {
     std::string axis;
-    std::optional<Phase> phase;  ///< nullopt: all phases
+    std::optional<Phase> phase;  ///< phase of the step; nullopt: all phases
     std::string option;          ///< "bucket", "reduce", "prefetch"
     Attribute value;
     bool operator==(const EdgeMark&) const = default;
@@ -82,20 +82,20 @@ public:
     /// The gradient of a param, summed over the whole batch; none before differentiation.
     ValueId grad_of(ValueId param) const;
     void set_grad(ValueId param, ValueId grad);
-    /// The terms that the gradient of a param is a sum of, inner sums included; empty when it is not a sum.
+    /// Returns the terms that the gradient of a param is a sum of, inner sums included; empty when it is not a sum.
     std::vector<ValueId> grad_terms(ValueId param) const;
-    /// By value: true for a param of which forward ops read a lower-precision copy. Linear in the size of the program.
+    /// Returns a flag per value: true for a param of which forward ops read a lower-precision copy.
     std::vector<bool> params_with_low_copies() const;
     std::optional<ValueId> find(std::string_view value_name) const;
     std::optional<ValueId> result(std::string_view result_name) const;
     /// Index of the dim with this logical name; nullopt when there is none.
     std::optional<int> dim(ValueId value, std::string_view dim_name) const;
-    /// The first dim that n more ranks (n >= 1) can split, given the axes that store marks already split it over;
-    /// nullopt when none is divisible.
+    /// Returns the first dim that can be split over n more ranks (n >= 1), in addition to the axes of its store marks;
+    /// nullopt when no dim is divisible.
     std::optional<int> first_dim_divisible_by(ValueId value, int64_t n, const Mesh& mesh) const;
 
-    // Marks: all that a strategy may write. Propagation skips axes that the mesh lacks or that have size 1. The first
-    // mark for a value and axis counts; a later one that differs is added to ignored(), for `orrery check`.
+    // Marks: all that a strategy may write. Propagation skips axes that the mesh lacks or that have size 1. Of several
+    // marks for a value and axis the first counts; a different later one is added to ignored(), for `orrery check`.
     void store(ValueId value, std::string_view axis, Placement placement, const Origin& origin, bool optional = false);
     void use(ValueId value, std::string_view axis, Placement placement, const Origin& origin, Keep keep = Keep::step,
              bool optional = false);
@@ -104,7 +104,7 @@ public:
     void note(ValueId value, std::string_view text, const Origin& origin);
     /// Splits the logical dim `batch` into n sequential micro-batches.
     void microbatches(int64_t n, const Origin& origin);
-    /// Assigns stages to the ranks of an axis. Throws Error when an earlier strategy asked for another pipeline.
+    /// Assigns pipeline stages to the ranks of an axis. Throws Error when an earlier strategy set another pipeline.
     void pipeline(Pipeline pipeline);
     /// Sets a communication option of an axis, as `bucket`, `reduce_as` and `prefetch` do; phase nullopt: all phases.
     /// The first value for an option, axis and phase is kept; a later one that differs adds a remark. Throws Error for
@@ -116,7 +116,7 @@ public:
     /// Sums gradients over the axis in this type (bf16); each sum is converted back afterwards. Throws Error for a type
     /// that cannot be used.
     void reduce_as(std::string_view axis, DType type, const Origin& origin);
-    /// Sets how far all-gathers of params over an axis run ahead of their readers, and how far reduce-scatters trail.
+    /// Sets how many layers all-gathers of params over an axis run ahead of readers, and reduce-scatters trail.
     void prefetch(std::string_view axis, PrefetchDepth prefetch, const Origin& origin);
 
     const std::vector<Mark>& marks() const { return marks_; }
@@ -126,28 +126,28 @@ public:
     int64_t microbatches() const { return microbatches_; }
     const Pipeline& pipeline() const { return pipeline_; }
     const std::vector<EdgeMark>& edges() const { return edges_; }
-    /// The communication options of an axis in a phase.
+    /// Returns the communication options that are set for an axis in a phase.
     Attributes edge(std::string_view axis, Phase phase) const;
-    /// The axes for which the option is set, in the order in which it was set.
+    /// Returns the axes for which a communication option is set, in the order in which it was set.
     std::vector<std::string> axes_with(std::string_view option) const;
-    /// Max bytes of a message; 0: messages are not joined. For a joined axis ("rep+dp"), the smallest of its axes.
+    /// Max bytes of a message; 0: messages are not joined. For a joined axis ("rep+dp"), the min of its axes.
     int64_t bucket_bytes(std::string_view axis, Phase phase = Phase::backward) const;
-    /// Type in which gradients are summed over the axis; nullopt: their own.
+    /// Type in which gradients are summed over the axis; nullopt: the type of the gradients.
     std::optional<DType> reduced_as(std::string_view axis) const;
-    /// nullopt: lowering uses 1 layer when the transport is `queued`, else 0.
+    /// Layers of prefetch over the axis; nullopt: lowering uses 1 layer when the transport is `queued`, else 0.
     std::optional<PrefetchDepth> prefetch_depth(std::string_view axis) const;
-    const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< (param, gradient)
+    const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< pairs (param, its gradient)
 
 private:
     void mark(Mark mark);
 
     std::vector<Mark> marks_;
-    std::vector<std::vector<int>> marks_of_;  ///< indices in marks_, by value: adding a mark stays linear
+    std::vector<std::vector<int>> marks_of_;  ///< indices in marks_ by value, to find the marks of a value fast
     std::vector<Mark> ignored_;
     std::vector<ScopeMark> scope_marks_;
     std::vector<Remark> remarks_;
     std::vector<std::pair<ValueId, ValueId>> grads_;
-    std::vector<int> grad_at_;  ///< index in grads_, by param, or none
+    std::vector<int> grad_at_;  ///< index in grads_ of each param, by ValueId; or none
     std::vector<EdgeMark> edges_;
     int64_t microbatches_ = 1;
     Pipeline pipeline_;

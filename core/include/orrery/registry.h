@@ -22,18 +22,18 @@ struct OpDef;
 /// Factories get the configuration table of the plugin, [KIND.NAME]. A key that a factory does not read is an error.
 using DeviceFactory = std::function<std::unique_ptr<Device>(Config&)>;
 using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
-/// `origin` is the script line that asked for the strategy.
+/// `origin` is the line of the script that asked for the strategy.
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(Config&, const Origin& origin)>;
 /// `place` is the folder, URL or name of the run's checkpoints.
 using StoreFactory = std::function<std::unique_ptr<CheckpointStore>(Config&, const std::string& place)>;
-/// Makes a rendezvous backend, which serves and joins (orrery/rendezvous.h).
+/// Makes a rendezvous backend, which can serve a rendezvous and join one (orrery/rendezvous.h).
 using RendezvousFactory = std::function<std::unique_ptr<RendezvousBackend>(Config&)>;
-/// `options` are those of the call o.data.NAME { ... } in the script, at `asked`, and then the table [data].
+/// `options` has the keys of the call o.data.NAME { ... } in the script (at `asked`), then those of the table [data].
 using DataFactory = std::function<std::unique_ptr<DataSource>(Config& options, const Origin& asked)>;
-/// A launcher has no table of its own, because it is used before the configuration is known to be valid.
+/// A launcher has no configuration table, because it is used before the configuration is known to be valid.
 using LauncherFactory = std::function<std::unique_ptr<Launcher>()>;
 
-/// The factories of the loaded plugins. The session owns it and destroys it after everything made from it.
+/// The factories of the loaded plugins. The session owns it and destroys it after all that the factories made.
 class ORRERY_API Registry {
 public:
     void add_device(std::string name, DeviceFactory make);
@@ -48,7 +48,7 @@ public:
     /// Adds a kernel for an op of the same plugin and one kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
     void add_kernel(std::string op, std::string device_kind, KernelMaker make);
 
-    // Each throws Error for an unknown name, with the known names and a "did you mean".
+    // Each returns the factory of that name. An unknown name is an Error with the known names and a "did you mean".
     const DeviceFactory& device(std::string_view name, const Origin& asked) const;
     const TransportFactory& transport(std::string_view name, const Origin& asked) const;
     const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;
@@ -64,7 +64,7 @@ public:
     const std::vector<std::shared_ptr<const OpDef>>& ops() const { return ops_; }
     const std::vector<AddedKernel>& kernels() const { return kernels_; }
 
-    /// "transport/gloo", sorted.
+    /// Names of all factories, sorted: "transport/gloo".
     std::vector<std::string> names() const;
 
 private:

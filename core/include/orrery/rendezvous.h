@@ -5,21 +5,21 @@
 
 namespace orrery {
 
-/// One process in a rendezvous: the key-value store, and heartbeats that a thread of its own sends.
+/// A process that has joined a rendezvous: it uses the key-value store, and a thread of its own sends heartbeats.
 class ORRERY_API Member : public Rendezvous {
 public:
-    /// Each heartbeat, four times a second from the thread of the member, sends what `position` returns, up to 64 KiB.
-    /// An empty function stops that. A position that begins with "late " makes the service explain the wait to all.
+    /// Sets a function that returns this rank's position, a text of up to 64 KiB; the heartbeat thread sends it four
+    /// times a second. An empty function stops this. "late ..." makes the service explain the wait to all ranks.
     virtual void tell_position(std::function<std::string()> position) = 0;
-    /// This rank is done: its disconnecting is no longer a loss.
+    /// Ends membership, as this rank is done: its disconnecting is no longer a loss.
     virtual void leave() = 0;
-    /// Reports that this process gives up because of `why`, to which it adds its rank and process. lost() becomes "rank
+    /// Reports that this process gives up because of `why`, with its rank and pid. On all members lost() becomes "rank
     /// 1 (pid 42 on host n2) failed: why".
     virtual void fail(const Loss& why) = 0;
-    /// A launcher reports how a rank of its host ended. Ignored when `how` names another process than that rank.
+    /// A launcher reports how a rank of its host ended. Ignored when `how` names another process than the rank's.
     virtual void gone(const Loss& how) = 0;
-    virtual Loss loss() const = 0;        ///< lost() as a value
-    virtual std::string run() const = 0;  ///< JobToken::run of the service
+    virtual Loss loss() const = 0;        ///< the loss that lost() describes as text
+    virtual std::string run() const = 0;  ///< id of this start of the job, JobToken::run of the service
 };
 
 /// The service of a rendezvous. Its destructor keeps answering members that have not left, for ServeOptions::linger.
@@ -30,18 +30,18 @@ public:
     /// Makes lost() of all members, including those that join later, return `why`, unless something was lost before.
     virtual void fail(const Loss& why) = 0;
     virtual bool joined(int64_t rank) const = 0;
-    /// As Member::gone; returns false when that process had not joined.
+    /// Reports how a rank ended, as Member::gone does; returns false when that process had not joined.
     virtual bool gone(const Loss& how) = 0;
     virtual Loss loss() const = 0;
 };
 
 struct ServeOptions {
     std::string host = "127.0.0.1";
-    int port = 0;                     ///< 0: any free port
-    int64_t world = 1, per_host = 0;  ///< number of ranks, and of ranks per host if it is the same on all; 0: not known
+    int port = 0;                     ///< port to listen at; 0: any free port
+    int64_t world = 1, per_host = 0;  ///< number of ranks, and of ranks per host if equal on all; 0: not known
     int64_t home = -1;                ///< the rank whose process runs the service; -1: a launcher runs it
     JobToken token;
-    Loss lost = {};  ///< why the job is over before it begins; every process that joins is told
+    Loss lost = {};  ///< set if the job is over before it begins: why, for every process that joins
     std::chrono::milliseconds silence{10'000};  ///< a member without a heartbeat for longer is stopped or unreachable
     std::chrono::milliseconds linger{5'000};    ///< how long the destructor answers members that have not left
     /// The last report of a rank: its position, seconds since its last heartbeat, and the state of its process.
@@ -50,7 +50,7 @@ struct ServeOptions {
         std::string position, process;
         double silent_s = 0;
     };
-    /// Explains why the rank `late` waits, from the last reports of all ranks.
+    /// Explains why the rank `late` waits, from the last reports of all ranks of the job.
     std::function<Loss(int64_t late, const std::vector<Standing>& all)> explain;
     std::function<std::string(const std::string& position)> seen;  ///< text of a position for messages, "" for none
 };
@@ -58,11 +58,11 @@ struct ServeOptions {
 struct JoinOptions {
     std::string host = "127.0.0.1";
     int port = 0;
-    int64_t rank = 0;                 ///< -1 - n: the launcher of node n
-    int64_t world = 0, per_host = 0;  ///< as in ServeOptions; other numbers are refused. 0: not known here
+    int64_t rank = 0;                 ///< rank of this process; -1 - n: the launcher of node n
+    int64_t world = 0, per_host = 0;  ///< numbers of ranks as in ServeOptions, which must agree; 0: not known
     JobToken token;
-    std::chrono::milliseconds timeout{30'000};  ///< to reach and join the service
-    std::chrono::milliseconds silence{10'000};  ///< a service that sends nothing for longer is lost
+    std::chrono::milliseconds timeout{30'000};  ///< max time to reach and join the service
+    std::chrono::milliseconds silence{10'000};  ///< a service that sends nothing for longer counts as lost
     std::function<bool()> give_up = {};         ///< polled while joining: true ends the attempt within a second
     std::string nonce = {};  ///< up to 32 letters that, with the pid, identify the process; "": the pid alone
 };
@@ -78,12 +78,12 @@ public:
     virtual std::unique_ptr<Member> join(const JoinOptions& options) = 0;
 };
 
-using LinkTime = std::chrono::nanoseconds;  ///< of any monotonic clock
-/// What Membership and MemberLink need from the process that drives them.
+using LinkTime = std::chrono::nanoseconds;  ///< time of any monotonic clock
+/// What Membership and MemberLink need to know of their process, and functions that they call.
 struct LinkHost {
     std::string host;  ///< name of this host
     int64_t pid = 0;
-    std::function<std::string(size_t bytes)> random;  ///< random bytes, good enough for keys
+    std::function<std::string(size_t bytes)> random;  ///< returns cryptographically random bytes, for keys
     std::function<std::string(int64_t pid)> process;  ///< state of a process of this host: "is stopped (SIGSTOP)"
 };
 /// Bytes to send on a connection; with `close` the connection is closed after one attempt to send them.
@@ -99,20 +99,20 @@ class ORRERY_API Membership {
 public:
     Membership(const ServeOptions& options, const LinkHost& here);
     ~Membership();
-    void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< `from`: its numeric address
+    void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< a peer connected from address `from`
     void received(uint64_t connection, std::string_view bytes, LinkTime now);
-    void sent(uint64_t connection, size_t bytes);    ///< so many bytes of its actions were sent
-    void closed(uint64_t connection, LinkTime now);  ///< the peer closed it
-    void fail(const Loss& why);                      ///< fail, gone, joined and loss are as in RendezvousService
+    void sent(uint64_t connection, size_t bytes);    ///< `bytes` bytes of the connection's actions were sent
+    void closed(uint64_t connection, LinkTime now);  ///< the peer closed the connection
+    void fail(const Loss& why);                      ///< reports why the job fails, as RendezvousService::fail
     bool gone(const Loss& how);
     bool joined(int64_t rank) const;
     Loss loss() const;
-    void tick(LinkTime now);  ///< call it when due() is reached
+    void tick(LinkTime now);  ///< checks timeouts; call it when due() is reached
     LinkTime due() const;
-    bool accepts(LinkTime now) const;  ///< false: leave further connections in the queue of the listener
+    bool accepts(LinkTime now) const;  ///< false: too many unauthenticated connections; accept no more
     void end(LinkTime now);            ///< ends the service, which still answers until over()
     bool over() const;
-    std::vector<LinkAction> actions();  ///< the actions since the last call, in order
+    std::vector<LinkAction> actions();  ///< what the caller must do on connections, in order; each is returned once
 
 private:
     class State;
@@ -126,21 +126,21 @@ public:
     ~MemberLink();
     void opened(LinkTime now);  ///< connected to the service; unsent bytes of an earlier connection are dropped
     void received(std::string_view bytes, LinkTime now);   ///< throws Error when the service refuses the join
-    void closed();                                         ///< the service closed it
-    void tick(LinkTime now, const std::string& position);  ///< sends a heartbeat; call it when due() is reached
+    void closed();                                         ///< the service closed the connection
+    void tick(LinkTime now, const std::string& position);  ///< sends `position` as a heartbeat; call it at due()
     LinkTime due() const;
-    std::string output();  ///< bytes to send since the last call
+    std::string output();  ///< bytes to send to the service, since the last call
     bool joined() const;
-    bool over() const;  ///< no more bytes will come
-    Loss loss() const;  ///< loss, run, fail and gone are as in Member
+    bool over() const;  ///< this member has left, or the service is lost
+    Loss loss() const;  ///< loss(), run(), fail() and gone() are as in Member
     std::string run() const;
     void fail(const Loss& why);
     void gone(const Loss& how);
     std::string service() const;    ///< for messages: "rank 0, which holds the rendezvous at n1:29500,"
     void lose(const Message& why);  ///< reports a loss that the backend found: "does not answer"
-    /// Issues a request: set, erase, leave, or get, count, absent, for whose answer it returns a number.
+    /// Issues a request: set, erase or leave; or get, count or absent, with a number to fetch the answer by.
     uint64_t request(std::string_view what, std::string_view key, std::string_view value);
-    std::optional<std::string> answer(uint64_t number);  ///< returns and removes the answer
+    std::optional<std::string> answer(uint64_t number);  ///< returns the answer to a request once, and removes it
     void cancel(uint64_t number);
 
 private:

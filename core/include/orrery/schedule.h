@@ -27,23 +27,23 @@ struct ORRERY_API RankSchedule {
     static RankSchedule parse(std::string_view text);
 };
 
-/// One order per pipeline rank.
+/// A pipeline schedule: one order of fragments per pipeline rank.
 struct Schedule {
     std::string name;
     std::vector<RankSchedule> ranks;
     /// The stage of chunk c of rank r: stages[r][c]. Empty: stage c * ranks + r, as in interleaved schedules.
     std::vector<std::vector<int>> stages;
-    Origin origin = {};  ///< the function that made it
+    Origin origin = {};  ///< the Lua function that made the schedule
 
     ORRERY_API int stage_of(int rank, int chunk) const;
-    /// The stages of one rank, by chunk; there are as many chunks as its order names.
+    /// Pipeline stages of one rank, by chunk; there are as many chunks as the rank's order names.
     ORRERY_API std::vector<int> stages_of(int rank) const;
 };
 
-/// The forward fragments of the first micro-batches of a schedule: what a program without a backward pass runs.
+/// Returns the forward fragments of the first `microbatches` micro-batches: the schedule without a backward pass.
 ORRERY_API Schedule forward_only(const Schedule& schedule, int64_t microbatches);
 
-/// Each micro-batch forward and then backward, for a program without pipeline stages: F0 B0 F1 B1 ...
+/// Runs each micro-batch forward and then backward, for a program without pipeline stages: F0 B0 F1 B1 ...
 ORRERY_API Schedule sequential_schedule(int64_t microbatches);
 
 }  // namespace orrery

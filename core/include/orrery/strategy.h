@@ -24,7 +24,7 @@ public:
 /// A layer of the model for splitting it into pipeline stages: the ops below one numbered scope ("h.3", "layers.11").
 struct Layer {
     std::string scope;  ///< "" for the ops before the first layer or after the last
-    double flops = 0;   ///< of the GEMMs and attentions of its forward pass
+    double flops = 0;   ///< FLOPs of the GEMMs and attentions in the layer's forward pass
 };
 
 /// The layers of the forward pass, in trace order. The first entry is the ops before any layer, the last entry those

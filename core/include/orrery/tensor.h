@@ -23,7 +23,7 @@ constexpr int64_t count_of(const Shape& shape) {
     return n;
 }
 
-/// Number of bytes. Throws Error when it exceeds 64 bits.
+/// Number of bytes of a tensor with this type and shape. Throws Error when it exceeds 64 bits.
 constexpr int64_t byte_count(DType dtype, const Shape& shape) {
     int64_t n = count_of(shape);
     if (__builtin_mul_overflow(n, size_of(dtype), &n)) throw_too_large(shape);
@@ -65,10 +65,10 @@ public:
 
     void set(std::string_view key, Attribute value);
     void erase(std::string_view key);
-    const Attribute* find(std::string_view key) const;  ///< nullptr when absent
+    const Attribute* find(std::string_view key) const;  ///< value of an attribute; nullptr when absent
     bool has(std::string_view key) const { return find(key) != nullptr; }
 
-    /// Typed reads; the fallback is for an absent key. A wrong type throws Error naming the key.
+    /// Each returns the attribute `key`, or the fallback when it is absent. A wrong type throws Error naming the key.
     bool flag(std::string_view key, bool fallback = false) const;
     int64_t integer(std::string_view key, int64_t fallback = 0) const;
     double number(std::string_view key, double fallback = 0) const;
