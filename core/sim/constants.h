@@ -21,7 +21,7 @@ class Constants {
 public:
     Constants();  ///< the fitted values
     const std::vector<Constant>& all() const { return all_; }
-    /// Throws Error if there is no constant of this name.
+    /// Returns the value of a constant. Throws Error if there is no constant of this name.
     double of(std::string_view name) const;
     bool has(std::string_view name) const;
     void set(size_t index, double value) { all_[index].value = value; }

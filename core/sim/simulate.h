@@ -43,15 +43,15 @@ struct ActorTime {
 /// One simulated launch, collective or message.
 struct SimulatedItem {
     int actor = 0;
-    int lane = 0;  ///< lane of the actor: 0 computes
+    int lane = 0;  ///< index of the actor's lane; lane 0 computes
     double issued = 0, start = 0,
            end = 0;  ///< seconds; `start` of a collective or message: when the last partner arrives
     Issued first;    ///< the first of `launches` consecutive instructions
     int launches = 1;
-    int partner = none;  ///< send, receive: the matching item
+    int partner = none;  ///< send, receive: index of the matching item
 };
 
-/// A fragment on one actor, from its first kernel's start to its last kernel's end, in seconds.
+/// Times in seconds of a fragment on one actor, from the start of its first kernel to the end of its last one.
 struct SimulatedFragment {
     int actor = 0;
     Fragment fragment;

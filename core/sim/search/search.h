@@ -19,11 +19,11 @@ struct Judged {
     double step_s = 0;
     double computing_s = 0;  ///< computing time, mean over ranks
     double mfu = 0;
-    int64_t memory_bytes = 0;          ///< memory of the rank with the smallest amount left
-    double memory_limit = 0;           ///< memory of that rank in bytes; 0: not checked
+    int64_t memory_bytes = 0;          ///< bytes used by the rank with the smallest amount of memory left
+    double memory_limit = 0;           ///< memory of that rank's accelerator in bytes; 0: not checked
     int64_t memory_rank = -1;          ///< the rank with the smallest amount left, if accelerators differ; -1: any
     std::string binds;                 ///< what takes the largest share of the time besides computing, or "memory"
-    std::vector<std::string> sources;  ///< where the times come from, a line each; empty: formulas
+    std::vector<std::string> sources;  ///< where the predicted times come from, a line each; empty: formulas
 
     /// Bytes above the memory limit; negative: bytes left.
     double over() const { return static_cast<double>(memory_bytes) - memory_limit; }
@@ -76,7 +76,7 @@ private:
     Choice climb(Choice at);
     void look(const std::vector<Choice>& choices);
     void judge_round(const std::vector<Choice>& round);
-    /// Why the choice is not judged; "" if it is judged.
+    /// Returns why a choice is left out without being judged; "" if it has to be judged.
     std::string why_left_out(const Choice& choice) const;
     bool too_large(const Choice& choice) const;
     /// Lower bound of a rank's step time over its computing time, due to pipeline bubbles or shared processors.
@@ -86,7 +86,7 @@ private:
     Choice at_best(const Choice& choice) const;
     double promise(const Judged& judged) const;
     std::vector<Choice> promising() const;
-    /// The judged choice; nullptr if it was not judged or does not fit.
+    /// Returns the result of a choice; nullptr if it was not judged or does not fit.
     const Judged* fitting(const Choice& choice) const;
     std::vector<Choice> with_room(const std::vector<std::vector<Choice>>& beside) const;
     void find_best(Found& found) const;
