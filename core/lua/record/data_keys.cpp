@@ -36,7 +36,7 @@ bool all_give(const std::vector<const Data*>& sources, const GivenKey& key) {
            });
 }
 
-/// Sets each key that a source sets to the sources' common value; to no value when they differ.
+/// Sets each configuration key that a mixture's source sets: to the sources' common value, or to none if they differ.
 void give_of_sources(Data& data, const std::vector<const Data*>& sources) {
     for (const Data* source : sources) {
         data.read.insert(source->read.begin(), source->read.end());
