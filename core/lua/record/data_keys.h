@@ -16,7 +16,7 @@ void give_alone(Data& data);
 /// (`configured`), also sets data.mix.
 void give_mixture(Data& data, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources,
                   bool configured);
-/// Records the keys for evaluation: a share of the samples, or with a share of 0 the file `path`; "": no evaluation.
+/// Records the keys for evaluation: a share of the samples, or with a share of 0 the file `path` (may be "": no file).
 void give_held_out(Data& data, double share, const std::string& path);
 
 }  // namespace orrery::lua
