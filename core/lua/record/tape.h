@@ -34,8 +34,7 @@ struct UpdateGuard {
 struct Tape {
     explicit Tape(Program start)
         : own(std::make_unique<Program>(std::move(start))), program(own.get()), builder(*program) {}
-    /// A view of program `annotated` for a strategy to mark; `behalf` is the strategy, `called` the line that asked for
-    /// it.
+    /// A view of program `annotated` for a strategy to mark. `behalf`: the strategy's name; `called`: its script line.
     Tape(Program& annotated, const Mesh& on, std::string behalf, Origin called)
         : program(&annotated),
           builder(annotated),
