@@ -10,7 +10,7 @@ namespace orrery {
 
 // clang-format off
 Constants::Constants() : all_{
-    // Wires (links, nccl_steps): fitted to published_collectives.csv; shared by all accelerators except two entries.
+    // Links (links, nccl_steps): fitted to published_collectives.csv; shared by all accelerators except two entries.
     {"nvlink.ring", "part of NVLink's rate that rings, trees and messages reach", 0.80, 0.6, 1, 0.8},
     {"nvlink.nvls.hopper", "the same, sums and copies by the switch", 0.69, 0.5, 1, 0.68},
     {"nvlink.nvls.blackwell", "the same", 0.55, 0.5, 1, 0.59},

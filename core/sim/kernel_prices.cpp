@@ -38,7 +38,7 @@ void read_product(const KernelSpec& spec, KernelWork& work) {
     const bool trans_a = spec.attributes.flag("trans_a"), trans_b = spec.attributes.flag("trans_b");
     work.m = size(a, trans_a ? 1 : 2), work.n = size(b, trans_b ? 2 : 1), work.k = size(a, trans_a ? 2 : 1);
     if (b.size() <= 2 && !trans_a)
-        work.m = leading(a, 1);  // all leading dims share b
+        work.m = leading(a, 1);  // all leading dims of `a` share operand `b`
     else
         work.batch = leading(a, 2);
 }

@@ -36,7 +36,7 @@ struct Prediction : StepShares {
     int64_t memory_bytes = 0;  ///< bytes that rank `memory_rank` needs
     int64_t memory_rank = 0;   ///< the first rank with the smallest amount of accelerator memory left
     double memory_limit = 0;   ///< memory of the accelerator of rank `memory_rank` in bytes
-    int64_t memory_least = 0;  ///< bytes that the rank with the smallest need needs
+    int64_t memory_least = 0;  ///< smallest number of bytes that a rank needs
     double energy_j = 0;       ///< energy of a step, with all accelerators at rated power; 0: unknown
     double price = 0;          ///< price of a step; 0: unknown
 

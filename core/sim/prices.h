@@ -27,7 +27,7 @@ struct Demand {
     std::string how;  ///< name of the algorithm, for reports: "ring, LL128"; "" if there is no choice
 };
 
-/// Costs of a plan's work on a cluster. The same question always has the same answer; callers cache answers.
+/// Predicts what a plan's work needs of a cluster. Equal arguments give equal results, so callers cache results.
 class Prices {
 public:
     virtual ~Prices() = default;

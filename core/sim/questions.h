@@ -29,7 +29,7 @@ struct Question {
 /// The distinct questions to Prices about the work of a plan, numbered from 0.
 class Questions {
 public:
-    /// Whether a collective uses mapped buffers (SimulateOptions), by class and index in its stream.
+    /// Whether a collective uses mapped buffers (SimulateOptions), by rank class and index in the class's stream.
     using Mapped = std::vector<std::vector<char>>;
     /// Keeps references to all arguments except `kinds`: Prices::kind by rank; empty if all ranks have the same kind.
     Questions(const Plan& plan, const PlanView& view, const Mapped& mapped, const std::vector<int>& kinds = {});

@@ -186,7 +186,7 @@ private:
     double chance(int actor, int position) const {
         if (options_.jitter <= 0) return 1;
         const uint64_t word = mix(options_.seed, mix(static_cast<uint64_t>(actor), static_cast<uint64_t>(position)));
-        return 1 + options_.jitter * static_cast<double>(word >> 11) / 9007199254740992.0;  // divided by 2^53
+        return 1 + options_.jitter * static_cast<double>(word >> 11) / 9007199254740992.0;  // 2^53: a quotient below 1
     }
     /// Returns a random word that depends on all bits of both arguments (Steele, Lea and Flood, "Fast splittable
     /// pseudorandom number generators").
@@ -251,7 +251,7 @@ private:
             covered += part;
         }
         time.waiting = seconds(waited - covered);
-        int64_t until = 0, busy = 0;  // length of the union of all transfers
+        int64_t until = 0, busy = 0;  // busy: ticks in the union of all transfers
         for (const Span& s : transfers) {
             if (s.end > until) busy += s.end - std::max(until, s.begin);
             until = std::max(until, s.end);

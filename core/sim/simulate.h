@@ -33,11 +33,11 @@ struct SimulateOptions {
 struct ActorTime {
     int of_class = 0;
     int64_t rank = 0;   ///< the lowest rank that the actor represents
-    int64_t ranks = 1;  ///< number of ranks that it represents
+    int64_t ranks = 1;  ///< number of ranks that the actor represents
     double computing = 0;
-    double communicating = 0;          ///< messages and collectives in flight, including time hidden by kernels
+    double communicating = 0;          ///< time of messages and collectives in flight, including time hidden by kernels
     std::map<AxisId, double> exposed;  ///< part of `communicating` that kernels waited for
-    double waiting = 0;                ///< waiting for other ranks: pipeline bubbles, and late members
+    double waiting = 0;                ///< time of waiting for other ranks: pipeline bubbles, and late members
 };
 
 /// One simulated launch, collective or message.

@@ -13,7 +13,7 @@ enum class Generation : uint8_t { other, volta, ampere, hopper, blackwell };
 
 struct Accelerator {
     std::string name;
-    Generation generation = Generation::other;  ///< selects NCCL's tuning tables
+    Generation generation = Generation::other;  ///< GPU generation, which selects NCCL's tuning tables
     std::map<std::string, double> dense_flops;  ///< FLOP/s of matrix products without sparsity, by dtype: "bf16", "fp8"
     double memory_bytes = 0, memory_bytes_s = 0;
     double power_w = 0;
@@ -93,8 +93,8 @@ public:
     /// Location of an accelerator in the cluster. A slot is the index of an accelerator among all, node by node.
     struct Place {
         int kind = 0;
-        int64_t node = 0;    ///< index among all nodes
-        int64_t domain = 0;  ///< index of the nodes that share scale-up links; ascends with the node
+        int64_t node = 0;    ///< index of the node among all nodes
+        int64_t domain = 0;  ///< index of the group of nodes that share scale-up links, ascending
         int64_t local = 0;   ///< index of the accelerator in its node
         int64_t nic = 0;     ///< index in its node of the accelerator's NIC, or of the first of its NICs
     };
@@ -107,8 +107,8 @@ public:
     std::vector<int> as_fast() const;
     /// Failures per second of all nodes together.
     double failures_per_s() const;
-    /// Describes the cluster: "16 nodes of 8 h100 (dgx_h100), fat tree of 32 nodes". Has a line for each kind, then the
-    /// switches' blocks of nodes.
+    /// Describes the cluster: "16 nodes of 8 h100 (dgx_h100), fat tree of 32 nodes". The text has a line for each kind
+    /// of node, then the switches' blocks of nodes.
     std::string text() const;
 };
 

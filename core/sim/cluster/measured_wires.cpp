@@ -41,7 +41,7 @@ double between(double x, double x0, double y0, double x1, double y1) {
     return y0 * std::pow(y1 / y0, part);
 }
 
-/// Returns y at x beyond two points: continues their slope, or if it is not positive scales y1 by x / x1.
+/// Returns y at x beyond two points on the line through them; if the slope is not positive, returns y1 times x / x1.
 double beyond(double x, double x0, double y0, double x1, double y1) {
     const double slope = (y1 - y0) / (x1 - x0);
     return slope > 0 ? y1 + slope * (x - x1) : y1 * x / x1;

@@ -117,7 +117,7 @@ double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& ch
     return 2 * as_double(facts.heads - 1) * round / lanes / copied + hops;
 }
 
-/// Lowers `facts` to a kind of node: with several kinds, NCCL uses the weakest value of each property.
+/// Updates a group's properties by a kind of node: with several kinds, NCCL uses the weakest value of each property.
 void add_kind(const NodeKind& kind, bool first, NcclGroup& facts) {
     const auto least = [&](auto& fact, const auto& of_kind) { fact = first ? of_kind : std::min(fact, of_kind); };
     const auto share = as_double(kind.nics.count) / as_double(kind.accelerators);

@@ -26,9 +26,9 @@ GroupPlace place_group(const Cluster& cluster, const std::vector<int64_t>& slots
 void load_links(Opcode opcode, int64_t bytes, const GroupPlace& group, const NcclChoice& choice,
                 const Constants& constants, LinkLoads& loads);
 
-/// Seconds in addition to the transfer over links: launch, latency of all steps, filling the pipeline of chunks, and
-/// copies by the channels' blocks if these are slower than the links. `wire_s`: LinkLoads::seconds of the group alone;
-/// `switches_s`: latency of the switches between two of its nodes.
+/// Seconds of a collective besides the transfer over links: launch, latency of all steps, filling the pipeline of
+/// chunks, and copies by the channels' blocks if slower than the links. `wire_s`: LinkLoads::seconds of the group
+/// alone; `switches_s`: latency of the switches between two nodes of the group.
 double fixed_seconds(Opcode opcode, int64_t bytes, const GroupPlace& group, const NcclChoice& choice,
                      const Constants& constants, double wire_s, double switches_s);
 

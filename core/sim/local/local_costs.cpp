@@ -109,7 +109,7 @@ std::string difference_of(const Lines& lines, const Lines& other, const std::str
     int64_t more = -1;
     const auto differ = [&](const std::string& name, const std::string* a, const std::string* b) {
         if (more++ >= 0) return;
-        first = name == "flags" ? "the processor has other flags"  // a machine has only a hash of its flags
+        first = name == "flags" ? "the processor has other flags"  // only a hash of the flags is known
                                 : fmt::format("{} {}, {} {}", name == "model name" ? "processor" : name,
                                               a ? *a : "not known", where, b ? *b : "not known");
     };

@@ -36,7 +36,7 @@ bool same_machine(const std::string& a, const std::string& b);
 /// Says how two machines differ: "processor X, here Y, and 2 lines more"; "" if they do not. `where`: name of the other
 /// machine, "here".
 std::string differences(const std::string& machine, const std::string& other, const std::string& where);
-/// Returns "costs are of another machine: processor X, here Y"; "" for one machine with any build and thread count.
+/// Returns "costs are of another machine: processor X, here Y"; "" if both are one machine, with any build and threads.
 std::string other_machine(const std::string& machine, const std::string& here);
 
 }  // namespace orrery

@@ -27,7 +27,7 @@ struct LocalPrice {
 /// none.
 class LocalKernels {
 public:
-    /// `threads` is per rank, `ranks` and `processors` per host. Throws Error if the table has no kernels.
+    /// `threads`: number per rank; `ranks`, `processors`: numbers per host. Throws Error if the table has no kernels.
     LocalKernels(const CostTable& plain, int threads, int64_t ranks, double processors);
 
     /// Returns a launch's time. A launch that was not measured is scaled from the row with the nearest shape, by the

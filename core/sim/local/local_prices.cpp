@@ -74,7 +74,7 @@ std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double process
     for (const auto& [transport, ops] : there)
         for (const char* const op : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}) {
             if (ops.count(op) > 0) continue;
-            // Derives from the measured op with the closest traffic; a message from any collective of two ranks.
+            // Derives times from the measured op with the closest traffic; a message from a collective of two ranks.
             const std::vector<const char*> likest = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce",
                                                      "send"};
             const auto from = std::find_if(likest.begin(), likest.end(), [&](const char* o) { return ops.count(o); });

@@ -18,13 +18,13 @@ using Derived = std::map<std::pair<std::string, std::string>, std::string>;
 /// transport's rows lack are derived from other operations by the bytes that they send.
 std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double processors, Derived& derived);
 
-/// Predicts times on the machine of a cost table, whose processors all ranks share: a kernel uses each thread's seconds
-/// of a processor, and more if kernels of its kind slow each other down (memory). Waiting ranks use no processor. Each
-/// rank must be its own actor (SimulateOptions::each_rank).
+/// Predicts times on the machine of a cost table, whose processors all ranks share: a kernel takes processor time for
+/// each of its threads, and more if kernels of its kind slow each other down (memory). Waiting ranks use no processor.
+/// Each rank must be its own actor (SimulateOptions::each_rank).
 class LocalPrices final : public Prices {
 public:
-    /// `plain`: table from plain_costs or joined_costs. `transports`: by name of each axis of more than one rank.
-    /// Throws Error if the table has no kernels or no rows of a transport, naming the transports it has.
+    /// `plain`: table from plain_costs or joined_costs. `transports`: by name of the axis, for axes of more than one
+    /// rank. Throws Error if the table has no kernels or no rows of a transport, naming the transports it has.
     LocalPrices(const CostTable& plain, const Plan& plan, const SharedHost& host,
                 const std::map<std::string, std::string>& transports);
 

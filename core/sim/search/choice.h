@@ -21,9 +21,9 @@ struct Choice {
     auto operator<=>(const Choice&) const = default;
     /// Text of the schedule: "interleaved x2"; "": no pipeline, or unknown.
     std::string schedule_text() const;
-    /// Text of the choice: "pp=2 dp=8 tp=8 zero=1 interleaved x2".
+    /// Text of the configuration: "pp=2 dp=8 tp=8 zero=1 interleaved x2".
     std::string text() const;
-    /// How far the choice is from the simplest one: counts pipeline, schedule, ZeRO stage, recomputation, split
+    /// How far the configuration is from the simplest one: counts pipeline, schedule, ZeRO stage, recomputation, split
     /// sequence and micro-batch size. Smaller is simpler.
     std::tuple<int64_t, int64_t, size_t, bool, int64_t> added() const;
 };
@@ -40,31 +40,32 @@ struct SearchSpace {
     int64_t ranks = 1;
     int64_t batch = 1;  ///< sequences per step
     int64_t most_tp = 8, most_pp = 1;
-    /// Mesh axes and options that are varied; the others have their values in `start`.
+    /// Mesh axes and options that the search varies; the others have their values in `start`.
     bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
          varies_recompute = true, varies_mapping = true;
-    int64_t microbatches = 0;  ///< number of micro-batches of every choice; 0: Choice::samples determines it
+    int64_t microbatches = 0;  ///< number of micro-batches of every configuration; 0: Choice::samples determines it
     Choice start;
     double memory_limit = 0;  ///< max memory of any rank in bytes; 0: not checked
     StateBytes state;
     double flops = 0, rate = 0;  ///< flops of a step; upper bound of a rank's FLOP/s
     double turns = 1;            ///< number of ranks that share a processor: while one waits another computes
-    double faster = 1.05;        ///< kernels may exceed the best rate seen by this factor
+    double faster = 1.05;        ///< factor by which kernels may exceed the best rate seen
     double near = 1.08;          ///< meshes slower than the best by more than this factor are not refined
     double alike = 0;            ///< fraction of a step: smaller differences between predictions are not significant
     size_t climbs = 10;          ///< max meshes that are refined
-    size_t kept = 10;            ///< number of best choices reported
+    size_t kept = 10;            ///< number of best configurations reported
 
     int64_t micros(const Choice& choice) const { return batch / (choice.dp * choice.samples); }
-    /// Whether a choice's number of micro-batches is an integer and valid for its schedule.
+    /// Whether a configuration's number of micro-batches is an integer and valid for its schedule.
     bool whole(const Choice& choice) const;
-    /// Returns one choice for each possible mesh, with common options.
+    /// Returns a configuration for each possible mesh, with common options.
     std::vector<Choice> meshes() const;
-    /// Returns a choice with less memory: with recomputation, then with a higher ZeRO stage; nullopt if there is none.
+    /// Returns a configuration that needs less memory, by recomputation or a higher ZeRO stage; nullopt if there is
+    /// none.
     std::optional<Choice> smaller(const Choice& choice) const;
-    /// Returns all choices that differ from `choice` by one step in one option, grouped by option.
+    /// Returns all configurations that differ from `choice` by one step in one option, grouped by option.
     std::vector<std::vector<Choice>> beside(const Choice& choice) const;
-    /// Returns a choice with the mesh of `mesh` and the options of `options`, as far as they are possible.
+    /// Returns a configuration with the mesh of `mesh` and the options of `options`, as far as they are possible.
     Choice like(const Choice& mesh, const Choice& options) const;
 };
 

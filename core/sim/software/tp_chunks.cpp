@@ -73,7 +73,7 @@ int64_t collectives_of(const RankClass& c, AxisId axis) {
 /// A collective and the kernels that are cut into chunks with it, as indices in the stream.
 struct Cut {
     int collective = none;
-    bool gathers = false;      ///< whether the kernels follow the collective or the collective follows them
+    bool gathers = false;      ///< whether the kernels come after the collective; otherwise before it
     std::vector<int> kernels;  ///< kernels, in the order within a chunk
     bool has(int i) const { return i == collective || std::find(kernels.begin(), kernels.end(), i) != kernels.end(); }
 };
@@ -129,8 +129,8 @@ private:
         return shape[largest_leading(shape)] >= chunks_;
     }
 
-    /// Returns the part of the stream that has an instruction: 2 for the repeated stretch, 1 for the iteration before
-    /// it, 0 before that, 3 after the stretch.
+    /// Returns which part of the stream an instruction is in: 2 for the repeated stretch, 1 for the iteration before
+    /// it, 0 for what precedes that, 3 for what follows the stretch.
     int part(int index) const {
         const Repeat& r = from_.repeat;
         return !repeats(from_) ? 0 : (index >= r.from()) + (index >= r.begin) + (index >= r.end);
@@ -390,7 +390,7 @@ private:
     const AxisId axis_;
     const int64_t members_;
     const int64_t chunks_;
-    std::vector<std::vector<int>> writers_, readers_;  ///< indices of instructions by buffer
+    std::vector<std::vector<int>> writers_, readers_;  ///< indices of instructions, by buffer that they write or read
     std::vector<char> taken_;                          ///< for each instruction: whether it is part of a Cut
     std::vector<Cut> cuts_;
     std::vector<int> first_, last_;  ///< for each instruction of the original plan: its first and last chunk
