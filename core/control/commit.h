@@ -49,7 +49,7 @@ struct CommitAction {
         check,      ///< checks whether this rank's state may be saved
         make_way,   ///< (0) frees the step's place in the store
         write,      ///< writes this rank's objects and its index and flushes them; answers with its report
-        judge,      ///< (0) builds the root from `texts`, all reports; answers with holders that differ, "": none
+        judge,      ///< (0) builds the root from `texts`, all reports; answers with ranks that differ, "": none
         publish,    ///< (0) commits the step's root object, which makes the step visible
         look,       ///< (0) after a failed publish: answers in `there` whether the step is visible
         vote,       ///< answers with this rank's votes on values of which the ranks in `text` hold replicas

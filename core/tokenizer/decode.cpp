@@ -39,7 +39,7 @@ void guard(std::string_view bytes, std::string& out) {
     }
 }
 
-/// Decodes what guard() has encoded.
+/// Decodes what guard() has encoded, which restores the invalid bytes.
 std::string unguard(std::string_view text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {

@@ -128,7 +128,7 @@ void PreTokenizer::read_metaspace(const Field& field, Step& step) const {
     if (scheme != "always" && scheme != "first" && scheme != "never")
         field.at("prepend_scheme").refuse(fmt::format("is {}, known are always, first and never", quote(scheme)));
     step.scheme = scheme == "always" ? Scheme::always : scheme == "first" ? Scheme::first : Scheme::never;
-    // In a tokenizer.json from before version 0.19, Metaspace has only this key.
+    // In a tokenizer.json from before version 0.19, Metaspace has only the key add_prefix_space.
     if (!field.truth_or("add_prefix_space", true)) {
         if (field.has("prepend_scheme") && step.scheme != Scheme::never)
             field.at("add_prefix_space").refuse("is false, but prepend_scheme is " + scheme);

@@ -40,7 +40,7 @@ int64_t vocabulary(lua_State* L, const DataSource& source) {
     try {
         return source.vocabulary();
     } catch (const Error& error) {
-        fail(L, error.what());  // adds the script line
+        fail(L, error.what());  // fail() adds the script line to the message
     }
 }
 

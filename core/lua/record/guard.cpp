@@ -7,7 +7,7 @@
 namespace orrery::lua {
 namespace {
 
-/// Records the guard before the optimizer's function reads a gradient, so that gradients are summed over ranks once.
+/// Records the guard's ops before the optimizer's function reads a gradient, to sum gradients over ranks only once.
 void begin_guard(lua_State* L, const std::shared_ptr<Tape>& tape) {
     UpdateGuard& guard = tape->guard;
     if (guard.by != UpdateGuard::By::undecided) return;

@@ -147,7 +147,7 @@ int train_with(lua_State* L) {
     traced.step = train_step(recording, recipe.batch);
     if (traced.step.updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
-    smaller_batches(recipe);  // throws errors here, at the script line
+    smaller_batches(recipe);  // raises errors of smaller batches now
     attempt.done = true;
     lua_settop(L, 1);
     return 1;
@@ -213,7 +213,7 @@ int metric(lua_State* L) {
     traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
     try {
         bool& mean = traced.recipe.added.back().mean;
-        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // throws errors here
+        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // raises errors of the call now
     } catch (...) {
         luaL_unref(L, LUA_REGISTRYINDEX, traced.added.back());
         traced.added.pop_back();

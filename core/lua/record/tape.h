@@ -15,7 +15,7 @@ namespace orrery::lua {
 
 /// The recording functions that a tape accepts at the moment.
 enum class TapeUse : uint8_t {
-    closed,    ///< only reads
+    closed,    ///< none: the program can only be read
     forward,   ///< in o.trace: params and ops
     update,    ///< in an optimizer: states, ops and updates
     annotate,  ///< in a strategy: marks

@@ -122,7 +122,7 @@ int dropout(lua_State* L) {
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
     if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a share in [0, 1) expected, got {}", p));
-    const int64_t stream = tape.streams++;  // also counts in eval, so that programs have the same streams
+    const int64_t stream = tape.streams++;  // dropouts count in eval, too, so that programs have the same streams
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);
         return 1;

@@ -60,8 +60,7 @@ struct SearchSpace {
     bool whole(const Choice& choice) const;
     /// Returns a configuration for each possible mesh, with common options.
     std::vector<Choice> meshes() const;
-    /// Returns a configuration that needs less memory, by recomputation or a higher ZeRO stage; nullopt if there is
-    /// none.
+    /// Returns a configuration that needs less memory (recomputation, a higher ZeRO stage); nullopt if there is none.
     std::optional<Choice> smaller(const Choice& choice) const;
     /// Returns all configurations that differ from `choice` by one step in one option, grouped by option.
     std::vector<std::vector<Choice>> beside(const Choice& choice) const;

@@ -21,8 +21,7 @@ struct Judged {
     double mfu = 0;
     int64_t memory_bytes = 0;          ///< bytes used by the rank with the smallest amount of memory left
     double memory_limit = 0;           ///< memory of that rank's accelerator in bytes; 0: not checked
-    int64_t memory_rank = -1;          ///< rank with the smallest amount of memory left, if accelerators differ; -1:
-                                       ///< any
+    int64_t memory_rank = -1;          ///< rank with the smallest memory left, if accelerators differ; -1: any
     std::string binds;                 ///< what takes the largest share of the time besides computing, or "memory"
     std::vector<std::string> sources;  ///< where the predicted times come from, a line each; empty: formulas
 
