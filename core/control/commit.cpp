@@ -27,7 +27,7 @@ namespace {
 using Action = CommitAction::Kind;
 using Left = CommitVerdict::Left;
 
-/// The topics of the rounds. A message is '+' and a report or votes, or '-' and a failed verdict as JSON.
+/// Topics of communication rounds. A message is '+' and a report or votes, or '-' and a failed verdict as JSON.
 namespace round {
 constexpr std::string_view sound = "sound", begin = "begin", report = "report", verdict = "verdict", votes = "votes",
                            blame = "blame", read = "read", end = "end";
@@ -53,7 +53,7 @@ std::string word_of(const CommitVerdict& verdict, const std::string& more = {}) 
                                {"left_why", verdict.left_why}});
 }
 
-/// Parses a message. Its end is `open` if the message reports success. Throws std::exception if it is malformed.
+/// Parses a rank's message in a save. `end` is `open` if it reports success. Throws std::exception if it is malformed.
 CommitVerdict verdict_of(std::string_view word, int64_t step) {
     CommitVerdict verdict{.step = step};
     if (word.starts_with('+')) return verdict;
@@ -114,7 +114,7 @@ void Commit::enter(Action kind, std::string text, std::string_view topic) {
 
 void Commit::begin() { first() ? enter(Action::make_way) : tell(round::begin); }
 
-/// Enters a round in which rank 0 sends its verdict so far to all ranks.
+/// Enters a communication round in which rank 0 sends its verdict so far to all ranks.
 void Commit::tell(std::string_view topic) { enter(Action::from_first, first() ? word_of(verdict_) : "", topic); }
 
 void Commit::fail(CommitEnd end, const std::string& why) {
@@ -168,7 +168,7 @@ void Commit::done(const CommitAnswer& answer) {
                                             .why = answer.problem}),
                          round::votes);
         case Action::blame: verdict_.why = failed ? answer.problem : answer.text; return tell(round::blame);
-        case Action::discard: return enter(Action::over);  // on failure, the next save of the step discards it
+        case Action::discard: return enter(Action::over);  // a failed discard is repeated by the next save of the step
         case Action::read_back:
             if (failed) fail(answer.uncovered ? CommitEnd::uncovered : CommitEnd::unread, answer.problem);
             verdict_.object = failed ? answer.object : "";
@@ -184,7 +184,7 @@ void Commit::done(const CommitAnswer& answer) {
     }
 }
 
-/// The failure that comes first in the order of CommitEnd; ties go to the lowest rank. `open` if no rank failed.
+/// Returns the ranks' failure that is first in CommitEnd, of several the lowest rank's; `open` if no rank failed.
 CommitVerdict Commit::found(const std::vector<std::string>& words) const {
     CommitVerdict worst{.step = options_.step};
     for (size_t i = 0; i < words.size(); ++i) {

@@ -8,13 +8,13 @@ namespace orrery {
 
 const char* text_of(Cause cause);
 
-/// What the loss concerns: "rank 1", "node 2"; "" if neither.
+/// Names what a loss of a process or node concerns: "rank 1", "node 2"; "" if neither.
 std::string subject_of(const Loss& loss);
-/// The loss as a sentence: "rank 1 was killed by signal 9 (Killed)".
+/// Describes a loss in a sentence: "rank 1 was killed by signal 9 (Killed)".
 Message sentence_of(const Loss& loss);
 
-/// Whether two losses are the same failure: same cause, site, step and exit code, and the same rank or node. The rank
-/// does not count for errors that all ranks find. Texts are not compared.
+/// Whether two losses of processes are the same failure: same cause, site, step and exit code, and the same rank or
+/// node. The rank does not count for errors that all ranks find. Texts are not compared.
 bool same_failure(const Loss& one, const Loss& other);
 
 /// Encodes the loss as text, fields on the first line; rendezvous, launchers and a rank's progress table use this form.

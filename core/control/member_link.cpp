@@ -19,7 +19,7 @@ constexpr LinkTime beat_every = std::chrono::milliseconds(250);
 constexpr size_t max_position = 64 << 10;
 constexpr std::string_view late = "late ";
 constexpr size_t most_told = 4096;  // max bytes of a failure's text that are sent
-constexpr int64_t lives_s = 2;      // heard within this time, a member is alive; it sends 4 beats a second
+constexpr int64_t lives_s = 2;      // a member heard within this time is alive; it sends 4 heartbeats a second
 
 std::string place_text(const std::string& host, int port) {
     return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
@@ -59,7 +59,7 @@ std::string refusal(const wire::Welcome& welcome, const JoinOptions& options) {
     }
 }
 
-/// Whether a retry would also be refused. It may succeed if the other process is silent or of an earlier start.
+/// Returns Fault::peer if a refused member may succeed later: the other process is silent or of an earlier start.
 Fault fault_of(const wire::Welcome& welcome) {
     const bool passes = welcome.status == wire::Status::old_generation || welcome.status == wire::Status::other_run ||
                         (welcome.status == wire::Status::rank_taken && welcome.heard_s >= lives_s);
@@ -124,7 +124,7 @@ public:
     const std::string& run() const { return run_; }
     void lose(const Message& why) { lose(Loss{.cause = Cause::node, .site = "service", .text = why}); }
 
-    /// Returns the loss of this process itself.
+    /// Reports a failure of this process itself to the service.
     void fail(const Loss& why) {
         Loss own = why;
         own.rank = options_.rank;
@@ -260,15 +260,15 @@ private:
         if (!lost_) lost_ = why;
     }
 
-    /// Says which process observed a loss. Others may repeat the text, and a cut connection looks to each end as if the
-    /// other had died.
+    /// Says which process observed a loss. Other processes may repeat the text, and a cut connection looks to each end
+    /// as if the other had died.
     std::string as_seen() const { return fmt::format(", as {} sees it", wire::name_of(options_.token, options_.rank)); }
 
     const JoinOptions options_;
     const LinkHost here_;
     const std::string place_;
     Phase phase_ = Phase::none;
-    wire::Status refused_ = wire::Status::ok;  ///< status of the last refusal
+    wire::Status refused_ = wire::Status::ok;  ///< status of the service's last refusal
     wire::Challenge challenge_{};
     wire::Hello hello_{};
     std::optional<wire::Seal> from_, to_;

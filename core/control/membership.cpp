@@ -33,7 +33,7 @@ struct Peer {
     size_t unsent = 0;
     bool left = false, closed = false;
     int frames = 0;                              ///< number of frames received, counted up to 2
-    std::string position = {};                   ///< position that the member reported last
+    std::string position = {};                   ///< training position that the member reported last
     std::map<uint64_t, std::string> waits = {};  ///< keys that the member waits for, by request number
 
     bool here() const { return !left && !closed; }
@@ -53,7 +53,7 @@ struct Holder {
     }
 };
 
-/// Adds two counts; an empty text counts as 0.
+/// Returns the sum of two counts as text; an empty text counts as 0.
 std::string sum_of(const std::string& had, const std::string& more) {
     int64_t sum = 0;
     if (__builtin_add_overflow(std::strtoll(had.c_str(), nullptr, 10), std::strtoll(more.c_str(), nullptr, 10), &sum))
@@ -166,7 +166,7 @@ public:
         for (auto& [connection, peer] : peers_) push(connection, peer, wire::frame_of(Kind::lost, lost_, run_));
     }
 
-    /// Returns the pending actions. Also removes the peers that were dropped since the last call.
+    /// Returns the pending actions. Also removes members that were dropped since the last call.
     std::vector<LinkAction> actions() {
         if (std::exchange(dropped_, false))
             std::erase_if(peers_, [&](auto& entry) {
@@ -200,7 +200,7 @@ private:
                                                                                 : wire::Status::ok;
     }
 
-    /// Number of nodes whose launchers may join; 0 when the members themselves are launchers.
+    /// Returns the number of nodes whose launchers may join; 0 when the members themselves are launchers.
     int64_t nodes() const {
         if (options_.token.launchers) return 0;
         return options_.per_host > 0 ? options_.world / options_.per_host : options_.world;
@@ -216,7 +216,7 @@ private:
 
     static Holder holder_of(const Peer& peer) { return {peer.pid, peer.host, peer.self, peer.since}; }
 
-    /// Describes the process that has the rank that a refused process asked for.
+    /// Describes in `welcome` the process that has the rank for which a process was refused.
     void name_holder(wire::Welcome& welcome, int64_t rank, LinkTime now) const {
         const auto taken = taken_.find(rank);
         const auto found = taken == taken_.end() ? peers_.end() : peers_.find(taken->second);
@@ -295,7 +295,7 @@ private:
             case Kind::leave:
                 peer.left = true;
                 free_rank(connection, peer);
-                if (options_.token.launchers) holders_.erase(peer.rank);  // a restarted launcher may join in its place
+                if (options_.token.launchers) holders_.erase(peer.rank);  // lets a restarted launcher join again
                 break;
             case Kind::fail: fail(peer, frame); break;
             default: throw Error("a frame that only the service sends", Fault::peer);
@@ -356,7 +356,7 @@ private:
 
     bool is_lost() const { return bool(lost_); }
 
-    /// Whether a member's process may be stopped. A launcher's may, since its ranks send heartbeats themselves.
+    /// Whether a member's process may be suspended. A launcher's may, since its ranks send heartbeats themselves.
     bool may_stop(const Peer& peer) const { return peer.rank < 0; }
 
     void act(uint64_t connection, std::string bytes, bool close) {
@@ -372,8 +372,8 @@ private:
             drop(peer, {.cause = Cause::hang, .site = "unread", .text = "does not read its connection"});
     }
 
-    /// Closes a connection. Unless its rank had left, all members learn why, including this one when it `hears`. Only
-    /// the first loss counts.
+    /// Closes a member's connection. Unless the rank had left, all members learn why; this member only if it `hears`.
+    /// Only the first loss counts.
     void drop(Peer& peer, Loss how, bool hears = true) {
         if (peer.closed) return;
         if (!hears) close(peer);
@@ -449,7 +449,7 @@ private:
     std::map<int64_t, uint64_t> taken_;  ///< connections of ranks and launchers that are connected, by rank
     std::map<int64_t, Holder> holders_;  ///< processes that have joined, including those that left, by rank
     std::map<std::string, std::string> values_;
-    /// connections and request numbers that wait, by key
+    /// requests that wait for a key: connections and request numbers, by key
     std::map<std::string, std::set<std::pair<uint64_t, uint64_t>>> waiting_;
     std::vector<LinkAction> actions_;
     Loss lost_;

@@ -25,18 +25,18 @@ public:
         wire::Nonce nonce;  ///< nonce sent in the connection's challenge
         wire::Hello hello;
         std::string from;
-        std::string more;  ///< bytes after the hello
+        std::string more;  ///< bytes received after the hello
     };
 
     bool full(LinkTime now) const { return open_.size() >= most && now - open_.front().since < least; }
-    /// Time at which the oldest may be closed for a new one, or has used up its time; LinkTime::max() if there is none.
+    /// Time at which the oldest connection may be replaced or is late; LinkTime::max() without connections.
     LinkTime due() const;
     /// Adds a connection. Returns the connections that it replaces, which the caller must close.
     std::vector<uint64_t> add(uint64_t connection, const wire::Nonce& nonce, const std::string& from, LinkTime now);
     bool has(uint64_t connection) const { return at_.count(connection) > 0; }
     std::optional<Candidate> received(uint64_t connection, std::string_view bytes);
     void closed(uint64_t connection);
-    /// Removes and returns the connections whose time is over; the caller must close them.
+    /// Removes and returns connections that sent no hello in time; the caller must close them.
     std::vector<uint64_t> late(LinkTime now);
 
 private:

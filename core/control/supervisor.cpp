@@ -74,7 +74,7 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const Messag
         known.failed_checks = 0;
         known.told_late = false;
     } else if (found == Fitness::late &&
-               state_ == State::gathering) {  // waits only while the whole job waits; a spare waits for one check only
+               state_ == State::gathering) {  // repeated while the whole job waits; counts as failed in a running job
         if (!std::exchange(known.told_late, true)) say("is looked at until its check ends");
         orders.push_back({Order::Kind::check, node});
     } else if (++known.failed_checks < checks_to_quarantine) {
@@ -150,7 +150,7 @@ std::optional<double> Supervisor::next_tick() const {
     return std::max(wait_until_, checked_until());
 }
 
-/// Time at which the last current check of a slot's node is overdue; 0 when there is none.
+/// Returns the time at which the last running check of a slot's node is overdue; 0 when no check runs.
 double Supervisor::checked_until() const {
     double last = 0;
     for (const int64_t node : slots_)
@@ -203,7 +203,7 @@ void Supervisor::settle(double now, Orders& orders) {
     gather(now, orders);
 }
 
-/// Whether the job ends with this failure; if so, orders its end.
+/// Orders the job's end if it must not restart after a failure; returns whether it did.
 bool Supervisor::refuse(const Loss& how, Orders& orders) {
     const Message what = sentence_of(how) + " " + at(how.step);
     if (how.cause == Cause::mistake || options_.restarts == 0) {

@@ -22,7 +22,7 @@ enum class Fitness : uint8_t {
 struct Order {
     enum class Kind : uint8_t {
         check,      ///< check whether `node` is fit; answered by checked()
-        start,      ///< start `generation` on `nodes`, which take the slots in this order; answered by ended() for each
+        start,      ///< start ranks of `generation` on `nodes`, listed by slot; each node answers by ended()
         end_ranks,  ///< end the ranks of this generation, on all nodes
         finish,     ///< end the command with `code`, for the reason `text`
         say,        ///< print `text`
@@ -43,13 +43,13 @@ public:
         int64_t restarts = 0;  ///< max restarts for each cause without a new step in between
         int64_t nodes = 1;     ///< number of nodes that a generation needs, one for each slot
         int64_t spares = 0;    ///< number of further nodes, numbered from `nodes` on
-        /// seconds at start-up for which a slot is reserved for its own node before a spare may take it
+        /// seconds at start-up for which a slot waits for its own node before a spare may take the slot
         double own_first_s = 10;
         double wait_node_s = 300;     ///< max seconds to wait for missing nodes
-        double check_s = 12;          ///< a check that takes longer no longer delays a spare or the end of the job
+        double check_s = 12;          ///< seconds after which a check no longer delays a spare or the end of the job
         double first_pause_s = 1;     ///< seconds before the second restart without a new step; the first has no pause
         double longest_pause_s = 30;  ///< max seconds of a pause; each pause is twice the one before
-        int64_t generation = 0;       ///< the newest generation taken; the next one is larger
+        int64_t generation = 0;       ///< number of the newest generation so far; the next number is larger
     };
     using Orders = std::vector<Order>;
 
@@ -59,14 +59,14 @@ public:
     Orders came(int64_t node, double now);
     Orders checked(int64_t node, Fitness found, const Message& why, double now);
     Orders lost(int64_t node, const Message& how, double now);
-    /// Event: the launcher of `node` ended before it joined. A configuration error ends the job if it waits for this
-    /// node, or will wait for it, because the error would repeat.
+    /// Event: the launcher of `node` ended before it joined. A configuration error ends the job if the job waits for
+    /// this node, or will wait for it, because the error would repeat.
     Orders failed_start(int64_t node, const Loss& loss, double now);
-    /// Event: a step was finished. Only a step beyond all earlier ones renews the budgets.
+    /// Event: a training step was finished. Only a step beyond all earlier steps renews the budgets of restarts.
     Orders step_done(int64_t step);
     /// Event: all ranks of `node` have ended and are reaped.
     Orders ended(int64_t node, const Loss& how, double now);
-    /// Sets the number of the generation ordered last, since smaller numbers were taken.
+    /// Sets the number under which the generation ordered last was started, after smaller numbers were found taken.
     void minted(int64_t generation) { options_.generation = generation; }
     /// Event: the job is asked to stop. No rank is started from now on; the caller stops the running ranks.
     Orders stop(int code, const Message& why, double now);
@@ -76,7 +76,7 @@ public:
     std::optional<double> next_tick() const;
     int64_t generation() const { return options_.generation; }
     int64_t best_step() const { return best_; }
-    int64_t restarts() const { return restarts_; }  ///< total number of restarts
+    int64_t restarts() const { return restarts_; }  ///< number of restarts of the job so far
     /// The cause of the last restart; none if there was none, or if a new step has been finished since.
     const std::optional<Loss>& last_failure() const { return last_; }
     bool over() const { return state_ == State::over; }
@@ -90,7 +90,7 @@ private:
         Node state = Node::absent;
         int64_t failed_checks = 0;
         bool told_late = false;
-        double checked_until = 0;  ///< deadline of the current check
+        double checked_until = 0;  ///< deadline of the node's current check
         Message why;
         /// configuration error of the node's start or checks since its launcher last joined
         std::optional<Loss> mistake = {};
@@ -113,7 +113,7 @@ private:
     std::map<int64_t, Known> nodes_;
     std::vector<int64_t> slots_;  ///< node of each slot; -1: none yet
     std::optional<Loss> why_;     ///< the first failure of the generation that is ending
-    std::optional<Loss> last_;    ///< the previous failure, if there was no new step since
+    std::optional<Loss> last_;    ///< the failure of the previous generation, if there was no new step since
     std::map<Cause, int64_t> spent_;
     std::optional<Loss> asked_;  ///< the requested stop
     double not_before_ = 0, wait_until_ = 0, spares_from_ = 0;

@@ -20,7 +20,7 @@ Digest prove(const JobToken& token, std::string_view role, const Nonce& nonce, s
     return Hmac(token.secret).of({role, "\0"sv, token.job, "\0"sv, {nonce.data(), nonce.size()}, data});
 }
 
-/// Returns the key of a direction: a MAC of everything that identifies the connection.
+/// Returns the key of one direction of a connection: a MAC of everything that identifies connection and direction.
 std::string key_of(const JobToken& token, End from, const Nonce& service, const Nonce& member) {
     using namespace std::string_view_literals;
     const Digest key = Hmac(token.secret)

@@ -49,12 +49,12 @@ enum class Status : int64_t {
     other_run,
     other_members,
 };
-/// The answer to a hello. Without a valid token, all fields except the status are zeros.
+/// The service's answer to a hello. Without a valid token, all fields except the status are zeros.
 struct Welcome {
     char magic[8];
     Status status;
     int64_t home;
-    int64_t world, per_host;  ///< ranks of the job and of each host
+    int64_t world, per_host;  ///< numbers of ranks of the job and of each host
     /// about the process that has the rank: pid, seconds since it joined and since it was last heard
     int64_t pid, since_s, heard_s;
     char host[64];
@@ -80,7 +80,7 @@ std::string shape_text(int64_t world, int64_t per_host);
 enum class Kind : uint8_t { set, get, add, erase, cancel, absent, beat, leave, fail, value, lost };
 struct Frame {
     Kind kind = Kind::beat;
-    uint64_t id = 0;  ///< pairs a value with its get, add or absent
+    uint64_t id = 0;  ///< request number, which pairs a value with its get, add or absent
     std::string key;
     std::string value;
 };
@@ -100,7 +100,7 @@ enum class End : uint8_t { service, member };
 class Seal {
 public:
     Seal(const JobToken& token, End from, const Nonce& service, const Nonce& member);
-    /// Returns the frame in wire format, and increments the number.
+    /// Returns a frame in wire format with its MAC, and increments the frame number.
     std::string seal(const Frame& frame);
     /// Takes the frame at `at` from the received bytes and moves `at` after it; nullopt when it is incomplete. The body
     /// is not parsed before its MAC is checked. Throws Error for a wrong MAC or a malformed frame.

@@ -1,4 +1,4 @@
-// Wraps standard library functions that process a count of elements in one instruction: the count is charged first.
+// Wraps standard Lua functions that process many elements in one instruction; counts the elements as instructions.
 #include <fmt/format.h>
 
 #include <bit>
@@ -17,14 +17,14 @@ uint64_t between(lua_Integer first, lua_Integer last) {
     return last < first ? 0 : static_cast<uint64_t>(last) - static_cast<uint64_t>(first) + 1;
 }
 
-/// Returns the argument as the library reads it; the library itself refuses other types.
+/// Returns the argument at `index` if it is an integer, otherwise `fallback`; the library refuses other types itself.
 lua_Integer integer(lua_State* L, int index, lua_Integer fallback) {
     int is_integer = 0;
     const lua_Integer value = lua_tointegerx(L, index, &is_integer);
     return is_integer ? value : fallback;
 }
 
-/// Returns the length as the libraries compute it, including __len.
+/// Returns the length of argument 1 as the Lua libraries compute it, including __len.
 lua_Integer length(lua_State* L) {
     const bool has = lua_istable(L, 1) || luaL_getmetafield(L, 1, "__len") != LUA_TNIL;
     return has ? luaL_len(L, 1) : 0;
@@ -47,7 +47,7 @@ uint64_t of_sort(lua_State* L) {
     return n > UINT64_MAX / 64 ? UINT64_MAX : n * comparisons;
 }
 
-/// Charges the count, then calls the library's function, which is upvalue 1.
+/// Counts the elements of a call as instructions, then calls the library's function, which is upvalue 1.
 template <Count count>
 int counted(lua_State* L) {
     State& state = state_of(L);
@@ -59,7 +59,7 @@ int counted(lua_State* L) {
     return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 
-/// Refuses __gc: a finalizer would run without limits, and at a different time on every rank.
+/// setmetatable without __gc: a finalizer would run without limits, and at a different time on every rank.
 int set_metatable(lua_State* L) {
     if (lua_istable(L, 2)) {
         lua_pushstring(L, "__gc");

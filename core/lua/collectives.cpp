@@ -1,4 +1,4 @@
-// Expands collective algorithms, Lua functions from the number of ranks to moves of chunks, to tables once.
+// Expands collective algorithms to tables. An algorithm is a Lua function from the number of ranks to moves of chunks.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -42,7 +42,7 @@ int move_text(lua_State* L) {
 
 constexpr Opcode made_of_chunks[] = {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter};
 
-/// Calls the function on top of the stack for this number of ranks and returns its table. Pops the function.
+/// Calls the algorithm on top of the stack for `choice.members` ranks and returns its table. Pops the algorithm.
 ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collective) {
     const std::string title = fmt::format("collective {}.{}", choice.name, name_of(collective));
     if (!lua_isfunction(L, -1))

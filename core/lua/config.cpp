@@ -46,8 +46,8 @@ void push_value(lua_State* L, const ConfigValue& value) {
     }
 }
 
-/// Records that the script itself has read a key, because a value that it gives to a call may depend on the key. Reads
-/// by the library's own modules do not count; the library reports them itself.
+/// Records that the script has read a configuration key, as a value that it gives to a call may depend on the key.
+/// Reads by the library's own modules do not count; the library reports them itself.
 void see_read(lua_State* L, const Config& config, const std::string& key) {
     lua_Debug reader;
     if (!lua_getstack(L, 1, &reader) || lua_getinfo(L, "S", &reader) == 0) return;
@@ -81,7 +81,7 @@ int refuse_write(lua_State* L) {
     fail(L, fmt::format("o.config is read-only: set {} in the TOML file or with --set", type_text(L, 2)));
 }
 
-/// The iterator of pairs. Upvalues: the view, the position.
+/// Iterator of pairs() over a configuration table. Upvalues: the ConfigView, the number of visited keys.
 int next_entry(lua_State* L) {
     Config& config = *check<ConfigView>(L, lua_upvalueindex(1)).config;
     const auto at = static_cast<size_t>(lua_tointeger(L, lua_upvalueindex(2)));
@@ -104,7 +104,7 @@ int entries(lua_State* L) {
     return 1;
 }
 
-// ---- o.options
+// ---- o.options: the options that a script declares
 
 std::string shown(lua_State* L, int index) {
     if (lua_type(L, index) == LUA_TSTRING) return quote(check_text(L, index));
@@ -113,7 +113,7 @@ std::string shown(lua_State* L, int index) {
     return text;
 }
 
-/// Replaces the default on top of the stack by the value in [script], if any.
+/// Replaces the default of option `key` on top of the stack by its value in the configuration's [script], if any.
 void override_option(lua_State* L, Config& script, const std::string& key) {
     if (!script.has(key)) return;
     const int type = lua_type(L, -1);
@@ -129,7 +129,7 @@ void override_option(lua_State* L, Config& script, const std::string& key) {
         lua_pushnumber(L, script.number(key, 0));
 }
 
-/// o.options { steps = 300, lr = { 6e-4, "peak learning rate" } } -> { steps = ..., lr = ... }
+/// o.options { steps = 300, lr = { 6e-4, "peak learning rate" } } -> { steps = , lr = }, with values of [script]
 int options(lua_State* L) {
     State& state = state_of(L);
     check_table(L, 1, "a table of options");

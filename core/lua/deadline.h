@@ -24,7 +24,7 @@ public:
     /// Records the line that the script has reached.
     void see(Origin place);
 
-    /// Stops the clock while it exists, because the host's work does not count as the script's. `deadline` may be null.
+    /// Stops a deadline's clock while this object exists, during work of the host. `deadline` may be null.
     class [[nodiscard]] Pause {
     public:
         explicit Pause(Deadline* deadline);

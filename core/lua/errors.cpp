@@ -15,7 +15,7 @@ constexpr int most_calls_shown = 8;
 constexpr int nearest_frames = 64;
 constexpr int outermost_frames = 4;
 
-/// Number of frames on the stack, by bisection, because lua_getstack(n) takes n steps.
+/// Returns the number of frames on the stack, by bisection, because lua_getstack(n) takes n steps.
 int depth_of(lua_State* L) {
     lua_Debug frame;
     int low = 0, high = 1;  // frame `low` exists, frame `high` does not
@@ -27,7 +27,7 @@ int depth_of(lua_State* L) {
     return low + 1;
 }
 
-/// Returns the "called from" lines of an error, innermost first; for a deep recursion only both ends.
+/// The "called from" lines of an error in Lua, innermost first; for a deep recursion only both ends.
 class Calls {
 public:
     Calls(lua_State* L, const Origin& first) : L_(L), last_(first.text()) {
@@ -60,7 +60,7 @@ private:
     int shown_ = 0;
 };
 
-/// Adds the calls to a plain Error; other exceptions stay unchanged.
+/// Adds the "called from" lines to the message of a plain Error; other exceptions stay unchanged.
 std::exception_ptr with_calls(const std::exception_ptr& error, const std::string& calls) {
     try {
         std::rethrow_exception(error);
@@ -112,8 +112,8 @@ std::string value_text(lua_State* L, int index, int depth) {
     return text;
 }
 
-/// Returns the message of a raised value. A text from error() has its line already; other texts get it here. For a
-/// table, the field `message` comes first, then the other fields.
+/// Returns the message of a value raised in Lua. A text from error() starts with the script line; other texts get it
+/// here. For a table, the field `message` comes first, then the other fields.
 std::string raised_text(lua_State* L, const Origin& place) {
     if (lua_type(L, 1) == LUA_TSTRING) {
         const std::string text = check_text(L, 1);  // Lua adds the line, except to errors of C functions

@@ -22,17 +22,17 @@ public:
     std::optional<std::string> text(std::string_view key);
     std::vector<std::string> texts(std::string_view key);
     std::vector<int64_t> integers(std::string_view key);
-    /// Pushes the field; nil when it is absent.
+    /// Pushes the value of the table's field `key`; nil when it is absent.
     void push_field(std::string_view key);
-    /// Throws Error for keys that were not read. `with_list`: entries 1..n are allowed.
+    /// Throws Error for keys of the table that were not read. `with_list`: entries 1..n are allowed.
     void finish(bool with_list = false);
 
-    /// Throws Error "nn.linear: KEY is ..., expected WHAT".
+    /// Throws Error about a field's value: "nn.linear: KEY is ..., expected WHAT".
     [[noreturn]] void wrong(std::string_view key, std::string_view what);
 
 private:
     lua_State* L_;
-    int index_;  ///< stack index of the table; 0: there is no table
+    int index_;  ///< stack index of the table of options; 0: there is no table
     std::string function_;
     std::vector<std::string> asked_;
 };

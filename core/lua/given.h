@@ -13,11 +13,11 @@ void give(lua_State* L, const char* table, const char* key, const T& value) {
     give(L, {table, key, line, ConfigValue{value, line, true}});
 }
 
-/// Reads options of a call. When an option is absent, reads the configuration key that it replaces; returns 0 or ""
-/// when that key has no default.
+/// Reads options of a call. When an option is absent, reads the configuration key that the option replaces; returns 0
+/// or "" when that key has no default.
 class OptionOrKey {
 public:
-    /// `table`: the configuration's table with the keys.
+    /// `fields`: the call's options; `table`: the configuration's table with the keys, such as "train".
     OptionOrKey(lua_State* L, Fields& fields, const char* table);
 
     int64_t integer(const char* option, int64_t least, const char* key);

@@ -109,7 +109,7 @@ void push_json(lua_State* L, const Json& value) {
             push_json(L, item);
             lua_rawseti(L, -2, ++i);
         } else {
-            push(L, key);  // the key may contain a NUL
+            push(L, key);  // push(): the key may contain a NUL
             push_json(L, item);
             lua_rawset(L, -3);
         }

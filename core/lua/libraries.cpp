@@ -43,14 +43,14 @@ int load(lua_State* L) {
     return 1;
 }
 
-/// The iterator of pairs. Upvalues: the table, the sorted keys, the number of visited ones.
+/// Iterator of pairs(). Upvalues: the table, the sorted keys, the number of visited keys.
 int next_sorted(lua_State* L) {
     lua_Integer at = lua_tointeger(L, lua_upvalueindex(3));
     for (;;) {
         lua_rawgeti(L, lua_upvalueindex(2), ++at);
         if (lua_isnil(L, -1)) return 1;
         lua_pushvalue(L, -1);
-        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) break;  // skips a key that was removed meanwhile
+        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) break;  // skips a key that was removed since pairs()
         lua_pop(L, 2);
     }
     lua_pushinteger(L, at);

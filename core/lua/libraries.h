@@ -12,10 +12,10 @@ namespace orrery::lua {
 /// order, so that the order is the same on all ranks.
 void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t seed);
 
-/// Wraps functions that process a count of elements, so that the count is charged before they run; refuses __gc.
+/// Makes library functions count the elements that they process as instructions before they run; refuses __gc.
 void bound_standard(lua_State* L);
 
-/// Compiles the text and pushes the function. Throws or raises on a syntax error; refuses bytecode.
+/// Compiles Lua text (no bytecode), named `shown` in errors, and pushes the function. Throws or raises on bad syntax.
 void load_text(lua_State* L, const std::string& text, const std::string& shown);
 
 }  // namespace orrery::lua

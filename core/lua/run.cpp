@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// Returns the run at index 1, which must be the one that the host has.
+/// Throws Error unless the run at index 1 is the newest one of the script, which the host has.
 void check_newest(lua_State* L) {
     const Run& run = check<Run>(L, 1);
     if (run.number != state_of(L).runs)
@@ -27,7 +27,7 @@ int run_summary(lua_State* L) {
     return 1;
 }
 
-/// run:train(data [, { steps = , ... }])
+/// run:train(data [, { steps = , ... }]): trains the compiled program.
 int run_train(lua_State* L) {
     check_newest(L);
     const Data& data = check<Data>(L, 2);
@@ -58,7 +58,7 @@ int run_train(lua_State* L) {
     return 0;
 }
 
-/// run:sample { prompt = , tokens = , temperature = , top_k = , seed = } -> text
+/// run:sample { prompt = , tokens = , temperature = , top_k = , seed = } -> text that continues the prompt
 int run_sample(lua_State* L) {
     check_newest(L);
     Host& host = state_of(L).host();

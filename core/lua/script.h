@@ -20,9 +20,9 @@ void run_script_text(std::string_view text, const std::string& shown, const std:
 /// program or library (source tree or installed prefix). Throws Error with the places tried.
 std::filesystem::path script_library(const std::string& configured);
 
-/// Returns the schedule of a pipeline, from `folder` or the library. Chunks of 0 become the number that the schedule
-/// needs, which is also stored in `chunks`. Throws Error at the function's line when it returns no orders; passes on
-/// the function's own errors.
+/// Returns the schedule of a pipeline, from `folder` or the library. If the pipeline's chunks are 0, uses the number
+/// that the schedule needs and stores it in `chunks`. Throws Error at the function's line when it returns no orders;
+/// passes on the function's own errors.
 Schedule load_schedule(Pipeline pipeline, int64_t ranks, int64_t microbatches, const std::filesystem::path& folder,
                        Host& host, int* chunks = nullptr);
 

@@ -59,12 +59,12 @@ std::string check_text(lua_State* L, int index);
 void check_table(lua_State* L, int index, std::string_view what = "a table");
 void check_function(lua_State* L, int index);
 
-/// Throws Error at the current script line.
+/// Throws Error with `text` at the current script line.
 [[noreturn]] void fail(lua_State* L, const std::string& text);
 
 void push(lua_State* L, std::string_view text);
-void push(lua_State* L, const std::vector<std::string>& texts);  ///< pushes a list
-void push(lua_State* L, const Shape& shape);                     ///< pushes a list
+void push(lua_State* L, const std::vector<std::string>& texts);  ///< pushes a list of strings
+void push(lua_State* L, const Shape& shape);                     ///< pushes a list of sizes
 
 // ---- typed userdata
 template <class T>
@@ -87,7 +87,7 @@ void new_class(lua_State* L, const luaL_Reg* functions) {
     luaL_setfuncs(L, functions, 0);
 }
 
-/// Registers T with methods only; leaves the stack unchanged.
+/// Registers the Lua class of T, which has methods only; leaves the stack unchanged.
 template <class T>
 void add_class(lua_State* L, const luaL_Reg* methods) {
     const luaL_Reg nothing[] = {{nullptr, nullptr}};

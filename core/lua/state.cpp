@@ -17,7 +17,7 @@ namespace orrery::lua {
 
 namespace {
 
-constexpr int instructions_per_check = 4'000;  // recording the line takes about a microsecond
+constexpr int instructions_per_check = 4'000;  // a check records the line, in about a microsecond
 
 std::string read_file(const std::filesystem::path& file, const std::string& shown) {
     constexpr size_t most = 16 << 20;
@@ -40,7 +40,7 @@ struct Chunk {
     const std::string& shown;
 };
 
-/// Loads and runs the Chunk at index 1 inside the protected call, so that parse errors are like other errors.
+/// Loads and runs the Lua text of a Chunk inside the protected call, so that errors in its syntax are like others.
 int run_loaded(lua_State* L) {
     const auto* chunk = static_cast<const Chunk*>(lua_touserdata(L, 1));
     load_text(L, chunk->text, chunk->shown);
@@ -88,8 +88,8 @@ void State::open_libraries() {
     Config& run = host_.config().table("run");
     open_errors(L_);
     open_standard(L_, host_.config().table("lua").texts("allow"), run.integer("seed", 0));
-    lua_newtable(L_);  // package.loaded, by module name
-    lua_newtable(L_);  // orrery.native
+    lua_newtable(L_);  // package.loaded: modules by name
+    lua_newtable(L_);  // the module orrery.native
     open_config(L_);
     open_published_config(L_);
     open_values(L_);
@@ -308,7 +308,7 @@ void State::require(lua_State* L, const std::string& module) {
     for (size_t i = 0; i < tried.size(); ++i) {
         if (!std::filesystem::is_regular_file(tried[i])) continue;
         {
-            const Loading loading(loading_, module);  // an RAII object, because a pcall may catch a failure
+            const Loading loading(loading_, module);  // RAII, because a pcall may catch a failure to load
             const std::string text = read_file(tried[i], shown[i]);
             host_.required(tried[i].lexically_relative(is_ours(module) ? library_ : folder_).string(), text);
             load_text(L, text, shown[i]);
@@ -329,7 +329,7 @@ void State::require(lua_State* L, const std::string& module) {
 namespace orrery {
 
 namespace {
-/// Makes and proves the tables of [collectives] before the script runs.
+/// Makes and proves the tables of the algorithms in [collectives] before the script runs.
 void expand_collectives(lua::State& state) {
     if (state.host().collectives.empty()) return;
     state.run_text("require('orrery.native').expand_collectives()", "[collectives]");

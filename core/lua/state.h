@@ -37,10 +37,10 @@ public:
     lua_State* lua() const { return L_; }
     Host& host() const { return host_; }
     const std::filesystem::path& library() const { return library_; }  ///< folder that contains orrery/
-    /// Runs a text; for tests.
+    /// Runs Lua text, which messages call `shown`.
     void run_text(std::string_view text, const std::string& shown);
 
-    /// Pushes the module's value, loading it on first use. Throws Error naming the places tried.
+    /// Pushes the value of a Lua module, loaded on first use. Throws Error naming the places tried.
     void require(lua_State* L, const std::string& module);
     void require(const std::string& module) { require(L_, module); }
     bool finds(const std::string& module) const { return !file_of(module).empty(); }
@@ -50,13 +50,13 @@ public:
     /// Returns the schedule of a pipeline; see lua/schedules.h.
     Schedule schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches);
 
-    /// Runs work that calls functions of the script while the script is in a call of the host. May be called from any
-    /// thread, but not concurrently. Throws Error with the script's lines.
+    /// Runs `work`, which calls functions of the script while the script is in a call of the host. May be called from
+    /// any thread, but not concurrently. Throws Error with the script's lines.
     void call_later(const std::function<void()>& work);
 
     /// Counts one recorded op; throws Error when the limit is exceeded.
     void charge_op();
-    /// Charges `elements`, the work that a C function is about to do, as instructions.
+    /// Counts `elements` that a C function is about to process as instructions; throws Error above the script's limit.
     void charge(lua_State* L, uint64_t elements);
     /// Records the current line, for the report of a script that exceeds its time limit.
     void see(lua_State* L);
@@ -76,7 +76,7 @@ private:
     void run_chunk(const std::string& text, const std::string& shown);
     void protect(lua_CFunction function, void* argument, const std::string& shown);
     void late(const Origin& seen);
-    /// Returns the exception of a call that ended with `status`; it is on the stack.
+    /// Returns the error of a Lua call that ended with `status` as an exception; the error is on top of the stack.
     std::exception_ptr error_of(int status, const std::string& shown);
     [[noreturn]] void rethrow(int status, const std::string& shown);
     std::vector<std::filesystem::path> places(const std::string& module, std::vector<std::string>& shown) const;
@@ -99,7 +99,7 @@ private:
 
 /// Returns true for modules of the library that only forward calls: orrery/nn.lua, but not orrery/models/gpt.lua.
 bool is_plumbing(std::string_view file);
-/// Throws Error at the first [script] key when the script declared no options.
+/// Throws Error at the first key of the configuration's [script] when the script declared no options.
 void check_script_table(State& state);
 
 // Each open_ function adds the classes and functions of one file to the table on top of the stack, `orrery.native`.

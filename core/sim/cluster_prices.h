@@ -14,14 +14,13 @@ namespace orrery {
 /// Settings of the software that runs the kernels: "compiled" (fused norms and updates, attention written for the
 /// accelerator, like the CUDA plugin's), "eager", "megatron", "unfused", "eight_bit". Throws Error for another name.
 KernelSoftware software_of(const std::string& name, const Constants& constants);
-/// `tf32`: f32 matrix products run in TF32.
+/// Returns the rates that determine an accelerator's kernel times. `tf32`: f32 matrix products run in TF32.
 AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32 = false);
 
-/// Prices of a cluster that was not measured here, from its data-sheet rates and the table of constants.
+/// Predicts times of work on a cluster from its data-sheet rates and the fitted constants, without measurements.
 class ClusterPrices final : public Prices {
 public:
-    /// Keeps references to all arguments except the last two. `tf32`: f32 products run in TF32, as with
-    /// device.cuda.tf32.
+    /// Keeps references to the first four arguments. `tf32`: f32 matrix products run in TF32, as with device.cuda.tf32.
     ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
                   const std::string& software = "compiled", bool tf32 = false);
 
@@ -48,7 +47,7 @@ private:
     const Cluster& cluster_;
     const Mapping& mapping_;
     const std::vector<int> like_;        ///< for each kind of node: the first kind that is equally fast
-    std::vector<KernelPrices> kernels_;  ///< prices by kind of node
+    std::vector<KernelPrices> kernels_;  ///< predicts kernel times, by kind of node
     ClusterWires wires_;
 };
 

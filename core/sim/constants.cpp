@@ -10,7 +10,7 @@ namespace orrery {
 
 // clang-format off
 Constants::Constants() : all_{
-    // Wires (links, nccl_steps): fitted to published_collectives.csv; shared by all accelerators except two entries.
+    // Links (links, nccl_steps): fitted to published_collectives.csv; shared by all accelerators except two entries.
     {"nvlink.ring", "part of NVLink's rate that rings, trees and messages reach", 0.80, 0.6, 1, 0.8},
     {"nvlink.nvls.hopper", "the same, sums and copies by the switch", 0.69, 0.5, 1, 0.68},
     {"nvlink.nvls.blackwell", "the same", 0.55, 0.5, 1, 0.59},
@@ -22,7 +22,7 @@ Constants::Constants() : all_{
     {"ring.step_s", "a step of a ring inside a node, protocol Simple, seconds", 10e-6, 3e-6, 15e-6, 3.4e-6},
     {"nvls.fill", "rounds of chunks until the pipeline through the switch is full", 2, 0.5, 4, 2},
     // Kernels: fitted to published_rows.csv (bench/published --fit). The fraction of the dense peak that a large bf16
-    // product reaches in a training run, including the clock under load.
+    // matrix product reaches in a training run, including the clock under load.
     {"matrix.A100-40G-SXM", "part of the dense bf16 peak that large products reach", 0.7678, 0.60, 0.92, 0.87},
     {"matrix.A100-80G-SXM", "the same", 0.7489, 0.60, 0.92, 0.87},
     {"matrix.H100-80G-SXM", "the same", 0.7008, 0.50, 0.85, 0.80},

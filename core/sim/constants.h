@@ -16,12 +16,12 @@ struct Constant {
     double unfitted = 0;         ///< value without any measurement of a run: from a data sheet or a paper
 };
 
-/// The table of constants. `bench/published --fit` prints its values.
+/// The simulator's table of fitted constants. `bench/published --fit` prints its values.
 class Constants {
 public:
-    Constants();  ///< the fitted values
+    Constants();  ///< starts with the fitted values
     const std::vector<Constant>& all() const { return all_; }
-    /// Throws Error if there is no constant of this name.
+    /// Returns the value of a constant. Throws Error if there is no constant of this name.
     double of(std::string_view name) const;
     bool has(std::string_view name) const;
     void set(size_t index, double value) { all_[index].value = value; }

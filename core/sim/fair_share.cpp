@@ -51,7 +51,7 @@ double FairShare::next() {
 }
 
 void FairShare::end(double now, std::vector<int>& ids) {
-    std::vector<std::pair<int64_t, int>> over;  // pairs of order and id
+    std::vector<std::pair<int64_t, int>> over;  // order and id of demands that end
     for (skip_stale(); !due_.empty() && due_.top().time <= now; skip_stale()) {
         const int slot = due_.top().slot;
         due_.pop();
@@ -93,7 +93,7 @@ void FairShare::leave(int slot) {
     for (const Demand::Load& load : running(slot).loads) std::erase(at(load.resource).users, slot);
 }
 
-/// Finds all demands on these resources, on other resources of those demands, and so on. Fills slots_ and shared_.
+/// Finds all demands on the resources of `loads`, on other resources of those demands, and so on: slots_ and shared_.
 void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     slots_.clear();
     shared_.clear();
@@ -113,7 +113,7 @@ void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     for (const ResourceId resource : shared_) at(resource).seen = false;
 }
 
-/// Raises the speeds of slots_ together; a demand stops at full speed or when one of its resources is used up.
+/// Raises the speeds of the demands slots_ together; a demand stops at full speed or when a resource of it is used up.
 void FairShare::fill() {
     speeds_.assign(slots_.size(), 0);
     std::vector<char> rises(slots_.size(), 1);
@@ -145,7 +145,7 @@ void FairShare::fill() {
     }
 }
 
-/// Computes new speeds for all demands that share resources with these loads.
+/// Computes new speeds for all demands that share resources with the loads `around`.
 void FairShare::share(const std::vector<Demand::Load>& around, double now) {
     find_beside(around);
     fill();

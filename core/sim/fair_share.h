@@ -17,8 +17,8 @@ class FairShare {
 public:
     explicit FairShare(std::function<double(ResourceId)> capacity) : capacity_(std::move(capacity)) {}
 
-    /// Starts a demand at `now`, which must not be before the time of an earlier call. Loads on the same resource are
-    /// added. `id` is returned when the demand ends.
+    /// Starts a demand at `now`, which must not be before the time of an earlier call. A demand's loads on one resource
+    /// are added up. end() returns `id`.
     void begin(const Demand& demand, int id, double now);
     /// Time at which the next demand ends if none begins before; infinity: none runs.
     double next();
@@ -32,14 +32,14 @@ private:
     struct Running {
         int id = 0;
         int64_t order = 0;
-        double alone = 0;  ///< seconds of its loads without other demands
-        double left = 1;   ///< fraction of the loads that is left
-        double speed = 0;  ///< fraction of full speed
+        double alone = 0;  ///< seconds of the demand without other demands
+        double left = 1;   ///< fraction of the demand's loads that is left
+        double speed = 0;  ///< fraction of the demand's full speed
         double since = 0;  ///< time at which `left` and `speed` were valid
         bool runs = false;
-        bool waits = true;  ///< whether it is in its fixed time, without load
+        bool waits = true;  ///< whether the demand is in its fixed time, without load
         uint32_t version = 0;
-        std::vector<Demand::Load> loads;  ///< loads; an amount is the part of the resource used at full speed
+        std::vector<Demand::Load> loads;  ///< the demand's loads, as fractions of the resources at full speed
     };
     struct Due {
         double time;
@@ -49,9 +49,9 @@ private:
         bool operator>(const Due& b) const { return time > b.time || (time == b.time && order > b.order); }
     };
     struct Resource {
-        double capacity = 0;        ///< capacity; 0: not asked for yet
-        std::vector<int> users;     ///< slots that use the resource
-        double left = 0, used = 0;  ///< capacity left, and used, while shares are computed
+        double capacity = 0;        ///< capacity in units per second; 0: not asked for yet
+        std::vector<int> users;     ///< indices of demands that use the resource
+        double left = 0, used = 0;  ///< capacity left and capacity used, while speeds are computed
         bool seen = false;
     };
 

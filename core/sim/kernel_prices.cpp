@@ -28,7 +28,7 @@ double leading(const Shape& shape, size_t last) {
     return count;
 }
 
-/// Reads m, n, k of a matmul, of fused matmuls, and of weight-gradient matmuls.
+/// Reads the sizes m, n, k of a matmul, of fused matmuls, and of weight-gradient matmuls.
 void read_product(const KernelSpec& spec, KernelWork& work) {
     const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
     if (work.work == Work::weight_product) {
@@ -38,7 +38,7 @@ void read_product(const KernelSpec& spec, KernelWork& work) {
     const bool trans_a = spec.attributes.flag("trans_a"), trans_b = spec.attributes.flag("trans_b");
     work.m = size(a, trans_a ? 1 : 2), work.n = size(b, trans_b ? 2 : 1), work.k = size(a, trans_a ? 2 : 1);
     if (b.size() <= 2 && !trans_a)
-        work.m = leading(a, 1);  // all leading dims share b
+        work.m = leading(a, 1);  // all leading dims of `a` share operand `b`
     else
         work.batch = leading(a, 2);
 }
@@ -53,7 +53,7 @@ void read_attention(const KernelSpec& spec, KernelWork& work) {
         work.seen = window > 0 && window < work.columns ? work.rows * window - window * window / 2 : work.seen / 2;
 }
 
-/// Output tiles of libraries, and the fraction of the rate that each reaches because of its reuse.
+/// Sizes of output tiles in matrix libraries, and the fraction of the rate that each reaches because of data reuse.
 struct Tile {
     double rows, columns, share;
 };
@@ -70,14 +70,14 @@ bool multiplies(Work work) {
 KernelWork work_of(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     KernelWork work;
-    // Unknown ops count by bytes, as copies between devices do.
+    // Kernels of unknown ops take time by their bytes, as copies between devices do.
     work.work = def ? def->work : Work::bytes;
     work.bytes = bytes_of(spec);
     if (!spec.inputs.empty()) {
         work.type = spec.inputs[0].dtype;
         work.first = static_cast<double>(spec.inputs[0].count());
     }
-    // A table's row may have fewer operands than a plan's kernel.
+    // A kernel in a table of costs may have fewer operands than a plan's kernel.
     if ((multiplies(work.work) && spec.inputs.size() < 2) || (work.work == Work::rows && spec.outputs.empty()))
         work.work = Work::bytes;
     if (work.work == Work::product || work.work == Work::weight_product) read_product(spec, work);
@@ -108,10 +108,10 @@ double KernelPrices::product(double batch, double m, double n, double k, double 
     for (const Tile& tile : tiles) {
         const double count = batch * std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
         for (double cuts = 1; cuts <= 64 && cuts * 256 <= std::max(k, 256.0); cuts *= 2) {
-            if (cuts > 1 && count * cuts / 2 >= units) break;  // the wave is full without this split
+            if (cuts > 1 && count * cuts / 2 >= units) break;  // the last wave of tiles is full without this split
             const double wave =
                 2 * tile.rows * tile.columns * (k / cuts + software_.ramp) * units / (flops_per_s * tile.share);
-            const double sums = cuts > 1 ? stream(8 * cuts * batch * m * n) : 0;  // partial sums in f32
+            const double sums = cuts > 1 ? stream(8 * cuts * batch * m * n) : 0;  // read and write f32 partial sums
             best = std::min(best, std::ceil(count * cuts / units) * wave + sums);
         }
     }
@@ -142,12 +142,12 @@ double KernelPrices::products_of(const KernelWork& work) const {
     const auto is_wide = [&](double dim) { return software_.wide > 0 && dim == static_cast<double>(software_.wide); };
     const bool narrow = half && software_.eight_bit && rates_.eight_bit_flops > 0 && !is_wide(work.m) &&
                         !is_wide(work.n) && !is_wide(work.k);
-    // A plan with 8-bit products has casts as separate kernels; otherwise the software's casts are added here.
+    // A plan with 8-bit matrix products has casts as separate kernels; otherwise the software's casts are added here.
     const double rate = matrix_rate(narrow ? DType::f8e4m3 : work.type);
     double casts = 0;
     if (narrow) {
-        // Activations and gradients are read once in 16 bits and written in 8, as they are and transposed;
-        // weight-gradient products reuse these.
+        // Casts read activations and gradients once in 16 bits and write them in 8 bits, as they are and transposed;
+        // weight-gradient matmuls reuse the results.
         if (work.work == Work::product) casts = software_.launch_s + software_.passes * stream(4 * work.first);
     }
     return software_.launch_s + casts + std::max(product(work.batch, work.m, work.n, work.k, rate), stream(work.bytes));
@@ -165,14 +165,14 @@ double KernelPrices::attention(const KernelWork& work) const {
     return (backward ? 2 : 1) * software_.launch_s + std::max(busy, stream(work.bytes));
 }
 
-/// Prices attention as separate kernels with scores in 16 bits; scaled masked softmax and dropout are one kernel each
-/// (Megatron-LM of 2022).
+/// Seconds of attention as separate kernels with scores in 16 bits; scaled masked softmax and dropout are one kernel
+/// each (Megatron-LM of 2022).
 double KernelPrices::separate(const KernelWork& work, double rate, bool backward) const {
     const auto [rows, columns, head] = std::array{work.rows, work.columns, work.head};
     const double each = work.batch * work.heads, scores = each * rows * columns;
     const double bytes = 2 * (scores + each * head * (rows + columns));
-    const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // makes the scores
-    const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // reads the scores
+    const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // makes attention scores
+    const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // reads attention scores
     const double rest = backward ? stream(5 * scores) + stream(6 * scores) : stream(4 * scores) + stream(5 * scores);
     return (backward ? 6 : 4) * software_.launch_s + (backward ? wide + 3 * deep : wide + deep) + rest;
 }

@@ -16,15 +16,15 @@ struct AcceleratorRates {
     std::string name;
     double matrix_flops = 0;     ///< FLOP/s of dense bf16 matrix products
     double f16_flops = 0;        ///< FLOP/s of f16 matrix products; 0: unknown, same as bf16
-    double f32_flops = 0;        ///< FLOP/s of f32 products, as the device computes them (TF32 or not); 0: unknown,
-                                 ///< half of bf16's
-    double f64_flops = 0;        ///< FLOP/s of f64 products; 0: unknown, a sixteenth of bf16's
+    double f32_flops = 0;        ///< FLOP/s of f32 matrix products, as the device computes them (TF32 or not); 0:
+                                 ///< unknown, half of bf16's
+    double f64_flops = 0;        ///< FLOP/s of f64 matrix products; 0: unknown, a sixteenth of bf16's
     double eight_bit_flops = 0;  ///< FLOP/s of 8-bit matrix products; 0: not supported
     double memory_bytes_per_s = 0;
     int64_t multiprocessors = 108;
     double matrix_share = 0.8;  ///< fraction of matrix_flops that large matrix products reach
     double memory_share = 0.85;
-    double exponentials_per_s = 0;  ///< 0: 16 per clock and multiprocessor at 1.5 GHz
+    double exponentials_per_s = 0;  ///< exponentials per second; 0: 16 per clock and multiprocessor at 1.5 GHz
     /// Fraction of the rate of matrix products that flash attention reaches if it was written for an older accelerator:
     /// mma.sync on Hopper reaches at most 0.62 of wgmma's rate (Luo et al. 2024, "Benchmarking and Dissecting the
     /// Nvidia Hopper GPU").
@@ -34,28 +34,28 @@ struct AcceleratorRates {
 /// How a software stack runs the kernels of a plan.
 struct KernelSoftware {
     double launch_s = 2e-6;
-    double passes = 1;                ///< bytes moved by kernels other than matrix products, over their operands'
+    double passes = 1;                ///< bytes that kernels without matrix products move, over their operands' bytes
     double attention_share = 0.7;     ///< fraction of the rate of matrix products that flash attention reaches
-    double ramp = 128;                ///< start and end of a tile, in elements of the contraction
-    bool own_attention = true;        ///< attention is written for this accelerator
-    bool separate_attention = false;  ///< scores are written and read by separate ops, without causal savings
+    double ramp = 128;                ///< cost of starting and ending an output tile, in elements of the contraction
+    bool own_attention = true;        ///< attention's kernels are written for this accelerator
+    bool separate_attention = false;  ///< scores of attention are written and read by ops, without causal savings
     bool eight_bit = false;           ///< matrix products run at the 8-bit rate, after casts
     double eight_bit_share = 0.9;     ///< fraction of the 8-bit peak that matrix products reach, over matrix_share
     int64_t wide = 0;  ///< matrix products with a dim of this size (vocabulary) stay in 16 bits; 0: none
 };
 
-/// Quantities that determine a launch's price.
+/// Quantities of a kernel launch that determine its predicted time.
 struct KernelWork {
     Work work = Work::bytes;                ///< what the launch's time is proportional to (orrery/op.h)
     DType type = DType::f32;                ///< type of the first operand
     double bytes = 0;                       ///< bytes of all operands, each once; of a row lookup only the rows read
     double first = 0;                       ///< number of elements of the first operand
     double batch = 1, m = 0, n = 0, k = 0;  ///< sizes of a matrix product: `batch` times [m,k] x [k,n]
-    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< attention; `seen`: scores per head and sequence
+    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< sizes of attention; `seen`: scores per head
 };
 /// Whether the launch's time is proportional to FLOP: a matrix product or attention, forward or backward.
 bool multiplies(Work work);
-/// Derives the quantities from the op table; for an unknown op only the bytes.
+/// Derives a launch's quantities from the op table; for an unknown op only its bytes.
 KernelWork work_of(const KernelSpec& spec);
 
 /// Seconds of kernels on a device of their own, by formula:
@@ -71,11 +71,11 @@ public:
     double seconds(const KernelSpec& spec) const { return modelled(work_of(spec)); }
     double modelled(const KernelWork& work) const;
     double copy_seconds(int64_t bytes) const;
-    /// Implements the part of Prices for kernels; all of a kernel's time is fixed time.
+    /// Returns a kernel's demand on the rank's device, which is all fixed time (see Prices).
     Demand kernel(const KernelSpec& spec) const { return {.fixed_s = seconds(spec), .loads = {}, .how = ""}; }
     Demand copy(int64_t bytes) const { return {.fixed_s = copy_seconds(bytes), .loads = {}, .how = ""}; }
 
-    /// Seconds of `batch` matrix products [m,k] x [k,n] without the launch.
+    /// Seconds of `batch` matrix products [m,k] x [k,n], without the launch's latency.
     double product(double batch, double m, double n, double k, double flops_per_s) const;
     double stream(double bytes) const { return bytes / (rates_.memory_bytes_per_s * rates_.memory_share); }
 

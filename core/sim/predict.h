@@ -14,17 +14,17 @@ namespace orrery {
 /// Says where a step's time goes: fractions of the step, means over all ranks.
 struct StepShares {
     double computing = 0;
-    std::map<std::string, double> exposed;  ///< time that kernels wait for messages, by axis
-    double waiting = 0;                     ///< time waiting for other ranks
+    std::map<std::string, double> exposed;  ///< fraction in which kernels wait for communication, by axis
+    double waiting = 0;                     ///< fraction spent waiting for other ranks
 };
-/// `step_s`: duration of the whole step, including what `run` does not simulate.
+/// Returns the shares of a simulated step. `step_s`: seconds of the whole step, including what `run` does not simulate.
 StepShares shares_of(const Simulated& run, const Mesh& mesh, double step_s);
 
 /// The cost of a step on a cluster. Shares are fractions of the step's time, means over all ranks, and add up to 1.
 struct Prediction : StepShares {
     int64_t ranks = 1;
     double step_s = 0;
-    double tokens_per_s_rank = 0;  ///< 0: the program's inputs are not tokens
+    double tokens_per_s_rank = 0;  ///< tokens per second and rank; 0: the program's inputs are not tokens
     double mfu = 0;                ///< model flops over the flops of all accelerators at their dense rate
     std::string rate_of;           ///< key of the cluster's rate that is the base of MFU: "bf16"
     double rate = 0;               ///< FLOP/s of one accelerator; the mean over ranks if there are several kinds
@@ -33,27 +33,27 @@ struct Prediction : StepShares {
     int64_t slowest = 0;           ///< the rank that computes longest
     double slowest_computing = 0;  ///< computing share of the slowest rank
 
-    int64_t memory_bytes = 0;  ///< memory of rank `memory_rank`
+    int64_t memory_bytes = 0;  ///< bytes that rank `memory_rank` needs
     int64_t memory_rank = 0;   ///< the first rank with the smallest amount of accelerator memory left
-    double memory_limit = 0;   ///< memory of that rank's accelerator in bytes
-    int64_t memory_least = 0;  ///< memory of the rank that needs the smallest amount
+    double memory_limit = 0;   ///< memory of the accelerator of rank `memory_rank` in bytes
+    int64_t memory_least = 0;  ///< smallest number of bytes that a rank needs
     double energy_j = 0;       ///< energy of a step, with all accelerators at rated power; 0: unknown
     double price = 0;          ///< price of a step; 0: unknown
 
     double state_bytes = 0;         ///< bytes of a checkpoint: params and optimizer state, each stored once
-    double checkpoint_s = 0;        ///< seconds to write it to the cluster's storage; 0: unknown
-    double restore_s = 0;           ///< seconds to read it after a failure; 0: unknown
+    double checkpoint_s = 0;        ///< seconds to write a checkpoint to the cluster's storage; 0: unknown
+    double restore_s = 0;           ///< seconds to read a checkpoint after a failure; 0: unknown
     double between_failures_s = 0;  ///< mean time between failures of any node; 0: unknown
     double interval_s = 0;          ///< best interval between checkpoints (base/failures/checkpoint_interval)
     double goodput = 1;
 };
 
-/// Mean dense rate in `precision` of the accelerators of the first `ranks` slots, FLOP/s. Throws Error if one of them
-/// does not support it.
+/// Mean dense rate in `precision` of the accelerators of the first `ranks` slots, FLOP/s. Throws Error if one of these
+/// accelerators does not support the type.
 double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& precision);
 
-/// `precision`: type of the matrix products, whose dense rate is the base of MFU. `restart_s`: seconds from a failure
-/// until the checkpoint is read. Throws Error if the cluster has no rate for the type.
+/// Predicts the cost of a step. `precision`: type of the matrix products, whose dense rate is the base of MFU.
+/// `restart_s`: seconds from a failure until the checkpoint is read. Throws Error if the cluster lacks the type's rate.
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* step_lane = "step";
 
-/// Writes the trace of one actor for each rank that it represents.
+/// Makes trace slices of one simulated actor, for each rank that the actor represents.
 class ActorTrace {
 public:
     ActorTrace(const Plan& plan, const Simulated& run, size_t actor)
@@ -36,7 +36,7 @@ public:
 
     int64_t bars() const { return static_cast<int64_t>(items_.size()) * 2; }
 
-    /// Writes items in the order of their start. Messages are requested in the order of issue, as PlanSlices requires.
+    /// Makes slices in the order of their start. Asks for messages in the order of issue, as PlanSlices requires.
     std::vector<TraceSlice> slices(PlanSlices& all, int64_t rank) const {
         std::vector<TraceSlice> made;
         double computed = 0;
@@ -51,7 +51,7 @@ public:
             }
             made.push_back(std::move(slice));
         }
-        // Messages of a group start together; the longest encloses the others.
+        // Messages of a group start together; the longest message encloses the others.
         std::stable_sort(made.begin(), made.end(), [](const TraceSlice& a, const TraceSlice& b) {
             return a.start != b.start ? a.start < b.start : a.duration > b.duration;
         });
@@ -59,7 +59,7 @@ public:
     }
 
 private:
-    /// Adds a slice for the idle time of the compute lane before an item, named after the last item that it waits for.
+    /// Adds a slice for the idle time of the compute lane before an item, named after the last item that it waited for.
     void add_wait(std::vector<TraceSlice>& made, const PlanSlices& all, int64_t rank, const SimulatedItem& item,
                   double since) const {
         if (item.start <= since) return;
@@ -79,7 +79,7 @@ private:
     const RankClass& class_;
     std::vector<const SimulatedItem*> items_;
     std::map<int64_t, const SimulatedItem*> places_;
-    std::map<int, std::string> names_;  ///< names by lane
+    std::map<int, std::string> names_;  ///< names of the actor's lanes
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace orrery {
 /// links above a switch (bytes per second), or a host's processors (processor seconds per second).
 using ResourceId = int;
 
-/// What a launch, collective or message needs from a cluster.
+/// What a launch, copy, collective or message needs of a cluster.
 struct Demand {
     /// Seconds that pass first and do not depend on other work: latency, launch, a kernel on a device of its own.
     double fixed_s = 0;
@@ -22,29 +22,29 @@ struct Demand {
         double amount = 0;  ///< amount in the resource's unit: bytes, processor seconds
     };
     std::vector<Load> loads;
-    /// Min duration of the loads, since one thread uses one processor and one flow one link.
+    /// Min seconds of the loads, since a thread uses at most one processor and a flow at most one link.
     double least_s = 0;
     std::string how;  ///< name of the algorithm, for reports: "ring, LL128"; "" if there is no choice
 };
 
-/// Costs of a plan's work on a cluster. The same question always has the same answer; callers cache answers.
+/// Predicts what a plan's work needs of a cluster. Equal arguments give equal results, so callers cache results.
 class Prices {
 public:
     virtual ~Prices() = default;
-    /// A launch on the rank's device, without other work.
+    /// Returns what a kernel launch on the rank's device needs without other work.
     virtual Demand kernel(const KernelSpec& spec, int64_t rank) = 0;
-    /// A copy within the rank's device.
+    /// Returns what a copy within the rank's device needs.
     virtual Demand copy(int64_t bytes, int64_t rank) = 0;
-    /// A collective of `group`, whose members are in order. `alike`: all ranks of the job whose groups run the same
-    /// collective at the same time, ascending, including this group; their loads on links of this group's ranks are
-    /// included. `bytes`: S of orrery/communicator.h, size of the larger tensor.
+    /// Returns what a collective of `group`, the ranks in order, needs. `alike`: ranks of all groups of the job that
+    /// run this collective at the same time, ascending, including `group`; the result includes their loads on links of
+    /// the ranks of `group`. `bytes`: size of the larger tensor, S of orrery/communicator.h.
     virtual Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                               const std::vector<int64_t>& alike) = 0;
-    /// A message of `bytes`. `alike`: ranks that send the same message to their own partners at the same time.
+    /// Returns what a message needs. `alike`: ranks that send such a message to their partners at the same time.
     virtual Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) = 0;
     /// The kind of a rank's node. Ranks on different kinds of node are priced separately.
     virtual int kind(int64_t) const { return 0; }
-    /// Capacity of a resource that an answer named, in its unit per second.
+    /// Capacity of a resource of a Demand, in the resource's unit per second.
     virtual double capacity(ResourceId resource) const = 0;
 };
 

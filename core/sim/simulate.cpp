@@ -20,13 +20,13 @@
 namespace orrery {
 namespace {
 
-constexpr double ticks_per_s = 1e12;  // the engine counts picoseconds, up to 100 days
+constexpr double ticks_per_s = 1e12;  // the simulation counts picoseconds, up to 100 days
 /// Max duration of a step, longer than any real one: only a rate of 0 or absurd options exceed it.
 constexpr double most_s = 100 * 86400.0;
 constexpr int compute_lane = 0;
 
 double seconds(int64_t ticks) { return static_cast<double>(ticks) / ticks_per_s; }
-/// Rounds up, so that everything that ends at a tick has ended at that tick.
+/// Converts seconds to ticks, rounded up, so that everything that ends at a tick has ended at that tick.
 int64_t ticks(double s) { return static_cast<int64_t>(std::ceil(s * ticks_per_s)); }
 
 /// An interval of an actor's time, in ticks.
@@ -35,8 +35,8 @@ struct Span {
     AxisId axis = none;
 };
 
-/// Returns how much of [begin, end) the spans cover, by axis; where several overlap, the one that ends last counts.
-/// `spans` must be sorted by their begin.
+/// Returns how many ticks of [begin, end) the spans cover, by axis; where several overlap, the one that ends last
+/// counts. `spans` must be sorted by their begin.
 void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& first, std::map<AxisId, int64_t>& by) {
     while (first < spans.size() && spans[first].end <= begin) ++first;
     std::set<int64_t> cuts{begin, end};
@@ -123,7 +123,7 @@ public:
     }
 
     void ended(int64_t now, std::vector<int>& items) override {
-        share_.end(std::max(seconds(now), share_.next()), items);  // rounding may give a time before the end
+        share_.end(std::max(seconds(now), share_.next()), items);  // max(): rounding may give a time before the end
     }
 
     void met(int send, int receive) override {
@@ -162,7 +162,7 @@ private:
                         describe(plan_, played_.class_of_actor(actor), played_.issued(item)), takes));
     }
 
-    /// The demand of all launches and copies of an item: fixed times are added up, then loads follow.
+    /// Returns the demand of all launches and copies of an item: the sum of their fixed times, then their loads.
     const Demand& work_of(int item) {
         const ReplayItem& what = played_.view().at(item);
         const RankClass& c = played_.class_of_actor(what.actor);
@@ -186,10 +186,10 @@ private:
     double chance(int actor, int position) const {
         if (options_.jitter <= 0) return 1;
         const uint64_t word = mix(options_.seed, mix(static_cast<uint64_t>(actor), static_cast<uint64_t>(position)));
-        return 1 + options_.jitter * static_cast<double>(word >> 11) / 9007199254740992.0;  // 2^53
+        return 1 + options_.jitter * static_cast<double>(word >> 11) / 9007199254740992.0;  // 2^53: a quotient below 1
     }
-    /// Returns a word that depends on all bits of both arguments (Steele, Lea and Flood, "Fast splittable pseudorandom
-    /// number generators").
+    /// Returns a random word that depends on all bits of both arguments (Steele, Lea and Flood, "Fast splittable
+    /// pseudorandom number generators").
     static uint64_t mix(uint64_t a, uint64_t b) {
         uint64_t z = a + 0x9e3779b97f4a7c15 * (b + 1);
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -197,7 +197,7 @@ private:
         return z ^ (z >> 31);
     }
 
-    /// Asks each question only once.
+    /// Returns the demand of a question; asks Prices only once about each.
     const Demand& answer(int question) {
         if (answers_.size() <= at(question)) answers_.resize(at(questions_.size()));
         std::optional<Demand>& known = answers_[at(question)];
@@ -226,7 +226,7 @@ private:
         time.rank = played_.ranks_of(actor).front();
         time.ranks = static_cast<int64_t>(played_.ranks_of(actor).size());
         std::vector<Span> transfers, idle;
-        int64_t computed = 0;  // end of the last computation so far
+        int64_t computed = 0;  // end of the rank's last computation so far
         for (int i = view.begin(actor); i < view.end(actor); ++i) {
             if (view.at(i).lane != compute_lane) {
                 transfers.push_back({begun_[at(i)], replay_.done_at(i), played_.instruction(i).axis});
@@ -251,7 +251,7 @@ private:
             covered += part;
         }
         time.waiting = seconds(waited - covered);
-        int64_t until = 0, busy = 0;  // length of the union of all transfers
+        int64_t until = 0, busy = 0;  // busy: ticks in the union of all transfers
         for (const Span& s : transfers) {
             if (s.end > until) busy += s.end - std::max(until, s.begin);
             until = std::max(until, s.end);
@@ -276,7 +276,7 @@ private:
                          [](const auto& a, const auto& b) { return a.start < b.start; });
     }
 
-    /// `met`: for each message the time when its own partner arrived, regardless of its group.
+    /// Lists the simulated items. `met`: when the partner of each message arrived, regardless of the message's group.
     void list_items(const std::vector<int64_t>& met, Simulated& result) const {
         const ReplayView& view = played_.view();
         for (int actor = 0; actor < view.actors(); ++actor) result.ranks_of.push_back(played_.ranks_of(actor));
@@ -299,10 +299,10 @@ private:
     Replay replay_;
     Questions questions_;
     FairShare share_;
-    std::vector<double> slow_;                    ///< slowdown factors, by actor
-    std::vector<std::optional<Demand>> answers_;  ///< answers, by question
+    std::vector<double> slow_;                    ///< slowdown factors of kernels, by actor
+    std::vector<std::optional<Demand>> answers_;  ///< demands, by number of the question
     std::map<std::pair<AxisId, std::string>, std::string> carried_;
-    std::vector<int64_t> begun_;  ///< for each item: when the last partner of a message or collective arrived
+    std::vector<int64_t> begun_;  ///< for each message and collective: when its last partner arrived
     std::unordered_map<int, int> partners_;
     Demand work_;
 };

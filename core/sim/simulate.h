@@ -33,25 +33,25 @@ struct SimulateOptions {
 struct ActorTime {
     int of_class = 0;
     int64_t rank = 0;   ///< the lowest rank that the actor represents
-    int64_t ranks = 1;  ///< number of ranks that it represents
+    int64_t ranks = 1;  ///< number of ranks that the actor represents
     double computing = 0;
-    double communicating = 0;          ///< messages and collectives in flight, including time hidden by kernels
+    double communicating = 0;          ///< time of messages and collectives in flight, including time hidden by kernels
     std::map<AxisId, double> exposed;  ///< part of `communicating` that kernels waited for
-    double waiting = 0;                ///< waiting for other ranks: pipeline bubbles, and late members
+    double waiting = 0;                ///< time of waiting for other ranks: pipeline bubbles, and late members
 };
 
 /// One simulated launch, collective or message.
 struct SimulatedItem {
     int actor = 0;
-    int lane = 0;  ///< lane of the actor: 0 computes
+    int lane = 0;  ///< index of the actor's lane; lane 0 computes
     double issued = 0, start = 0,
            end = 0;  ///< seconds; `start` of a collective or message: when the last partner arrives
     Issued first;    ///< the first of `launches` consecutive instructions
     int launches = 1;
-    int partner = none;  ///< send, receive: the matching item
+    int partner = none;  ///< send, receive: index of the matching item
 };
 
-/// A fragment on one actor, from its first kernel's start to its last kernel's end, in seconds.
+/// Times in seconds of a fragment on one actor, from the start of its first kernel to the end of its last one.
 struct SimulatedFragment {
     int actor = 0;
     Fragment fragment;

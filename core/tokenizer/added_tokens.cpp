@@ -83,7 +83,7 @@ void AddedTokens::cut(std::string_view text, const Take& take) const {
         Range found{at, at + token->pattern.size()};
         at = found.end;
         if (token->single_word && !alone(text, found)) continue;
-        // The preceding token may have taken these spaces.
+        // The preceding token may have taken the spaces before this token.
         if (token->lstrip) found.begin = std::max(spaces_before(text, found.begin), done);
         if (token->rstrip) found.end = spaces_behind(text, found.end);
         if (found.begin > found.end)

@@ -32,8 +32,8 @@ public:
 
     void add(const AddedToken* token);
     bool empty() const { return by_text_.empty(); }
-    /// Finds the leftmost token, the longest of those that match there, and continues after it. `take` gets no empty
-    /// piece. Throws Error when a token with lstrip is inside spaces that another token with rstrip has taken.
+    /// Cuts a text at the leftmost token, the longest of those that match there, and continues after it. `take` gets no
+    /// empty piece. Throws Error when a token with lstrip is inside spaces that another token with rstrip has taken.
     void cut(std::string_view text, const Take& take) const;
 
 private:
@@ -44,7 +44,7 @@ private:
 };
 
 /// Reads the key "added_tokens". `model_id` returns the id of a token in the model's vocabulary; `next` is the first id
-/// after the vocabulary. Throws Error when the file's ids differ from those that the reference assigns.
+/// after the vocabulary. Throws Error when the file's ids differ from those that Python's `tokenizers` assigns.
 std::vector<AddedToken> read_added_tokens(const Field& field, const Normalizer& normalizer,
                                           const std::function<std::optional<int32_t>(const std::string&)>& model_id,
                                           int64_t next);

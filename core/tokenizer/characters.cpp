@@ -42,7 +42,7 @@ std::array<char32_t, 256> make_alphabet() {
     return alphabet;
 }
 
-/// Length of the table: GPT-2's alphabet is below U+0144.
+/// Returns the byte that each character of GPT-2's alphabet represents; the alphabet is below U+0144 (324).
 std::array<int16_t, 324> make_bytes() {
     std::array<int16_t, 324> bytes{};
     bytes.fill(-1);
@@ -50,7 +50,7 @@ std::array<int16_t, 324> make_bytes() {
     return bytes;
 }
 
-/// Returns the number of ASCII bytes from `at` on, in steps of eight.
+/// Returns the number of ASCII bytes that begin a text of `left` bytes, counted in steps of eight.
 size_t ascii_ahead(const char* at, size_t left) {
     size_t done = 0;
     for (uint64_t eight = 0; done + 8 <= left; done += 8) {

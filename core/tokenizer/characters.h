@@ -6,26 +6,26 @@
 
 namespace orrery::tokenizer {
 
-/// Classifies the bytes at `at` by RFC 3629. Returns the length of a valid character, 0 for the beginning of a
+/// Classifies the bytes at `at` as UTF-8 (RFC 3629). Returns the length of a valid character, 0 for the beginning of a
 /// character that the text cuts off, and minus the number of invalid bytes otherwise.
 int64_t next_character(std::string_view text, size_t at);
 /// Returns the offset of the first byte that is not valid UTF-8 (RFC 3629); the text's size when all are valid.
 size_t valid_until(std::string_view text);
 
-/// Returns the length in bytes of the character with this first byte, in valid UTF-8.
+/// Returns the length in bytes of a valid UTF-8 character from its first byte.
 inline size_t length_of(char first) {
     const auto byte = static_cast<unsigned char>(first);
     return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 
-/// Returns the beginning of the character that ends at `end` (not 0), in valid UTF-8.
+/// Returns the offset at which the character that ends at `end` (not 0) begins, in valid UTF-8.
 inline size_t before(std::string_view text, size_t end) {
     do --end;
     while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80);
     return end;
 }
 
-/// Returns the character at `at` of valid UTF-8.
+/// Returns the character that begins at `at`, in valid UTF-8.
 inline char32_t character_at(const char* at) {
     const auto byte = [&](int i) { return static_cast<char32_t>(static_cast<unsigned char>(at[i])); };
     const char32_t first = byte(0);
@@ -56,8 +56,8 @@ int64_t count_unknown(std::string_view text);
 const char32_t* byte_alphabet();
 /// Returns the byte that a character of GPT-2's alphabet represents; -1 for other characters.
 int byte_of(char32_t character);
-/// Appends to `out` the bytes that the text's characters represent. Returns false, with `out` unspecified, when a
-/// character is not in GPT-2's alphabet.
+/// Appends to `out` the bytes that a text in GPT-2's alphabet represents. Returns false, with `out` unspecified, when a
+/// character of the text is not in the alphabet.
 bool bytes_of(std::string_view text, std::string& out);
 
 }  // namespace orrery::tokenizer

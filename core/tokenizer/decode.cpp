@@ -39,7 +39,7 @@ void guard(std::string_view bytes, std::string& out) {
     }
 }
 
-/// Decodes what guard() has encoded.
+/// Decodes what guard() has encoded, which restores the invalid bytes.
 std::string unguard(std::string_view text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
@@ -244,7 +244,7 @@ public:
     }
 
 private:
-    /// Gives all but the last `held` bytes to the next stage; `last` also strips the end.
+    /// Gives the text except its last `held` bytes to the next stage; `last` also strips the end.
     void give(size_t held, bool last) {
         std::string_view text(kept_);
         text.remove_suffix(held);
@@ -356,7 +356,7 @@ std::unique_ptr<DecodeStage> make_stages(const std::vector<DecodeStep>& steps, s
             case Kind::byte_fallback:
                 stage = std::make_unique<ByteFallback>(bytes, std::move(stage)), whole = true;
                 break;
-            case Kind::fuse: break;  // `fused` already has its effect
+            case Kind::fuse: break;  // Fuse only sets `fused` for later steps
             case Kind::replace:
                 stage = std::make_unique<Replace>(step, std::move(stage)), whole = !step.one_character;
                 break;

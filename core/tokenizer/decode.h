@@ -9,7 +9,7 @@
 
 namespace orrery::tokenizer {
 
-/// A decoder step of a file. A `DecodeStage` has the state of a text that is being decoded.
+/// A step of a tokenizer.json's decoder, without state. A `DecodeStage` has the state of a text that is being decoded.
 struct DecodeStep {
     enum class Kind { byte_level, byte_fallback, fuse, replace, strip, metaspace };
     Kind kind = Kind::fuse;
@@ -21,11 +21,11 @@ struct DecodeStep {
     int64_t start = 0, stop = 0;  ///< Strip: max number of characters removed at the start and at the end
 };
 
-/// Reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence. Throws Error at the key of other types.
+/// Reads a decoder of ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, Sequence; throws Error at other types.
 std::vector<DecodeStep> read_decoders(const Field& field);
 
-/// One step of decoding one text: takes tokens and gives tokens to the next stage. After Fuse or ByteLevel the whole
-/// text is a single token, which is taken in parts.
+/// A step in decoding one text: takes tokens and gives tokens to the next stage. After Fuse or ByteLevel the whole text
+/// is a single token, which is taken in parts.
 class DecodeStage {
 public:
     virtual ~DecodeStage();
@@ -33,8 +33,8 @@ public:
     virtual void finish() = 0;  ///< called after the last token
 };
 
-/// `replaced`: by U+FFFD, like the reference; otherwise unchanged
-enum class Unreadable { replaced, kept };  // `replaced`: by U+FFFD, like the reference; `kept`: unchanged
+/// What becomes of bytes that are not UTF-8: U+FFFD, as in Python's `tokenizers`, or the bytes unchanged.
+enum class Unreadable { replaced, kept };
 
 /// Makes the stages of `steps` and returns the first one; the last one appends to `out`. Both arguments must outlive
 /// the stages. Without steps, tokens are joined by spaces.

@@ -115,7 +115,7 @@ void Encoder::word_in_cache(std::string_view text, std::vector<int32_t>& ids) {
     const int64_t lost = counts_.lost;
     merge(text);
     ids.insert(ids.end(), merged_.begin(), merged_.end());
-    if (counts_.lost == lost) cache_.put(text, hash, merged_);  // otherwise it is encoded, and counted, each time
+    if (counts_.lost == lost) cache_.put(text, hash, merged_);  // words with lost characters are counted each time
 }
 
 /// Encodes a word and writes its ids to merged_.

@@ -13,10 +13,10 @@
 
 namespace orrery::tokenizer {
 
-/// Special tokens of the template that an encoded text gets. A text in parts has one beginning and one end.
+/// Special tokens that a text gets from the template: at its beginning, end or both. A text in parts gets each once.
 enum class Around : uint8_t { none = 0, begin = 1, end = 2, both = 3 };
 
-/// Counts that a user should see after encoding.
+/// Numbers of characters that a user should see after encoding.
 struct EncodeCounts {
     int64_t unknown = 0;  ///< characters that are not in Unicode 14: other libraries may split such text differently
     int64_t lost = 0;     ///< number of characters without id: the vocabulary lacks them and there is no unknown token
@@ -54,7 +54,7 @@ private:
     EncodeCounts counts_;
 };
 
-/// One encoder for each of `threads` threads, which exist only during a call.
+/// One encoder for each of `threads` threads; the threads exist only during a call.
 class Encoders {
 public:
     Encoders(std::shared_ptr<const Tokenizer> tokenizer, int threads);

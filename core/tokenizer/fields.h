@@ -19,16 +19,16 @@ public:
     const std::string& file() const { return *file_; }
     [[noreturn]] void refuse(const std::string& why) const;
 
-    bool has(std::string_view key) const;  ///< whether the object has the key, and not null
+    bool has(std::string_view key) const;  ///< whether the object has the key with a value that is not null
     Field at(std::string_view key) const;  ///< throws Error when the key is missing
-    /// Throws Error for a key of the object that is not in the list, because such a key would be ignored.
+    /// Throws Error for a key of the object that is not among `keys`, because such a key would be ignored.
     void only(std::initializer_list<std::string_view> keys) const;
 
     const std::string& text() const;
     bool truth() const;
     int64_t whole() const;
     std::vector<Field> items() const;
-    /// Returns the character of a text that has only one; throws Error otherwise.
+    /// Returns the only character of a text; throws Error for values that are not a text of one character.
     char32_t character() const;
 
     /// Returns the value of `key`, or `otherwise` when it is missing or null.

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* main_file = "tokenizer.json";
-constexpr int64_t longest = 64 << 20;  ///< max bytes of a file
+constexpr int64_t longest = 64 << 20;  ///< max bytes of a JSON file
 
 fs::path folder_of(const std::string& path) {
     std::error_code ignored;

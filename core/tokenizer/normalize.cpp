@@ -114,7 +114,7 @@ std::string Normalizer::apply(const std::string& text) const {
     return out;
 }
 
-/// Inserted text counts as part of the last character that it replaces.
+/// Replaces a pattern's matches; inserted text counts as part of the last character that it replaces.
 void Normalizer::replace(const Step& step, std::string& text, size_t& head) const {
     std::vector<Part> parts;
     step.pattern.cut(text, parts);

@@ -13,7 +13,7 @@ namespace orrery::tokenizer {
 class Normalizer {
 public:
     Normalizer() = default;
-    /// Throws Error, at its key, for any other type.
+    /// Reads the normalizer of a tokenizer.json. Throws Error at the key of a type that is not supported.
     explicit Normalizer(const Field& field);
 
     bool empty() const { return steps_.empty(); }
@@ -27,7 +27,7 @@ private:
     enum class Kind { nfc, prepend, replace };
     struct Step {
         Kind kind;
-        std::string text;  ///< text to prepend or to insert
+        std::string text;  ///< Prepend, Replace: the text to insert
         Pattern pattern;
     };
 
@@ -37,8 +37,8 @@ private:
     std::vector<Step> steps_;
 };
 
-/// Unicode normalization form C with the reference's tables: characters newer than Unicode 9 stay unchanged and in
-/// place. `head` as in Normalizer::apply.
+/// Converts to Unicode normalization form C with the tables of Python's `tokenizers`: characters newer than Unicode 9
+/// stay unchanged and in place. `head` as in Normalizer::apply.
 void compose(std::string& text, size_t& head);
 
 }  // namespace orrery::tokenizer

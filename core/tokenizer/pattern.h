@@ -24,20 +24,20 @@ struct Part {
 class Pattern {
 public:
     explicit Pattern(std::string text);
-    /// Throws Error at the field when libonig cannot compile the expression. `by_hand`: a published pattern may be
-    /// matched by `scan`, with the same result.
+    /// Makes a pattern from a regular expression. Throws Error at the field when libonig cannot compile it. `by_hand`:
+    /// a published pattern may be matched by its scanner (scan.h), with the same result.
     static Pattern regex(const Field& field, bool by_hand = true);
-    /// Returns one of the published patterns that `scan` matches; nothing is compiled.
+    /// Returns the published pattern `text`, which its scanner (scan.h) matches without compiling it.
     static Pattern known(std::string_view text);
-    /// Reads { "String": ... } or { "Regex": ... }.
+    /// Reads a pattern { "String": ... } or { "Regex": ... }.
     static Pattern read(const Field& field);
 
-    /// Appends the parts of the text, matches and the text between them, in order and without gaps. As in the
-    /// reference, an empty match right after a match does not count, and the search continues one character later.
+    /// Appends the parts of the text, matches and the text between them, in order and without gaps. As in Python's
+    /// `tokenizers`, an empty match right after a match does not count, and the search continues one character later.
     /// Throws Error when libonig gives up.
     void cut(std::string_view text, std::vector<Part>& parts) const;
 
-    /// Returns the scanner that finds the matches; null unless a scanner exists and matches have no gaps between them.
+    /// Returns the pattern's scanner; null when there is none, or when there may be text between matches.
     Scanner scanner() const { return scanner_; }
 
 private:

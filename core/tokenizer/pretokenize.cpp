@@ -12,7 +12,7 @@
 namespace orrery::tokenizer {
 namespace {
 
-/// Splits a text at single characters for which `is` holds; these characters are the matches.
+/// Cuts a text at single characters for which `is` holds; these characters are the matches among the parts.
 template <class Is>
 void cut_at(std::string_view text, std::vector<Part>& parts, Is is) {
     size_t before = 0;
@@ -128,7 +128,7 @@ void PreTokenizer::read_metaspace(const Field& field, Step& step) const {
     if (scheme != "always" && scheme != "first" && scheme != "never")
         field.at("prepend_scheme").refuse(fmt::format("is {}, known are always, first and never", quote(scheme)));
     step.scheme = scheme == "always" ? Scheme::always : scheme == "first" ? Scheme::first : Scheme::never;
-    // Files from before version 0.19 have only this key.
+    // In a tokenizer.json from before version 0.19, Metaspace has only the key add_prefix_space.
     if (!field.truth_or("add_prefix_space", true)) {
         if (field.has("prepend_scheme") && step.scheme != Scheme::never)
             field.at("add_prefix_space").refuse("is false, but prepend_scheme is " + scheme);
@@ -186,8 +186,8 @@ void PreTokenizer::split(const Step& step, Pieces& pieces) const {
     pieces.ranges.swap(pieces.cut);
 }
 
-/// Forms pieces from parts like the reference: a match joins a neighbour only when the part before it, in reading
-/// direction, is not a match.
+/// Forms pieces from parts like Python's `tokenizers`: a match joins a neighbour only when the part before the match,
+/// in reading direction, is not a match.
 void PreTokenizer::arrange(Behaviour behaviour, const std::vector<Part>& parts, size_t offset,
                            std::vector<Range>& ranges) {
     const size_t first = ranges.size();

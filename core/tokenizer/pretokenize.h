@@ -28,7 +28,7 @@ struct Pieces {
 class PreTokenizer {
 public:
     PreTokenizer() = default;
-    /// Throws Error, at its key, for any other type.
+    /// Reads the pre-tokenizer of a tokenizer.json. Throws Error at the key of a type that is not supported.
     explicit PreTokenizer(const Field& field);
 
     /// Splits and rewrites the text. With `in_bytes()`, pieces are raw bytes, since ByteLevel, the last step, does not
@@ -37,7 +37,7 @@ public:
     bool in_bytes() const { return in_bytes_; }
     /// Makes ByteLevel write its alphabet, for models that lack characters of the alphabet.
     void write_alphabet() { in_bytes_ = false; }
-    /// Returns the scanner when splitting at its matches is all that this pre-tokenizer does; null otherwise.
+    /// Returns the scanner when splitting at the scanner's matches is all that this pre-tokenizer does; null otherwise.
     Scanner only_scanner() const;
 
 private:

@@ -24,7 +24,7 @@ public:
     bool ends(size_t at) const { return at >= text_.size(); }
     char byte(size_t at) const { return ends(at) ? '\0' : text_[at]; }
     size_t next(size_t at) const { return at + length_of(text_[at]); }
-    /// Classes that count: letter, number and space; 0 means any other character.
+    /// Returns which of the classes letter, number and space a character has; 0: none of them.
     uint8_t classes(size_t at) const { return classes_[character_at(text_.data() + at)] & word_classes; }
     bool is(size_t at, uint8_t wanted) const { return !ends(at) && (classes(at) & wanted) != 0; }
     bool other(size_t at) const { return !ends(at) && classes(at) == 0; }
@@ -58,7 +58,7 @@ size_t contraction(const Reader& text, size_t at, bool any_case) {
     return 0;
 }
 
-/// Matches \s+(?!\S)|\s+ in the spaces [at, end): all but the last space when text follows, but at least one.
+/// Returns the end of \s+(?!\S)|\s+ in the spaces [at, end): all but the last space when text follows; at least one.
 size_t spaces(const Reader& text, size_t at, size_t end) {
     if (text.ends(end)) return end;
     size_t last = at;
@@ -78,7 +78,7 @@ size_t gpt2(std::string_view whole, size_t at) {
     return spaces(text, at, text.over(at, is_space));
 }
 
-/// The patterns of Llama 3 and Qwen2 differ in the maximum number of digits in a match.
+/// Scanner of Llama 3's and Qwen2's patterns, which differ in the maximum number of digits in a match.
 template <int digits>
 size_t lines(std::string_view whole, size_t at) {
     const Reader text(whole);

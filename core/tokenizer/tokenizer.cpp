@@ -20,7 +20,7 @@ std::string path_of(const std::string& path) {
                                                         : path;
 }
 
-/// Describes other tokenizer files in the folder, for the message.
+/// Describes a tokenizer of another format in the folder of `file`, for the message that `file` is missing.
 std::string beside(const std::string& file) {
     const std::filesystem::path folder = std::filesystem::path(file).parent_path();
     for (const char* name : {"tokenizer.model", "vocab.json", "spiece.model", "vocab.txt"}) {
@@ -90,7 +90,7 @@ void Tokenizer::read_post_processor(const Field& field, int& templates) {
         const std::vector<Field> all = field.at("processors").items();
         for (const Field& one : all) read_post_processor(one, templates);
     } else if (type == "ByteLevel") {
-        field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // only for offsets of tokens
+        field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // keys that only affect tokens' offsets
     } else if (type == "TemplateProcessing") {
         if (++templates > 1) field.refuse("is the second TemplateProcessing, which would take the first for a pair");
         read_template(field);
@@ -161,7 +161,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special, U
     return text;
 }
 
-/// Compares spellings, like the reference; a normalized token's spelling may differ from its content.
+/// Compares spellings, like Python's `tokenizers`; a normalized token's spelling may differ from its content.
 bool Tokenizer::skipped(std::string_view spelling) const {
     const auto found = by_content_.find(spelling);
     return found != by_content_.end() && found->second->special;

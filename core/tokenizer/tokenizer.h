@@ -30,7 +30,7 @@ public:
     /// Returns the largest id plus 1: the number of rows that a model needs.
     int64_t vocabulary() const { return static_cast<int64_t>(names_.size()); }
     std::optional<int32_t> id_of(std::string_view token) const;
-    /// Returns the token as the file has it; "" for an id that the file lacks.
+    /// Returns the token as tokenizer.json has it; "" for an id that the file lacks.
     const std::string& token_of(int64_t id) const;
     bool has(int64_t id) const;
     bool is_special(int64_t id) const;
@@ -68,7 +68,7 @@ private:
     AddedTokens raw_, normalized_;
     std::vector<DecodeStep> decoders_;
     std::vector<int32_t> before_, behind_;
-    std::vector<const std::string*> names_;  ///< names by id [vocabulary]; nullptr for unused ids
+    std::vector<const std::string*> names_;  ///< tokens' texts by id [vocabulary]; nullptr for unused ids
 };
 
 /// Decodes ids one by one, in whole characters: returned text never changes, whatever ids follow.

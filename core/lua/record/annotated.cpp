@@ -37,14 +37,14 @@ struct Class<MeshView> {
 
 namespace {
 
-/// Whether program:ROLE() visits the value. For Role::temporary only activations: float values of forward ops.
+/// Whether program:ROLE() visits a value. For Role::temporary only activations: float values of forward ops.
 bool wanted(const Program& program, const Value& value, Role role) {
     if (value.role != role) return false;
     if (role != Role::temporary) return true;
     return value.op != none && program.op(value.op).phase == Phase::forward && is_float(value.type.dtype);
 }
 
-/// The iterator over values. Upvalues: the program, the number of visited values.
+/// Iterator over a program's values of one role. Upvalues: the program, the number of visited values.
 template <Role role>
 int next_value(lua_State* L) {
     const AnnotatedProgram& program = check<AnnotatedProgram>(L, lua_upvalueindex(1));
@@ -101,7 +101,7 @@ int stage(lua_State* L) {
     return 0;
 }
 
-/// program:pipeline { axis = , schedule = , chunks = 1 }
+/// program:pipeline { axis = , schedule = , chunks = 1 }: runs the layers as a pipeline over the axis.
 int pipeline(lua_State* L) {
     Tape& tape = annotated(L, "pipeline");
     Fields fields(L, 2, "pipeline");
@@ -163,7 +163,7 @@ int microbatches(lua_State* L) {
     return 0;
 }
 
-/// program:bucket(axis, mib): joins collectives of the axis in messages of this size.
+/// program:bucket(axis, mib): joins collectives over the axis into messages of `mib` MiB.
 int bucket(lua_State* L) {
     Tape& tape = annotated(L, "bucket");
     const double mib = check_number(L, 3);
@@ -172,7 +172,7 @@ int bucket(lua_State* L) {
     return 0;
 }
 
-/// program:reduce(axis, type): sends gradients over the axis in this type.
+/// program:reduce(axis, type): sends gradients over the axis in the data type `type`.
 int reduce(lua_State* L) {
     Tape& tape = annotated(L, "reduce");
     const std::string name = check_text(L, 3);
@@ -182,7 +182,7 @@ int reduce(lua_State* L) {
     return 0;
 }
 
-/// program:prefetch(axis, layers) or program:prefetch(axis, { mib = size })
+/// program:prefetch(axis, layers) or program:prefetch(axis, { mib = size }): how far ahead params are gathered.
 int prefetch(lua_State* L) {
     Tape& tape = annotated(L, "prefetch");
     PrefetchDepth ahead;

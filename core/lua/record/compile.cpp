@@ -24,7 +24,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
         return make_schedule(*at, pipeline, ranks, microbatches);
     };
     recipe.later = [at, &state](const std::function<void()>& work) {
-        *at = state.lua();  // a coroutine that has compiled may no longer exist
+        *at = state.lua();  // main thread of Lua: a coroutine that has compiled may no longer exist
         state.call_later(work);
     };
     recipe.look = state.host().look;
@@ -53,7 +53,7 @@ int compile_program(lua_State* L) {
     give_microbatches(L, traced.recipe, experiment.train());
     traced.compiled = true;
     lua_pushvalue(L, 1);
-    // keeps the program alive: the recipe calls its functions for as long as this Lua state exists
+    // keeps the traced program alive: the recipe calls its functions for as long as this Lua state exists
     luaL_ref(L, LUA_REGISTRYINDEX);
     {
         const auto paused = state.pause();

@@ -40,7 +40,7 @@ int64_t vocabulary(lua_State* L, const DataSource& source) {
     try {
         return source.vocabulary();
     } catch (const Error& error) {
-        fail(L, error.what());  // adds the script line
+        fail(L, error.what());  // fail() adds the script line to the message
     }
 }
 
@@ -78,7 +78,7 @@ int index_data(lua_State* L) {
     throw Error(config.where(key), fmt::format("data.{} is {}, expected {}", key, found, expected));
 }
 
-/// Pushes the options for a plugin: those with a name, except a `validation` that is a data source.
+/// Pushes the options of a call for its data plugin: all named ones, except a `validation` that is a data source.
 void push_options(lua_State* L, int index) {
     lua_newtable(L);
     lua_pushnil(L);
@@ -95,8 +95,8 @@ void push_options(lua_State* L, int index) {
     }
 }
 
-/// Reads the list part of the options: { { source, weight }, ... }. `place`: origin of the weights, in the
-/// configuration or the call. `sources` receives the call of each source.
+/// Reads the list of a mixture: { { source, weight }, ... }. `place`: origin of the weights, in the configuration or
+/// the call. `sources` receives the call of each source.
 std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place,
                                std::vector<const Data*>& sources) {
     std::vector<DataPart> parts;
@@ -125,7 +125,7 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
     return parts;
 }
 
-/// Reads what is evaluated: a share of the samples, or another data source, which is in the call or at index 4.
+/// Reads the data for evaluation: a share of the samples, or another data source, which is in the call or at index 4.
 void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
     DataSpec& spec = data.spec;
     fields.push_field("validation");
@@ -152,7 +152,7 @@ void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
 }
 
-/// Adds all sources that samples are drawn from; the inner sources of a nested mixture come first.
+/// Adds to `spec` all data sources that samples are drawn from; inner sources of a nested mixture come first.
 void add_parts(DataSpec& spec, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources) {
     for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].weight <= 0) continue;

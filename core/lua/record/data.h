@@ -7,20 +7,20 @@
 
 namespace orrery::lua {
 
-/// The value that o.data.NAME returns.
+/// The value that a call of o.data.NAME returns: a source of a program's inputs.
 struct Data {
     DataSpec spec;
-    std::string function;  ///< the script's name of the function: "o.data.text"
+    std::string function;  ///< name of the function in the script: "o.data.text"
     /// options of the call that say how samples are drawn; sources of a mixture may not have them
     std::vector<std::string> own;
-    std::vector<GivenKey> given;  ///< configuration keys that the call, or a source's call, sets
-    std::set<std::string> read;   ///< keys of [data] that the call, or a source's call, reads from the configuration
+    std::vector<GivenKey> given;  ///< configuration keys that the call of o.data, or a source's call, sets
+    std::set<std::string> read;   ///< keys of [data] that the call of o.data, or a source's call, reads
 };
 
-/// Reports to the host the keys that the calls set. Called when the data is traced for, or trained on.
+/// Reports to the host the configuration keys that calls of o.data set, when a script traces or trains with the data.
 void give_keys(lua_State* L, const Data& data);
 
-/// Returns the samples of a full step. Throws Error at the call of o.data.NAME if call and configuration lack them.
+/// Returns the number of samples of a full step. Throws Error at the call of o.data.NAME if none was set.
 int64_t batch_of(const Data& data);
 
 template <>

@@ -36,7 +36,7 @@ bool all_give(const std::vector<const Data*>& sources, const GivenKey& key) {
            });
 }
 
-/// Sets each key that a source sets to the sources' common value; to no value when they differ.
+/// Sets each configuration key that a mixture's source sets: to the sources' common value, or to none if they differ.
 void give_of_sources(Data& data, const std::vector<const Data*>& sources) {
     for (const Data* source : sources) {
         data.read.insert(source->read.begin(), source->read.end());
@@ -75,7 +75,7 @@ void give_options(Data& data, const Config& options) {
     const ConfigValue* const sequence = options.find("seq");
     if (!sequence || !has_dim(*data.spec.source, "seq", *sequence)) return;
     add_given(data, "tokens_per_sequence", sequence->data);
-    data.read.erase("tokens_per_sequence");  // the source itself has this size, so it does not read the configuration's
+    data.read.erase("tokens_per_sequence");  // the source itself has the size, so the configuration's is not read
 }
 
 void give_alone(Data& data) {

@@ -1,4 +1,4 @@
-// Records which configuration keys the calls of o.data set, and which they read.
+// Records which configuration keys the calls of o.data set, and which keys they read.
 #pragma once
 #include <functional>
 
@@ -6,17 +6,17 @@
 
 namespace orrery::lua {
 
-/// Runs `part` and returns the keys of the table that it has read.
+/// Runs `part` and returns the keys that `part` has read from the table.
 std::set<std::string> keys_read(Config& table, const std::function<void()>& part);
-/// Records the keys that a call's options set. The call's source must exist.
+/// Records the configuration keys that the options of a call of o.data set. `data` must have its source already.
 void give_options(Data& data, const Config& options);
-/// Records keys for a source that is not a mixture: data.mix is none, and data.path is none when it reads no file.
+/// Records keys for a source that is not a mixture: data.mix is set to none, and data.path if the source reads no file.
 void give_alone(Data& data);
-/// Records keys for a mixture: merges the keys of its sources. Unless the sources are those of data.mix (`configured`),
-/// also sets data.mix.
+/// Records keys for a mixture of data sources: merges the sources' keys. Unless they are the sources of data.mix
+/// (`configured`), also sets data.mix.
 void give_mixture(Data& data, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources,
                   bool configured);
-/// Records that the call evaluates a share of the samples, or with a share of 0 the file `path`; "": none.
+/// Records the keys for evaluation: a share of the samples, or with a share of 0 the file `path` (may be "": no file).
 void give_held_out(Data& data, double share, const std::string& path);
 
 }  // namespace orrery::lua

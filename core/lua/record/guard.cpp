@@ -7,7 +7,7 @@
 namespace orrery::lua {
 namespace {
 
-/// Records the guard before the optimizer's function reads a gradient, so that gradients are summed over ranks once.
+/// Records the guard's ops before the optimizer's function reads a gradient, to sum gradients over ranks only once.
 void begin_guard(lua_State* L, const std::shared_ptr<Tape>& tape) {
     UpdateGuard& guard = tape->guard;
     if (guard.by != UpdateGuard::By::undecided) return;
@@ -25,7 +25,7 @@ void begin_guard(lua_State* L, const std::shared_ptr<Tape>& tape) {
     guard.by = UpdateGuard::By::orrery;
 }
 
-/// Calls one of the guard's functions with the operands on the stack; returns the value that it records.
+/// Calls a Lua function of the guard with the operands on the stack; returns the value that the function records.
 ValueId called(lua_State* L, int operands) {
     lua_call(L, operands, 1);
     const ValueId id = check<Symbol>(L, -1).id;
@@ -53,7 +53,7 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value) {
     begin_guard(L, tape);
     const Program& program = *tape->program;
-    const bool fits = program.value(target).type == program.value(value).type;  // otherwise builder.update refuses it
+    const bool fits = program.value(target).type == program.value(value).type;  // builder.update refuses other types
     if (tape->guard.by == UpdateGuard::By::function || tape->guard.take == LUA_REFNIL || !fits) return value;
     lua_rawgeti(L, LUA_REGISTRYINDEX, tape->guard.take);
     push_symbol(L, tape, value);

@@ -9,8 +9,8 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 /// Returns the value that update:set writes: `value` when the step's gradients are finite, otherwise the target's old
 /// value. Returns `value` unchanged when the optimizer's function handles the loss scale itself.
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value);
-/// Implements update:loss_scale(): from this call on the function handles scale and guard itself. Throws Error after
-/// p:grad() or update:set.
+/// Implements update:loss_scale(): from this call on, the optimizer's function handles the loss scale and skips updates
+/// that are not finite by itself. Throws Error after p:grad() or update:set.
 void ask_for_scale(lua_State* L, Tape& tape);
 
 /// Pushes the argument of an optimizer's function.

@@ -70,7 +70,7 @@ Placement resolve(lua_State* L, const Place& place, const Tape& tape, ValueId id
     return Placement::split(static_cast<int>(place.number - 1));
 }
 
-/// Marks the values with the table at index 2: { axis = S(dim), keep = , optional = }.
+/// Marks values with the table at index 2: { axis = S(dim), keep = , optional = }.
 void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<ValueId>& ids, Mark::What what) {
     const std::string function = what == Mark::What::store ? "store" : "use";
     Tape& tape = annotating(L, shared, function);
@@ -168,8 +168,8 @@ int state(lua_State* L) {
     return 1;
 }
 
-/// p:first_dim_divisible_by(n) -> the number of that dim, from 1, after division by the axes that split it already; nil
-/// when there is none.
+/// p:first_dim_divisible_by(n) -> number, from 1, of the first dim of p with a size divisible by n after division by
+/// the axes that split the dim already; nil when there is none.
 int first_dim_divisible_by(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     const int64_t n = check_integer(L, 2);
@@ -191,7 +191,7 @@ int has_low_copy(lua_State* L) {
     return 1;
 }
 
-/// S "batch" or S(1): the placement that splits this dim.
+/// S "batch" or S(1): the placement that splits the dim with this name or number.
 int split(lua_State* L) {
     if (lua_type(L, 1) == LUA_TSTRING) {
         push_object(L, Place{Placement::Kind::split, check_text(L, 1), 0});

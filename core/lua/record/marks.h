@@ -6,16 +6,16 @@
 
 namespace orrery::lua {
 
-/// Push the arguments of a strategy's function: the program, and the mesh.
+/// Push the arguments of a strategy's function: the program to annotate, and the mesh.
 void push_annotated(lua_State* L, const std::shared_ptr<Tape>& tape);
 void push_mesh(lua_State* L, const Mesh& mesh);
-/// Returns the tape when a strategy's function is running; throws Error otherwise.
+/// Returns the tape of the program that a strategy's function annotates; throws Error when none is running.
 Tape& annotating(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view function);
-/// Returns the origin of marks: the strategy, and the line that asked for it.
+/// Returns the origin of a strategy's marks: the strategy's name, and the script line that asked for the strategy.
 Origin mark_origin(const Tape& tape);
-/// Registers the classes of program and mesh.
+/// Registers the Lua classes of a strategy's program and mesh.
 void open_annotated(lua_State* L);
-/// Registers all mark classes and methods, and adds R, P and S to the table on top of the stack.
+/// Registers the Lua classes for marks, with methods, and adds R, P and S to the table on top of the stack.
 void open_marks(lua_State* L);
 
 }  // namespace orrery::lua

@@ -75,7 +75,7 @@ Attribute attribute_at(lua_State* L, int index, const OpDef& def, const Attribut
 
 std::string_view plain_name(std::string_view operand) { return operand.substr(0, operand.find_first_of("?.")); }
 
-/// Reads the arguments of a method call into operands and attributes.
+/// Reads the arguments of a Lua call x:op(...) into operands and attributes.
 class Call {
 public:
     Call(lua_State* L, const OpDef& def) : L_(L), def_(def), x_(check<Symbol>(L, 1)) {
@@ -120,7 +120,7 @@ private:
         return nullptr;
     }
 
-    /// Whether a list is the value of the next attribute: x:transpose { "heads", "seq" }.
+    /// Whether the list on top of the stack is the value of the op's next attribute: x:transpose { "heads", "seq" }.
     bool list_attribute_next() const {
         const AttributeDef* next = next_attribute();
         if (!next || next->kind != AttributeDef::Kind::integers) return false;

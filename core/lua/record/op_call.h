@@ -7,7 +7,7 @@
 
 namespace orrery::lua {
 
-/// Records an op at the script's line and pushes its outputs; returns their count.
+/// Records an op at the current script line and pushes its outputs; returns the number of outputs.
 int record(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view kind, std::vector<ValueId> inputs,
            Attributes attributes, const std::vector<Builder::DimNames>& names = {});
 /// Records a number as a scalar value, and returns the value.

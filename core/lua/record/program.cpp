@@ -32,7 +32,7 @@ Traced& open_program(lua_State* L, std::string_view function) {
 
 namespace {
 
-/// Sequences in one step: the size of the dim "batch".
+/// Returns the number of sequences in one step: the size of the inputs' dim "batch".
 int64_t full_batch(lua_State* L, const Traced& traced) {
     int64_t batch = 0;
     const std::string* first = nullptr;
@@ -49,7 +49,7 @@ int64_t full_batch(lua_State* L, const Traced& traced) {
     return batch;
 }
 
-/// o.trace(name, signature, function) -> program
+/// o.trace(name, signature, function) -> program, recorded by calling the model's function
 int trace(lua_State* L) {
     Traced traced;
     traced.recipe.name = check_text(L, 1);
@@ -114,7 +114,7 @@ BatchRamp read_ramp(lua_State* L, Fields& fields) {
     return ramp;
 }
 
-/// program:train_with(optimizer [, { precision = , microbatches = , loss_scale = , ramp = }])
+/// program:train_with(optimizer [, { precision = , microbatches = , loss_scale = , ramp = }]): adds the optimizer.
 int train_with(lua_State* L) {
     Traced& traced = open_program(L, "train_with");
     if (traced.optimizer != LUA_NOREF) fail(L, "train_with is called twice; a program has one optimizer");
@@ -143,19 +143,19 @@ int train_with(lua_State* L) {
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
-    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // recorded already
+    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // the program as recorded
     traced.step = train_step(recording, recipe.batch);
     if (traced.step.updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
-    smaller_batches(recipe);  // reports errors here already
+    smaller_batches(recipe);  // raises errors of smaller batches now
     attempt.done = true;
     lua_settop(L, 1);
     return 1;
 }
 
-/// Reads the named entries of a list of strategies, which limit implicit redistribution.
+/// Reads the options of program:parallel that limit implicit redistribution, which are the named entries of its list.
 void read_redistribution(lua_State* L, PropagateOptions& options) {
-    lua_newtable(L);  // becomes the table of the named entries
+    lua_newtable(L);  // becomes the table of the list's named entries
     lua_pushnil(L);
     while (lua_next(L, 2) != 0) {
         if (lua_type(L, -2) == LUA_TSTRING) {
@@ -176,7 +176,7 @@ void read_redistribution(lua_State* L, PropagateOptions& options) {
     lua_pop(L, 1);
 }
 
-/// program:parallel { strategy, ... [, forbid_implicit = , implicit_budget_mib = ] }
+/// program:parallel { strategy, ... [, forbid_implicit = , implicit_budget_mib = ] }: adds the strategies.
 int parallel(lua_State* L) {
     Traced& traced = open_program(L, "parallel");
     check_table(L, 2, "a list of strategies");
@@ -214,7 +214,7 @@ int metric(lua_State* L) {
     traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
     try {
         bool& mean = traced.recipe.added.back().mean;
-        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // reports errors here already
+        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // raises errors of the call now
     } catch (...) {
         luaL_unref(L, LUA_REGISTRYINDEX, traced.added.back());
         traced.added.pop_back();

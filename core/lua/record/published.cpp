@@ -45,7 +45,7 @@ void read_padded(lua_State* L, Fields& fields, const Program& program, WeightSou
     source.rows = padded[1];
 }
 
-/// copies = { ["lm_head.weight"] = "wte.weight" }: the stored tensor is a copy of the other one.
+/// copies = { ["lm_head.weight"] = "wte.weight" }: the published tensor lm_head.weight is a copy of wte.weight.
 std::vector<WeightCopy> read_copies(lua_State* L, Fields& fields) {
     std::vector<WeightCopy> out;
     fields.push_field("copies");

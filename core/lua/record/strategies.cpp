@@ -15,13 +15,13 @@ namespace orrery::lua {
 
 namespace {
 
-/// A strategy that calls a Lua function (program, mesh, options). The Lua state must outlive it.
+/// A strategy that calls a Lua function (program, mesh, options). The Lua state must outlive the strategy.
 class LuaStrategy : public Strategy {
 public:
     LuaStrategy(lua_State* L, int function, int options, std::string name, Origin asked)
         : L_(L), function_(function), options_(options), name_(std::move(name)), asked_(std::move(asked)) {}
 
-    /// Called while a script runs, so Lua errors pass through to it.
+    /// Calls the Lua function while a script runs, so Lua errors pass through to the script.
     void annotate(Program& program, const Mesh& mesh) override {
         const auto tape = std::make_shared<Tape>(program, mesh, name_, asked_);
         struct Close {
@@ -47,7 +47,7 @@ private:
     Origin asked_;
 };
 
-/// Pushes a copy of the defaults, overridden by the call's options. Unknown options are errors when there are defaults.
+/// Pushes a strategy's defaults, overridden by the call's options. Unknown options are errors if there are defaults.
 void merge_options(lua_State* L, const std::string& name, int given, int defaults) {
     lua_newtable(L);
     const int merged = lua_gettop(L);
@@ -69,7 +69,7 @@ void merge_options(lua_State* L, const std::string& name, int given, int default
     }
 }
 
-/// The function that strategy.define returns. Upvalues: name, defaults or nil, function.
+/// The Lua function that strategy.define returns. Upvalues: the strategy's name, defaults or nil, function.
 int make_defined(lua_State* L) {
     const std::string name = check_text(L, lua_upvalueindex(1));
     if (!lua_isnoneornil(L, 1)) check_table(L, 1, "a table of options");
@@ -84,7 +84,7 @@ int make_defined(lua_State* L) {
     const int options = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pushvalue(L, lua_upvalueindex(3));
     const int function = luaL_ref(L, LUA_REGISTRYINDEX);
-    // Use the main thread: a coroutine may no longer exist when the strategy is used.
+    // Use Lua's main thread: a coroutine may no longer exist when the strategy is used.
     auto strategy = std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin);
     std::sort(words.begin(), words.end());  // the order of a Lua table differs between processes
     push_object(L, AskedStrategy{std::move(strategy), name, origin, std::move(words)});

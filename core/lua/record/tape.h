@@ -15,7 +15,7 @@ namespace orrery::lua {
 
 /// The recording functions that a tape accepts at the moment.
 enum class TapeUse : uint8_t {
-    closed,    ///< only reads
+    closed,    ///< none: the program can only be read
     forward,   ///< in o.trace: params and ops
     update,    ///< in an optimizer: states, ops and updates
     annotate,  ///< in a strategy: marks
@@ -34,7 +34,7 @@ struct UpdateGuard {
 struct Tape {
     explicit Tape(Program start)
         : own(std::make_unique<Program>(std::move(start))), program(own.get()), builder(*program) {}
-    /// A view of a program for a strategy: marks are added to `annotated`, on behalf of `behalf`, called at `called`.
+    /// A view of program `annotated` for a strategy to mark. `behalf`: the strategy's name; `called`: its script line.
     Tape(Program& annotated, const Mesh& on, std::string behalf, Origin called)
         : program(&annotated),
           builder(annotated),
@@ -43,7 +43,7 @@ struct Tape {
           who(std::move(behalf)),
           asked(std::move(called)) {}
 
-    std::unique_ptr<Program> own;  ///< null for a view
+    std::unique_ptr<Program> own;  ///< the tape's own program; null for a view
     Program* program;
     Builder builder;
     TapeUse use = TapeUse::forward;
@@ -51,16 +51,16 @@ struct Tape {
     /// whether o.result adds results; false in a metric's function, which may call the model again
     bool declares = true;
     int64_t streams = 0;         ///< number of dropouts so far; each has its own random numbers
-    const Mesh* mesh = nullptr;  ///< the mesh; only for annotate
+    const Mesh* mesh = nullptr;  ///< the mesh, while a strategy annotates
     std::string who;
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< inputs declared on first use: step, seed
     std::unordered_map<std::string, ValueId> params;
-    std::optional<LossScale> loss_scale;  ///< only for update
-    UpdateGuard guard;                    ///< only for update
+    std::optional<LossScale> loss_scale;  ///< loss scale of an optimizer's tape
+    UpdateGuard guard;                    ///< guard of an optimizer's tape
 };
 
-/// A symbolic array: a value of a tape.
+/// A symbolic array in Lua: a value of the program that a tape records.
 struct Symbol {
     std::shared_ptr<Tape> tape;
     ValueId id = none;
@@ -79,7 +79,7 @@ void push_symbol(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId id);
 Tape& recording(lua_State* L, const Symbol& symbol);
 /// Returns the tape that is being recorded; throws Error "o.param: only inside o.trace" when there is none.
 std::shared_ptr<Tape> current_tape(lua_State* L, std::string_view function);
-/// Returns the input `name` (step f32[], seed u32[]), which is declared on first use.
+/// Returns the program's input `name`, which the host fills (step f32[], seed u32[]); declares it on first use.
 ValueId host_input(lua_State* L, Tape& tape, const std::string& name, DType type);
 /// Returns the dim of a value that a Lua argument names: a logical name, or a number counted from 1.
 int check_dim(lua_State* L, int index, const Symbol& of);

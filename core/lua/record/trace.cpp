@@ -117,7 +117,7 @@ int param(lua_State* L) {
     return 1;
 }
 
-/// native.scope(name, function, ...) -> the function's results; `name` is a scope of the ops and params inside.
+/// native.scope(name, function, ...) -> the function's results; ops and params inside are in the scope `name`.
 int scope(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.scope");
     const std::string name = check_text(L, 1);
@@ -159,7 +159,7 @@ int constant(lua_State* L) {
     return 1;
 }
 
-/// Reads the field `dim` of a shape: a name, or a number from 1; the default is 1.
+/// Reads the field `dim` of a table with a shape: a dim's name, or its number from 1; the default is 1.
 int64_t dim_field(lua_State* L, Fields& fields, const std::vector<std::string>& dims) {
     fields.push_field("dim");
     int64_t dim = lua_isnil(L, -1) ? 1 : 0;
@@ -175,7 +175,7 @@ int64_t dim_field(lua_State* L, Fields& fields, const std::vector<std::string>& 
     return dim - 1;
 }
 
-/// native.iota { shape = { {"seq", 64}, ... }, dim = "seq", dtype = } -> a value: each element's index along dim.
+/// native.iota { shape = { {"seq", 64}, ... }, dim = "seq", dtype = } -> a value: each element's index along `dim`.
 int iota(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.iota");
     Fields fields(L, 1, "o.iota");
@@ -250,7 +250,7 @@ int result(lua_State* L) {
 /// native.fail(text): throws Error at the current line of the script, model or strategy.
 int fail_there(lua_State* L) { fail(L, check_text(L, 1)); }
 
-/// native.array(dtype, { {"batch", 8}, ... }) -> an entry of a signature.
+/// native.array(dtype, { {"batch", 8}, ... }) -> an input for the signature of o.trace.
 int array(lua_State* L) {
     check_text(L, 1);
     check_table(L, 2);
@@ -300,7 +300,7 @@ std::vector<InputSpec> check_signature(lua_State* L, int index) {
 
 namespace {
 
-/// Implements __index of the batch: throws Error for a name that the signature lacks.
+/// Implements __index of the table of inputs: throws Error for a name that the signature lacks.
 int no_input(lua_State* L) {
     const std::string name = type_text(L, 2);
     std::vector<std::string> names;
@@ -346,13 +346,13 @@ std::string other_sizes(const Traced& traced, const Sizes& sizes) {
         join({others.begin(), others.end()}, ", "));
 }
 
-/// A call of a function that records a sum and its count, and how messages name the function.
+/// A Lua function that records a sum and its count, and how messages name the function.
 struct Recorded {
     int function = LUA_NOREF;
     std::string_view given_to;
     std::string_view sum;
     const Origin& origin;
-    bool* mean;            ///< is set to whether the function returns no count
+    bool* mean;            ///< receives whether the function returns no count
     bool declares = true;  ///< whether o.result in the function adds results
 };
 

@@ -29,7 +29,7 @@ struct Traced {
     int optimizer = LUA_NOREF;  ///< registry reference to the optimizer's function
     std::vector<int> added;     ///< registry references to the functions of Recipe::added
     std::vector<InputSpec> signature;
-    Recipe recipe;    ///< `recipe_of` sets its functions when it is used
+    Recipe recipe;    ///< the recipe without its functions, which `recipe_of` adds
     Program forward;  ///< the program with the full batch, as o.trace recorded it
     Program step;     ///< the full-batch program with gradients and optimizer, after train_with
     bool compiled = false;
@@ -41,7 +41,7 @@ struct Class<Traced> {
     static constexpr const char* what = "a program";
 };
 
-/// The value that program:compile returns.
+/// The value that program:compile returns to the script.
 struct Run {
     std::string name;
     int number = 0;  ///< number of this run among the script's runs

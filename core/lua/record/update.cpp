@@ -48,7 +48,7 @@ int update_params(lua_State* L) {
     return 1;
 }
 
-/// update:count() -> the divisor of the sum of losses, f32[].
+/// update:count() -> the value f32[] by which the sum of losses is divided.
 int update_count(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     push_symbol(L, tape, *tape->program->result("count"));
@@ -84,7 +84,7 @@ int update_set(lua_State* L) {
     return 0;
 }
 
-/// update:result(name, value): the host reads the value after each step.
+/// update:result(name, value): reports the value to the host after each step.
 int update_result(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     const std::string name = check_text(L, 2);

@@ -46,9 +46,9 @@ int check_dim(lua_State* L, int index, const Symbol& of) {
 
 namespace {
 
-// ---- operators
+// ---- operators of values
 
-/// Records a binary operator; a number becomes a constant of the other operand's type.
+/// Records a binary operator of values; a number becomes a constant of the other operand's type.
 int binary(lua_State* L, std::string_view kind) {
     const Symbol* left = test<Symbol>(L, 1);
     const Symbol* right = test<Symbol>(L, 2);
@@ -122,10 +122,10 @@ int refuse_values(lua_State* L) {
     return lua_gettop(L);
 }
 
-// ---- methods that are not just an op
+// ---- methods of values that are not just an op
 
-/// x:reshape { "batch", "seq", { "heads", 12 }, 64 }: a name keeps that dim, {name, size} makes a named dim, a number
-/// an unnamed one.
+/// x:reshape { "batch", "seq", { "heads", 12 }, 64 }: a name retains the dim, {name, size} makes a named dim, a number
+/// an unnamed dim.
 int reshape(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     recording(L, x);
@@ -162,7 +162,7 @@ int dropout(lua_State* L) {
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
     if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a share in [0, 1) expected, got {}", p));
-    const int64_t stream = tape.streams++;  // counted in eval too, so that programs have the same streams
+    const int64_t stream = tape.streams++;  // dropouts count in eval, too, so that programs have the same streams
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);
         return 1;
@@ -179,7 +179,7 @@ int named(lua_State* L) {
     return 1;
 }
 
-/// x:dim(name) -> the size of that dim.
+/// x:dim(name) -> the size of the dim.
 int dim(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     lua_pushinteger(L, x.value().type.shape[static_cast<size_t>(check_dim(L, 2, x))]);
@@ -215,7 +215,7 @@ std::vector<std::string> all_names(lua_State* L, int methods) {
     return names;
 }
 
-/// Throws Error for an unknown name. There are too many names to list: shows the closest, and where to find all.
+/// Throws Error for an unknown name of a value's method or field, with the closest names and where to find all.
 [[noreturn]] void refuse_name(lua_State* L, const std::string& key, std::vector<std::string> names) {
     constexpr size_t most = 6;
     std::ranges::sort(names);

@@ -14,7 +14,7 @@ namespace orrery {
 
 namespace {
 
-constexpr int64_t most_nodes = 1'000'000;  // of one kind; the number of accelerators then fits into an integer
+constexpr int64_t most_nodes = 1'000'000;  // max nodes of one kind, so that the number of accelerators fits an integer
 
 std::string path_of(const Config& table, std::string_view key) {
     return table.path().empty() ? std::string(key) : table.path() + "." + std::string(key);
@@ -29,7 +29,7 @@ void need(Config& table, std::string_view key, std::string_view expected) {
     throw Error(table.where(key), fmt::format("{} is {}, expected {}", path_of(table, key), found, expected));
 }
 
-/// Rejects unknown keys before anything is read, so that a misspelt key is reported instead of a missing one.
+/// Rejects unknown keys of a table before any is read, so that a misspelt key is reported instead of a missing one.
 void only(const Config& table, const std::vector<std::string>& known) {
     const std::string place = table.path().empty() ? "" : " in [" + table.path() + "]";
     for (const std::string& key : table.keys())
@@ -38,13 +38,13 @@ void only(const Config& table, const std::vector<std::string>& known) {
                         fmt::format("unknown key {}{}{}", quote(key), place, choices("known here", key, known)));
 }
 
-/// Rejects values that no machine has, usually numbers in another unit.
+/// Rejects a key's value that no machine has, usually a number in another unit.
 void plausible(Config& table, std::string_view key, double value, double most) {
     if (!(value <= most))
         out_of_range(table, key, value, fmt::format("at most {:.6g}; is it in the unit that the key names?", most));
 }
 
-/// Reads a required number above 0.
+/// Reads the number above 0 of a required key.
 double rate(Config& table, std::string_view key, double most) {
     need(table, key, "a number above 0");
     const double value = table.number(key, 0);
@@ -53,7 +53,7 @@ double rate(Config& table, std::string_view key, double most) {
     return value;
 }
 
-/// Reads a number that is not negative; 0 if absent.
+/// Reads the number of an optional key, at least 0; 0 if the key is absent.
 double amount(Config& table, std::string_view key, double most) {
     const double value = table.number(key, 0);
     if (!(value >= 0)) out_of_range(table, key, value, "at least 0");
@@ -92,7 +92,7 @@ Config& needed_table(Config& parent, std::string_view key, std::string_view expe
     return parent.table(key);
 }
 
-/// Name of the accelerator with the constants that apply; "": none.
+/// Reads `measured_as`: the accelerator with the simulator's fitted constants to use; "": none.
 std::string measured_as(Config& table) {
     std::string found = table.text("measured_as", "");
     std::vector<std::string> names;
@@ -174,7 +174,7 @@ Nics read_nics(Config& table) {
     return out;
 }
 
-/// Returns failures per day of one node, from either of the two keys.
+/// Returns failures per day of one node, from key `mtbf_days` or `failures_per_1000_node_days`.
 double read_failures(Config& table) {
     if (!table.has("mtbf_days")) return amount(table, "failures_per_1000_node_days", 1e6) / 1000;
     if (table.has("failures_per_1000_node_days"))

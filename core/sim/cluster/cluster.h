@@ -13,22 +13,22 @@ enum class Generation : uint8_t { other, volta, ampere, hopper, blackwell };
 
 struct Accelerator {
     std::string name;
-    Generation generation = Generation::other;  ///< selects NCCL's tuning tables
+    Generation generation = Generation::other;  ///< GPU generation, which selects NCCL's tuning tables
     std::map<std::string, double> dense_flops;  ///< FLOP/s of matrix products without sparsity, by dtype: "bf16", "fp8"
     double memory_bytes = 0, memory_bytes_s = 0;
     double power_w = 0;
     int64_t multiprocessors = 0;
     double matrix_share = 0;  ///< fraction of dense_flops that the largest matrix products reach; 0: unknown
-    std::string measured_as;  ///< entries of the table of constants to use: "H100-80G-SXM"; "": none
-    double price_hour = 0;    ///< price of an hour; 0: unknown
+    std::string measured_as;  ///< name under which the simulator's fitted constants list it: "H100-80G-SXM"; "": none
+    double price_hour = 0;    ///< price of one accelerator for an hour; 0: unknown
 };
 
-/// Kind of links between the accelerators of a node or rack. `host`: processes of one host, priced by measured tables.
+/// Links between the accelerators of a node or rack. Kind `host`: processes of a host, priced by measured tables.
 struct ScaleUp {
     enum class Kind : uint8_t { nvswitch, nvlink_mesh, pcie, host };
     Kind kind = Kind::nvswitch;
     double bytes_s = 0;        ///< bandwidth of one accelerator in one direction
-    bool nvls = false;         ///< the switch reduces and multicasts
+    bool nvls = false;         ///< the NVSwitch reduces and multicasts data
     int64_t domain_nodes = 1;  ///< number of nodes that share the links: 18 nodes of 4 accelerators for an NVL72
 
     bool operator==(const ScaleUp&) const = default;
@@ -55,13 +55,13 @@ struct NodeKind {
     double failures_per_node_day = 0;
 };
 
-/// Switches between nodes. Level 0 joins nodes_per_block[0] nodes, level 1 nodes_per_block[1] of them, ...; traffic
-/// that leaves a block goes up through its bundle.
+/// Network switches between nodes, in levels. Each level divides the nodes into blocks; traffic between two blocks goes
+/// through the links (bundle) from each block to the switches above.
 struct Fabric {
     enum class Kind : uint8_t { single_switch, fat_tree, dragonfly };
     struct Level {
-        int64_t nodes = 1;            ///< nodes per block
-        double oversubscription = 1;  ///< rate of the block's NICs over that of its bundle
+        int64_t nodes = 1;            ///< number of nodes in a block
+        double oversubscription = 1;  ///< bandwidth of a block's NICs over that of its links to the switches above
     };
     Kind kind = Kind::single_switch;
     bool rails = false;  ///< each NIC of a node has its own leaf switches
@@ -90,29 +90,29 @@ public:
     /// `count` is below 1 or above a million.
     Cluster with_nodes(int64_t count) const;
 
-    /// Location of a slot. Slots are the indices of all accelerators, node by node.
+    /// Location of an accelerator in the cluster. A slot is the index of an accelerator among all, node by node.
     struct Place {
         int kind = 0;
-        int64_t node = 0;    ///< index among all nodes
-        int64_t domain = 0;  ///< index of its domain of scale-up links; ascends with the node
+        int64_t node = 0;    ///< index of the node among all nodes
+        int64_t domain = 0;  ///< index of the group of nodes that share scale-up links, ascending
         int64_t local = 0;   ///< index of the accelerator in its node
-        int64_t nic = 0;     ///< index of the accelerator's NIC in its node; of several the first one
+        int64_t nic = 0;     ///< index in its node of the accelerator's NIC, or of the first of its NICs
     };
     Place place(int64_t slot) const;
     const NodeKind& kind_of(int64_t slot) const { return kinds[static_cast<size_t>(place(slot).kind)]; }
-    /// Number of ranks on each kind of node, if ranks use the first `ranks` slots.
+    /// Returns the number of ranks on each kind of node if the ranks use the first `ranks` accelerators.
     std::vector<int64_t> ranks_by_kind(int64_t ranks) const;
-    /// For each kind of node, returns the first kind that takes the same time for everything. Such kinds differ only in
-    /// name, count, memory, power, price and failures.
+    /// For each kind of node, returns the index of the first kind that is equally fast. Equally fast kinds differ only
+    /// in name, count, memory, power, price and failures.
     std::vector<int> as_fast() const;
     /// Failures per second of all nodes together.
     double failures_per_s() const;
-    /// Describes the cluster: "16 nodes of 8 h100 (dgx_h100), fat tree of 32 nodes". Has a line for each kind, then the
-    /// switches' blocks of nodes.
+    /// Describes the cluster: "16 nodes of 8 h100 (dgx_h100), fat tree of 32 nodes". The text has a line for each kind
+    /// of node, then the switches' blocks of nodes.
     std::string text() const;
 };
 
-/// Whether all kinds of accelerators have 8-bit float matrix products.
+/// Whether all accelerators of the cluster support matrix products of 8-bit floats.
 bool multiplies_eight_bits(const Cluster& cluster);
 
 }  // namespace orrery

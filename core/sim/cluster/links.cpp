@@ -60,7 +60,7 @@ int64_t Links::block(size_t level, int64_t slot, int64_t which) const {
 
 bool Links::narrow(size_t level) const { return cluster_.fabric.levels[level].oversubscription > 1; }
 
-/// Rate of all NICs in a block; an incomplete last block counts as complete.
+/// Returns the bytes per second of all NICs in a block of nodes; an incomplete last block counts as complete.
 double Links::nics_below(size_t level, int64_t slot, int64_t which) const {
     const Cluster::Place place = cluster_.place(slot);
     const int64_t nodes = cluster_.fabric.levels[level].nodes;

@@ -28,10 +28,10 @@ public:
     /// Number of NICs of an accelerator; several accelerators may share one.
     int64_t nics_of(int64_t slot) const;
     ResourceId nic(int64_t slot, int64_t which, bool out);
-    /// The bundle of links from the block that contains a NIC, at a level of the fabric.
+    /// Returns the links from a NIC's block of nodes up to the switches of a level, or down from them, as one resource.
     ResourceId bundle(size_t level, int64_t slot, int64_t which, bool up);
-    /// block() is the index of the level's block that contains a NIC. narrow() is whether the level's bundles can be
-    /// narrower than the NICs below.
+    /// block() returns the index of the level's block of nodes that contains a NIC; narrow() returns whether the links
+    /// above the level's blocks can be slower than the NICs in a block.
     int64_t block(size_t level, int64_t slot, int64_t which) const;
     bool narrow(size_t level) const;
     size_t levels() const { return cluster_.fabric.levels.size(); }
@@ -40,7 +40,7 @@ public:
     double net_reached(int64_t slot) const {
         return net_reached_[static_cast<size_t>(cluster_.kind_of(slot).nics.kind)];
     }
-    /// Latency of the switches between two nodes, in addition to a NIC's.
+    /// Seconds of latency in the switches between two accelerators' nodes, without that of the NICs.
     double switches_s(int64_t from, int64_t to) const;
 
 private:
@@ -48,7 +48,7 @@ private:
     double nics_below(size_t level, int64_t slot, int64_t which) const;
 
     const Cluster& cluster_;
-    std::array<double, 3> net_reached_;  ///< by Nics::Kind
+    std::array<double, 3> net_reached_;  ///< fraction of a NIC's rate that transfers reach, by Nics::Kind
     int64_t most_nics_ = 1;
     std::unordered_map<uint64_t, ResourceId> ids_;
     std::vector<uint64_t> keys_;
@@ -64,14 +64,14 @@ public:
     void port(int64_t slot, double out, double in);
     /// Adds bytes from an accelerator's NICs to another's, through the switches between them.
     void net(int64_t from, int64_t to, double bytes);
-    /// Adds `bytes` from each of `slots` to each other slot in another domain.
+    /// Adds a message of `bytes` from each of the accelerators `slots` to each of them in another scale-up domain.
     void net_all(const std::vector<int64_t>& slots, const std::vector<int64_t>& domains, double bytes);
 
     double amount(ResourceId id) const {
         return static_cast<size_t>(id) < amounts_.size() ? amounts_[static_cast<size_t>(id)] : 0;
     }
     double seconds(ResourceId id) const { return amount(id) / links_.capacity(id); }
-    /// Returns the seconds of the slowest link.
+    /// Returns the seconds that the slowest link needs for its bytes.
     double seconds() const;
     const std::vector<ResourceId>& touched() const { return touched_; }
 

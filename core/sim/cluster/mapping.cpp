@@ -47,7 +47,7 @@ std::string kinds_text(const Cluster& cluster, int64_t ranks) {
     return out;
 }
 
-/// Describes where axes are: "tp=8 in a node, dp=4 over 4 nodes, pp=2 over 8 nodes".
+/// Describes over how many nodes each mesh axis spans: "tp=8 in a node, dp=4 over 4 nodes, pp=2 over 8 nodes".
 std::string describe(const Cluster& cluster, const Mesh& mesh, const std::vector<AxisId>& axes) {
     std::string out;
     int64_t ranks = 1;

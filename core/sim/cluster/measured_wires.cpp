@@ -34,14 +34,14 @@ double sent(Opcode opcode, double bytes, int64_t ranks) {
     return bytes * part * (opcode == Opcode::all_reduce ? 2 : 1);
 }
 
-/// Interpolates between two points on logarithmic scales.
+/// Returns y at x between two points, interpolated on logarithmic scales.
 double between(double x, double x0, double y0, double x1, double y1) {
     if (y0 <= 0 || y1 <= 0) return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
     const double part = std::log(x / x0) / std::log(x1 / x0);
     return y0 * std::pow(y1 / y0, part);
 }
 
-/// Extrapolates at the rate between the last two points, or at the last point's own rate if that rate is not positive.
+/// Returns y at x beyond two points on the line through them; if the slope is not positive, returns y1 times x / x1.
 double beyond(double x, double x0, double y0, double x1, double y1) {
     const double slope = (y1 - y0) / (x1 - x0);
     return slope > 0 ? y1 + slope * (x - x1) : y1 * x / x1;
@@ -126,7 +126,7 @@ MeasuredTable::Times MeasuredTable::times(std::string_view transport, Opcode opc
 MeasuredWires::MeasuredWires(MeasuredTable table, const SharedHost& host, std::map<AxisId, std::string> transports)
     : table_(std::move(table)), host_(host), transports_(std::move(transports)) {}
 
-/// Returns a demand without loads on links, if `groups` groups run the same operation at once.
+/// Returns the fixed time and the processors' load if `groups` groups run an operation at once; no loads on links.
 Demand MeasuredWires::demand(Opcode opcode, AxisId axis, int64_t bytes, int64_t ranks, int64_t groups) const {
     const auto own = transports_.find(axis);
     const std::string& transport = own == transports_.end() ? transports_.at(none) : own->second;

@@ -17,49 +17,49 @@ public:
     struct Row {
         std::string transport, op;
         int64_t ranks = 0;
-        int64_t bytes = 0;             ///< size S of communicator.h
-        double seconds = 0;            ///< time of the slowest member
-        double processor_seconds = 0;  ///< processor time of all members together
+        int64_t bytes = 0;             ///< size of the operation, S in communicator.h
+        double seconds = 0;            ///< time of the operation on its slowest rank
+        double processor_seconds = 0;  ///< processor time of the operation, summed over its ranks
     };
     struct Times {
         double seconds = 0, processor_seconds = 0;
     };
 
     MeasuredTable() = default;
-    /// Throws Error for invalid rows: fewer than 2 ranks, or times that are not positive.
+    /// Throws Error for invalid rows: fewer than 2 ranks, less than 1 byte, or a time of 0 s.
     explicit MeasuredTable(std::vector<Row> rows);
-    /// Parses a JSON list of objects with the keys of Row. Throws Error at `name`, naming the row and the problem.
+    /// Parses a JSON list of objects with the members of Row as keys. Throws Error at `name`, naming row and problem.
     static MeasuredTable parse(std::string_view json, const std::string& name);
 
-    /// Returns the times for a size and a number of ranks. Interpolates between sizes on logarithmic scales. A size
-    /// below the smallest measured takes as long as the smallest; above the largest, the rate of the two largest sizes
-    /// is extrapolated. For another number of ranks, the nearest measured one counts: its latency is scaled by the
-    /// algorithm's steps and the rest by its bytes. Throws Error if transport and op were not measured, naming those
-    /// that were.
+    /// Returns the time and processor time of an operation. Interpolates between measured sizes on logarithmic scales;
+    /// below the smallest size, returns the smallest's times; above the largest, extrapolates the rate of the two
+    /// largest. If the number of ranks was not measured, scales the times of the next smaller measured number: latency
+    /// by the steps of a ring, the rest by the bytes sent. Throws Error if transport and op were not measured, naming
+    /// those that were.
     Times times(std::string_view transport, Opcode opcode, int64_t ranks, int64_t bytes) const;
 
 private:
-    using Curve = std::map<int64_t, Times>;  ///< times by bytes
+    using Curve = std::map<int64_t, Times>;  ///< measured times by size in bytes
     Times on_curve(const Curve& curve, int64_t bytes) const;
 
-    std::map<std::pair<std::string, std::string>, std::map<int64_t, Curve>> curves_;  ///< by transport, op and ranks
+    std::map<std::pair<std::string, std::string>, std::map<int64_t, Curve>> curves_;  ///< times by transport, op, ranks
 };
 
-/// Resources of processes on one host, or on hosts joined by slow links.
+/// Processors and links of ranks on one host, or on hosts joined by slow links.
 struct SharedHost {
     double processors = 1;
     double link_bytes_s = 0;    ///< rate of each rank's link in one direction; 0: no link, only memory
-    double link_latency_s = 0;  ///< latency of a message
+    double link_latency_s = 0;  ///< latency of a message over a link
 };
 
-/// Prices of communication of Orrery's own transports, in seconds of the host's processors, which copy and sum.
+/// Predicts times of communication over Orrery's own transports, in which the host's processors copy and sum data.
 class MeasuredWires {
 public:
-    /// `transports`: names by axis; an axis that is not listed has the transport of key `none`.
+    /// `transports`: each axis' transport by name; the entry of key `none` is for axes that are not listed.
     MeasuredWires(MeasuredTable table, const SharedHost& host, std::map<AxisId, std::string> transports);
 
-    /// See Prices::collective and ::message. With links, the steps of a ring with the link's latency run concurrently
-    /// with the processors' work; the table's times are without links.
+    /// Return what a collective or message needs: the measured time without links, part of it as processor time, and,
+    /// if ranks have links, the bytes on them and a ring's latency.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
@@ -73,7 +73,7 @@ private:
     std::map<AxisId, std::string> transports_;
 };
 
-/// Number of steps of a ring; 1 for a message.
+/// Returns the number of steps in which a ring over `ranks` ranks does a collective; 1 for a message.
 int64_t ring_steps(Opcode opcode, int64_t ranks);
 
 }  // namespace orrery

@@ -23,7 +23,7 @@ double nvls_reached(const NcclGroup& facts, const Constants& constants) {
     return constants.of(facts.generation == Generation::blackwell ? "nvlink.nvls.blackwell" : "nvlink.nvls.hopper");
 }
 
-/// Loads `bytes` from one domain to another; each member sends its share over its own NICs.
+/// Adds messages of `bytes` from one domain to another; each member of a domain sends its share over its own NICs.
 void load_boundary(const std::vector<int64_t>& from, const std::vector<int64_t>& to, double bytes, LinkLoads& loads) {
     const size_t flows = std::max(from.size(), to.size());
     for (size_t flow = 0; flow < flows; ++flow)
@@ -42,7 +42,7 @@ void load_ring(double bytes, const GroupPlace& group, double reached, LinkLoads&
     }
 }
 
-/// Loads both trees between domains; each carries half of the bytes up and down.
+/// Adds the bytes of both trees on the NICs between domains; each tree sends half of the bytes up and down.
 void load_tree(double bytes, const GroupPlace& group, LinkLoads& loads) {
     for (const auto& [parent, child] : group.tree_edges()) {
         const std::vector<int64_t>& up = group.domains[static_cast<size_t>(parent)];
@@ -52,8 +52,8 @@ void load_tree(double bytes, const GroupPlace& group, LinkLoads& loads) {
     }
 }
 
-/// Loads the chains inside domains. In each channel all members but one forward everything up and down a chain, which
-/// starts at another member.
+/// Adds the bytes of chains inside domains. In each NCCL channel all ranks of a domain but one forward everything up
+/// and down a chain, which starts at another rank.
 void load_chains(double bytes, const GroupPlace& group, double reached, LinkLoads& loads) {
     for (const std::vector<int64_t>& domain : group.domains) {
         const double each = 2 * bytes * static_cast<double>(domain.size() - 1) / static_cast<double>(domain.size());
@@ -61,8 +61,8 @@ void load_chains(double bytes, const GroupPlace& group, double reached, LinkLoad
     }
 }
 
-/// Loads a switch with NVLS. For a sum, it reads all bytes of a member and returns each member its part; for a copy, it
-/// reads a member's part and returns all bytes.
+/// Adds the bytes of NVLS between ranks and switch. For a sum, the switch reads all bytes of a rank and returns each
+/// rank its part; for a copy, it reads a rank's part and returns all bytes.
 void load_switch(Opcode opcode, double bytes, const GroupPlace& group, double reached, LinkLoads& loads) {
     for (const std::vector<int64_t>& domain : group.domains) {
         const double part = bytes / static_cast<double>(domain.size());
@@ -96,7 +96,7 @@ Times times(const GroupPlace& group, const NcclChoice& choice, const Constants& 
     return out;
 }
 
-/// Time until the first chunk has passed along the chains in a domain, and up and down the trees between domains.
+/// Seconds until the first chunk has passed along the chains in a domain, and up and down the trees between domains.
 double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& choice, const Constants& constants,
                     double wire_s) {
     const NcclGroup& facts = group.facts;
@@ -117,7 +117,7 @@ double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& ch
     return 2 * as_double(facts.heads - 1) * round / lanes / copied + hops;
 }
 
-/// With several kinds of node, NCCL uses the weakest value of each property.
+/// Updates a group's properties by a kind of node: with several kinds, NCCL uses the weakest value of each property.
 void add_kind(const NodeKind& kind, bool first, NcclGroup& facts) {
     const auto least = [&](auto& fact, const auto& of_kind) { fact = first ? of_kind : std::min(fact, of_kind); };
     const auto share = as_double(kind.nics.count) / as_double(kind.accelerators);

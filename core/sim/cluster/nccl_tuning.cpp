@@ -23,7 +23,7 @@ constexpr size_t at(T value) {
     return static_cast<size_t>(value);
 }
 
-using PerProtocol = std::array<double, 3>;  // values for LL, LL128, Simple, in microseconds
+using PerProtocol = std::array<double, 3>;  // microseconds for protocols LL, LL128, Simple
 
 constexpr PerProtocol base_us[] = {{6.6, 14, 8.4}, {6.8, 14, 8.4}, {0, 0, 0}, {0, 0, 0}};
 constexpr PerProtocol nvlink_us[] = {{0.6, 1.9, 3.4}, {0.6, 1.25, 4}, {0, 0, 25}, {0, 0, 25}};
@@ -34,13 +34,13 @@ constexpr PerProtocol net_us[] = {{2.7, 4, 14}, {5, 8.5, 14}, {0, 0, 18}, {0, 0,
 /// 1, 2, more].
 using PerGeneration = std::array<std::array<double, 3>, 4>;
 constexpr PerGeneration ll_limit = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
-/// Limits of one channel:
+/// Limits of the bandwidth of one NCCL channel in GB/s:
 constexpr PerGeneration ring_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
 constexpr PerGeneration tree_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
 constexpr PerGeneration tree_limit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
 constexpr PerGeneration nvls_tree_limit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 80}}};
 
-/// Factors on the predicted rate of a tree, for 64 bytes, 128 bytes and so on.
+/// Factors on the predicted rate of a tree, by size of the collective: 64 bytes, 128 bytes and so on.
 constexpr std::array<std::array<double, 24>, 3> tree_correction = {{
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
@@ -53,7 +53,7 @@ double limit(const PerGeneration& table, const NcclGroup& group) {
     return table[row(group)][static_cast<size_t>(std::min<int64_t>(group.domains, 3) - 1)] * 1e9;
 }
 
-/// Speeds of a channel that NCCL's search tries, GB/s.
+/// Bandwidths that NCCL's search tries for a channel, in GB/s, highest first.
 std::span<const double> speeds(const NcclGroup& group, bool between) {
     static constexpr double old_in[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
     static constexpr double old_out[] = {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12};
@@ -85,10 +85,10 @@ double counted_link(const NcclGroup& group) {
 
 struct Channels {
     int64_t count = 0;
-    double bytes_s = 0;  ///< bandwidth of each channel
+    double bytes_s = 0;  ///< bandwidth of each NCCL channel
 };
 
-/// If channels are few and fast, doubles their number at half the speed.
+/// If NCCL channels are few and fast, doubles their number at half the bandwidth.
 Channels doubled(Channels found, const NcclGroup& group) {
     const bool recent = group.generation > Generation::ampere;
     if (found.bytes_s < 25e9 || (recent && found.bytes_s < 50e9 && found.count > 4)) return found;
@@ -135,7 +135,7 @@ bool possible(Opcode opcode, NcclAlgorithm algorithm, NcclProtocol protocol, con
     return false;
 }
 
-/// Bytes of the tensor per second, as NCCL's formula predicts.
+/// Returns the bytes of a collective's tensor per second, as NCCL's formula predicts.
 double predicted_rate(Opcode opcode, NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group) {
     const bool reduce = opcode == Opcode::all_reduce;
     const double ranks = static_cast<double>(group.ranks), heads = static_cast<double>(group.heads);
@@ -269,8 +269,8 @@ int64_t chunk_bytes(NcclAlgorithm algorithm, NcclProtocol protocol, int64_t byte
         if (bytes < at_once * chunk) chunk = std::min(chunk, 32 * kib);
         return chunk;
     }
-    // A channel's buffer has eight steps: 4 MiB for Simple, 512 KiB for LL with a flag for each word, 640 KiB for
-    // LL128.
+    // The buffer of an NCCL channel has eight steps: 4 MiB for Simple, 512 KiB for LL with a flag for each word, 640
+    // KiB for LL128.
     if (protocol == NcclProtocol::ll) return 32 * kib;
     if (protocol == NcclProtocol::ll128) return 75 * kib;
     return algorithm == NcclAlgorithm::ring ? 2048 * kib : 512 * kib;

@@ -45,17 +45,17 @@ struct NcclChoice {
 /// time. Throws Error if settings name an algorithm that the group cannot use.
 NcclChoice choose(Opcode opcode, int64_t bytes, const NcclGroup& group, const NcclSettings& settings);
 
-/// Number of concurrent rings or trees, each with its own blocks.
+/// Number of NCCL's channels: concurrent rings or trees, each run by its own thread blocks.
 int64_t channels(NcclAlgorithm algorithm, const NcclGroup& group);
-/// Bytes that one channel handles at once; for NVLS, one head of one channel.
+/// Bytes of a chunk, which an NCCL channel handles at once; with NVLS, one head of a channel.
 int64_t chunk_bytes(NcclAlgorithm algorithm, NcclProtocol protocol, int64_t bytes, const NcclGroup& group);
-/// Seconds of a launch, and of one step within a domain or between two domains (without the NIC's latency).
+/// Latency in seconds of a launch, and of a step within a domain or between two domains (without the NIC's latency).
 double base_latency(NcclAlgorithm algorithm, NcclProtocol protocol);
 double step_latency(NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group, bool between);
-/// Upper bound of all channels together in bytes per second that is not due to links but to copies by the channels'
-/// blocks and polled flags. Infinity: none.
+/// Max bytes per second of all NCCL channels together, as limited by thread blocks that copy and poll flags and not by
+/// links; infinity: no limit.
 double copy_limit(NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group);
-/// Fraction of the bytes sent that is payload.
+/// Fraction of the bytes that a protocol sends that is payload and not flags.
 double payload(NcclProtocol protocol);
 
 }  // namespace orrery

@@ -16,26 +16,26 @@ namespace orrery {
 /// place.
 class ClusterWires {
 public:
-    /// Keeps references to all arguments except the settings. Throws Error for a node of kind `host` (measured_wires).
+    /// Keeps references to all arguments except the settings. Throws Error if links of the cluster are of kind `host`.
     ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
                  const NcclSettings& settings = {});
 
-    /// See Prices::collective; a new question takes time linear in its ranks.
+    /// Returns what a collective needs of the links (see Prices); linear in the ranks unless it was asked before.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
-    /// See Prices::message. The other senders' partners are assumed as far from them along the axis as `to` from
-    /// `from`.
+    /// Returns what a message needs of the links (see Prices). The receivers of other senders are assumed to be as far
+    /// from them along the axis as `to` is from `from`.
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
     double capacity(ResourceId resource) const { return links_.capacity(resource); }
 
     /// Name of a resource, for reports.
     std::string text(ResourceId resource) const { return links_.text(resource); }
-    /// Number of members examined so far, for all questions.
+    /// Number of group members examined so far in all calls.
     int64_t work() const { return work_; }
 
 private:
     struct Question {
-        int what;  ///< opcode of the question
+        int what;  ///< opcode of the collective or message
         AxisId axis;
         int64_t bytes;
         uint64_t ranks;  ///< hash of the lists `group` and `alike`

@@ -23,8 +23,8 @@ struct Comparison {
 
 /// Compares a simulation with a measurement. `run`: a simulation with SimulateOptions::every_launch. As in the
 /// executor's counters, a collective or receive counts from its call, including waits for other ranks, and a send takes
-/// no time. `rest_s`: the host's work between steps, which `run` does not simulate. `measured`: the table that a run of
-/// this plan wrote. Throws Error if it has no steps.
+/// no time. `rest_s`: the host's work between steps, which `run` does not simulate. `measured`: the cost table that a
+/// run of this plan wrote. Throws Error if the table has no steps.
 Comparison compare(const Plan& plan, const Simulated& run, double rest_s, const CostTable& measured);
 
 /// Formats a comparison in a few lines, in ms, with at most `most` ops by name.

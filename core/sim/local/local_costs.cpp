@@ -22,7 +22,7 @@ using WireKey = std::tuple<std::string, std::string, int64_t, int64_t>;
 KernelKey key_of(const KernelCost& row) { return {spec_text(row.spec), row.threads, row.beside}; }
 WireKey key_of(const WireCost& row) { return {row.transport, row.op, row.ranks, row.bytes}; }
 
-/// Mean of two values, weighted by samples; a table without counts has one sample each.
+/// Returns the mean of two times, weighted by their numbers of samples; a time without a number has one sample.
 Measured mean_of(const Measured& a, const Measured& b) {
     const auto of_a = static_cast<double>(std::max<int64_t>(1, a.samples));
     const auto of_b = static_cast<double>(std::max<int64_t>(1, b.samples));
@@ -48,15 +48,15 @@ void add_rows(std::vector<Row>& to, const std::vector<Row>& more, Join join) {
     }
 }
 
-/// Replaces the entry of this name, or adds one.
+/// Replaces the entry `name` in a list of named values, or adds it.
 template <class Value>
 void set(std::vector<std::pair<std::string, Value>>& all, const std::string& name, const Value& value) {
     std::erase_if(all, [&](const auto& one) { return one.first == name; });
     all.emplace_back(name, value);
 }
 
-/// Slowdown of a run's kernels by shared processors: kernel time over processor time; if that was not measured, threads
-/// over processors.
+/// Returns by how much shared processors slow down a run's kernels: kernel time over processor time; if that was not
+/// measured, threads over processors.
 double turns_of(const CostTable& table, double ranks, double processors) {
     if (const double given = total_of(table, "processing"); given > 0) return total_of(table, "compute") / given;
     return ranks * std::max(1.0, fact_of(table, "threads", 1)) / processors;
@@ -84,7 +84,7 @@ WireCost plain_wire(const WireCost& row, bool in_turns) {
 
 using Lines = std::vector<std::pair<std::string, std::string>>;
 
-/// Returns a machine's "name=value" lines except those with the names in `but`.
+/// Returns the "name=value" lines of a machine's description, except lines with a name in `but`.
 Lines lines_of(const std::string& machine, const std::set<std::string>& but) {
     Lines lines;
     const std::vector<std::string> all = split(machine, '\n');
@@ -109,7 +109,7 @@ std::string difference_of(const Lines& lines, const Lines& other, const std::str
     int64_t more = -1;
     const auto differ = [&](const std::string& name, const std::string* a, const std::string* b) {
         if (more++ >= 0) return;
-        first = name == "flags" ? "the processor has other flags"  // the description has only a hash of the flags
+        first = name == "flags" ? "the processor has other flags"  // only a hash of the flags is known
                                 : fmt::format("{} {}, {} {}", name == "model name" ? "processor" : name,
                                               a ? *a : "not known", where, b ? *b : "not known");
     };
@@ -130,15 +130,15 @@ void take_mean(WireCost& to, const WireCost& more) {
         to.time = mean_of(to.time, more.time);
 }
 
-/// Whether a run had more threads than processors.
+/// Whether a run had more threads than its host has processors.
 bool took_turns(const CostTable& table) {
     const double ranks = fact_of(table, "ranks", 1) / fact_of(table, "hosts", 1);
     const double threads = ranks * fact_of(table, "threads", 1);
     return threads > fact_of(table, "processors", threads);
 }
 
-/// Removes rows measured with shared processors if another table has the transport or kernel without sharing. Returns
-/// the number of rows removed.
+/// Removes rows measured with shared processors if another cost table has the transport or kernel without sharing.
+/// Returns the number of rows removed.
 int64_t without_turns(std::vector<CostTable>& tables) {
     const auto kernel = [](const KernelCost& row) { return std::pair(spec_text(row.spec), row.threads); };
     std::set<std::string> timed;
@@ -183,7 +183,7 @@ std::string differences(const std::string& machine, const std::string& other, co
 }
 
 std::string other_machine(const std::string& machine, const std::string& here) {
-    const std::set<std::string> but{"build", "threads"};  // these lines describe a program and its run
+    const std::set<std::string> but{"build", "threads"};  // names that describe a program and its run
     const std::string found = difference_of(lines_of(machine, but), lines_of(here, but), "here");
     return found.empty() ? "" : "costs are of another machine: " + found;
 }
@@ -274,7 +274,7 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
         add_rows(measured.wires, plain.wires, mean);
     }
     set(measured.totals, "rest", rest);
-    std::erase_if(measured.facts, [](const auto& fact) {  // removes facts of a single run
+    std::erase_if(measured.facts, [](const auto& fact) {  // removes facts that hold for a single run only
         return fact.first != "processors" && fact.first != "products" && fact.first != "host";
     });
     measured.notes.clear();

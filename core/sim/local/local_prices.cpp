@@ -13,15 +13,15 @@
 namespace orrery {
 namespace {
 
-constexpr ResourceId processors_id = 0;  // the same id as in MeasuredWires
+constexpr ResourceId processors_id = 0;  // id of the host's processors, the same as in MeasuredWires
 
-/// Bytes that a member sends, divided by S.
+/// Returns the bytes that a member of a collective sends, divided by its size S.
 double sent(const std::string& op, double ranks) {
     if (op == "send") return 1;
     return (op == "all_reduce" ? 2 : 1) * (ranks - 1) / ranks;
 }
 
-/// Maps the transports of all axes of the mesh, including joined axes.
+/// Returns the transports by AxisId for all axes of the mesh, including joined axes such as "rep+dp".
 std::map<AxisId, std::string> by_axis(const Plan& plan, const std::map<std::string, std::string>& transports) {
     std::map<AxisId, std::string> all;
     for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis) {
@@ -53,7 +53,7 @@ MeasuredTable require_transports(std::vector<MeasuredTable::Row> rows,
 std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double processors, Derived& derived) {
     std::vector<MeasuredTable::Row> rows;
     std::map<std::string, std::set<std::string>> there;
-    // Rows measured with shared processors are used only if there are no others, since the simulation adds the sharing.
+    // Rows measured with shared processors are used only if there are no other rows, as the simulation adds sharing.
     const double measured_on = fact_of(plain, "processors", processors);
     const auto takes_turns = [&](const WireCost& cost) { return static_cast<double>(cost.ranks) > measured_on; };
     std::set<std::pair<std::string, std::string>> without_turns;
@@ -63,7 +63,7 @@ std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double process
         if (!(cost.time.seconds > 0) || cost.bytes < 1 || cost.ranks < 2) continue;
         if (takes_turns(cost) && without_turns.count({cost.transport, cost.op}) > 0) continue;
         const auto members = static_cast<double>(cost.op == "message" ? 2 : cost.ranks);
-        // Without a measurement, members are assumed to spin while they wait.
+        // Without a measurement of processor time, ranks are assumed to spin while they wait.
         const double busy = cost.processor_s ? *cost.processor_s * members : members * cost.time.seconds;
         const std::string op = cost.op == "message" ? "send" : cost.op;
         rows.push_back({cost.transport, op, op == "send" ? 2 : cost.ranks, cost.bytes, cost.time.seconds,
@@ -74,7 +74,7 @@ std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double process
     for (const auto& [transport, ops] : there)
         for (const char* const op : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}) {
             if (ops.count(op) > 0) continue;
-            // The measured op with the closest traffic; for a message any collective of two ranks.
+            // Derives times from the measured op with the closest traffic; a message from a collective of two ranks.
             const std::vector<const char*> likest = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce",
                                                      "send"};
             const auto from = std::find_if(likest.begin(), likest.end(), [&](const char* o) { return ops.count(o); });

@@ -11,20 +11,20 @@
 
 namespace orrery {
 
-/// The operation from whose rows a (transport, operation) that was not measured is derived.
+/// For a (transport, operation) that was not measured: the measured operation from which its times are derived.
 using Derived = std::map<std::pair<std::string, std::string>, std::string>;
 
 /// Returns the table's communication rows for `MeasuredWires`, with times of all members together. Operations that a
 /// transport's rows lack are derived from other operations by the bytes that they send.
 std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double processors, Derived& derived);
 
-/// Prices of the machine whose costs a table contains. All ranks share its processors: a kernel loads them with its
-/// threads' seconds, and longer if kernels of its kind slow each other down (memory). Waiting ranks use no processor.
+/// Predicts times on the machine of a cost table, whose processors all ranks share: a kernel takes processor time for
+/// each of its threads, and more if kernels of its kind slow each other down (memory). Waiting ranks use no processor.
 /// Each rank must be its own actor (SimulateOptions::each_rank).
 class LocalPrices final : public Prices {
 public:
-    /// `plain`: from `plain_costs` or `joined_costs`. `transports`: by name of each axis of more than one rank.
-    /// Throws Error if the table has no kernels or no rows of a transport, naming the transports it has.
+    /// `plain`: table from plain_costs or joined_costs. `transports`: by name of the axis, for axes of more than one
+    /// rank. Throws Error if the table has no kernels or no rows of a transport, naming the transports it has.
     LocalPrices(const CostTable& plain, const Plan& plan, const SharedHost& host,
                 const std::map<std::string, std::string>& transports);
 
@@ -35,7 +35,7 @@ public:
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) override;
     double capacity(ResourceId resource) const override { return resource == crowd_ ? 1 : wires_.capacity(resource); }
 
-    /// Where the times of the questions so far come from, a line each.
+    /// Says where the predicted times so far come from, as lines: measured, scaled or derived.
     std::vector<std::string> sources() const;
 
 private:
@@ -46,7 +46,7 @@ private:
     const int threads_;
     const ResourceId crowd_;  ///< resource that kernels share besides the processors; its capacity is 1 per second
     Derived derived_;
-    std::map<std::string, std::string> used_;  ///< entries of `derived_` that were used, as text
+    std::map<std::string, std::string> used_;  ///< descriptions of derivations from `derived_` that were used
     MeasuredWires wires_;
 };
 

@@ -15,7 +15,7 @@ size_t place_of(const std::string& recompute) {
     return static_cast<size_t>(found - recomputes.begin());
 }
 
-/// The library's schedules that are one step away (scripts/orrery/schedules); gpipe is never better than 1f1b.
+/// Returns the library's schedules that are one step from the current schedule; gpipe is never better than 1f1b.
 std::vector<std::pair<std::string, int64_t>> schedules_beside(const Choice& c) {
     if (c.schedule != "interleaved")
         return {{"1f1b", 0}, {"interleaved", 2}, {"interleaved", most_chunks}, {"zb_h1", 0}, {"zbv", 0}};

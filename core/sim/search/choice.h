@@ -7,23 +7,23 @@
 
 namespace orrery {
 
-/// One way to run a job on a cluster.
+/// One configuration of a training job: mesh, micro-batches, ZeRO stage, pipeline schedule, recomputation, mapping.
 struct Choice {
     int64_t pp = 1, dp = 1, tp = 1;
     int64_t samples = 1;            ///< samples per micro-batch on one member of dp
-    int64_t zero = 0;               ///< -1: unknown
-    std::string schedule = "1f1b";  ///< "": unknown
+    int64_t zero = 0;               ///< ZeRO stage; -1: unknown
+    std::string schedule = "1f1b";  ///< pipeline schedule; "": unknown
     int64_t chunks = 0;             ///< stages per pipeline rank; 0: as many as the schedule needs
     bool sequence = false;
-    std::string recompute = "none";  ///< "": unknown
-    std::string mapping;             ///< axes, innermost first; "": the mesh's own order
+    std::string recompute = "none";  ///< what is recomputed; "": unknown
+    std::string mapping;             ///< mesh axes, innermost first; "": the mesh's own order
 
     auto operator<=>(const Choice&) const = default;
     /// Text of the schedule: "interleaved x2"; "": no pipeline, or unknown.
     std::string schedule_text() const;
-    /// Text of the choice: "pp=2 dp=8 tp=8 zero=1 interleaved x2".
+    /// Text of the configuration: "pp=2 dp=8 tp=8 zero=1 interleaved x2".
     std::string text() const;
-    /// How far the choice is from the simplest one: counts pipeline, schedule, ZeRO stage, recomputation, split
+    /// How far the configuration is from the simplest one: counts pipeline, schedule, ZeRO stage, recomputation, split
     /// sequence and micro-batch size. Smaller is simpler.
     std::tuple<int64_t, int64_t, size_t, bool, int64_t> added() const;
 };
@@ -35,47 +35,47 @@ struct StateBytes {
     double all() const { return params + gradients + optimizer; }
 };
 
-/// The choices that are searched, and what is known before compiling.
+/// The configurations that a search covers, and what is known about the job before compiling.
 struct SearchSpace {
     int64_t ranks = 1;
     int64_t batch = 1;  ///< sequences per step
     int64_t most_tp = 8, most_pp = 1;
-    /// Mesh axes and options that are varied; the others have their values in `start`.
+    /// Mesh axes and options that the search varies; the others have their values in `start`.
     bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
          varies_recompute = true, varies_mapping = true;
-    int64_t microbatches = 0;  ///< of every choice, determines `samples`; 0: `samples` determines it
+    int64_t microbatches = 0;  ///< number of micro-batches of every configuration; 0: Choice::samples determines it
     Choice start;
     double memory_limit = 0;  ///< max memory of any rank in bytes; 0: not checked
     StateBytes state;
     double flops = 0, rate = 0;  ///< flops of a step; upper bound of a rank's FLOP/s
-    double turns = 1;            ///< ranks that share a processor: while one waits another computes
-    double faster = 1.05;        ///< kernels may exceed the best rate seen by this factor
+    double turns = 1;            ///< number of ranks that share a processor: while one waits another computes
+    double faster = 1.05;        ///< factor by which kernels may exceed the best rate seen
     double near = 1.08;          ///< meshes slower than the best by more than this factor are not refined
     double alike = 0;            ///< fraction of a step: smaller differences between predictions are not significant
     size_t climbs = 10;          ///< max meshes that are refined
-    size_t kept = 10;            ///< number of best choices reported
+    size_t kept = 10;            ///< number of best configurations reported
 
     int64_t micros(const Choice& choice) const { return batch / (choice.dp * choice.samples); }
-    /// Whether the number of micro-batches is whole and valid for the schedule.
+    /// Whether a configuration's number of micro-batches is an integer and valid for its schedule.
     bool whole(const Choice& choice) const;
-    /// Returns every mesh with the most common options.
+    /// Returns a configuration for each possible mesh, with common options.
     std::vector<Choice> meshes() const;
-    /// Returns a choice with less memory: with recomputation, then with a higher ZeRO stage; nullopt if there is none.
+    /// Returns a configuration that needs less memory (recomputation, a higher ZeRO stage); nullopt if there is none.
     std::optional<Choice> smaller(const Choice& choice) const;
-    /// Returns all choices that differ by one step in one option, by option.
+    /// Returns all configurations that differ from `choice` by one step in one option, grouped by option.
     std::vector<std::vector<Choice>> beside(const Choice& choice) const;
-    /// Returns a mesh with the options of another choice, as far as they are possible.
+    /// Returns a configuration with the mesh of `mesh` and the options of `options`, as far as they are possible.
     Choice like(const Choice& mesh, const Choice& options) const;
 };
 
-/// Mean bytes of a model's state per rank: the share by tp and pp. ZeRO also splits over dp the optimizer state (stage
-/// 1), gradients (2) and params (3). 0 if the stage is unknown.
+/// Mean bytes of a model's state per rank. tp and pp split the whole state; ZeRO also splits over dp the optimizer
+/// state (stage 1), gradients (2) and params (3). 0 if the stage is unknown.
 double state_bytes(const StateBytes& state, const Choice& choice);
-/// Min fraction of a step lost to the pipeline bubble: (p-1)/(v m) over the work, and so on; 0 for schedules that are
-/// not in the library.
+/// Min time lost to the pipeline bubble, as a fraction of the computing time: (p-1)/(v m), and so on; 0 for schedules
+/// that are not in the library.
 double bubble(const Choice& choice, int64_t micros);
 
-/// Max samples per micro-batch and stages per pipeline rank that are searched.
+/// Limits of the search: max samples per micro-batch, and max stages per pipeline rank.
 constexpr int64_t most_samples = 16, most_chunks = 4;
 
 }  // namespace orrery

@@ -10,9 +10,9 @@
 namespace orrery {
 namespace {
 
-/// Number of choices per round, which are judged independently.
+/// Number of configurations per round of the search, which are judged independently.
 constexpr size_t at_once = 8;
-/// A step that slowed a mesh by more than this factor is not tried again with other options of that mesh.
+/// A step in an option that slowed a mesh by more than this factor is not tried again with other options of that mesh.
 constexpr double clearly = 1.02;
 
 constexpr const char* no_room =
@@ -25,7 +25,7 @@ double factor_of(const Choice& c) { return c.recompute == "all" ? 4.0 / 3 : 1; }
 
 enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping };
 
-/// Copies one option of another choice.
+/// Copies one option of the configuration `from`.
 void take(Choice& c, size_t option, const Choice& from) {
     switch (option) {
         case schedule: c.schedule = from.schedule, c.chunks = from.chunks; break;
@@ -37,7 +37,7 @@ void take(Choice& c, size_t option, const Choice& from) {
     }
 }
 
-/// The default choice with only this option set, independent of the mesh.
+/// Returns the default configuration with only one option set from `c`, independent of the mesh.
 Choice value_of(const Choice& c, size_t option) {
     Choice value;
     take(value, option, c);
@@ -80,7 +80,7 @@ bool Search::too_large(const Choice& choice) const {
         other.zero = stage;
         const auto known = known_.find(other);
         if (stage == choice.zero || known == known_.end() || !known->second.why_not.empty()) continue;
-        // The difference by the formula, with a quarter of it as a margin in favour of the choice.
+        // Adds the difference of state bytes by the formula, changed by a quarter in favor of the configuration.
         const double more = state - state_bytes(space_.state, other);
         const double least = static_cast<double>(known->second.memory_bytes) + more * (more > 0 ? 0.75 : 1.25);
         if (const double limit = known->second.memory_limit; limit > 0 && least > limit) return true;
@@ -117,7 +117,7 @@ void Search::judge_round(const std::vector<Choice>& round) {
     }
 }
 
-/// Judges, in rounds, choices that are not judged yet and may be among the best.
+/// Judges, in rounds, those of the configurations that are not judged yet and may be among the best.
 void Search::look(const std::vector<Choice>& choices) {
     std::vector<Choice> round;
     std::set<Choice> asked;
@@ -166,7 +166,7 @@ void Search::first_look() {
         }
         left_ = static_cast<int64_t>(waiting.size());
         if (!round.empty()) judge_round(round);
-        // Other options do not help a mesh that the model does not support.
+        // A mesh that the model does not support is not tried with other options.
         for (auto c = round.rbegin(); c != round.rend(); ++c)
             if (const Judged& judged = known_.at(*c); !judged.fits() && judged.why_not.empty()) with_less(*c);
     }
@@ -190,7 +190,7 @@ std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& be
     return all;
 }
 
-/// Starts from a choice that fits, and takes steps until none is faster.
+/// Starts from a configuration that fits, and takes steps in its options until none is faster.
 Choice Search::climb(Choice at) {
     std::set<std::pair<size_t, Choice>> slower;
     for (;;) {
@@ -230,7 +230,7 @@ Choice Search::climb(Choice at) {
     }
 }
 
-/// The mesh with the schedule with the smallest bubble, without recomputation.
+/// Returns the configuration with the pipeline schedule of the smallest bubble, without recomputation.
 Choice Search::at_best(const Choice& choice) const {
     Choice best = choice;
     if (space_.varies_schedule) best.schedule = "zbv";
@@ -238,13 +238,13 @@ Choice Search::at_best(const Choice& choice) const {
     return best;
 }
 
-/// Estimated time of the mesh with better options than those judged so far.
+/// Returns the estimated step time of a mesh with better options than those judged so far.
 double Search::promise(const Judged& judged) const {
     const Choice least = at_best(judged.choice);
     return judged.step_s * stretch(least) / stretch(judged.choice) * factor_of(least) / factor_of(judged.choice);
 }
 
-/// The fastest choice of each mesh, ordered by promise.
+/// Returns the fastest configuration of each mesh, ordered by the time that promise() estimates.
 std::vector<Choice> Search::promising() const {
     std::set<std::tuple<int64_t, int64_t>> meshes;
     std::vector<const Judged*> first;

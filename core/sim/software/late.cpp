@@ -18,11 +18,11 @@ bool multiplies(const RankClass& c, const Instruction& i) {
 
 namespace {
 
-/// Indices in a class's stream that delimit its fragments.
+/// Indices of instructions that delimit the fragments in a rank class's stream.
 struct Fragments {
-    int first = none;    ///< the first kernel
-    int product = none;  ///< the last matrix product
-    int last = none;     ///< the last matrix product, message or collective
+    int first = none;    ///< the first kernel of all fragments
+    int product = none;  ///< the last matrix product of all fragments
+    int last = none;     ///< the last matrix product, message or collective of all fragments
     explicit Fragments(const RankClass& c) {
         for (int i = 0; i < static_cast<int>(c.stream.size()); ++i) {
             const Instruction& one = c.stream[at(i)];
@@ -57,8 +57,8 @@ private:
     bool once(const Instruction& i) const { return is_collective(i.opcode) && i.fragment.micro < 0; }
     bool over_data(const Instruction& i) const { return data_[at(i.axis)] != 0; }
 
-    /// Makes the first kernel wait for the data-parallel collectives before it, and those after the last matrix product
-    /// wait for that product.
+    /// Makes the first kernel wait for data-parallel collectives before it, and makes collectives after the last matrix
+    /// product wait for that product.
     void wait(RankClass& c) const {
         const Fragments place(c);
         if (!data_too_ || place.first == none) return;
@@ -77,13 +77,13 @@ private:
         return once(i) && !stays_.count(i.op) && (over_data(i) ? data_too_ : sums_);
     }
 
-    /// Marks what moves after the last fragment: the collectives to move and, over data axes, everything that reads
-    /// them. A collective whose reader is part of a fragment stays and is recorded in stays_.
+    /// Returns which instructions move after the last fragment: collectives to move and, over data axes, everything
+    /// that reads them. A collective whose reader is part of a fragment stays and is recorded in stays_.
     std::vector<char> movable(const RankClass& c) {
         const Fragments place(c);
         std::vector<char> moved(c.stream.size(), 0);
         if (place.first == none) return moved;
-        std::map<int, int> written;  // buffers, each with the instruction that wrote it
+        std::map<int, int> written;  // the instruction that wrote each buffer last
         std::vector<int> root(c.stream.size(), none);
         const int begin = std::max(place.first + 1, repeats(c) ? c.repeat.end : 0);
         for (int index = begin; index < place.last; ++index) {
@@ -129,8 +129,8 @@ private:
         for (const int from : order) {
             stream.push_back(std::move(c.stream[at(from)]));
             std::vector<int>& waits = stream.back().waits;
-            // Sums over data and over other axes commute, so the one over data may overlap with kernels and need not
-            // wait.
+            // Sums over data axes and over other axes commute, so the sum over data may overlap with kernels and need
+            // not wait.
             if (from < end && !moved[at(from)]) std::erase_if(waits, [&](int wait) { return moved[at(wait)] != 0; });
             for (int& wait : waits) wait = now[at(wait)];
         }
@@ -141,7 +141,7 @@ private:
         update_waits(c, behind, behind_end);
     }
 
-    /// The first kernel after the moved instructions reads the sums, or precedes those that do, so it waits for them.
+    /// Makes the first kernel after the moved instructions wait for them, since it or a later kernel reads the sums.
     void update_waits(RankClass& c, int moved, int moved_end) const {
         const auto kernel = std::find_if(c.stream.begin() + moved_end, c.stream.end(),
                                          [](const Instruction& i) { return i.axis == none; });

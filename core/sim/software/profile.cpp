@@ -8,7 +8,7 @@
 namespace orrery {
 namespace {
 
-/// A joined axis such as "rep+dp" counts as data if one of its parts does.
+/// Returns which axes are data-parallel. A joined axis such as "rep+dp" counts if `names` has one of its parts.
 AxisFlags data_axes(const Mesh& mesh, const std::vector<std::string>& names) {
     AxisFlags data;
     for (AxisId axis = 0; axis < mesh.ids(); ++axis) {

@@ -11,8 +11,8 @@ struct SoftwareProfile {
     /// Kernels and messages wait only for what they read, not for reuse of memory: an allocator keeps buffers of
     /// messages in flight (PyTorch's `record_stream`).
     bool keeps_memory = false;
-    /// Sums once a step over axes other than data's (norms under sequence parallelism, tied params) run after all
-    /// fragments; those over data come before them if they overlap with kernels (Megatron-LM's `finalize_model_grads`).
+    /// Sums over axes other than data's (norms under sequence parallelism, tied params) run once a step, after all
+    /// fragments; sums over data axes precede them if they overlap with kernels (Megatron-LM's `finalize_model_grads`).
     bool sums_late = false;
     /// Data-parallel collectives do not overlap with kernels: params are gathered before the first fragment, and
     /// gradients are reduced after the last matrix product of all fragments.
@@ -30,7 +30,7 @@ struct SoftwareProfile {
     std::vector<std::string> data = {"dp", "rep"};
 };
 
-/// Changes the plan to what such software would run. The result serves only for prices: its fingerprint becomes
+/// Changes a plan to what software with this profile would run. The result serves only for prices: its fingerprint is
 /// `for_prices_alone` (plan/print.h), and memory stays that of the original plan. Streams keep their order, except for
 /// work that moves after all fragments, in the same order on all ranks. Linear in the stream.
 Plan with_profile(Plan plan, const SoftwareProfile& profile);

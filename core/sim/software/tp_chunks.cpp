@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// Max distance in the stream over which a product, transpose or collective is moved next to its partner.
+/// Max number of instructions over which a matmul, transpose or collective is moved next to its partner.
 constexpr int reach = 64;
 
 int64_t piece(int64_t size, int64_t chunks, int64_t chunk) {
@@ -25,8 +25,8 @@ bool same_place(const Operand& a, const Operand& b) {
     return a.buffer == b.buffer && a.offset == b.offset && a.type.bytes() == b.type.bytes();
 }
 
-/// Whether the kernel is a matrix product whose rows are the leading dims of its first operand and of all results. True
-/// for fused products, too; false for weight-gradient products.
+/// Whether a kernel is a matrix product whose rows are the leading dims of its first operand and of all results. True
+/// for fused matmuls, too; false for weight-gradient matmuls.
 bool is_product(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     if (!def || spec.inputs.size() < 2 || spec.inputs[0].shape.size() < 2 || spec.inputs[1].shape.size() != 2)
@@ -39,12 +39,12 @@ bool is_transpose(const KernelSpec& spec) {
     return def && def->moves == Moves::permutes && spec.inputs[0].shape.size() >= 2;
 }
 
-/// Index of the largest dim except the last.
+/// Returns the index of the largest dim of a shape, not counting the last dim.
 size_t largest_leading(const Shape& shape) {
     return static_cast<size_t>(std::max_element(shape.begin(), shape.end() - 1) - shape.begin());
 }
 
-/// The dim along which each operand is cut, inputs first; none: the operand is whole in all chunks.
+/// Returns the dim along which each operand is cut into chunks, inputs first; none: all chunks use the whole operand.
 std::vector<int> cut_dims(const KernelSpec& spec) {
     std::vector<int> dims(spec.inputs.size() + spec.outputs.size(), none);
     const Shape& rows = spec.inputs[0].shape;
@@ -70,10 +70,10 @@ int64_t collectives_of(const RankClass& c, AxisId axis) {
     return count;
 }
 
-/// A collective and the kernels that are cut with it, as indices in the stream.
+/// A collective and the kernels that are cut into chunks with it, as indices in the stream.
 struct Cut {
     int collective = none;
-    bool gathers = false;      ///< whether the kernels follow the collective or the collective follows them
+    bool gathers = false;      ///< whether the kernels come after the collective; otherwise before it
     std::vector<int> kernels;  ///< kernels, in the order within a chunk
     bool has(int i) const { return i == collective || std::find(kernels.begin(), kernels.end(), i) != kernels.end(); }
 };
@@ -103,7 +103,7 @@ public:
         return std::move(to_);
     }
 
-    /// Whether each instruction of the new stream is a chunk of a collective. Empty if nothing was cut.
+    /// Returns whether each instruction of the new stream is a chunk of a collective. Empty if nothing was cut.
     std::vector<char> take_chunks() { return std::move(chunks_of_); }
 
     int64_t cut() const {
@@ -129,15 +129,15 @@ private:
         return shape[largest_leading(shape)] >= chunks_;
     }
 
-    /// Part of the stream: 0 before the iteration that precedes the repeated stretch, 1 that iteration, 2 stretch, 3
-    /// after.
+    /// Returns which part of the stream an instruction is in: 2 for the repeated stretch, 1 for the iteration before
+    /// it, 0 for what precedes that, 3 for what follows the stretch.
     int part(int index) const {
         const Repeat& r = from_.repeat;
         return !repeats(from_) ? 0 : (index >= r.from()) + (index >= r.begin) + (index >= r.end);
     }
     bool together(int a, int b) const { return part(a) == part(b) && stream(a).fragment == stream(b).fragment; }
 
-    /// Calls `use` for the readers of an operand that `writer` makes, until it is written again.
+    /// Calls `use` for instructions that read an operand that `writer` makes, until the operand is written again.
     template <class Use>
     void for_each_reader(int writer, const Operand& made, Use&& use) const {
         const std::vector<int>&all = readers_[at(made.buffer)], &writers = writers_[at(made.buffer)];
@@ -201,7 +201,7 @@ private:
     }
 
     /// Whether an instruction may move to `to`: no instruction in between writes what it uses or uses what it writes.
-    /// It never passes messages or collectives of its own queue, since all members need the same order.
+    /// Messages and collectives of one queue never pass each other, since all members need the same order.
     bool can_move(int index, int to, const Cut& cut) const {
         std::set<int> read, written;
         for_each_access(from_, stream(index), [&](const Operand& o, bool reads, bool writes) {
@@ -228,8 +228,8 @@ private:
         cuts_.push_back(std::move(cut));
     }
 
-    /// Drops cuts that are not the same in the repeated stretch and in the iteration before it, since waits are counted
-    /// by distance between repetitions.
+    /// Drops cuts that differ between the repeated stretch and the iteration before it, since waits are counted by
+    /// distance between repetitions.
     void drop_what_does_not_repeat() {
         if (!repeats(from_)) return;
         std::map<int, std::vector<int>> all;
@@ -274,7 +274,7 @@ private:
         return here;
     }
 
-    /// Translates waits for instructions before `place` to the new stream; later ones are unrelated (can_move).
+    /// Translates waits for instructions before `place` to the new stream; later instructions are unrelated (can_move).
     std::vector<int> mapped(const std::vector<int>& waits, int place) const {
         std::vector<int> now;
         for (const int wait : waits)
@@ -282,7 +282,7 @@ private:
         return now;
     }
 
-    /// Waits of an instruction that is moved to `place`. They include the waits of the instructions that it passes on
+    /// Returns the waits of an instruction that is moved to `place`, and those of the instructions that it passes on
     /// its own queue, since it inherits them.
     std::vector<int> waits_at(int index, int place) const {
         std::vector<int> now;
@@ -325,8 +325,8 @@ private:
         }
     }
 
-    /// Adds a chunk of a collective, as flat tensors. With as many chunks as members, one chunk is the rank's own part
-    /// and sends nothing: the first of a gather, the last of a scatter.
+    /// Returns one chunk of a collective, as flat tensors. With as many chunks as members, one chunk is the rank's own
+    /// part and sends nothing: the first of a gather, the last of a scatter.
     Instruction collective(int index, int64_t chunk) const {
         Instruction one = stream(index);
         const int64_t a = one.operands[0].type.count(), b = one.operands[1].type.count();
@@ -390,8 +390,8 @@ private:
     const AxisId axis_;
     const int64_t members_;
     const int64_t chunks_;
-    std::vector<std::vector<int>> writers_, readers_;  ///< instructions by buffer
-    std::vector<char> taken_;                          ///< for each instruction: whether it is part of a cut
+    std::vector<std::vector<int>> writers_, readers_;  ///< indices of instructions, by buffer that they write or read
+    std::vector<char> taken_;                          ///< for each instruction: whether it is part of a Cut
     std::vector<Cut> cuts_;
     std::vector<int> first_, last_;  ///< for each instruction of the original plan: its first and last chunk
     std::vector<char> chunks_of_;    ///< for each instruction of the new plan: whether it is a chunk of a collective

@@ -11,7 +11,7 @@ namespace orrery {
 struct TpChunked {
     Plan plan;
     int64_t cut = 0;  ///< number of collectives of the axis that were cut, over all classes, as issued in a step
-    int64_t all = 0;  ///< number of collectives of the axis
+    int64_t all = 0;  ///< number of collectives over the axis
     /// Whether an instruction is a chunk of a collective (SimulateOptions::mapped), by class and index in its stream.
     /// Empty for a class in which nothing was cut.
     std::vector<std::vector<char>> chunks;

@@ -15,7 +15,7 @@ constexpr int64_t most_ids = 1 << 26;
 constexpr char32_t sentencepiece_space = 0x2581;
 constexpr size_t low_count = 129;
 
-/// Row of a character in the small table of adjacent characters; low_count when the table lacks the character.
+/// Returns a character's row in the matrix low_joins_; low_count when the matrix lacks the character.
 size_t low_index(char32_t character) {
     if (character < 0x80) return character;
     return character == sentencepiece_space ? 0x80 : low_count;
@@ -24,7 +24,7 @@ size_t low_index(char32_t character) {
 }  // namespace
 
 BpeModel::BpeModel(const Field& field) {
-    // Files from before version 0.9 have no type.
+    // The model in a tokenizer.json from before version 0.9 has no type.
     if (!field.has("type") ? !field.has("merges") : field.at("type").text() != "BPE") {
         if (field.has("type")) field.refuse_type("BPE");
         field.refuse("has neither type nor merges: it is not BPE, the only kind that is known here");
@@ -203,8 +203,8 @@ bool BpeModel::fall_back(std::string_view symbol, std::vector<int32_t>& ids) con
     return true;
 }
 
-/// Appends ids in the reference's order: an unknown token is appended when the next known or unknown character comes,
-/// so byte fallbacks may come before it.
+/// Appends ids in the order of Python's `tokenizers`: an unknown token is appended when the next known or unknown
+/// character comes, so byte fallbacks may come before it.
 void BpeModel::characters(std::string_view word, std::vector<int32_t>& ids, int64_t& lost) const {
     int32_t pending = -1;
     const auto put_pending = [&] {

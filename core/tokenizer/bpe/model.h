@@ -13,10 +13,10 @@
 
 namespace orrery::tokenizer {
 
-/// The BPE model of a file: vocabulary, merges by rank, and replacements for characters that the vocabulary lacks.
+/// The BPE model of a tokenizer.json: vocabulary, merges by rank, replacements for characters not in the vocabulary.
 class BpeModel {
 public:
-    /// Throws Error at a key that is missing or duplicate, and for another kind of model.
+    /// Reads a model. Throws Error at a key that is missing or duplicate, and for a model that is not BPE.
     explicit BpeModel(const Field& field);
 
     std::optional<int32_t> id_of(std::string_view token) const;
@@ -30,8 +30,8 @@ public:
     /// Returns the merge of two adjacent tokens; nullptr when there is none.
     const PairTable::Entry* merge_of(int32_t left, int32_t right) const { return merges_.find(left, right); }
 
-    /// Makes words raw bytes instead of the alphabet of ByteLevel. Returns false, without a change, when the vocabulary
-    /// lacks a character of the alphabet.
+    /// Makes the model take words as raw bytes instead of characters of ByteLevel's alphabet. Returns false, without a
+    /// change, when the vocabulary lacks a character of the alphabet.
     bool take_bytes();
     bool in_bytes() const { return in_bytes_; }
     const int32_t* byte_ids() const { return byte_ids_.data(); }
@@ -44,13 +44,13 @@ public:
 
     /// Whether a word may be split between characters that no merge joins.
     bool can_cut() const { return can_cut_; }
-    /// Whether splitting a word between these two characters leaves its ids unchanged.
+    /// Whether splitting a word between two adjacent characters leaves the word's ids unchanged.
     bool cuts(char32_t left, char32_t right) const;
 
 private:
     void read_vocabulary(const Field& field);
     void read_merges(const Field& field);
-    /// `at`: returns the merge's place in the file, for messages.
+    /// Adds the merge of two tokens. `at`: returns the merge's place in the file, for messages.
     void add_merge(const std::function<Field()>& at, const std::string& left, const std::string& right, int32_t rank);
     void find_joins();
     void read_fallback();
@@ -61,7 +61,7 @@ private:
     std::vector<std::string> tokens_;
     std::vector<bool> there_;
     PairTable merges_;
-    std::vector<std::pair<int32_t, int32_t>> merged_;  ///< the two ids of each merge, until find_joins
+    std::vector<std::pair<int32_t, int32_t>> merged_;  ///< the two ids of each merge, until find_joins() is done
     std::string unknown_, prefix_, suffix_;
     bool has_unknown_ = false, fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
 
@@ -69,10 +69,10 @@ private:
     std::vector<int32_t> low_ids_;   ///< ids of characters below 0x100 [256]; -1: none
     std::vector<int32_t> fallback_;  ///< ids of "<0x00>" ... [256]; -1: none
     std::vector<int32_t> byte_ids_;  ///< ids of raw bytes [256]
-    /// tokens as raw bytes, when merges are ignored for whole words
+    /// ids of tokens by raw bytes, when words that are tokens are exempt from merges (ignore_merges)
     std::unordered_map<std::string, int32_t> byte_words_;
     PairTable joins_;  ///< pairs of characters that are adjacent in a merged token
-    /// joins_ as a bit matrix, a faster lookup for characters below 0x80 and sentencepiece's space [129 * 3 words]
+    /// bit matrix of adjacent characters below 0x80 or sentencepiece's space, faster than joins_ [129 * 3 words]
     std::vector<uint64_t> low_joins_;
     bool in_bytes_ = false, can_cut_ = false;
 };

@@ -4,7 +4,7 @@
 
 namespace orrery::tokenizer {
 
-/// Hash table from pairs of non-negative numbers to rank and id; open addressing, optimized for lookups.
+/// Hash table from pairs of token ids or characters to a merge's rank and id; open addressing, optimized for lookups.
 class PairTable {
 public:
     struct Entry {

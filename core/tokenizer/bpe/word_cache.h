@@ -36,7 +36,7 @@ private:
         uint64_t hash = 0;
         uint32_t letters = 0;
         uint16_t length = 0, count = 0;
-        int32_t ids[inside] = {};  ///< the ids; when there are more than `inside`, the index of the first one in ids_
+        int32_t ids[inside] = {};  ///< the word's ids; if more than `inside`, the index of the first id in ids_
     };
 
     std::vector<Entry> entries_;
