@@ -12,7 +12,7 @@ namespace orrery {
 struct StepCopy {
     int64_t objects = 0;     ///< number of objects; 0 if unknown (only_look with resharding)
     int64_t bytes = 0;       ///< bytes of the objects; without their headers if `objects` is unknown
-    bool resharded = false;  ///< whether its objects differ from those of the source
+    bool resharded = false;  ///< whether the copy's objects differ from the source's
 };
 
 struct CopyOptions {
