@@ -56,9 +56,8 @@ LossJudge::Kept judged_before(const Json& host) {
     return kept;
 }
 
-/// Names params of the checkpoint's model that the program lacks; "" if there are none, or for older checkpoints.
-/// Loading params needs this, because a program without an optimizer may lack tensors of the checkpoint; resume
-/// compares all.
+/// Names the checkpoint's params that the program lacks; "" if there are none, or for older checkpoints. Loading params
+/// needs this, because a program without an optimizer may lack tensors of the checkpoint; resume compares all.
 std::string params_beyond(const Program& program, const Json& host) {
     std::vector<std::string> more;
     if (host.is_object() && host.contains("published") && host["published"].contains("params"))
