@@ -92,7 +92,7 @@ struct Manifest {
     /// Throws Damaged unless the shards cover each wanted block exactly once. Ignores names that the root lacks, and
     /// blocks with another number of dims than the tensor.
     void load(CheckpointStore& store, std::span<const Wanted> wanted);
-    /// Throws Error unless the loaded shards cover each wanted block exactly once. Ignores what load() ignores.
+    /// Throws Error unless the loaded shards cover exactly once each wanted block of a known name and number of dims.
     void check_cover(std::span<const Wanted> wanted) const;
 
     /// The tensor called `name`; nullptr if there is none. arrange() must have been called.

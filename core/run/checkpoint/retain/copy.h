@@ -17,7 +17,7 @@ struct StepCopy {
 
 struct CopyOptions {
     std::optional<Mesh> mesh = {};  ///< mesh to reshard to; nullopt or the step's own mesh: objects stay as they are
-    bool only_look = false;         ///< compute the size, write nothing
+    bool only_look = false;         ///< whether to compute only the size and write nothing
     int64_t object_bytes = int64_t{256} << 20;
     int64_t piece_bytes = int64_t{1} << 20;
 };

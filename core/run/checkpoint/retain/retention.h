@@ -34,7 +34,7 @@ struct RetainedStep {
     std::string damage = {};           ///< what is damaged in a damaged step
     std::string suspect = {};          ///< text of its suspect mark; "": not marked
     std::string pin = {};              ///< text of its pin; "": not pinned
-    std::string changed = {};          ///< how it was changed from outside, which prevents its removal; "": it was not
+    std::string changed = {};          ///< how another program changed the step, which prevents removal; "": it did not
     std::optional<int64_t> time = {};  ///< when the step was saved, seconds since 1970
     std::optional<double> evaluation = {};  ///< the step's loss on held-out data, finite
 };

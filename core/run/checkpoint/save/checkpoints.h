@@ -56,8 +56,8 @@ public:
     /// or shapes differ from `state`.
     std::optional<Restored> restore(std::span<const StateValue> state, bool some = false, int64_t from = -1);
 
-    /// Messages of the last call: entries that are not checkpoints, and steps that were moved. After restore they are
-    /// the same on every rank, after save only rank 0 has them. Clears the list.
+    /// Messages of the last save or restore: store entries that are not checkpoints, and steps that were moved. After
+    /// restore they are the same on every rank, after save only rank 0 has them. Clears the list.
     std::vector<std::string> notes() { return std::exchange(notes_, {}); }
 
 private:

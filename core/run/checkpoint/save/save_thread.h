@@ -21,7 +21,7 @@ public:
         : work_(std::move(work)), thread_([this] { run(); }) {
         ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // thread name in top and /proc
     }
-    /// Waits for the current job.
+    /// The destructor waits for the current job to end.
     ~SaveThread() {
         notify([&] { ends_ = true; });
         thread_.join();

@@ -324,7 +324,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     if (!before.empty()) resumed.said.push_back(before);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
-    if (resumed.bits && host.contains("products") && host["products"].is_string())  // older checkpoints store it here
+    if (resumed.bits && host.contains("products") && host["products"].is_string())  // bit source of older checkpoints
         resumed.bits->push_back({"products", host["products"].get<std::string>()});
     return resumed;
 }

@@ -102,9 +102,9 @@ public:
     /// A message that says how the snapshot is made and how many bytes it has; "": there is no snapshot.
     std::string told_of_copy() const;
 
-    /// Must be called with every step's loss. Marks the step before as suspect if it was saved and `LossJudge` says so.
-    /// Returns a message; "": nothing was marked. Waits for all ranks if the loss is not finite, so that the mark is
-    /// stored before the job ends.
+    /// Must be called with every step's loss. Marks the previous step as suspect if it was saved and `LossJudge` says
+    /// so. Returns a message; "": nothing was marked. Waits for all ranks if the loss is not finite, so that the mark
+    /// is stored before the job ends.
     std::string judge(int64_t step, double loss);
     /// Marks a step as suspect. If the step's save is under way, the save thread marks it after the commit. `wait`:
     /// waits for all ranks. Returns a message.

@@ -89,7 +89,7 @@ void Snapshot::cut() {
     progress_.helped_by([this](int64_t stretches) { help(stretches); });
 }
 
-/// Copies the first `stretches` stretches for a step that waits for them. The rank's other threads copy all the rest.
+/// Copies the first `stretches` stretches for a step that waits for them; with several threads, all stretches.
 void Snapshot::help(int64_t stretches) {
     const auto all = static_cast<int64_t>(stretches_.size());
     if (threads_ > 1 && all - next_.load(std::memory_order_relaxed) > 1) try {

@@ -28,8 +28,8 @@ public:
     /// Whether the device makes the copy asynchronously, so that waited_s() misses the time that steps wait for it.
     bool unseen() const { return gate_.owner != nullptr; }
     /// Makes an executor wait before it overwrites values that are not copied yet. Must be called once for each
-    /// executor before it runs again. `plans`: snapshot plans of its program, by rank class. The executor must not run
-    /// after this object is gone.
+    /// executor before it runs again. `plans`: snapshot plans of the executor's program, by rank class. The executor
+    /// must not run after this object is gone.
     void guard(Executor& executor, const std::vector<SnapshotPlan>& plans);
     /// Starts a copy. Called at the end of a step on its thread, when values() of the last copy are not in use. Blocks
     /// only on devices without gates.
