@@ -94,7 +94,7 @@ private:
     std::map<size_t, std::vector<float>> each_;
     std::map<size_t, std::vector<float>> weak_;  ///< by index in values_: 1 for left-out elements
     std::map<size_t, std::vector<char>> left_out_;
-    std::vector<char> uncertain_;  ///< by index in values_: left-out elements went into it at unknown positions
+    std::vector<char> uncertain_;  ///< by index in values_: whether left-out elements went into the value
 };
 
 }  // namespace orrery

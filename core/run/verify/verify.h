@@ -66,7 +66,7 @@ struct Compared {
     int64_t replays = 0;      ///< comparisons of partial values, which only a replay has
     int64_t elements = 0;
     int64_t left_out = 0;  ///< number of elements left out: those of params whose gradient is below its noise
-    double worst = -1;     ///< largest distance relative to its tolerance
+    double worst = -1;     ///< max distance of a value over its tolerance
     ValueId value = none;
     int64_t rank = 0;
 };
@@ -75,7 +75,7 @@ struct VerifyReport {
     std::array<Compared, kinds_of_values> compared;
     int64_t ranks = 0, steps = 0, values = 0, unseen = 0;
     std::vector<std::string> collectives;  ///< configured algorithms: "all_reduce over dp by ring"
-    double gradients = -1;                 ///< worst ||g - ref|| relative to 1e-5 ||ref|| + 1e-6 ||all gradients||
+    double gradients = -1;                 ///< max ||g - ref|| / (1e-5 ||ref|| + 1e-6 ||all gradients||) of a gradient
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< whether gradients are judged: the program is f32 throughout
     std::vector<ValueId> unjudged;     ///< params without any place where their gradient could be compared
