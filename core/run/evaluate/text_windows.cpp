@@ -19,7 +19,7 @@ bool is_token_file(const std::string& path) { return path.ends_with(".bin"); }
 
 ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_t sequence)>& source, int64_t ids,
                           int64_t most) {
-    const auto pairs = source(1);  // samples of one token and its target: one less than the file's tokens
+    const auto pairs = source(1);  // samples of a token and its target: their number is the file's tokens minus 1
     pairs->open(ids);
     const int64_t all = pairs->samples() + 1;
     if (all > most)
