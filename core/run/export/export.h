@@ -26,7 +26,7 @@ struct Exported {
 /// Writes the params of a committed step in the layout of transformers' save_pretrained: config.json,
 /// generation_config.json, and model.safetensors or an index with several files. Streams in blocks, so memory does not
 /// grow with the model. Each block is read back and compared; `folder` appears complete or not at all. Throws Error:
-/// usage if the folder exists, if no published architecture fits, or if a value exceeds the dtype; Damaged for a
+/// usage if the folder is not empty, if no published architecture fits, or if a value exceeds the dtype; Damaged for a
 /// corrupt checkpoint; failed for disk errors; requeue, between blocks, if a stop was requested
 /// (run/control/stop_request.h).
 Exported export_checkpoint(CheckpointStore& store, const Manifest& manifest, const PublishedRecord& record,
