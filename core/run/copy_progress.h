@@ -42,7 +42,7 @@ public:
     /// Seconds spent in wait_for(), over all copies so far.
     double waited_s() const { return 1e-6 * static_cast<double>(waited_us_.load(std::memory_order_relaxed)); }
 
-    /// Number of waits in wait_for() that have begun. A thread that reads it also sees all memory written before.
+    /// Number of waits begun in wait_for(). A thread that reads it also sees all memory written before they began.
     int64_t waits() const { return waits_.load(std::memory_order_acquire); }
 
 private:

@@ -45,7 +45,7 @@ public:
     virtual ~Observer() = default;
     virtual bool looks(int) const { return true; }  ///< false: the instruction runs without before() and after()
     virtual void before(int index) = 0;             ///< instruction `index` has ended its waits and begins its work
-    virtual void after(int index) = 0;  ///< its outputs are complete; a send has been handed to the transport
+    virtual void after(int index) = 0;              ///< instruction `index` is done; for a send, the transport has it
 };
 
 /// Runs one rank's instructions of a plan on a device and its communicators. The constructor prepares all kernels with
@@ -67,7 +67,7 @@ public:
     /// values and script line; values on the device are then undefined. If the device can capture, the second step is
     /// captured, and each later step replays it with one launch.
     void run(const void* inputs = nullptr, void* results = nullptr);
-    /// Where run() finds each input, and puts each result of at most small_result_bytes, in its host memory.
+    /// Offsets of inputs, and of results of at most small_result_bytes, in the host memory that run() is given.
     const HostPlaces& inputs() const { return inputs_; }
     const HostPlaces& results() const { return results_; }
     bool captured() const { return graph_ != nullptr; }
@@ -78,7 +78,7 @@ public:
     void capture_together(TextExchange exchange) { exchange_ = std::move(exchange); }
     /// Runs collectives on `thread`, alongside kernels.
     void collectives_by(CommunicationThread& thread) { thread_ = &thread; }
-    /// Which implementation the device chose, with the number of kernel specs: "attention (2): cuDNN".
+    /// Implementations that the device chose for kernels, with the number of kernel specs: "attention (2): cuDNN".
     std::vector<std::string> choices() const;
     /// Runs one step, each instruction to its end before the next one, and calls the observer before and after each.
     void run(Observer& observer);
@@ -118,7 +118,7 @@ public:
         std::string name;  ///< the kernel's op, or the collective: "all_reduce dp"
         Time::Kind kind = Time::Kind::compute;
         int kernel = none;                         ///< index of the kernel in RankClass::kernels
-        Opcode opcode = Opcode::kernel;            ///< for communication and copies: what they do
+        Opcode opcode = Opcode::kernel;            ///< for communication and copies: their opcode
         AxisId axis = none;                        ///< for communication: the mesh axis
         int64_t bytes = 0;                         ///< bytes copied or sent; for a collective, of its larger tensor
         CallTimes all = {}, first = {};            ///< times on the rank's thread: in all steps, in the first step
@@ -160,7 +160,7 @@ private:
     void resolve_runs(int index);
     void begin_run(int64_t run);
     Event& event(const Issued& issued);
-    /// Instruction `index` in the last repetition that a step issues.
+    /// Instruction `index` in its last repetition within a step.
     Issued of_last_run(int index) const { return {index, index >= class_.repeat.begin ? last_run(class_) : 0}; }
     bool repeated(int index) const { return index >= class_.repeat.begin && index < class_.repeat.end; }
     Tensor at(const Operand& operand, int64_t run) const;

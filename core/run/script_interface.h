@@ -76,7 +76,7 @@ public:
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
     /// Returns the op of the plugin `name`, loading the plugin if needed. Throws Error naming script line `asked`.
     virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
-    /// Proves the script's chunk tables for the collectives of an axis. Throws Error with script lines.
+    /// Proves a script's chunk tables (sends by step) for an axis's collectives. Throws Error with script lines.
     virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
     /// The configured mesh, without the axis of micro-batches.
     virtual const Mesh& mesh() = 0;

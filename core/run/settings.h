@@ -40,7 +40,7 @@ struct Settings {
     std::map<std::string, std::string> collectives;     ///< [collectives]: names of scripts' algorithms, by axis
     int64_t memory_bytes = 0;                           ///< [device] memory_gib, in bytes; 0: not checked
     std::chrono::milliseconds join_timeout{};           ///< [run] join_timeout_s: max wait for a rank to join
-    std::chrono::milliseconds silence{};                ///< [run] silence_s: a peer not heard for longer is lost
+    std::chrono::milliseconds silence{};                ///< [run] silence_s: a peer that is silent for longer is lost
     std::chrono::milliseconds timeout{};                ///< [run] timeout_s: max wait for a peer that has joined
     bool timeout_given = false;                         ///< false: the plan determines the timeout within a step
     double grace_s = 0;         ///< [run] grace_s: time from a request to stop until the machine is lost; 0: unknown
@@ -49,7 +49,7 @@ struct Settings {
     RetentionPolicy keep;       ///< [checkpoint] keep, keep_*: which checkpoints to retain
     double suspect_factor = 0;  ///< [checkpoint] suspect_factor: a loss above this many medians is suspect
     bool async_saves = false;   ///< [checkpoint] async: whether saves are asynchronous
-    bool auto_saves = false;    ///< [checkpoint] every = "auto"
+    bool auto_saves = false;    ///< whether [checkpoint] every is "auto"
     double node_mtbf_s = 0;     ///< [checkpoint] mtbf_days: mean time between node failures, in seconds; 0: not set
     std::string weights;        ///< [checkpoint] load: safetensors file or folder for a fresh start
     std::string trace;          ///< [run] trace: file of a traced step; "": none
