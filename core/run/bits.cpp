@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t parts_shown = 4, lines_shown = 8;
 
-/// The value as printed: for a library the first digits of its digest.
+/// A bit source's value as printed: of a library only the first 12 digits of its digest.
 std::string shown(const BitSource& source, const std::string& value) {
     constexpr size_t digits = 12;
     if (value.empty()) return "none";
@@ -34,7 +34,7 @@ std::string listed(const std::vector<std::string>& parts) {
     return join(first, "; ");
 }
 
-/// What differs from rank 0; "" if nothing.
+/// How a rank's bit sources differ from rank 0's, as text; "" if they do not.
 std::string difference(const BitSources& first, const BitSources& other) {
     std::vector<std::string> parts;
     for (const BitSource& source : other) {
@@ -89,7 +89,7 @@ RankBits decode_bits(const std::string& text) {
 }
 
 std::vector<std::string> bits_between(const std::vector<RankBits>& ranks) {
-    std::vector<std::pair<std::string, std::string>> order;  // groups of ranks: host and differences
+    std::vector<std::pair<std::string, std::string>> order;  // host and differences of each group of ranks
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> numbers;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         std::pair of{ranks[rank].host, difference(ranks.front().bits, ranks[rank].bits)};
@@ -122,14 +122,14 @@ std::string bits_since(const std::optional<BitSources>& saved, const RankBits& n
     std::vector<std::string> parts;
     bool will = false;
     for (const BitSource& source : now.bits) {
-        // A library or processor that only one of them has comes from another setting, which is reported separately.
+        // A source that only the checkpoint or only this run has comes from another setting, reported separately.
         const BitSource* const before = find(*saved, source.name);
         if (!before || before->value == source.value) continue;
         will = will || always.contains(source.name);
         const std::string name =
             source.file.empty() ? source.name : fmt::format("the code of {} on host {}", source.file, now.host);
-        parts.push_back(fmt::format("{} was {} and is {}", name, shown(source, before->value),
-                                    shown(source, source.value)));
+        parts.push_back(
+            fmt::format("{} was {} and is {}", name, shown(source, before->value), shown(source, source.value)));
     }
     if (parts.empty()) return "";
     return fmt::format("{}: the losses after step {} {} differ in the last bits", listed(parts), step,

@@ -13,16 +13,16 @@ namespace orrery {
 struct BitSource {
     std::string name;       ///< "threads_per_rank", "instructions", "device/cpu"
     std::string value;      ///< "2", "avx512"; for a library the digest of its code, "" if it has none
-    std::string file = {};  ///< path of a library
+    std::string file = {};  ///< path, if the source is a library; "" otherwise
 };
 using BitSources = std::vector<BitSource>;
 
-/// Parses Device::arithmetic.
+/// Parses the text of Device::arithmetic, one "name=value" a line, into bit sources.
 BitSources bit_sources_of(std::string_view arithmetic);
 
-/// Values by name, as stored in checkpoints and run.json.
+/// A JSON object with each source's value under its name, as stored in checkpoints and run.json.
 Json to_json(const BitSources& bits);
-/// Parses the output of to_json. Files stay empty. nullopt if the checkpoint does not record bit sources.
+/// Reads the bit sources that a checkpoint stores; `file` stays empty. nullopt if the checkpoint records none.
 std::optional<BitSources> saved_bits(const Json& json);
 
 /// The bit sources of one rank, as sent to other ranks.
@@ -33,12 +33,12 @@ struct RankBits {
 std::string encode(const RankBits& rank);
 RankBits decode_bits(const std::string& text);
 
-/// Lists what differs from rank 0, with files: a line for each host and each group of its ranks with the same
-/// differences; at most eight lines.
+/// Returns a line for each group of ranks on one host whose bit sources differ from rank 0's in the same way: ranks,
+/// host and differences. After eight lines, one more counts the remaining groups.
 std::vector<std::string> bits_between(const std::vector<RankBits>& ranks);
 
-/// The line that a run on `now.host` prints when it resumes from a checkpoint of `step` whose bits `saved` differ; ""
-/// if they are equal. If `saved` is nullopt, the line says that the checkpoint does not record them.
+/// Returns the line that a run on host `now.host` prints when it resumes from a checkpoint of step `step` that was made
+/// with other bit sources, `saved`; "" if they are equal. nullopt: the line says that the checkpoint records none.
 std::string bits_since(const std::optional<BitSources>& saved, const RankBits& now, int64_t step);
 
 }  // namespace orrery

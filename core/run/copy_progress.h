@@ -7,27 +7,27 @@
 
 namespace orrery {
 
-/// The progress of a copy that is made in parts, in order. A thread that overwrites the source waits for it.
+/// The progress of a memory copy made in numbered parts, in order. A thread that overwrites the source waits for it.
 class CopyProgress {
 public:
-    /// Sets a function that a waiting thread calls with the number of parts it waits for. It may copy parts itself.
+    /// Sets a function that a waiting thread calls with the number of parts it waits for. The function may copy parts.
     void helped_by(std::function<void(int64_t)> help) { help_ = std::move(help); }
 
     /// Marks the copy as begun. Called by the thread that overwrites the source.
     void begin() { copied_.store(0, std::memory_order_relaxed); }
-    /// Reports that the first `parts` are copied. Copying threads call it one at a time, with increasing numbers.
+    /// Reports that the first `parts` parts are copied. Copying threads call it one at a time, with increasing numbers.
     void reach(int64_t parts) {
         copied_.store(parts, std::memory_order_release);
         copied_.notify_all();
     }
-    /// Blocks until the first `parts` are copied. Does not count as a wait.
+    /// Blocks until the first `parts` parts are copied. Is not counted by waits() and waited_s().
     void join(int64_t parts) const {
         for (int64_t now; (now = copied_.load(std::memory_order_acquire)) < parts;)
             copied_.wait(now, std::memory_order_acquire);
     }
 
-    /// Blocks until the first `parts` are copied; returns at once if no copy is in progress. True if it waited or
-    /// copied.
+    /// Blocks until the first `parts` parts are copied; returns at once if no copy is in progress. Returns true if it
+    /// had to wait.
     bool wait_for(int64_t parts) {
         if (copied_.load(std::memory_order_acquire) >= parts) return false;
         const auto began = std::chrono::steady_clock::now();
@@ -39,10 +39,10 @@ public:
             std::memory_order_relaxed);
         return true;
     }
-    /// Seconds waited for all copies so far.
+    /// Seconds spent in wait_for(), over all copies so far.
     double waited_s() const { return 1e-6 * static_cast<double>(waited_us_.load(std::memory_order_relaxed)); }
 
-    /// Number of waits that have begun. A thread that sees one also sees everything written before it.
+    /// Number of waits begun in wait_for(). A thread that reads it also sees all memory written before they began.
     int64_t waits() const { return waits_.load(std::memory_order_acquire); }
 
 private:

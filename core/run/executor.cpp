@@ -14,19 +14,19 @@
 namespace orrery {
 
 struct Executor::Launch {
-    size_t first = 0;  ///< index into tensors_
+    size_t first = 0;  ///< index of the first operand in tensors_
     size_t count = 0;
     Kernel* kernel = nullptr;
     void* workspace = nullptr;
     Communicator* communicator = nullptr;
     int cost = 0;
-    int peer = none;                                ///< send, receive: the other member
+    int peer = none;                                ///< send, receive: the other member's index on the axis
     bool begins_group = false, ends_group = false;  ///< first and last of consecutive sends and receives of one axis
-    bool marked = false;                            ///< in the compute queue: whether a message waits for it
-    int send = none;                                ///< index among the sends of a repeated stretch
+    bool marked = false;                            ///< whether a message waits for this kernel or copy
+    int send = none;                                ///< repeated send: index of its first event in sends_of_runs_
 };
 
-/// Executes what the walk visits, on the device's compute queue and the communicators.
+/// Executes each instruction that walk() visits, on the device's compute queue or a communicator.
 struct Executor::Machine {
     using Clock = std::chrono::steady_clock;
 
@@ -39,9 +39,9 @@ struct Executor::Machine {
 
     Executor& e;
     const bool captures;  ///< whether the step is being captured: the host must not wait then, events order all work
-    Event begin;          ///< begin of the step after inputs are copied; each communicator's first message waits for it
+    Event begin;          ///< event after inputs are copied; the first message on each axis waits for it
     Clock::time_point last;
-    double given = 0;  ///< processor time of this thread at `last`, if counted
+    double given = 0;  ///< processor seconds of this thread at time `last`, if counted
 
     const Instruction& instruction(int index) const { return e.class_.stream[index]; }
     Launch& launch(int index) const { return e.launches_[index]; }
@@ -58,7 +58,7 @@ struct Executor::Machine {
         if (e.costs_[cost].kind == Time::Kind::compute) e.processor_s_ += until - given;
         given = until;
     }
-    /// Adds the time since the last measurement to the instruction's own work.
+    /// Adds the host time since the last measurement to the cost of this instruction's kernel, copy or message.
     void charge(int index) {
         StepRecord::Span span;
         if (e.record_) span.position = position_of(e.class_, {index, e.run_});
@@ -80,7 +80,7 @@ struct Executor::Machine {
         if (instruction(index).queue == 0)
             e.device_.wait(0, event);
         else if (before.queue == 0 || event.native() != nullptr)
-            return e.joins_.push_back(event);  // the message waits for it
+            return e.joins_.push_back(event);  // the message at `index` waits for this event
         else
             event.wait();
         StepRecord::Span span{StepRecord::What::wait};
@@ -123,7 +123,7 @@ struct Executor::Machine {
 
     int64_t tag(int index) const { return instruction(index).tag + e.run_ * e.class_.repeat.micros; }
 
-    /// The event that the message must wait for. Several events are joined on a separate queue.
+    /// The event that the message at `index` must wait for. Several events are joined on a separate queue.
     Event after(int index) {
         at_hand(index);
         copied(index);
@@ -179,7 +179,7 @@ struct Executor::Machine {
     }
 };
 
-/// Completes each instruction before the next one and shows it to the observer.
+/// Runs each instruction to its end before the next one, and calls the observer before and after it.
 struct Executor::ObservedMachine {
     Machine& machine;
     Observer& observer;
@@ -260,7 +260,7 @@ void Executor::prepare_kernels() {
     }
     depends_.assign(kernels_.size(), 0);
     for (const PerRank& p : class_.per_rank) depends_[p.kernel] |= plan_.mesh.axis(p.axis).sequential;
-    int64_t beside = 0;  // scratch of kernels for which the plan has no workspace
+    int64_t beside = 0;  // max scratch bytes of kernels for which the plan has no workspace
     for (size_t i = 0; i < class_.stream.size(); ++i) {
         const Instruction& instruction = class_.stream[i];
         if (instruction.opcode != Opcode::kernel) continue;
@@ -282,7 +282,7 @@ Tensor Executor::at(const Operand& operand, int64_t run) const {
     return {arena + address(class_, operand, run), operand.type.dtype, operand.type.shape};
 }
 
-/// The kernel of an instruction in a repetition. Kernels that depend on the micro-batch are prepared for each
+/// The kernel of an instruction in repetition `run`. Kernels that depend on the micro-batch are prepared for each
 /// micro-batch.
 Kernel* Executor::kernel_of(const Instruction& instruction, int64_t run) {
     const int index = instruction.kernel;
@@ -343,7 +343,7 @@ void Executor::resolve(const Instruction& instruction, int index) {
     if (repeats(class_) && repeated(index)) resolve_runs(index);
 }
 
-/// Collects the tensors' addresses and kernels that change between repetitions of a stretch.
+/// Collects the instruction's operands and kernels whose address changes between repetitions of a stretch.
 void Executor::resolve_runs(int index) {
     const Instruction& instruction = class_.stream[index];
     for (size_t o = 0; o < instruction.operands.size(); ++o) {
@@ -356,7 +356,7 @@ void Executor::resolve_runs(int index) {
     for (int64_t run = 0; run <= last_run(class_); ++run) kernels.push_back(kernel_of(instruction, run));
 }
 
-/// Finds the kernels that messages wait for, and how many repetitions back an instruction waits.
+/// Marks instructions that messages wait for, and finds how many repetitions need events of their own.
 void Executor::resolve_waits() {
     const Repeat& r = class_.repeat;
     for (const Instruction& instruction : class_.stream)
@@ -401,7 +401,7 @@ std::string Executor::place(Fault fault) const {
     return "in the captured step" + (hint.empty() ? "" : " (" + hint + ")");
 }
 
-/// Runs the walk. Adds rank and place to the errors that it throws.
+/// Calls `walked`. Adds this rank and the current instruction to an error that it throws.
 template <class Walked>
 void Executor::guarded(Walked walked) {
     try {
@@ -453,7 +453,7 @@ void Executor::run(const void* inputs, void* results) {
     running_.store(false, std::memory_order_relaxed);
 }
 
-/// A message whose completion only the host can see cannot be captured.
+/// Throws Error if only the host can see that a message is complete, because such a message cannot be captured.
 void Executor::require_native_events() const {
     const auto require = [&](const Event& event, const Issued& of) {
         if (event.owner && !event.native())
@@ -479,7 +479,7 @@ void Executor::capture() {
 }
 
 void Executor::vote() {
-    running_.store(false, std::memory_order_relaxed);  // the hang watch must not see this wait as an instruction's
+    running_.store(false, std::memory_order_relaxed);  // the hang watch must not take this wait for a slow instruction
     const std::string others = agree_on_capture(graph_ != nullptr, not_captured_, exchange_);
     running_.store(true, std::memory_order_relaxed);
     if (others.empty()) return;
@@ -529,7 +529,7 @@ void Executor::end(void* results) {
             position_.store(static_cast<int>(position_of(class_, of_last_run(last))), std::memory_order_relaxed);
             event(of_last_run(last)).wait();
         }
-    for (const Issued& send : sends_) {  // a transport frees a send's state only when it is waited for
+    for (const Issued& send : sends_) {  // a transport frees a send's state only when the send is waited for
         const Event& sent = event(send);
         if (sent.native()) continue;
         position_.store(static_cast<int>(position_of(class_, send)), std::memory_order_relaxed);
@@ -539,7 +539,7 @@ void Executor::end(void* results) {
     device_.synchronize(0);
 }
 
-/// Queue 0 orders the copy after all its work; messages are complete, or in the graph.
+/// Copies results to the host on queue 0, after its work. Messages are complete, or part of the captured graph.
 void Executor::copy_out(void* results) {
     if (results && results_.bytes > 0) device_.copy(0, results, arenas_[0] + results_.begin, results_.bytes);
 }

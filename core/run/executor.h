@@ -24,10 +24,10 @@ struct StepRecord {
     enum class What : uint8_t {
         inputs,    ///< inputs copied from the host
         work,      ///< an instruction: a launch, a copy, a call of a communicator
-        wait,      ///< a wait before `position`, until instruction `awaited` was done
-        end,       ///< waits for the last messages, for sends and for the device; results copied out
-        captured,  ///< the whole step, launched at once
-        copied,    ///< a wait until a save had copied what the next instruction overwrites
+        wait,      ///< instruction `position` waited until instruction `awaited` was done
+        end,       ///< waits at the end for messages and for the device; results copied out
+        captured,  ///< the whole captured step, launched as one graph
+        copied,    ///< a wait until a save had copied memory that the next instruction overwrites
     };
     struct Span {
         What what = What::work;
@@ -36,24 +36,24 @@ struct StepRecord {
         Interval time;
     };
     std::vector<Span> spans;
-    std::vector<Interval> beside;  ///< when a CommunicationThread ran each instruction, by position
+    std::vector<Interval> beside;  ///< when the CommunicationThread ran each instruction, by its position
 };
 
 /// Observes a rank's step while it runs, on that rank's thread.
 class Observer {
 public:
     virtual ~Observer() = default;
-    virtual bool looks(int) const { return true; }  ///< false: the instruction runs as without an observer
-    virtual void before(int index) = 0;             ///< its waits are over, none of its work has run
-    virtual void after(int index) = 0;  ///< its outputs are complete; a send has been handed to the transport
+    virtual bool looks(int) const { return true; }  ///< false: the instruction runs without before() and after()
+    virtual void before(int index) = 0;             ///< instruction `index` has ended its waits and begins its work
+    virtual void after(int index) = 0;              ///< instruction `index` is done; for a send, the transport has it
 };
 
-/// Runs one rank's stream of a plan on a device and its communicators. The constructor resolves everything: it prepares
-/// kernels with this rank's attributes and binds operands to addresses. Driven by one thread.
+/// Runs one rank's instructions of a plan on a device and its communicators. The constructor prepares all kernels with
+/// this rank's attributes and binds operands to addresses. Driven by one thread.
 class Executor {
 public:
-    /// `by_axis`: communicators by AxisId, nullptr for axes without communication. `persistent`: an arena of
-    /// Persistent::bytes(); `scratch`: one of RankClass::scratch_bytes. Plan, device, communicators and arenas must
+    /// `by_axis`: communicators by AxisId, nullptr for axes without communication. `persistent`: memory of
+    /// Persistent::bytes(); `scratch`: memory of RankClass::scratch_bytes. Plan, device, communicators and memory must
     /// outlive the executor. Throws Error naming op and script line if the device cannot run a kernel.
     Executor(const Plan& plan, int64_t rank, Device& device, std::vector<Communicator*> by_axis, void* persistent,
              void* scratch);
@@ -62,46 +62,46 @@ public:
     Executor& operator=(const Executor&) = delete;
 
     /// Runs one step; blocks until all its work is done, with one synchronize of the device. `inputs`: host memory of
-    /// inputs().bytes, copied to the arena in one copy; `results`: host memory of results().bytes that receives the
-    /// results in one copy; nullptr: no copy. Allocates nothing. A failure is rethrown with its fault, naming rank,
-    /// instruction, values and script line; the arenas' contents are then undefined. If the device can capture, the
-    /// second step is captured, and later steps are one launch each between the copies.
+    /// inputs().bytes, copied to the device before the step; `results`: host memory of results().bytes, filled after
+    /// the step; nullptr: no copy. Allocates nothing. Rethrows a failure with its fault, naming rank, instruction,
+    /// values and script line; values on the device are then undefined. If the device can capture, the second step is
+    /// captured, and each later step replays it with one launch.
     void run(const void* inputs = nullptr, void* results = nullptr);
-    /// Layout of this rank's inputs, and of its results of at most small_result_bytes, in contiguous host memory.
+    /// Offsets of inputs, and of results of at most small_result_bytes, in the host memory that run() is given.
     const HostPlaces& inputs() const { return inputs_; }
     const HostPlaces& results() const { return results_; }
     bool captured() const { return graph_ != nullptr; }
     /// Why the step was not captured, on this rank or another, although the device captures steps; "" otherwise.
     const std::string& not_captured() const { return not_captured_; }
-    /// Makes all ranks capture their step or none; `exchange` is called on all ranks at the same step. See
-    /// capture_vote.h.
+    /// Makes either all ranks or none capture the step. `exchange` gathers the ranks' votes; all ranks call it at the
+    /// same step (see capture_vote.h).
     void capture_together(TextExchange exchange) { exchange_ = std::move(exchange); }
     /// Runs collectives on `thread`, alongside kernels.
     void collectives_by(CommunicationThread& thread) { thread_ = &thread; }
-    /// Which implementations kernels use if there was a choice, with the number of specs: "attention (2): cuDNN".
+    /// Implementations that the device chose for kernels, with the number of kernel specs: "attention (2): cuDNN".
     std::vector<std::string> choices() const;
-    /// Runs one step without overlap and shows the observer every instruction.
+    /// Runs one step, each instruction to its end before the next one, and calls the observer before and after each.
     void run(Observer& observer);
-    /// Runs one instruction with its waits, until its outputs are complete (a send: handed over). Call `finish` after
-    /// the last instruction of the step. For an executor that repeats another one's step, instruction by instruction.
+    /// Runs one instruction after its waits, until its outputs are complete (a send: until the transport has it). Call
+    /// finish() after the step's last instruction. For an executor that repeats another one's step by instructions.
     void issue(int index);
     void finish();
-    /// Operand `which` of an instruction, with its address in the current repetition if it is in a repeated stretch.
+    /// Operand number `which` of an instruction. In a repeated stretch, its address is that of the current repetition.
     const Tensor& operand(int index, size_t which) const;
 
-    /// Whether this rank holds the value after a step; in a pipeline, other ranks hold the rest.
+    /// Whether this rank holds the value after a step. In a pipeline, each stage holds only some of the values.
     bool holds(ValueId value) const;
     /// The local part of an input, param, state or result. Throws Error for other values.
     Tensor tensor(ValueId value) const;
 
-    /// Makes each later step wait before instruction i until parts_before[i] parts of the copy are done. Not for
-    /// captured steps.
+    /// Makes later steps wait before each instruction i until the first parts_before[i] parts of `copy` are done. Not
+    /// for captured steps.
     void copied_beside(CopyProgress& copy, std::vector<int64_t> parts_before);
-    /// Makes each instruction i with writes[i] wait for a copy made by a queue of the device, until the gate
-    /// (Device::gate) is done; also in captured steps. The host does not wait. Call it before the first step.
+    /// Makes each instruction i with writes[i] wait for `gate` (Device::gate), which ends a copy that a queue of the
+    /// device makes; also in captured steps. The host does not wait. Call it before the first step.
     void copied_beside(const Event& gate, std::vector<bool> writes);
 
-    /// Records the next call of run(inputs, results) only. Allocates memory now, so that the step does not.
+    /// Records the timeline of the next run(inputs, results), not of later ones. Allocates memory now, not in the step.
     void record(StepRecord& record);
 
     /// Host time that all steps spent in one kernel, one kind of collective ("all_reduce dp"), or waiting.
@@ -113,16 +113,16 @@ public:
         std::string axis = {};  ///< for communication: the mesh axis
     };
     std::vector<Time> times() const;
-    /// Host time of all instructions whose duration depends on the same things: kernel, axis, bytes.
+    /// Host time summed over all instructions with the same kernel or opcode, mesh axis and number of bytes.
     struct Cost {
-        std::string name;  ///< of the kernel or collective, as in Time
+        std::string name;  ///< the kernel's op, or the collective: "all_reduce dp"
         Time::Kind kind = Time::Kind::compute;
-        int kernel = none;                         ///< index into RankClass::kernels
-        Opcode opcode = Opcode::kernel;            ///< for communication and copies
+        int kernel = none;                         ///< index of the kernel in RankClass::kernels
+        Opcode opcode = Opcode::kernel;            ///< for communication and copies: their opcode
         AxisId axis = none;                        ///< for communication: the mesh axis
-        int64_t bytes = 0;                         ///< of copies and messages; for collectives, of the larger tensor
-        CallTimes all = {}, first = {};            ///< on the rank's thread: in all steps, in the first step
-        CallTimes beside = {}, first_beside = {};  ///< on a CommunicationThread: in all steps, in the first step
+        int64_t bytes = 0;                         ///< bytes copied or sent; for a collective, of its larger tensor
+        CallTimes all = {}, first = {};            ///< times on the rank's thread: in all steps, in the first step
+        CallTimes beside = {}, first_beside = {};  ///< times on a CommunicationThread: in all steps, in the first step
     };
     const std::vector<Cost>& costs() const { return costs_; }
     /// Enables processor_seconds(), because wall time says little if ranks share processors. Costs a system call per
@@ -130,8 +130,8 @@ public:
     void count_processor_time() { counts_processor_ = true; }
     /// Processor time of all kernels and copies except in the first step, in seconds; 0: not counted.
     double processor_seconds() const { return processor_s_ - first_processor_s_; }
-    /// The current instruction's position among all that a step issues. If it waits for a collective on the
-    /// communication thread, that collective's position. Any thread may call it, to report hangs.
+    /// The position, among all instructions that a step issues, of the current instruction, or of the collective on the
+    /// communication thread that it waits for. Any thread may call it, to report hangs.
     int position() const;
     bool running() const { return running_.load(std::memory_order_relaxed); }
     int64_t steps_begun() const { return steps_.load(std::memory_order_relaxed); }
@@ -160,7 +160,7 @@ private:
     void resolve_runs(int index);
     void begin_run(int64_t run);
     Event& event(const Issued& issued);
-    /// The instruction as issued for the last time in a step.
+    /// Instruction `index` in its last repetition within a step.
     Issued of_last_run(int index) const { return {index, index >= class_.repeat.begin ? last_run(class_) : 0}; }
     bool repeated(int index) const { return index >= class_.repeat.begin && index < class_.repeat.end; }
     Tensor at(const Operand& operand, int64_t run) const;
@@ -177,18 +177,18 @@ private:
     const HostPlaces inputs_, results_;
     Memory kernel_scratch_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
-    std::map<std::pair<int, int64_t>, std::unique_ptr<Kernel>> by_micro_;  ///< kernels that depend on the micro-batch
+    std::map<std::pair<int, int64_t>, std::unique_ptr<Kernel>> by_micro_;  ///< kernels made for one micro-batch
     std::vector<char> depends_;     ///< whether each kernel depends on the micro-batch
     std::vector<Tensor> tensors_;   ///< operands of all instructions, concatenated
-    std::vector<Launch> launches_;  ///< resolved launch of each instruction
-    std::vector<Event> events_;     ///< by instruction: completion of messages and of what they wait for
-    /// For a repeated stretch: further events, so that each of the last runs_kept_ repetitions has its own; and one for
-    /// each send of each repetition.
+    std::vector<Launch> launches_;  ///< operands, kernel and communicator of each instruction
+    std::vector<Event> events_;     ///< by instruction: event of a message, or of work that a message waits for
+    /// Further events of the repeated stretch: one set for each of the last runs_kept_ repetitions except one, which
+    /// uses events_; and an event for each send in each repetition.
     std::vector<Event> events_of_runs_, sends_of_runs_;
     int64_t runs_kept_ = 1;                           ///< number of repetitions with events of their own
-    int64_t run_ = 0;                                 ///< the current repetition
+    int64_t run_ = 0;                                 ///< number of the current repetition of the repeated stretch
     std::vector<std::pair<size_t, Operand>> moving_;  ///< tensors whose address changes with the repetition
-    std::vector<std::pair<int, std::vector<Kernel*>>> kernels_of_runs_;  ///< by instruction: its kernel per repetition
+    std::vector<std::pair<int, std::vector<Kernel*>>> kernels_of_runs_;  ///< by instruction: kernel of each repetition
     std::vector<Event> joins_;                                           ///< events that the next message waits for
     std::vector<char> begun_;         ///< by axis: whether the step's first message has been issued
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
@@ -201,9 +201,9 @@ private:
     std::vector<Cost> costs_;
     bool counts_processor_ = false;
     double processor_s_ = 0, first_processor_s_ = 0;
-    StepRecord* record_ = nullptr;  ///< record of the current step
+    StepRecord* record_ = nullptr;  ///< timeline of the current step; nullptr: not recorded
     CopyProgress* copy_ = nullptr;
-    std::vector<int64_t> parts_before_;  ///< by instruction: parts of the copy that it waits for
+    std::vector<int64_t> parts_before_;  ///< by instruction: number of copied parts that it waits for
     Event gate_;                         ///< completion of a copy made by the device
     std::vector<bool> gated_;            ///< by instruction: whether it waits for gate_
     int gate_at_ = none;                 ///< the first instruction of the compute queue that waits for gate_

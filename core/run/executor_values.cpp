@@ -18,7 +18,7 @@ std::vector<std::string> Executor::choices() const {
     return lines;
 }
 
-/// The index of the counter for a cost. Instructions whose costs depend on the same things share one.
+/// Returns the counter's index in costs_. Instructions with the same kernel or opcode, axis and bytes share a counter.
 int Executor::cost_id(Cost cost) {
     const auto same = [&](const Cost& other) {
         return other.kind == cost.kind && other.kernel == cost.kernel && other.axis == cost.axis &&
@@ -30,7 +30,7 @@ int Executor::cost_id(Cost cost) {
     return std::ssize(costs_) - 1;
 }
 
-/// Saves the counts of the first step separately, because it touches new memory and initialises libraries.
+/// Saves the times of the first step separately, because that step touches new memory and initialises libraries.
 void Executor::keep_first() {
     for (Cost& cost : costs_) {
         cost.first = cost.all;
@@ -54,7 +54,7 @@ std::vector<Executor::Time> Executor::times() const {
 }
 
 void Executor::record(StepRecord& record) {
-    int64_t most = 3 + issues(class_);  // includes some waits for the copy of a save
+    int64_t most = 3 + issues(class_);  // number of spans, with a few waits for the copy of a save
     for (size_t i = 0; i < class_.stream.size(); ++i) most += times_of(class_, i) * std::ssize(class_.stream[i].waits);
     record.spans.clear();
     record.spans.reserve(most);

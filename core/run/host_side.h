@@ -11,7 +11,7 @@ namespace orrery {
 /// Host memory that a device can copy from and to directly.
 class HostMemory {
 public:
-    /// Throws as Device::allocate does. `device` must outlive it.
+    /// Throws what Device::allocate throws. `device` must outlive the memory.
     HostMemory(Device& device, int64_t bytes);
     ~HostMemory();
     HostMemory(const HostMemory&) = delete;
@@ -25,17 +25,17 @@ private:
     Memory memory_;
 };
 
-/// Results of a program's steps on this rank. Pass `data()` to Executor::run, which fills it.
+/// Host memory for the results of a program's steps on this rank. Executor::run fills it through data().
 class HostResults {
 public:
-    /// `device` and `executor` must outlive it.
+    /// `device` and `executor` must outlive this object.
     HostResults(Device& device, const Executor& executor);
 
     void* data() const { return memory_.data(); }
-    /// A result of one f32; 0 if the program has no result of that name.
+    /// The value of a result that is one f32; 0 if the program has no result of that name.
     double scalar(std::string_view name) const;
-    /// Copies this rank's elements of a result. A result that is itself a param, state or input, or is larger than
-    /// small_result_bytes, is copied from the device by this call.
+    /// Copies this rank's elements of a result to `to`. If the result is itself a param, state or input, or is larger
+    /// than small_result_bytes, this call copies it from the device.
     void read(std::string_view name, void* to) const;
     /// Number of this rank's elements of the result.
     int64_t count(std::string_view name) const { return find(name).at.count(); }
@@ -43,8 +43,8 @@ public:
 private:
     struct Held {
         std::string name;
-        Tensor at;                      ///< on the device; null data if only other ranks hold it
-        std::optional<int64_t> offset;  ///< offset in memory_
+        Tensor at;                      ///< the result on the device; null data if only other ranks hold it
+        std::optional<int64_t> offset;  ///< byte offset in memory_; none: only on the device
     };
     const Held& find(std::string_view name) const;
 

@@ -13,7 +13,7 @@ namespace orrery {
 namespace {
 
 double measure(Device& device, DType dtype) {
-    // A device with its own memory needs larger matrices to be busy.
+    // A device with its own memory needs larger matrices to keep all its processors busy.
     const int64_t n = device.limits().host_visible ? 1024 : 8192;
     const TensorType square{dtype, {n, n}};
     const auto kernel = device.prepare({"matmul", {}, {square, square}, {square}});

@@ -11,7 +11,7 @@
 namespace orrery {
 namespace {
 
-/// Transports over which a rank's plans send point-to-point messages.
+/// Names of the transports over which a rank's plans send point-to-point messages.
 std::set<std::string> with_messages(const Settings& settings, int64_t rank, const std::vector<const Plan*>& plans) {
     std::set<std::string> names;
     for (const Plan* plan : plans)

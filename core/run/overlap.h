@@ -9,24 +9,24 @@
 
 namespace orrery {
 
-/// The axes whose collectives run on a thread of their own.
+/// The mesh axes whose collectives run on a communication thread, alongside kernels.
 struct Overlapping {
     std::set<std::string> axes;
     std::vector<std::string> notes;  ///< lines to print: axes with a thread; with overlap "on" also the others and why
 };
 
-/// Chooses these axes by [run] overlap. `automatic` chooses axes with a collective that kernels can hide, if a rank has
-/// more processors than threads. An axis gets no thread if its transport queues calls itself, is staged, or also
-/// carries messages, because a transport need not support a message during a collective. `processors`: see
-/// has_spare_processors.
+/// Chooses, by [run] overlap, the axes whose collectives run on a communication thread. `automatic` chooses an axis if
+/// kernels can run during its collectives and a rank has more processors than threads. An axis gets no thread if its
+/// transport queues calls itself, copies through host memory, or also carries messages, because a transport need not
+/// support a message during a collective. `processors`: number of processors of the ranks' host; 0: of this host.
 Overlapping overlapping(const Settings& settings, const Job& job, const Network& contracts,
                         const std::vector<const Plan*>& plans, int64_t processors = 0);
 
-/// Whether a kernel runs between a collective of the axis and the first instruction that waits for it.
+/// Whether a kernel runs between a collective of the axis and the first instruction that waits for the collective.
 bool has_kernels_beside(const Plan& plan, int64_t rank, const std::string& axis);
 
-/// Whether ranks of this host have more processors than threads. `processors`: number of processors of another host,
-/// shared by its ranks, whose threads are in `job`; 0: this host.
+/// Whether each rank of a host has more processors than threads. `processors`: number of processors of the host, whose
+/// number of ranks and threads is in `job`; 0: this host's processors.
 bool has_spare_processors(const Settings& settings, const Job& job, int64_t processors = 0);
 
 }  // namespace orrery

@@ -23,7 +23,7 @@ Group group_along(const Mesh& mesh, int64_t rank, AxisId axis, std::string_view 
     return group;
 }
 
-/// The memory kind of the first transport that can send only from arenas of its kind.
+/// The kind of memory that the first transport requires which can send only from arenas; else device memory.
 MemoryKind wanted_memory(const std::vector<std::shared_ptr<Transport>>& transports) {
     for (const auto& transport : transports) {
         if (!transport) continue;
@@ -63,7 +63,7 @@ RankContext::RankContext(const RankSetting& setting)
     });
 }
 
-/// Reports a failure to the peers before they see a closed connection.
+/// Calls `connects`. Reports its failure to the other ranks before they see a closed connection, and rethrows it.
 template <class Connects>
 void RankContext::or_abort(Connects connects) {
     try {
@@ -79,8 +79,8 @@ RankContext::~RankContext() {
     if (thread_ && !thread_->idle()) abort("this rank ends in the middle of a step");
 }
 
-/// Makes the communicator of an axis and wraps it: the inner wrapper runs chunk tables, the outer one makes its calls
-/// on the CommunicationThread.
+/// Makes the communicator of an axis and wraps it: the inner wrapper runs collective algorithms of the script, the
+/// outer one makes calls on the CommunicationThread.
 void RankContext::connect(const Mesh& mesh, AxisId axis, const std::set<std::string>& background) {
     const std::string& name = mesh.axis(axis).name;
     Transport& transport = *transports_[static_cast<size_t>(mesh.parts(axis).front())];
@@ -98,7 +98,7 @@ void RankContext::connect(const Mesh& mesh, AxisId axis, const std::set<std::str
     communicators_[name] = std::move(made);
 }
 
-/// Connects axes that any rank joins for messages in this plan, on all ranks.
+/// Connects, on all ranks, the joined axes ("dp+tp") over which any rank communicates in this plan.
 void RankContext::connect_joined(const Plan& plan, const std::set<std::string>& background) {
     for (const AxisId axis : joined_axes(plan))
         if (!along(plan.mesh, axis)) connect(plan.mesh, axis, background);
@@ -109,7 +109,7 @@ Communicator* RankContext::along(const Mesh& mesh, AxisId axis) const {
     return found == communicators_.end() ? nullptr : found->second.get();
 }
 
-/// Checks that the arenas of a class hold the plan.
+/// Throws Error if the arenas of rank class number `k` are too small for the plan.
 void RankContext::require(const Plan& plan, size_t k) const {
     const RankClass& ranks = plan.classes[k];
     ArenaBytes needs{0, ranks.scratch_bytes};
@@ -131,7 +131,7 @@ void RankContext::require(const Plan& plan, size_t k) const {
 }
 
 std::unique_ptr<Executor> RankContext::executor(const Plan& plan, const std::set<std::string>& background) {
-    // checked for all ranks, so that each finds the same error
+    // checks all rank classes, so that every rank throws the same error
     for (size_t k = 0; k < plan.classes.size(); ++k) require(plan, k);
     or_abort([&] { connect_joined(plan, background); });
     std::vector<Communicator*> by_axis;

@@ -20,16 +20,16 @@ namespace orrery {
 struct RankSetting {
     int64_t rank = 0;
     Device& device;
-    std::string device_kind = "cpu";  ///< device kind as contracts name it; transports that do not serve it are staged
+    std::string device_kind = "cpu";  ///< device memory's name in contracts; transports that do not serve it are staged
     const Persistent& persistent;
-    std::vector<const Plan*> plans;  ///< plans that are known from the start, of one mesh; at least one
-    /// Makes the transport of a named axis that communicates. Axes may share a transport.
+    std::vector<const Plan*> plans;  ///< plans known from the start: at least one, all of one mesh
+    /// Makes the transport of a mesh axis over which ranks communicate. Axes may share a transport.
     std::function<std::shared_ptr<Transport>(const Axis&)> transport = {};
-    Rendezvous* rendezvous = nullptr;  ///< required if an axis communicates
+    Rendezvous* rendezvous = nullptr;  ///< required if ranks communicate over an axis
     std::chrono::milliseconds timeout{20'000};
-    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis: proved algorithms to use instead
+    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< proved algorithm of each axis's collectives
     std::set<std::string> background = {};  ///< axes whose collectives run on a CommunicationThread
-    std::string prefix = {};                ///< distinguishes contexts of one rank in the same rendezvous
+    std::string prefix = {};                ///< in group names: distinguishes this rank's contexts in one rendezvous
     /// Called when an axis cannot be connected, before communicators are aborted, so that peers know the reason before
     /// they see a closed connection.
     std::function<void(const std::string& why)> failed = {};
@@ -41,22 +41,22 @@ struct RankSetting {
 class RankContext {
 public:
     /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest plan, both of the
-    /// size that the rank's class needs. Then makes a communicator for each named axis, and for joined axes that the
-    /// plans' messages use. Collective over all ranks of the mesh. On failure aborts the communicators that it made.
+    /// size that the rank's class needs. Then makes a communicator for each named axis, and for each joined axis
+    /// ("dp+tp") of the plans' messages. Collective over all ranks of the mesh. On failure aborts the communicators
+    /// that it made.
     explicit RankContext(const RankSetting& setting);
     /// Aborts collectives in progress.
     ~RankContext();
     RankContext(const RankContext&) = delete;
     RankContext& operator=(const RankContext&) = delete;
 
-    /// Makes an executor for a plan, known from the start or compiled later; plan and context must outlive it. Throws
-    /// Error with the bytes if the arenas are too small for the plan, on every rank or on none. Collective if the plan
-    /// joins axes that no plan joined before: they are connected as in the constructor, with a CommunicationThread for
-    /// `background`.
+    /// Makes an executor for a plan; plan and context must outlive it. Throws Error with the bytes, on every rank or on
+    /// none, if the arenas are too small for the plan. Collective if the plan communicates over joined axes ("dp+tp")
+    /// that are not connected yet: connects them, those in `background` with a CommunicationThread.
     std::unique_ptr<Executor> executor(const Plan& plan, const std::set<std::string>& background = {});
-    /// The persistent and the scratch arena.
+    /// The memory of the persistent arena and of the scratch arena, in this order.
     std::span<const Memory> arenas() const { return arenas_.memory; }
-    /// nullptr if an axis does not communicate.
+    /// The communicator of an axis; nullptr if ranks do not communicate over it.
     Communicator* along(AxisId axis) const { return along(mesh_, axis); }
     void abort(std::string_view reason);
 
@@ -84,12 +84,12 @@ private:
     void require(const Plan& plan, size_t k) const;
 
     const int64_t rank_;
-    const Mesh mesh_;  ///< mesh of the first plan; others may differ in the number of micro-batches
+    const Mesh mesh_;  ///< mesh of the first plan; other plans' may have another number of micro-batches
     const TextExchange vote_;
     const Connecting connecting_;
     const std::vector<ArenaBytes> of_class_;
     Arenas arenas_;
-    std::vector<std::shared_ptr<Transport>> transports_;  ///< by named axis
+    std::vector<std::shared_ptr<Transport>> transports_;  ///< by index of the mesh axis; nullptr: not needed
     std::map<std::string, std::unique_ptr<Communicator>> communicators_;
     std::unique_ptr<CommunicationThread> thread_;
 };

@@ -17,15 +17,15 @@ namespace orrery {
 /// What a script requests of a training run. Times and counts of 0 mean "never".
 struct TrainOptions {
     int64_t steps = 0;
-    int64_t evaluate_every = 0;  ///< steps; the run also ends with an evaluation if evaluate_batches > 0
+    int64_t evaluate_every = 0;  ///< steps between evaluations; also one at the end if evaluate_batches > 0
     int64_t evaluate_batches = 0;
-    int64_t checkpoint_every = 0;   ///< steps; the run also ends with a checkpoint
+    int64_t checkpoint_every = 0;   ///< steps between checkpoints during the run
     bool checkpoint_final = true;   ///< whether the run ends with a checkpoint; false for measurements
     bool checkpoint_async = false;  ///< whether periodic saves are asynchronous
     /// Mean time between failures of a node; above 0, checkpoint_every is computed from it and from the cost of a save.
     double checkpoint_mtbf_s = 0;
     int64_t log_every = 1;
-    int64_t max_skips = 50;  ///< steps in a row without an update, at the min loss scale, that end the run
+    int64_t max_skips = 50;  ///< max steps in a row without an update at the min loss scale; more end the run
     Origin origin;
 };
 
@@ -49,40 +49,40 @@ struct CollectiveChoice {
 struct GivenKey {
     std::string table, key;                 ///< "train", "steps"
     Origin line;                            ///< script line of the call
-    std::optional<ConfigValue> value = {};  ///< the value that is used; none: the key cannot express it
+    std::optional<ConfigValue> value = {};  ///< the value that the call sets; none: the key cannot express it
     std::string shown = {};  ///< what the call does instead of setting a value: "trains on o.data.mixture"
     bool read_too = false;   ///< whether the script also reads the configuration's value
 };
 
-/// The functions that a script can call. The command decides what each does: `check` compiles and proves but starts
-/// nothing, `run` trains, `sample` samples text from the newest checkpoint.
+/// The functions that a script can call. The orrery command decides what each does: `check` compiles and proves but
+/// starts nothing, `run` trains, `sample` samples text from the newest checkpoint.
 class Host {
 public:
     explicit Host(Config config) : config_(std::move(config)) {}
     virtual ~Host() = default;
     Config& config() { return config_; }
 
-    /// Called with every program of the script after each pass. Empty: none.
+    /// Called with each program of the script after every compiler pass; may be empty.
     PassLook look = {};
     /// Whether compile() gets only the train step, without programs that evaluate or sample.
     bool train_step_alone = false;
     /// Collective algorithms that the configuration chooses; set before the script runs.
     std::vector<CollectiveChoice> collectives = {};
 
-    /// Makes a strategy by its plugin's name, loading the plugin if needed. Throws Error at `asked`.
+    /// Makes the strategy of the plugin `name`, loading the plugin if needed. Throws Error naming script line `asked`.
     virtual std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) = 0;
-    /// Makes a data source by its plugin's name, loading the plugin if needed; the source is not opened. `options` are
-    /// those of the script's call. Throws Error at `asked`.
+    /// Makes a data source of the plugin `name`, loading the plugin if needed, without opening the source. `options`:
+    /// those of the script's call. Throws Error naming script line `asked`.
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
-    /// An op by its plugin's name, loading the plugin if needed. Throws Error at `asked`.
+    /// Returns the op of the plugin `name`, loading the plugin if needed. Throws Error naming script line `asked`.
     virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
-    /// Proves the tables for the axis. Throws Error with script lines.
+    /// Proves a script's chunk tables (sends by step) for an axis's collectives. Throws Error with script lines.
     virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
     /// The configured mesh, without the axis of micro-batches.
     virtual const Mesh& mesh() = 0;
-    /// Distributes, lowers and proves the experiment. Throws Error with script lines. Called by program:compile().
+    /// Compiles and proves the experiment. Throws Error with script lines. Called by a script's program:compile().
     virtual void compile(Experiment experiment) = 0;
-    /// Bytes moved, peak memory and flops of the compiled experiment.
+    /// A text about the compiled experiment: bytes moved, peak memory and flops.
     virtual std::string summary() { return ""; }
     virtual void train(const DataSpec&, const TrainOptions&) {}
     /// Samples text from the model; "" in commands that run nothing.
@@ -95,12 +95,12 @@ public:
     virtual void declare_options(const std::vector<Option>&) {}
     /// Called when a script's call sets a configuration key. Throws Error if a --set gives the key another value.
     virtual void gives(const GivenKey&) {}
-    /// Called for each file that the script's `require` reads: "orrery/nn.lua", relative to the library or the script's
-    /// folder.
+    /// Called with name and text of each file that the script's `require` reads. The name is relative to the library or
+    /// the script's folder: "orrery/nn.lua".
     virtual void required(const std::string& /*file*/, const std::string& /*text*/) {}
-    /// print() of a script; only rank 0 prints.
+    /// Called by a script's print(); only rank 0 prints the text.
     virtual void print(const std::string&) {}
-    /// Ends the process with exit code 1 and this text, because the script is in a call that cannot be interrupted.
+    /// Ends the process with exit code 1 and prints the text, if the script is in a call that cannot be interrupted.
     /// Called from another thread.
     virtual void give_up(const std::string&) {}
 

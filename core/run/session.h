@@ -27,13 +27,13 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
                                const std::map<std::string, std::vector<ChunkTable>>& collectives);
 
 /// One rank of a running job, for programs compiled for one mesh. A process may create sessions one after the other;
-/// state moves from mesh to mesh through a store. Owns, in order: rendezvous, device, context, executors; they are
-/// destroyed in reverse. Construction is collective over all ranks of the job.
+/// training state moves from one mesh to the next through a checkpoint store. Owns, in order: rendezvous, device,
+/// context, executors; they are destroyed in reverse. Construction is collective over all ranks of the job.
 class Session {
 public:
     /// `device`: a device made by make_device() for this job; nullptr: the session makes one. Throws Fault::peer naming
-    /// a rank that does not join or whose plan differs. `met`: set once this session can report to the other ranks why
-    /// this rank ends. `end`: receives end_by() of an exception of the constructor.
+    /// a rank that does not join or whose plan differs. `met`: set to true once this session can report to the other
+    /// ranks why this rank ends. `end`: set to this rank's loss (see end_by) if the constructor throws.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
             std::unique_ptr<Device> device = nullptr, bool* met = nullptr, Loss* end = nullptr);
     ~Session();
@@ -53,48 +53,48 @@ public:
     /// Adds the executor of a program compiled later over the same params; the session owns both. Only in a job of one
     /// rank.
     Executor& add(std::shared_ptr<const CompiledProgram> program);
-    /// nullptr in a job of one rank.
+    /// This rank's member of the rendezvous; nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
     /// What affects the last bits of results, as found by settle_bits().
     const BitSources& bits() const { return bits_; }
-    /// Compares what affects the last bits between ranks, and with the checkpoint of `step` that the run resumes from
-    /// (0: none), which records `saved`. `code`: libraries whose code the rank runs. Returns on rank 0 a line for each
-    /// host that differs, and one for the checkpoint. Collective.
+    /// Compares what affects the last bits of results between ranks, and with the checkpoint of step `step` that the
+    /// run resumes from (0: none), which records `saved`. `code`: libraries whose code the rank runs. Returns on rank 0
+    /// a line for each host that differs, and one for the checkpoint. Collective.
     std::vector<std::string> settle_bits(const BitSources& code, const std::optional<BitSources>& saved, int64_t step);
-    /// Lines about how the run communicates, to print; may be empty.
+    /// Lines to print about the run's transports and the collectives that overlap with kernels; may be empty.
     const std::vector<std::string>& notes() const { return notes_; }
 
-    /// Draws every param from (seed, its name, global element index) and clears every state.
+    /// Draws each param from the seed, the param's name and the element's global index; clears every state.
     void initialize(uint64_t seed);
     /// Copies host memory to a local tensor of the device; `download` copies back. Both block until done.
     void upload(const Tensor& to, const void* from);
     void download(void* to, const Tensor& from);
 
-    /// Returns every rank's text in rank order. Collective; `topic` is for messages.
+    /// Returns the texts of all ranks in rank order. Collective. `topic` names the exchange in error messages.
     std::vector<std::string> exchange(const std::string& topic, const std::string& text,
                                       WaitLimit limit = WaitLimit::step);
-    /// Throws Fault::usage naming a rank whose values differ from rank 0's, and the values. Collective.
+    /// Throws Fault::usage if named values of a rank differ from rank 0's, with the rank and both values. Collective.
     void agree(const std::string& topic, const Agreement& parts);
-    /// Returns every rank's text on rank 0, nothing on the other ranks.
+    /// Returns the texts of all ranks on rank 0, nothing on the other ranks. Collective.
     std::vector<std::string> to_first(const std::string& topic, const std::string& text, WaitLimit limit);
     /// Returns rank 0's text on every rank. Collective.
     std::string from_first(const std::string& topic, const std::string& text, WaitLimit limit);
-    /// Makes another exchange for use by a second thread; its rounds do not mix with the session's. nullptr in a job of
-    /// one rank.
+    /// Makes another Exchange between the ranks, for a second thread; its rounds do not mix with the session's. nullptr
+    /// in a job of one rank.
     std::unique_ptr<Exchange> exchange_beside(const std::string& name);
     /// Aborts the communicators and reports to the other ranks why this rank ends.
     void fail(const std::string& why, Fault fault = Fault::failed);
-    /// Sets the current phase, a word for Loss::site: later failures are attributed to it.
+    /// Sets the name of the current phase of the run, which later failures report as Loss::site.
     void at(const char* site) { site_ = site; }
     /// The loss that this rank reports for `error`: its own, or that of another rank that caused it.
     Loss end_by(const std::exception& error) const;
-    /// Ends the session in agreement: after this, closing connections are not losses.
+    /// Waits until all ranks end the session. After that, a closed connection does not count as a lost rank.
     void leave();
-    /// Called before the first step: from then on a signal waits for the vote after the step.
+    /// Must be called before the first step. From then on a stop signal takes effect after a step, when the ranks vote.
     void keep() { answer_->keep(); }
-    /// Whether the failure is due to another rank that was stopped with nothing to save. May wait up to 0.3 s for that
-    /// report.
+    /// Whether another rank failed this one by being stopped before it had anything to save. Waits up to 0.3 s for that
+    /// rank's report.
     bool other_stopped() const;
 
 private:

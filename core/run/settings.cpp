@@ -14,7 +14,7 @@ namespace orrery {
 namespace {
 
 Mesh read_mesh(Config& table) {
-    constexpr int64_t most = int64_t{1} << 20;  // max ranks, since lists of them are made
+    constexpr int64_t most = int64_t{1} << 20;  // max number of ranks: some lists have an entry for each
     std::vector<Axis> axes;
     int64_t ranks = 1;
     for (const std::string& name : table.keys()) {
@@ -32,7 +32,7 @@ Mesh read_mesh(Config& table) {
     }
 }
 
-/// A table from axes of the mesh to names.
+/// Reads a configuration table from axes of the mesh to names. Throws Error for an axis that the mesh lacks.
 std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
     std::map<std::string, std::string> names;
     for (const std::string& axis : table.keys()) {
@@ -49,7 +49,7 @@ std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
     return names;
 }
 
-/// Reads how often saves are made, and whether asynchronously.
+/// Reads from [checkpoint] how often saves are made and whether they are asynchronous.
 void read_saves(Config& table, Settings& settings) {
     settings.async_saves = table.flag("async", false);
     settings.suspect_factor = table.number("suspect_factor", 0);
@@ -86,7 +86,7 @@ const std::string& Settings::transport_of(const std::string& axis) const {
     return found == axis_transport.end() ? transport : found->second;
 }
 
-// Fallbacks below are empty, since the schema's defaults are under every configuration.
+// Fallback values below are empty, because every configuration includes the schema's defaults.
 
 Settings read_settings(Config& config) {
     Settings settings;
@@ -202,7 +202,7 @@ void check_resume(const Settings& settings, Config& config, CheckpointStore& sto
 
 std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry,
                                     const Job& job) {
-    Config options = config.table("device").table(settings.device);  // a copy: the run's configuration stays as it is
+    Config options = config.table("device").table(settings.device);  // a copy: the run's configuration must not change
     if (!options.has("threads"))
         options.set("threads",
                     {int64_t{threads_of(settings, job)}, config.table("run").where("threads_per_rank"), true});
@@ -231,7 +231,7 @@ bool serves(const TransportContract& contract, std::string_view device) {
 }
 
 void need_descriptors(const Mesh& mesh, const std::set<std::string>& joined) {
-    constexpr int64_t least = 40, each_axis = 16, each_peer = 3;  // ucx over TCP takes the most
+    constexpr int64_t least = 40, each_axis = 16, each_peer = 3;  // file descriptors; enough for ucx over TCP
     int64_t count = least;
     const auto add = [&](const Axis& axis) {
         if (axis.size > 1) count += each_axis + each_peer * (axis.size - 1);

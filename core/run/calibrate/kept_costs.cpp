@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t most_bytes = size_t{64} << 20;
 
-/// $XDG_CACHE_HOME or ~/.cache; "" if neither is set. A relative $XDG_CACHE_HOME is ignored, as the XDG Base Directory
-/// Specification requires.
+/// The user's folder of cost tables, in $XDG_CACHE_HOME or ~/.cache; "" if neither is set. Ignores a relative
+/// $XDG_CACHE_HOME, as the XDG Base Directory Specification requires.
 std::string costs_folder() {
     const char* const given = std::getenv("XDG_CACHE_HOME");
     if (given && *given == '/') return std::string(given) + "/orrery/costs";

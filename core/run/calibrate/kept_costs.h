@@ -7,15 +7,15 @@
 
 namespace orrery {
 
-/// Path of a machine's cost table in the user's cache folder; "": there is no cache folder. `machine`: see
-/// `machine_of`; the order of its lines does not matter.
+/// Path of a machine's cost table in the user's cache folder; "": there is no cache folder. `machine`: text of
+/// machine_of(); the order of its lines does not matter.
 std::string kept_costs_path(const std::string& machine);
-/// Whether a table of any machine is cached; lists one folder.
+/// Whether the user's cache folder has a cost table of any machine.
 bool any_kept_costs();
 
-/// Reads a table. Throws Error naming the file if it cannot be read or is not a table.
+/// Reads a table of measured costs. Throws Error naming the file if it cannot be read or is not a table.
 CostTable read_costs(const std::string& file);
-/// The machine's cached table; nullopt: none. Throws as read_costs does.
+/// The machine's cached cost table; nullopt: none. Throws what read_costs throws.
 std::optional<CostTable> kept_costs(const std::string& machine);
 
 }  // namespace orrery

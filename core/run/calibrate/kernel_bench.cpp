@@ -23,9 +23,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int rounds = 3;
 constexpr size_t least_samples = 3;
 constexpr int64_t most_places = 1024;
-constexpr int64_t most_launches = 1000;  // max launches per sample
-constexpr int64_t most_visits = 8;       // max launches per place before it is refilled; in-place updates such as 0.5
-                                         // times 0.1 would become denormal
+constexpr int64_t most_launches = 1000;  // max launches per timed sample
+constexpr int64_t most_visits = 8;       // max launches per place before its operands are refilled; updates in place,
+                                         // such as 0.5 times 0.1, would become denormal
 constexpr size_t chunk_bytes = size_t{4} << 20;
 
 uint32_t mixed(uint64_t i) {
@@ -44,7 +44,7 @@ std::vector<char> pattern() {
     return bytes;
 }
 
-/// Upper bound of an integer operand: the number of rows for ids, 2 for other integers.
+/// Upper bound of the numbers in an integer operand: the number of rows for ids, 2 for other integers.
 int64_t bound_of(const KernelSpec& spec, int operand) {
     if (op_def(spec.op).looks_up && op_def(spec.op).looks_up->ids == operand) {
         const Lookup& lookup = *op_def(spec.op).looks_up;
@@ -57,20 +57,20 @@ int64_t bound_of(const KernelSpec& spec, int operand) {
     return 2;
 }
 
-/// Fills memory with random integers below the bound. A scalar that is a switch or a seed is 1.
+/// Returns a tensor's bytes, with random integers below the bound. A scalar that is a switch or a seed is 1.
 std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     std::vector<char> bytes(static_cast<size_t>(type.bytes()), 0);
     const auto size = static_cast<size_t>(size_of(type.dtype));
     for (int64_t i = 0; i < type.count(); ++i) {
         const int64_t value =
             type.count() == 1 && bound == 2 ? 1 : static_cast<int64_t>(mixed(static_cast<uint64_t>(i))) % bound;
-        std::memcpy(&bytes[static_cast<size_t>(i) * size], &value, size);  // little-endian
+        std::memcpy(&bytes[static_cast<size_t>(i) * size], &value, size);  // the low bytes: little-endian
     }
     return bytes;
 }
 
-/// Times launches on memory with many places, used in turn. The memory has two regions: one is only read and filled
-/// once for all cases, the other one is written or has integers.
+/// Times launches on memory with many places, each for all operands, used in turn. The memory has two regions: one is
+/// only read and filled once for all cases, the other one is written or has integers.
 class Bench {
 public:
     Bench(Device& device, const KernelBench& how) : device_(device), how_(how), pattern_(pattern()) {}
@@ -88,14 +88,14 @@ public:
             bool read = false;  ///< whether the operand is in the read-only region
             int64_t offset = 0;
         };
-        std::vector<At> operands;       ///< offsets of the operands within a place
-        int64_t read = 0, written = 0;  ///< bytes of one place in each region
-        std::vector<int> refilled;      ///< inputs in the written region, which need refilling
+        std::vector<At> operands;       ///< region and offset of each operand within a place
+        int64_t read = 0, written = 0;  ///< bytes of one place in either region
+        std::vector<int> refilled;      ///< numbers of inputs in the written region, which need refilling
         std::vector<double> samples = {};
         int64_t launches = 0;  ///< launches per sample; 0: unknown
     };
 
-    /// Throws Error if the case cannot run.
+    /// Prepares a case for sample(). Throws Error if it cannot run.
     Case prepare(const KernelCase& asked) {
         Case made{&asked, device_.prepare(asked.run), {}, 0, 0, {}};
         const KernelSpec& spec = asked.run;
@@ -140,7 +140,7 @@ public:
     }
 
 private:
-    /// Grows a region; its old contents are lost. `numbers`: fills it with normal numbers.
+    /// Grows a memory region; its old contents are lost. `numbers`: fills it with normal numbers.
     void reserve(Memory& memory, int64_t bytes, bool numbers) {
         if (memory.bytes >= bytes) return;
         if (memory.data) device_.release(memory);
@@ -174,7 +174,7 @@ private:
         fill(c);
     }
 
-    /// Refills operands that launches overwrite, and integers.
+    /// Refills, in all places, inputs that launches overwrite, and integer inputs.
     void fill(const Case& c) {
         for (const int i : c.refilled) {
             const TensorType& type = c.asked->run.inputs[static_cast<size_t>(i)];
@@ -192,7 +192,7 @@ private:
         used_ = 0;
     }
 
-    /// Returns the seconds of one launch.
+    /// Runs `launches` launches. Returns the mean seconds of one.
     double run(const Case& c, int64_t launches) {
         const auto begin = Clock::now();
         for (int64_t i = 0; i < launches; ++i) {
@@ -205,7 +205,7 @@ private:
     }
 
     int64_t launches_of(double seconds) const {
-        const double sample = device_.native(0) ? 5e-3 : 20e-6;  // much longer than reading the clock or waiting takes
+        const double sample = device_.native(0) ? 5e-3 : 20e-6;  // seconds; much longer than a clock read or a wait
         return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(sample / std::max(seconds, 1e-9))), 1, most_launches);
     }
 
@@ -218,7 +218,7 @@ private:
     int64_t used_ = 0;  ///< launches since the places were filled
 };
 
-/// Returns all indices below n, neighbours far apart, so that an early end leaves out cases of all kinds.
+/// Returns all indices below n, with neighbours far apart, so that an early end leaves out cases of all kinds.
 std::vector<size_t> scattered(size_t n) {
     std::vector<size_t> order(n);
     size_t step = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(n) * 0.618));
@@ -243,7 +243,7 @@ Measured measured_of(std::vector<double> seconds) {
 }
 
 int64_t pool_bytes_here() {
-    const int64_t cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1 if unknown
+    const int64_t cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // bytes; 0 or -1: unknown
     return std::clamp<int64_t>(3 * std::max<int64_t>(cache, 0), int64_t{64} << 20, int64_t{256} << 20);
 }
 

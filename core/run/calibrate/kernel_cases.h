@@ -9,21 +9,21 @@
 
 namespace orrery {
 
-/// The distinct kernels of a plan in the order of classes and their lists, each with the operands that share memory in
-/// its first launch and the attributes of the first rank that runs it.
+/// The distinct kernels of a plan, in the order of rank classes and their kernels, each with the operands that share
+/// memory in its first launch and the attributes of the first rank that runs it.
 std::vector<KernelCase> kernel_cases(const Plan& plan);
 
 /// A list of distinct kernels to time. Specs are made through the op definitions, so that attributes and results are
 /// complete; outputs are in place if the op allows it.
 class KernelCases {
 public:
-    /// Leaves out kernels that `device` does not support; nullptr: leaves out none.
+    /// `device`: kernels that it does not support are left out; nullptr: none is left out.
     explicit KernelCases(Device* device = nullptr) : device_(device) {}
     std::vector<KernelCase> take() { return std::move(cases_); }
     /// Appends `text` to the names of cases added from now on.
     void suffix(std::string text) { suffix_ = std::move(text); }
 
-    /// Adds a case. `name`: the case's name; "": the op's name.
+    /// Adds a case that runs an op. `name`: the case's name; "": the op's name.
     void add(std::string_view op, const std::vector<TensorType>& inputs, const Attributes& attributes = {},
              const std::string& name = "");
     /// Adds every op that maps one or several tensors of x's type to results of the same type.

@@ -17,10 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int blocks = 7;
-constexpr int64_t most_calls = 2000;  // max calls per block
+constexpr int64_t most_calls = 2000;  // max calls of a collective in one timed block
 constexpr const char* operations[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "message"};
 
-/// Processor time of this process with all its threads, since a transport may have threads.
+/// Processor seconds of this process with all its threads, since a transport may have threads.
 double processor_seconds() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -30,7 +30,7 @@ double processor_seconds() {
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// Returns a number of elements that divides evenly among the members.
+/// Returns the number of f32 elements in `bytes` bytes, rounded down to divide evenly among the members.
 int64_t counted(int64_t bytes, int64_t ranks) {
     return std::max<int64_t>(ranks, bytes / size_of(DType::f32) / ranks * ranks);
 }
@@ -63,10 +63,10 @@ public:
 
 private:
     struct Timed {
-        double seconds = 0, processor_s = 0;  ///< times of one call
+        double seconds = 0, processor_s = 0;  ///< mean times of one call, in seconds
     };
 
-    /// Times calls that all members begin together, right after a collective.
+    /// Times `calls` calls, which all members begin together, right after a collective.
     Timed timed(const std::string& op, int64_t count, int64_t calls) {
         meet();
         const double processor = processor_seconds();

@@ -11,15 +11,15 @@ namespace orrery {
 
 struct WireBench {
     std::string transport;
-    double budget_s = 10;  ///< wall time for all rows
+    double budget_s = 10;  ///< wall time for all measurements
     std::vector<int64_t> bytes;
     std::chrono::milliseconds limit{60'000};  ///< max wait for another member
 };
 
-/// Times each collective and a message by size; returns rows on member 0, nothing on the others. Calls follow each
-/// other directly, so that members stay in step. The time is the median over blocks of calls of the members' mean. A
-/// message takes half of a round trip between members 0 and 1. `arena`: memory of at least wire_bytes() that the
-/// communicator was made with. Collective.
+/// Times each collective and a message by size; returns rows of a cost table on member 0, nothing on the others. Calls
+/// follow each other directly, so that members stay in step. The time is the median over blocks of calls of the
+/// members' mean. A message takes half of a round trip between members 0 and 1. `arena`: memory of at least
+/// wire_bytes() that the communicator was made with. Collective.
 std::vector<WireCost> measure_wires(Communicator& communicator, Rendezvous& rendezvous, const Memory& arena,
                                     const WireBench& bench);
 

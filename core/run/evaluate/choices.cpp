@@ -21,7 +21,7 @@ bool is_space(char32_t c) {
 
 bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-/// The character that starts at a byte of valid UTF-8.
+/// The code point that starts at byte `at` of valid UTF-8.
 char32_t character_at(std::string_view text, size_t at) {
     const auto first = static_cast<unsigned char>(text[at]);
     char32_t c = first < 0x80 ? first : first < 0xe0 ? first & 0x1f : first < 0xf0 ? first & 0x0f : first & 0x07;
@@ -46,8 +46,8 @@ int64_t characters(std::string_view text) {
     return std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); });
 }
 
-/// The template's tokens for a context: those that begin a text, unless it begins with them, but never those that end
-/// it.
+/// Which tokens of the tokenizer's template to add to a context: those that begin a text, unless the context begins
+/// with them already; never those that end a text.
 Around beginning(const TokenText& tokens, std::string_view text) {
     return tokens.begins(text) ? Around::none : Around::begin;
 }

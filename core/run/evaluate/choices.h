@@ -18,8 +18,8 @@ struct MultipleChoice {
     Origin where;       ///< file and line, for errors
 };
 
-/// Parses a line of JSON: {"context": "...", "endings": ["...", ...], "label": 0}. Ignores other keys. Throws Error at
-/// `where`.
+/// Parses a line of JSON: {"context": "...", "endings": ["...", ...], "label": 0}. Ignores other keys. Throws Error
+/// naming `where`.
 MultipleChoice parse_choice(std::string_view line, const Origin& where);
 
 /// The tokens of a context followed by an ending.
@@ -28,16 +28,16 @@ struct EncodedEnding {
     int64_t scored = 0;  ///< number of tokens at the end that belong to the ending
 };
 
-/// Encodes a context and one of its endings as lm-eval's HFLM does. `delimiter` joins them and belongs to the ending.
-/// Throws Error if the ending has no token, or more than `positions`.
+/// Encodes a context and one of its endings as lm-eval's HFLM does. `delimiter` is put between them and belongs to the
+/// ending. Throws Error if the ending has no token, or more than `positions` tokens.
 EncodedEnding encode_ending(const TokenText& tokens, const MultipleChoice& choice, size_t ending,
                             std::string_view delimiter, int64_t positions);
 
-/// Fills a program's row with the last tokens that fit. Targets are -1 except for the ending's tokens.
+/// Fills an input row of a program with the last tokens that fit. Targets are -1 except for tokens of the ending.
 void fill_row(const EncodedEnding& ending, std::span<int32_t> tokens, std::span<int32_t> targets);
 
-/// Indexes of the endings that a model chooses: by log-likelihood, and by log-likelihood per character. Of equal ones
-/// the first.
+/// Indices of the endings that a model chooses: by log-likelihood, and by log-likelihood per character. The first of
+/// equally likely endings is chosen.
 struct Chosen {
     int64_t plain = 0, normed = 0;
 };

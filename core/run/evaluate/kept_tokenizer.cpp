@@ -19,7 +19,7 @@ constexpr const char* kept_folder = "tokenizer";
 
 bool there(const std::string& path) { return RegularFile(tokenizer_file(path)).there(); }
 
-/// The path of the run's tokenizer, not loaded yet; nullopt if it has none.
+/// Path and configuration key of the run's tokenizer, which is not loaded yet; nullopt if the run has none.
 std::optional<ChosenTokenizer> place_of(Config& config) {
     Config& data = config.table("data");
     const std::string given = data.text("tokenizer", "");
@@ -27,7 +27,7 @@ std::optional<ChosenTokenizer> place_of(Config& config) {
     const std::string kept = folder.empty() ? "" : (fs::path(folder) / kept_folder).string();
     const bool has_kept = !kept.empty() && there(kept);
     if (!given.empty()) {
-        // A run that was moved to another machine uses its copy.
+        // A run that was moved to a machine without that tokenizer uses its folder's copy.
         if (has_kept && !there(given)) return ChosenTokenizer{kept, data.where("tokenizer"), nullptr};
         return ChosenTokenizer{given, data.where("tokenizer"), nullptr};
     }
@@ -83,7 +83,7 @@ void keep_tokenizer(const ChosenTokenizer& chosen, const std::string& folder) {
     if (there(kept.string())) return require_kept(chosen, folder);
     const auto env = system_env();
     std::error_code problem;
-    fs::remove_all(partial, problem);  // left by a start that was killed
+    fs::remove_all(partial, problem);  // removes what a killed start left
     env->make_folders(partial.string());
     const fs::path main = tokenizer_file(chosen.path);
     const std::vector<std::string>& names = tokenizer::published_files();

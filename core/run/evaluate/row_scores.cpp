@@ -43,10 +43,10 @@ void require_scorable(const Program& program, bool mean) {
 /// A program with the host memory for its inputs and results, and the rows that this rank feeds to it.
 struct RowScores::Call {
     struct Input {
-        bool targets;                ///< true: targets; false: tokens
-        int64_t at;                  ///< offset in `block`, bytes
+        bool targets;                ///< whether the input is the targets; false: the tokens
+        int64_t at;                  ///< byte offset of the input in `block`
         Shape local;                 ///< local shape of one micro-batch
-        std::vector<Shape> offsets;  ///< global offset of each micro-batch
+        std::vector<Shape> offsets;  ///< by micro-batch: global offset of this rank's part
     };
 
     Call(Session& session, const CompiledProgram& of)

@@ -12,7 +12,7 @@
 
 namespace orrery {
 
-/// Writes the tokens and targets of a row. Both spans have the program's sequence length.
+/// Writes the tokens and targets of row number `row`. Both spans have the program's sequence length.
 using FillRow = std::function<void(int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets)>;
 
 /// The negative log-likelihood of predicted tokens, summed, and the number of these tokens.
@@ -30,7 +30,7 @@ public:
     explicit RowScores(Session& session);
     ~RowScores();
     /// Scores the rows [first, first + batch of the program). `predicted`: number of targets in them that are not -1.
-    /// Blocks. Throws Error if the loss counted another number.
+    /// Blocks. Throws Error if the loss counted another number of targets.
     RowSum score(const CompiledProgram& program, int64_t first, const FillRow& fill, int64_t predicted);
 
 private:

@@ -66,7 +66,7 @@ public:
     int64_t positions() const { return positions_; }
     int64_t columns() const { return logits_.shape.back(); }
 
-    /// Runs the last tokens that fit the program. Fills `row` with the logits of the last one.
+    /// Runs the program on the last tokens that fit. Fills `row` with the logits of the last token.
     void run(const std::vector<int32_t>& tokens, uint64_t seed, int64_t step, std::vector<float>& row) {
         const auto used = std::min<int64_t>(positions_, static_cast<int64_t>(tokens.size()));
         std::vector<int32_t> padded(static_cast<size_t>(positions_), 0);

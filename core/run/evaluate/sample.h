@@ -17,9 +17,9 @@ struct ShorterWindow {
 };
 
 struct SampledText {
-    std::string text;    ///< includes the prompt, if any
+    std::string text;    ///< the prompt, if any, and the sampled text
     bool ended = false;  ///< whether an end-of-text token ended it; that token is not in `text`
-    std::string end;     ///< the end-of-text tokens, from TokenText::end
+    std::string end;     ///< names of the end-of-text tokens, from TokenText::end
 };
 
 /// Samples token by token from the `logits` program of a one-rank session, until an end-of-text token or

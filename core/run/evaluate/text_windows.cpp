@@ -19,7 +19,7 @@ bool is_token_file(const std::string& path) { return path.ends_with(".bin"); }
 
 ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_t sequence)>& source, int64_t ids,
                           int64_t most) {
-    const auto pairs = source(1);  // samples of one token and its target: their number is that of the tokens less 1
+    const auto pairs = source(1);  // samples of a token and its target: their number is the file's tokens minus 1
     pairs->open(ids);
     const int64_t all = pairs->samples() + 1;
     if (all > most)
@@ -40,7 +40,7 @@ ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_
             read.ignored.resize(static_cast<size_t>(all));
             read.ignored[static_cast<size_t>(from + i + 1)] = true;
         }
-        // The last token is only a target. If it is ignored its id (-1) is not known and never used.
+        // The file's last token is only a target. If a mask ignores it, its id is unknown (-1) and never used.
         read.ids[static_cast<size_t>(from + count)] = std::max(0, targets[static_cast<size_t>(count - 1)]);
     }
     return read;

@@ -13,10 +13,10 @@ namespace orrery {
 /// Whether a file has token ids: its name ends in .bin.
 bool is_token_file(const std::string& path);
 
-/// The ids of a text.
+/// The token ids of a text.
 struct ScoredIds {
     std::vector<int32_t> ids;
-    std::vector<bool> ignored;  ///< by token: a mask excludes it as a target; empty: none is excluded
+    std::vector<bool> ignored;  ///< by token: whether a mask excludes it as a target; empty: none is excluded
 };
 
 /// Reads all ids of a token file through the data plugin, with its headers, index and mask. `source`: makes a source
@@ -51,9 +51,9 @@ private:
 void fill_row(std::span<const int32_t> text, const TextWindow& window, std::span<int32_t> tokens,
               std::span<int32_t> targets);
 
-/// Sets the targets of a window's row that are `ignored` to -1. `ignored`: by token of the text; empty: none.
+/// Sets targets of a window's row to -1 where `ignored` excludes the token (by token of the text; empty: none).
 void ignore(const std::vector<bool>& ignored, const TextWindow& window, std::span<int32_t> targets);
-/// The number of tokens that a window predicts and that are not ignored.
+/// The number of tokens that a window predicts and that `ignored` does not exclude.
 int64_t counted(const std::vector<bool>& ignored, const TextWindow& window);
 
 }  // namespace orrery

@@ -12,34 +12,34 @@
 
 namespace orrery {
 
-/// Converts between text and a model's token ids. With a tokenizer ids are its tokens. Without one they are bytes if
-/// the model has 256 ids, and decimal numbers otherwise.
+/// Converts between text and a model's token ids. With a tokenizer, an id is one of the tokenizer's tokens; without
+/// one, a byte if the model has 256 ids, and otherwise a decimal number.
 class TokenText {
 public:
-    /// `ids`: number of ids for which the model has logits. Throws Error as require_rows does.
+    /// `ids`: number of ids for which the model has logits. Throws Error if the tokenizer has more ids.
     TokenText(const std::optional<ChosenTokenizer>& chosen, int64_t ids);
 
     bool is_numbers() const { return !tokenizer_ && ids_ != bytes; }
-    /// Encodes a prompt, with the template's tokens that begin a text but not those that end it. An empty prompt
-    /// becomes a token that begins a text. Throws Error if the prompt cannot be encoded.
+    /// Encodes a prompt, with the tokens of the tokenizer's template that begin a text but not those that end it. An
+    /// empty prompt becomes a token that begins a text. Throws Error if the prompt cannot be encoded.
     std::vector<int32_t> prompt(const std::string& text) const;
     /// Encodes a text. `around`: which tokens of the tokenizer's template are added. Throws Error naming the offset for
     /// bytes that are not UTF-8, and Error if ids are numbers.
     std::vector<int32_t> encode(std::string_view text, tokenizer::Around around) const;
-    /// The bytes of text that ids decode to; special tokens count 0. 0 if ids are numbers.
+    /// The number of bytes of the text that ids decode to; special tokens have none. 0 if ids are numbers.
     int64_t bytes_of(const std::vector<int32_t>& ids) const;
-    /// Whether an id has a token.
+    /// Whether both the model and the tokenizer have this id.
     bool stands(int64_t id) const { return id < ids_ && (!tokenizer_ || tokenizer_->has(id)); }
     bool ends(int32_t id) const;  ///< whether an id is an end-of-text token
     /// The end-of-text tokens, and the file that names them, for messages; "": there are none.
     std::string end() const;
-    /// The token that precedes a text without context when it is scored, as lm-eval does: the folder's bos_token, else
-    /// its eos_token; where it names neither the template's first token, else an end-of-text token.
+    /// The token that precedes a text without context when it is scored, as in lm-eval: bos_token of the tokenizer's
+    /// folder, else its eos_token; if the folder names neither the template's first token, else an end-of-text token.
     std::optional<int32_t> start() const { return start_; }
     /// Whether the text begins with the name of the start() token.
     bool begins(std::string_view text) const;
 
-    /// Decodes ids that arrive one by one. Returns only whole characters; finish() returns the rest.
+    /// Decodes ids one by one. put() returns only whole characters; finish() returns the remaining bytes.
     class Printer {
     public:
         explicit Printer(const TokenText& text);

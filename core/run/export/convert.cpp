@@ -12,12 +12,12 @@ namespace orrery {
 
 namespace {
 
-constexpr int64_t tile = 32;  // elements per side of a tile; tiles of source and target fit into the L1 cache together
+constexpr int64_t tile = 32;  // elements per side of a square tile; two tiles fit into the L1 cache
 
 template <class From, class To>
 To one(const From& x) {
     if constexpr (std::is_same_v<From, To>)
-        return x;  // returns all bits unchanged, also of NaN
+        return x;  // returns all bits unchanged, also those of NaN
     else
         return To(static_cast<float>(x));
 }

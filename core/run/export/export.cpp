@@ -49,7 +49,7 @@ public:
             tensors_.push_back(&all[i]);
             named.push_back({all[i].name, {nullptr, all[i].type.dtype, all[i].type.shape}});
         }
-        const std::pair<std::string, std::string> format{"format", "pt"};  // transformers refuses a file without it
+        const std::pair<std::string, std::string> format{"format", "pt"};  // metadata that transformers requires
         start_ = safetensors_start(named, {&format, 1});
         bytes_ = static_cast<int64_t>(start_.size());
         for (const OutTensor* tensor : tensors_) begins_.push_back(bytes_), bytes_ += tensor->type.bytes();
@@ -58,7 +58,7 @@ public:
 
     int64_t bytes() const { return bytes_; }
 
-    /// Throws Error unless the file reads back as written, including its header.
+    /// Writes the whole file. Throws Error unless it reads back as written, including its header.
     void write(BlockReader& params, int64_t block_bytes) {
         file_->write(0, start_);
         Beside beside;
@@ -117,8 +117,8 @@ private:
         }
     }
 
-    /// Calls `visit` for each contiguous run of the part with its byte in the file, its byte in the part, and its
-    /// number of bytes. Runs are short enough to stay in the processor's cache between write and checksum.
+    /// Calls `visit(offset in the file, offset in the part, bytes)` for each contiguous run of a tensor's block `part`.
+    /// Runs are short enough to stay in the processor's cache between write and checksum.
     template <class Visit>
     void runs(size_t tensor, const Block& part, Visit&& visit) const {
         constexpr int64_t most = int64_t{512} << 10;
@@ -187,7 +187,7 @@ private:
     int64_t bytes_ = 0;
     std::optional<OutputFile> file_;
     std::vector<Written> blocks_;  ///< blocks that are written but not yet passed to the reader
-    int64_t pending_ = 0;          ///< bytes in blocks_
+    int64_t pending_ = 0;          ///< bytes of the blocks in blocks_
 };
 
 std::string json_text(const Json& json) {
@@ -198,7 +198,7 @@ std::string json_text(const Json& json) {
     }
 }
 
-/// Writes the dtype under both names, for transformers 4 and 5; keys in alphabetical order, as save_pretrained does.
+/// Returns config.json: dtype under both names, for transformers 4 and 5; keys sorted as save_pretrained does.
 std::string config_text(const PublishedRecord& record, DType dtype) {
     const std::string name = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
     std::map<std::string, Json> keys;

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 std::string reason(int code) { return std::generic_category().message(code); }
 
-/// A file in FOLDER.part that its writer locks; marks the folder as an export's.
+/// Name of a file in FOLDER.part that a running export locks. It marks the folder as made by an export.
 constexpr const char* lock_name = ".orrery-export";
 
 bool is_there(const std::string& path) {
@@ -123,7 +123,7 @@ bool OutputFolder::take(bool& renew) {
     return false;
 }
 
-/// Removes the files that a killed export left.
+/// Removes the files that a killed export left in FOLDER.part.
 void OutputFolder::clear() const {
     std::error_code problem;
     std::vector<fs::path> old;
@@ -159,11 +159,10 @@ void OutputFolder::write(const std::string& name, std::string_view contents) con
 
 void OutputFolder::finish() {
     sync_folder(part_);
-    if (::rename(part_.c_str(), folder_.c_str()) != 0)  // replaces only an empty folder
+    if (::rename(part_.c_str(), folder_.c_str()) != 0)  // rename() replaces only an empty folder
         throw Error(fmt::format("export: cannot rename {} to {}: {}", part_, folder_, reason(errno)), Fault::failed);
     made_ = false;
-    ::unlink((folder_ + "/" + lock_name).c_str());  // removed after the rename: a process killed in between would leave
-                                                    // an unmarked folder
+    ::unlink((folder_ + "/" + lock_name).c_str());  // after the rename, so that FOLDER.part stays marked
     sync_folder(folder_);
     sync_folder(parent_of(folder_));
 }
@@ -191,7 +190,7 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) const {
 }
 
 void OutputFile::send(int64_t offset, int64_t bytes) const {
-    ::sync_file_range(file_, offset, bytes, SYNC_FILE_RANGE_WRITE);  // a hint; settle() flushes everything
+    ::sync_file_range(file_, offset, bytes, SYNC_FILE_RANGE_WRITE);  // a hint: settle() flushes the file
 }
 
 void OutputFile::settle() const {

@@ -17,11 +17,11 @@ public:
     ~OutputFolder();
     OutputFolder(const OutputFolder&) = delete;
 
-    /// Path of a file while the folder is being written.
+    /// Path of a file of the folder while the folder is being written.
     std::string path(const std::string& name) const { return part_ + "/" + name; }
     /// Throws Error, Fault::failed, if the disk has less than `bytes` of free space.
     void require_room(int64_t bytes) const;
-    /// Writes a whole file. Throws Error, Fault::failed.
+    /// Writes a whole file of the folder. Throws Error, Fault::failed.
     void write(const std::string& name, std::string_view contents) const;
     /// Flushes the folder and renames it to FOLDER, which survives a power cut. Throws Error, Fault::failed.
     void finish();
@@ -40,13 +40,13 @@ private:
 /// the system's reason.
 class OutputFile {
 public:
-    /// `bytes`: the file's final size, for messages.
+    /// `bytes`: the file's final size in bytes, for messages.
     OutputFile(std::string path, int64_t bytes);
     ~OutputFile();
     OutputFile(const OutputFile&) = delete;
 
     void write(int64_t offset, std::span<const std::byte> bytes) const;
-    /// Starts writing a range back to disk without waiting.
+    /// Starts writing a range of the file from memory to disk, without waiting.
     void send(int64_t offset, int64_t bytes) const;
     /// Flushes the file to disk.
     void settle() const;

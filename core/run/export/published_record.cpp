@@ -53,7 +53,7 @@ std::string kind_of(const std::string& param) {
     return join(parts, ".");
 }
 
-/// Groups names by kind, at most eight: "layers.*.self_attn.q.bias (2), head.weight".
+/// Groups param names that differ only in layer numbers, at most eight: "layers.*.self_attn.q.bias (2), head.weight".
 std::string told_by_kind(const std::vector<std::string>& params) {
     std::vector<std::pair<std::string, int64_t>> kinds;
     for (const std::string& param : params) {

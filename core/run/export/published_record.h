@@ -20,10 +20,10 @@ struct PublishedRecord {
     std::vector<std::string> unnamed;       ///< params without a published name, although others have one
     Json config = Json::object();           ///< content of config.json
     Json generation = nullptr;              ///< content of generation_config.json; null: derived from config
-    std::vector<WeightSource> params = {};  /// all params; the tensor name is empty if no table names the param
+    std::vector<WeightSource> params = {};  ///< all params; a tensor name is empty if no table names the param
 
     std::string text() const;
-    /// Throws Error that begins with `place` if the record is of a newer version or invalid.
+    /// Parses a record. Throws Error that begins with `place` if the record is of a newer version or invalid.
     static PublishedRecord parse(std::string_view text, const std::string& place);
     /// The record of a training program, from what its script declares about published files.
     static PublishedRecord of(const Program& program, const PublishedWeights& weights);

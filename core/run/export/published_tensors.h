@@ -11,7 +11,7 @@ namespace orrery {
 /// The part of an output tensor that comes from one param of a checkpoint, or from its first rows.
 struct TensorPiece {
     const ManifestTensor* param = nullptr;
-    bool transpose = false;  ///< the param is [in, out], the tensor [out, in]
+    bool transpose = false;  ///< whether the param is [in, out] and the tensor [out, in]
     Block place;             ///< position of the piece in the tensor
 };
 
@@ -26,7 +26,7 @@ struct OutTensor {
 /// checkpoint lacks, or a tensor that its params do not cover.
 std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype);
 
-/// Returns each param as a whole tensor under its own name. Throws Error as published_tensors does.
+/// Returns each param as a whole tensor under its own name. Throws Error naming a param that the checkpoint lacks.
 std::vector<OutTensor> own_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype);
 
 /// Distributes tensors over files of at most `most` bytes of data; a larger tensor gets its own file. Returns the

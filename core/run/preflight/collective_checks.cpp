@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 enum class Call : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
 
-/// `bus`: factor from algorithm bandwidth to bus bandwidth, as in nccl-tests.
+/// A collective to measure. `bus`: factor from algorithm bandwidth to bus bandwidth, as in nccl-tests.
 struct Form {
     Call call;
     const char* name;
@@ -28,13 +28,13 @@ constexpr Form forms[] = {
     {Call::broadcast, "broadcast", false, false, [](double) { return 1.0; }},
 };
 
-/// Small integers whose sums are exact in f32.
+/// Element `i` of a rank's input: a small integer, so that sums over ranks are exact in f32.
 int64_t value(int64_t rank, int64_t i) { return (i * 3 + rank * 5) % 8; }
 
 /// Times and checks one collective at one size.
 class CollectiveCheck {
 public:
-    /// Number of elements per rank's block; the larger tensor has [block * P] elements.
+    /// `block`: number of elements in one rank's block; the larger tensor has block * P elements on P ranks.
     CollectiveCheck(TrialLine& line, const Form& form, int64_t block) : line_(line), form_(form), block_(block) {
         const int64_t whole = block * line.ranks();
         in_ = {line.out(), DType::f32, {form.input_is_block ? block : whole}};
@@ -69,7 +69,7 @@ private:
             data[static_cast<size_t>(i)] = static_cast<float>(value(line_.me(), i));
         line_.copy(in_.data, data.data(), in_.bytes());
         if (form_.call == Call::broadcast) return;
-        const std::vector<float> none(static_cast<size_t>(out_.count()), -1.0f);  // clears earlier results
+        const std::vector<float> none(static_cast<size_t>(out_.count()), -1.0f);  // clears results of earlier calls
         line_.copy(out_.data, none.data(), out_.bytes());
     }
 
@@ -100,7 +100,7 @@ private:
     Tensor in_, out_;
 };
 
-/// Median over the repeats of the slowest rank's time.
+/// Median, over repeated calls, of the slowest rank's seconds.
 double seconds_of(TrialLine& line, CollectiveCheck& check, int repeats) {
     check.timed();
     std::vector<double> slowest;

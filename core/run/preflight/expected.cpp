@@ -8,13 +8,13 @@ namespace {
 /// Figures of vendors' data sheets: dense bf16 tensor-core rate in TFLOP/s, memory in GB/s, NVLink in GB/s one way. f32
 /// rates are left out, since the device chooses the arithmetic of f32 products.
 struct Known {
-    std::string_view words[2];  ///< both must occur in the device's name
+    std::string_view words[2];  ///< words that must both occur in the GPU's name
     double bf16_tflops, memory_gb, link_gb;
 };
 
-// The first match counts; PCIe and NVL boards come first, since the words of SXM boards also match their names.
+// The first match of a GPU's name counts. PCIe and NVL boards come first, as the words of SXM boards match them, too.
 constexpr Known known[] = {
-    {{"A100", "80GB PCI"}, 312, 1935, 0},  // NVLink bridges connect only some boards
+    {{"A100", "80GB PCI"}, 312, 1935, 0},  // 0: NVLink bridges connect only some boards
     {{"A100", "PCI"}, 312, 1555, 0},      {{"A100", "80GB"}, 312, 2039, 300}, {{"A100", ""}, 312, 1555, 300},
     {{"H100", "PCI"}, 756, 2000, 0},      {{"H100", "NVL"}, 835, 3900, 0},    {{"GH200", ""}, 989, 4000, 450},
     {{"H200", "NVL"}, 835, 4800, 0},      {{"H100", ""}, 989, 3350, 450},     {{"H200", ""}, 989, 4800, 450},

@@ -7,17 +7,16 @@ namespace orrery {
 
 /// Expected performance of a cluster, per second and rank, before multiplying with PreflightBars. 0: unknown.
 struct ExpectedFigures {
-    double matrix_f32 = 0, matrix_bf16 = 0;                  ///< dense peak rates, FLOP/s
+    double matrix_f32 = 0, matrix_bf16 = 0;                  ///< dense peak rates of matrix products, FLOP/s
     double memory_bytes = 0;                                 ///< bandwidth of the device's memory
-    double node_link_bytes = 0;                              ///< between two devices of a node, one way
-    double fabric_bytes = 0;                                 ///< between two nodes, one way, as far as a rank can use
-                                                             ///< it
+    double node_link_bytes = 0;                              ///< bandwidth between two devices of a node, one way
+    double fabric_bytes = 0;                                 ///< one rank's bandwidth between two nodes, one way
     double storage_write_bytes = 0, storage_read_bytes = 0;  ///< storage bandwidth of all ranks together
 
-    /// Nodes without one of the figures although other nodes have it; that figure does not judge them.
+    /// A range of nodes for which a figure is not expected, although it is for other nodes.
     struct Unsaid {
         double ExpectedFigures::*part;
-        int64_t begin = 0, end = 0;  ///< range of node numbers
+        int64_t begin = 0, end = 0;  ///< [begin, end) of node numbers
     };
     std::vector<Unsaid> unsaid;
 };
@@ -30,11 +29,11 @@ struct PreflightBars {
     double fabric = 0.8;
     double storage = 0.8;
     double share = 0.7;           ///< share of the others' median below which a rank, link or group is an outlier
-    double storage_share = 0.5;   ///< `share` for storage, since its times scatter more
-    double latency_share = 0.33;  ///< `share` for latencies
+    double storage_share = 0.5;   ///< `share` for storage bandwidth, which scatters more
+    double latency_share = 0.33;  ///< latencies above the others' median / latency_share are outliers
 };
 
-/// Default bars. On processors, which a scheduler shares, larger deviations from the median are normal.
+/// Returns default bars. On processors, which a scheduler shares, larger deviations from the median are normal.
 inline PreflightBars usual_bars(bool host_memory) {
     PreflightBars bars;
     if (host_memory) bars.share = 0.6;
@@ -44,7 +43,7 @@ inline PreflightBars usual_bars(bool host_memory) {
 /// Figures from the data sheet of a GPU with this name (the device's name in its limits, "NVIDIA H100 80GB HBM3"):
 /// dense matrix products, memory, NVLink. Zeros for unknown devices.
 ExpectedFigures known_figures(std::string_view device);
-/// Each figure of `said` that is set, otherwise that of known_figures(). `node`: the rank's node; -1: any.
+/// Returns each figure that is set in `said`, otherwise that of known_figures(). `node`: the rank's node; -1: any.
 ExpectedFigures expected_of(const ExpectedFigures& said, std::string_view device, int64_t node = -1);
 
 }  // namespace orrery

@@ -7,9 +7,9 @@
 namespace orrery {
 namespace {
 
-constexpr size_t few = 64;  ///< limit: with more values, leaving one out does not change the median
+constexpr size_t few = 64;  ///< up to this many values, each is compared with the median of the others
 
-/// Rates and times scatter by factors, so distances from the median are differences of logarithms.
+/// Median and scatter of values. Rates and times scatter by factors, so distances are differences of logarithms.
 struct Like {
     double middle, scatter;
 };

@@ -8,15 +8,15 @@ namespace orrery {
 /// Median of at least one value; the mean of the middle two if the count is even.
 double median(std::vector<double> values);
 
-/// Decides when a value is too far from the others to be chance: all three conditions must hold.
+/// The conditions for a value among others to be an outlier: all three must hold.
 struct OutlierRule {
     bool higher_is_better = true;
-    /// The value is below this share of the others' median (above its inverse if lower is better).
+    /// An outlier is below this share of the other values' median or, if lower is better, above median / share.
     double share = 0.7;
-    /// The value's distance from the median exceeds this many times the others' scatter. The scatter is 1.4826 times
-    /// their median distance, which is the standard deviation of normal noise. Distances are differences of logarithms.
+    /// An outlier's distance from the median exceeds this many times the other values' scatter: 1.4826 times their
+    /// median distance, which is the standard deviation of normal noise. Distances are differences of logarithms.
     double scatters = 3;
-    /// The value is off by at least this much, in the values' unit.
+    /// An outlier differs from the median by more than this, in the values' unit.
     double least = 0;
 };
 

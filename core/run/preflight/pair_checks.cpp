@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t least_bytes = 64 << 10;
-constexpr size_t numbers = 6;  ///< number of figures of a pair, which its lower rank broadcasts
+constexpr size_t numbers = 6;  ///< number of figures that the lower rank of a pair measures
 
 /// Requests that the lower rank of a pair sends to the other.
 enum class Ask : int64_t { ping, there, back, both, look, end };
@@ -97,8 +97,8 @@ private:
         sent.wait();
     }
 
-    /// Seconds of half a round trip: the first quartile, without the first ping; the median would include sleeping
-    /// waits.
+    /// Half of a round trip, in seconds: the first quartile of all pings but the first one, since the median would
+    /// include waits that sleep.
     double pings() {
         ask(Ask::ping, options_.pings + 1);
         std::vector<double> seconds;
@@ -113,7 +113,7 @@ private:
         return *quarter;
     }
 
-    /// Seconds of one message, or of two in opposite directions, without the time of the acknowledgement.
+    /// Seconds of one message, or of two in opposite directions at once, without the time of the acknowledgement.
     double message(Ask what, int64_t bytes, double latency) {
         ask(what, bytes);
         if (what != Ask::back) hear_ready();
@@ -172,7 +172,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std
     size_t done = 0;
     double last_s = 0;
     for (; done < rounds.size(); ++done) {
-        // Rank 0's clock decides for all ranks; a rank that arrives here has finished its part of the round.
+        // Rank 0's clock decides for all ranks if a round begins. A rank that arrives here has finished the last round.
         if (line.greatest(line.me() == 0 && seconds_since(begin) > options.limit_s ? 1 : 0) > 0) break;
         const auto round_begin = Clock::now();
         PairFigures pair;

@@ -8,29 +8,29 @@
 
 namespace orrery {
 
-/// Pairs measured at the same time: for each node at most one pair inside the node or one pair with another node.
+/// Pairs of ranks measured at the same time: for each node at most one pair inside it or one pair with another node.
 struct PairRound {
-    std::vector<std::pair<int64_t, int64_t>> pairs;  ///< lower rank first
+    std::vector<std::pair<int64_t, int64_t>> pairs;  ///< pairs of ranks, lower rank first
 };
 
 /// Schedules every pair of ranks once; `node_of`: each rank's node. First come the pairs inside nodes, then for each
 /// pair of nodes the ranks with the same local index, then the others; if time runs out, each link of a rail has been
 /// measured. The number of rounds is L (L-1)/2 + L^2 (N-1) for N nodes of L ranks, N even.
 std::vector<PairRound> pair_rounds(const std::vector<int64_t>& node_of);
-/// Schedules only the given pairs.
+/// Returns the rounds with only the given pairs.
 std::vector<PairRound> only(const std::vector<PairRound>& rounds,
                             const std::vector<std::pair<int64_t, int64_t>>& pairs);
 
 struct PairCheckOptions {
     int pings = 30;
-    int repeats = 5;          ///< repeats in each direction
+    int repeats = 5;          ///< number of timed messages in each direction
     double message_s = 0.01;  ///< messages grow until one takes this long
     double limit_s = 60;      ///< no new round starts after this many seconds
 };
 
 /// Measures the pairs of the rounds until the time limit: latency, bandwidth in each direction and both at once, and
-/// wrong bytes. Collective over the line, whose ranks exchange texts by `ranks`; all return the same, in the order of
-/// the rounds. Ranks without a pair wait, asleep if their transport allows it.
+/// wrong bytes. Collective over the ranks of `line`, which exchange results by `ranks`; all return the same figures, in
+/// the order of the rounds. Ranks without a pair wait, asleep if their transport allows it.
 std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std::vector<int64_t>& node_of,
                                      const std::vector<PairRound>& rounds, const PairCheckOptions& options);
 

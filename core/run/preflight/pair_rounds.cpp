@@ -11,9 +11,9 @@ using Pairs = std::vector<std::pair<int64_t, int64_t>>;
 
 std::pair<int64_t, int64_t> ordered(int64_t a, int64_t b) { return {std::min(a, b), std::max(a, b)}; }
 
-/// A round-robin tournament of `count` players by the circle method: each meets at most one other per round.
+/// Schedules each pair of `count` nodes, by the circle method of tournaments: at most one pair per node and round.
 std::vector<Pairs> tournament(int64_t count) {
-    const int64_t even = count + count % 2;  // with an odd count, one player pauses in each round
+    const int64_t even = count + count % 2;  // with an odd count, one node pauses in each round
     std::vector<Pairs> rounds;
     for (int64_t round = 0; round + 1 < even; ++round) {
         Pairs pairs;

@@ -100,7 +100,7 @@ private:
     void remove_folders() {
         meet();
         std::error_code ignored;
-        // fails, as intended, for folders that are not empty
+        // remove() fails, as intended, for folders that are not empty
         for (const auto& folder : made_) std::filesystem::remove(folder, ignored);
     }
 
@@ -138,7 +138,7 @@ private:
         allocate();
         const auto begin = Clock::now();
         std::vector<PreflightFinding> findings;
-        std::set<std::pair<int64_t, int64_t>> apart;  // pairs of nodes with a failure
+        std::set<std::pair<int64_t, int64_t>> apart;  // pairs of nodes between which a connection failed
         const auto between = [&](const std::pair<int64_t, int64_t>& pair) {
             return std::minmax(nodes[static_cast<size_t>(pair.first)], nodes[static_cast<size_t>(pair.second)]);
         };
@@ -429,8 +429,8 @@ private:
     const DeviceLimits limits_;
     Memory arena_;
     bool staged_ = false;
-    bool first_pair_ = true;                   ///< this rank has not made a connection to another rank yet
-    std::vector<Joined> joined_;               ///< communicators of this rank; that of all ranks comes first
+    bool first_pair_ = true;                   ///< whether this rank has not connected to another rank yet
+    std::vector<Joined> joined_;               ///< communicators of this rank, first that of all ranks
     std::optional<Exchange> texts_;            ///< exchange of texts among all ranks
     std::vector<std::filesystem::path> made_;  ///< folders that the check created, innermost first
     std::vector<int64_t> nodes_;

@@ -23,14 +23,14 @@ struct PreflightOptions {
     int again = 3;              ///< how often unfit parts are measured again before they are reported
 };
 
-/// Shorter measurements, for a first check or before each start.
+/// Options for shorter measurements, for a first check or before each start.
 PreflightOptions quick_preflight();
 
 /// A rank that takes part in preflight, with its resources.
 struct PreflightRank {
     Device& device;
     std::string memory;              ///< the device memory's name for transports: "cpu", "cuda"
-    Transport* transport = nullptr;  ///< nullptr in a job of one rank
+    Transport* transport = nullptr;  ///< transport to measure; nullptr in a job of one rank
     Rendezvous* rendezvous = nullptr;
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0;  ///< index among the ranks of its host

@@ -9,14 +9,14 @@ namespace orrery {
 
 /// Time and size limits of a rank's own checks.
 struct RankCheckOptions {
-    double matrix_s = 1;               ///< seconds for matrix products of each type
-    double copy_s = 0.3;               ///< seconds for copies
+    double matrix_s = 1;               ///< seconds for matrix products of each dtype
+    double copy_s = 0.3;               ///< seconds for copies within the device's memory
     int64_t copy_bytes = 0;            ///< bytes of each copy; 0: 64 MiB of host memory, 1 GiB of device memory
     int64_t storage_bytes = 64 << 20;  ///< max bytes written and fsynced at once
     std::string folder;                ///< folder to write to; "": storage is not checked
 };
 
-// These functions need no other rank and may be called alone, on a device that is otherwise idle.
+// The checks below need no other rank and may be called alone, on a device that is otherwise idle.
 
 /// FLOP/s of a dense product [n,n] x [n,n] of this type over `seconds`, with n = 512 on processors and 8,192 on other
 /// devices. 0 if the device does not support it.
@@ -30,8 +30,8 @@ double measured_copy_rate(Device& device, int64_t bytes, double seconds);
 /// older than an hour that checks of earlier versions left are removed. Errors of the file system are not thrown.
 void check_storage(const RankCheckOptions& options, RankFigures& figures);
 
-/// Runs all checks of this header. `before` is called with each part's name before the part begins; ranks that should
-/// run a part at the same time synchronize in this function. It may be empty.
+/// Runs all checks of one rank. `before` is called with each part's name before the part begins; ranks that should run
+/// a part at the same time synchronize in this function. It may be empty.
 RankFigures check_rank(Device& device, const RankCheckOptions& options,
                        const std::function<void(const char* part)>& before = {});
 

@@ -29,10 +29,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view trial_prefix = ".preflight-";
 constexpr int64_t block = 1 << 20;
-constexpr double long_enough_s = 0.15;  ///< seconds of one piece, which limits what is written to a slow disk
+constexpr double long_enough_s = 0.15;  ///< min seconds of a timed write, which limits the bytes written to a slow disk
 constexpr int pieces = 3, syncs = 5;
 
-/// Returns an error of the system in one line.
+/// Thrown when the file system refuses an operation; one line of text.
 struct Refusal {
     std::string text;
 };
@@ -45,8 +45,8 @@ struct Refusal {
 int open_nameless(const std::string& folder) {
     const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)) return file;
-    // NFS and others do not support files without a name. The name is random, since processes in two containers may
-    // have the same pid.
+    // Some file systems, such as NFS, do not support files without a name. The name is random, since processes in two
+    // containers may have the same pid.
     std::random_device random;
     const std::string path = fmt::format("{}/{}{:08x}{:08x}", folder, trial_prefix, random(), random());
     const int named = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -54,7 +54,7 @@ int open_nameless(const std::string& folder) {
     return named;
 }
 
-/// A file in the folder; creates the folder if needed.
+/// A temporary file in the checked folder. Creates the folder if needed.
 class TrialFile {
 public:
     explicit TrialFile(const std::string& folder) : path_("a file in " + folder) {
@@ -93,9 +93,9 @@ public:
         return seconds_since(begin);
     }
 
-    /// Reads the whole file. Returns the seconds.
+    /// Reads the whole file and compares its contents. Returns the seconds of reading.
     double read() {
-        ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);  // if the system ignores this, reading measures memory
+        ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);  // if ignored, reading measures the page cache
         if (::lseek(file_, 0, SEEK_SET) != 0) refuse("read", path_, errno);
         std::vector<char> found(block);
         double seconds = 0;
@@ -116,7 +116,7 @@ public:
     int64_t size() const { return size_; }
 
 private:
-    /// Returns bytes that differ for each page, so that no file system deduplicates them.
+    /// Returns the contents of block `number`; each page differs, so that no file system deduplicates them.
     const std::vector<char>& contents(int64_t number) {
         if (data_.empty()) {
             data_.resize(block);

@@ -13,12 +13,12 @@ namespace orrery {
 /// numbers and texts over it.
 class TrialLine {
 public:
-    static constexpr int64_t tag = 1;  ///< tag of all messages; those of a pair arrive in order
+    static constexpr int64_t tag = 1;  ///< tag of all messages, since messages of a pair arrive in order
 
-    /// `arena`: an arena of the communicator with at least arena_bytes().
+    /// `arena`: memory of at least arena_bytes() that the communicator was made with.
     TrialLine(Device& device, Communicator& communicator, const Memory& arena);
 
-    /// Bytes needed for messages of up to `most` bytes.
+    /// Bytes of arena needed for messages of up to `most` bytes.
     static int64_t arena_bytes(int64_t most);
 
     Device& device() const { return device_; }
@@ -38,7 +38,7 @@ public:
     /// Copies between host and device memory; returns when done.
     void copy(void* to, const void* from, int64_t bytes);
 
-    /// tell() sends a few numbers to one rank, hear() receives them.
+    /// tell() sends a few numbers to rank `peer`; hear() receives numbers from rank `peer`.
     void tell(int peer, std::span<const int64_t> words);
     std::vector<int64_t> hear(int peer, size_t count);
     /// Returns the max of all ranks' numbers, once all ranks have called it.
@@ -57,7 +57,7 @@ private:
     int64_t half_;
 };
 
-/// Returns all ranks' numbers, concatenated in rank order. All ranks must pass equally many.
+/// Returns all ranks' numbers, concatenated in rank order. Collective. All ranks must pass equally many.
 std::vector<double> numbers_of_all(Exchange& ranks, std::span<const double> mine);
 
 }  // namespace orrery

@@ -30,7 +30,7 @@ std::string below_bar(double found, double expected, double bar, Text text) {
                        text(expected), 100 * bar);
 }
 
-/// Median of the other values, for messages.
+/// Median of the values without the one at `place`.
 double middle_without(const std::vector<double>& values, size_t place) {
     std::vector<double> rest = values;
     rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(place));
@@ -68,7 +68,7 @@ private:
         Text text;
     };
 
-    /// Compares a figure with the expected one, otherwise with ranks that have the same device.
+    /// Compares a figure of each rank with the expected one, and with those of other ranks that have the same device.
     void rank_part(const RankPart& rule) {
         std::map<std::string, std::vector<int64_t>> alike;
         for (size_t rank = 0; rank < figures_.ranks.size(); ++rank)
@@ -168,8 +168,8 @@ private:
         Text text;
     };
 
-    /// Finds ranks whose best link is an outlier, then outliers among the links of other ranks; returns the indices of
-    /// all those pairs.
+    /// Finds ranks whose best link is an outlier, then outliers among the links of other ranks; returns the indices in
+    /// figures_.pairs of all links of the former and of the latter.
     std::set<size_t> link_part(const LinkPart& rule, bool one_node) {
         std::set<size_t> named;
         const OutlierRule far{rule.higher, rule.share, 3, rule.least};
@@ -224,7 +224,7 @@ private:
 
     void name_link(const PairFigures& pair, const std::string& what, double found, double wanted,
                    const std::string& reason, Checked checked = Checked::link, bool again = true) {
-        // If one direction is much slower, only that one is named.
+        // If one direction is much slower, only that direction is named.
         const char* between = pair.there_bytes < 0.7 * pair.back_bytes   ? "->"
                               : pair.back_bytes < 0.7 * pair.there_bytes ? "<-"
                                                                          : "--";
@@ -289,7 +289,7 @@ private:
     }
 
     void latencies(bool one_node) {
-        // Shorter times are not judged: time slices and wake-ups of a scheduler are not properties of a link.
+        // Smaller differences are not judged: time slices and wake-ups of a scheduler are not properties of a link.
         const double least = !figures_.host_memory ? 10e-6 : one_node ? 3e-3 : 300e-6;
         link_part({"latency", [](const PairFigures& pair) { return pair.latency_s; }, false, bars_.latency_share, least,
                    seconds_text},
@@ -322,7 +322,7 @@ private:
             {checked, one.name, one.ranks, group_name(kind, one.group, one.ranks), reason, found, wanted, again});
     }
 
-    /// Names a group: "node 2 (host n2), ranks 4, 5", "rail 1, ranks 1, 3, 5".
+    /// Names a group of ranks: "node 2 (host n2), ranks 4, 5", "rail 1, ranks 1, 3, 5".
     std::string group_name(std::string_view kind, int64_t number, const std::vector<int64_t>& ranks) const {
         std::vector<std::string> names;
         for (const int64_t rank : ranks) names.push_back(std::to_string(rank));

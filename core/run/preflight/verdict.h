@@ -8,19 +8,19 @@
 
 namespace orrery {
 
-/// The subject of a finding.
+/// What a preflight finding is about.
 enum class Checked : uint8_t { matrix, copy, storage, link, collective, data };
 
-/// Something that is not fit, and the ranks that it concerns.
+/// A part of the cluster that is not fit, and the ranks that it concerns.
 struct PreflightFinding {
     Checked checked;
     std::string what;            ///< "matrix rate of bf16", "bandwidth"
     std::vector<int64_t> ranks;  ///< one rank, the two ends of a link, or a group
     std::string subject;         ///< "rank 3 (host n2)", "link rank 1 (host a) -> rank 2 (host b)"
     std::string reason;          ///< "12.1 GFLOP/s, 24 % of the other ranks' median of 50.3 GFLOP/s"
-    double found = 0;            ///< the measured value, in the unit of the figures
-    double wanted = 0;           ///< the bar, or the others' median, in the unit of the figures
-    bool again = true;           ///< a second measurement may give another result
+    double found = 0;            ///< the measured value, in the unit of PreflightFigures
+    double wanted = 0;           ///< the min value, or the other ranks' median, in the unit of PreflightFigures
+    bool again = true;           ///< whether a second measurement may give another result
 
     std::string text() const { return subject + ": " + what + ": " + reason; }
 };

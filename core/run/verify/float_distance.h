@@ -11,9 +11,9 @@ double number_at(DType dtype, const void* data, int64_t i);
 
 /// The distance between two arrays of the same dtype.
 struct Difference {
-    double distance = 0;  ///< ||have - want||; infinite if an element is NaN in only one array
-    double largest = 0;   ///< largest |want|
-    double norm = 0;      ///< ||want||
+    double distance = 0;  ///< Euclidean norm of have - want; infinite if an element is NaN in only one array
+    double largest = 0;   ///< max absolute value in want
+    double norm = 0;      ///< Euclidean norm of want
     int64_t count = 0;
     int64_t unequal = 0;   ///< number of elements whose bits differ
     int64_t left_out = 0;  ///< number of elements that are not compared
@@ -23,10 +23,10 @@ struct Difference {
     static constexpr int64_t none = -1;
 };
 
-/// `left_out`: a flag for each element, nonzero: not compared; nullptr: all elements are compared.
+/// Compares `have` with the reference `want`. `left_out`: nonzero for elements not to compare; nullptr: compare all.
 Difference difference(DType dtype, const void* have, const void* want, int64_t count, const char* left_out = nullptr);
 
-/// The gap between 1 and the next larger number; 0 for integers.
+/// The gap between 1 and the dtype's next larger number; 0 for integers.
 double epsilon_of(DType dtype);
 
 /// Moves every float as another order of summation might: up or down by `relative` of itself, at random. A 16-bit float

@@ -30,13 +30,13 @@ bool named(const Program& program, ValueId value, const std::string& name) {
     return value != none && program.value(original_of(program, value)).name == name;
 }
 
-/// Whether an instruction is one at which a rank can keep its own input instead of the result.
+/// Whether an error `what` can be injected at an instruction: at an all_to_all for unexchanged, else at a reduction.
 bool keeps(Injection::What what, const Instruction& instruction) {
     if (what == Injection::What::unexchanged) return instruction.opcode == Opcode::all_to_all;
     return instruction.opcode == Opcode::all_reduce || instruction.opcode == Opcode::reduce_scatter;
 }
 
-/// Finds where the error is injected in a rank's stream; index none: nowhere.
+/// Returns the instruction of a rank's stream, and its operand, at which the error is injected; none: there is none.
 std::pair<int, size_t> place_of(const Injection& injection, const Program& program, const RankClass& c) {
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const Instruction& instruction = c.stream[i];

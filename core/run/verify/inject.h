@@ -7,11 +7,11 @@
 
 namespace orrery {
 
-/// Parses "scale,rank=1,tensor=up.w.grad,by=1.01,micro=0" or "unreduced,rank=1,tensor=up.w.grad". Throws Error naming
-/// the invalid part.
+/// Parses an error to inject: "scale,rank=1,tensor=up.w.grad,by=1.01,micro=0" or "unreduced,rank=1,tensor=up.w.grad".
+/// Throws Error naming the invalid part.
 Injection parse_injection(const std::string& text);
 
-/// Throws Error if the plan has no such rank or no instruction where the error can be injected.
+/// Throws Error if the plan lacks the injection's rank, or an instruction where the error can be injected.
 void require_injectable(const Injection& injection, const Plan& plan);
 
 /// Injects errors into one rank's step.
@@ -24,7 +24,7 @@ public:
 private:
     struct Planned {
         const Injection* injection;
-        int index;       ///< index of the instruction
+        int index;       ///< index of the instruction at which to inject the error
         size_t operand;  ///< index of the operand to scale
     };
     std::vector<Planned> planned_;

@@ -12,7 +12,7 @@
 namespace orrery {
 
 namespace {
-/// Relative error of an op's result in f32: a few roundings. Sums of many terms move with their terms.
+/// Relative error of an op's result in f32: a few roundings. A sum of many terms moves with its terms.
 constexpr double rounding = 0x1p-22;
 /// Min ratio of a gradient to its noise for its optimizer step to be certain: at 10 the sign is certain.
 constexpr double noise_margin = 10;
@@ -31,11 +31,11 @@ struct Oracle::Array {
     int64_t bytes;
 };
 
-/// One op on whole arrays. Without a kernel its output is its first input. With the kernel of a sum over pipeline
-/// stages, it adds its inputs.
+/// One op on whole arrays. Without a kernel, the op's output is its first input. A sum over pipeline stages has a
+/// kernel that adds two of its inputs.
 struct Oracle::Work {
     const Op* op = nullptr;
-    std::vector<size_t> slots;  ///< slots of inputs, then of outputs
+    std::vector<size_t> slots;  ///< indices in values_ of the op's inputs, then of its outputs
     std::vector<TensorType> types;
     std::unique_ptr<Kernel> kernel;
 };
@@ -59,7 +59,7 @@ Oracle::~Oracle() {
     if (scratch_.data) device_.release(scratch_);
 }
 
-/// Whether propagation changed the op's kind or its inputs.
+/// Whether propagation changed the kind or the inputs of a traced op.
 bool Oracle::rewritten(const Op& op) const {
     const ValueId known = annotated_.values.size();
     if (op.outputs.empty() || op.outputs[0] >= known) return true;
@@ -70,7 +70,7 @@ bool Oracle::rewritten(const Op& op) const {
     return false;
 }
 
-/// Gives extra slots to terms that only rewritten sums read. Values with other readers must equal the traced program's.
+/// Gives terms that only rewritten sums read an extra index in values_, as they may differ from the traced program's.
 void Oracle::find_regrouped() {
     slots_ = propagated_.values.size();
     slot_.resize(slots_);
@@ -95,7 +95,7 @@ void Oracle::find_regrouped() {
         if (other[i] && !stands[i]) slot_[i] = slots_++;
 }
 
-/// Marks values that a message has carried in a narrower type, and values moved from them.
+/// Marks values that a message has carried in a narrower dtype, and values that are moved from them.
 void Oracle::find_narrowed() {
     const ValueId known = annotated_.values.size();
     narrowed_.assign(propagated_.values.size(), 0);
@@ -109,8 +109,8 @@ void Oracle::find_narrowed() {
     }
 }
 
-/// The slot that a traced op reads as its operand. A gradient sent in a narrower type differs from the traced one, and
-/// its readers get the narrowed value.
+/// The index in values_ of a traced op's operand. If a gradient was sent in a narrower dtype, the op reads the narrowed
+/// gradient instead of the traced one.
 size_t Oracle::slot_read(const Op& op, size_t input) {
     const ValueId traced = op.inputs[input];
     const OpId maker = propagated_.value(op.outputs[0]).op;
@@ -123,7 +123,7 @@ size_t Oracle::slot_read(const Op& op, size_t input) {
     return slot_[read];
 }
 
-/// Sorts the works so that a value's maker comes before its readers.
+/// Sorts works_ so that the op that makes a value comes before the ops that read it.
 void Oracle::order_works() {
     std::vector<int> maker(slots_, none);
     for (size_t i = 0; i < works_.size(); ++i)
@@ -187,8 +187,8 @@ void Oracle::add_work(const Program& program, const Op& op) {
     works_.push_back(std::move(work));
 }
 
-/// 16-bit partial values are rounded on each rank before they are summed. If propagation added such a term, the results
-/// of its readers are marked, too.
+/// Marks values that are rounded to 16 bits on each rank before they are summed over ranks. Results of ops that read
+/// such a value are marked, too, if propagation added the value.
 void Oracle::find_rounded_sums() {
     const auto rounded = [&](ValueId id) {
         const Value& value = propagated_.value(id);
@@ -212,7 +212,7 @@ double Oracle::noise_of(ValueId id) const {
     return rounded_[id] && size_of(dtype) == 2 ? epsilon_of(dtype) : rounding;
 }
 
-/// Adds the contributions of all pipeline stages.
+/// Runs a sum over pipeline stages: adds all of its inputs.
 void Oracle::add_up(const Work& work, Arrays& values) {
     const Op& op = *work.op;
     const TensorType& type = work.types.back();
@@ -261,7 +261,7 @@ Oracle::Arrays Oracle::evaluate(const Arrays& sources, uint64_t seed) {
 void Oracle::take_sources(int64_t step) {
     const size_t known = annotated_.values.size();
     for (size_t i = 0; i < propagated_.values.size(); ++i) {
-        const bool added = i >= known;  // the added inputs are the ranks' status word
+        const bool added = i >= known;  // inputs that propagation added are the ranks' status word
         const Program& program = added ? propagated_ : annotated_;
         const Value& value = program.values[i];
         if (value.role == Role::temporary || (added && value.role != Role::input)) continue;
@@ -364,7 +364,7 @@ void Oracle::leave_out() {
     }
 }
 
-/// Moves the marks of a param's elements along with the param where it is packed, sent and unpacked.
+/// Moves the marks of a param's left-out elements along with the param where it is packed, sent and unpacked.
 void Oracle::carry(const Work& work) {
     const Op& op = *work.op;
     const auto inputs = work.slots.begin() + op.inputs.size();
@@ -379,7 +379,7 @@ void Oracle::carry(const Work& work) {
         for (auto slot = inputs; slot != work.slots.end(); ++slot) uncertain_[*slot] = 1;
         return;
     }
-    for (size_t i = 0; !alike && i < op.inputs.size(); ++i) {  // values packed with a param get their mean noise
+    for (size_t i = 0; !alike && i < op.inputs.size(); ++i) {  // values packed with the param: their mean noise
         const int64_t count = std::max<int64_t>(work.types[i].count(), 1);
         const double typical = squares_[work.slots[i]] / static_cast<double>(count);
         each_.try_emplace(work.slots[i], count, static_cast<float>(typical));
@@ -389,7 +389,7 @@ void Oracle::carry(const Work& work) {
     weak_[work.slots.back()] = std::move(marks);
 }
 
-/// Runs the op on arrays of marks that belong to the elements of its inputs.
+/// Runs the op on `from`, one number for each element of its inputs, and returns the numbers of its output's elements.
 std::vector<float> Oracle::carried(const Work& work, const std::map<size_t, std::vector<float>>& from) {
     Arrays blocks(slots_);
     for (size_t i = 0; i < work.op->inputs.size(); ++i) {

@@ -31,18 +31,18 @@ public:
     ~Oracle();
     Oracle(const Oracle&) = delete;
 
-    /// Runs a step from its contents. Invalidates pointers that `whole` returned.
+    /// Runs a step from what `contents` returns for it. Invalidates pointers that whole() returned.
     void step(int64_t step);
-    /// Adds random roundings of the last step until there are `draws` of them.
+    /// Runs the last step with further random roundings until there are `draws` of them.
     void draw(int draws);
     int draws() const { return drawn_; }
-    /// The value of the last step, row-major; nullptr if the program does not compute it.
+    /// The value's contents in the last step, row-major; nullptr if the program does not compute it.
     const std::byte* whole(ValueId value) const;
     /// How far rounding moved the whole value: root mean square of the distance over the draws.
     double moved(ValueId value) const;
-    /// A flag for each element, nonzero: the element is left out; nullptr: no element is.
+    /// A flag for each element of the value, nonzero: the element is not compared; nullptr: all are.
     const char* left_out(ValueId value) const;
-    /// Whether left-out elements went into the value without a known position, so that it cannot be compared.
+    /// Whether left-out elements went into the value at unknown positions, so that it cannot be compared.
     bool uncertain(ValueId value) const;
 
 private:
@@ -77,24 +77,24 @@ private:
     WholeContents contents_;
     std::vector<Work> works_;
     Memory scratch_;
-    const int draws_;  ///< random roundings per step
-    int drawn_ = 0;    ///< random roundings of the current step
+    const int draws_;  ///< number of random roundings of each step
+    int drawn_ = 0;    ///< number of random roundings of the current step so far
     int64_t step_ = 0;
     Arrays sources_, values_;
-    /// Index of a propagated value in values_. Normally it equals the value's id. Terms of a sum that propagation
-    /// regrouped differ from the traced program's, so they have extra slots at the end.
+    /// Index in values_ of each value of the propagated program: normally the value's id. Terms of a sum that
+    /// propagation regrouped differ from the traced program's, so they have extra indices at the end.
     std::vector<size_t> slot_;
     size_t slots_ = 0;
-    std::vector<char> narrowed_;            ///< by value: a message in a narrower type has carried it
-    std::map<size_t, size_t> sent_;         ///< from a gradient's slot to that of the gradient after a narrow message
-    std::vector<char> rounded_;             ///< by value: it is summed over ranks in 16 bits
-    std::vector<double> squares_;           ///< by slot: sum of squared distances over all draws
-    std::map<size_t, size_t> gradient_of_;  ///< from the slot of a param's next value to that of its gradient
-    /// Sums of squared distances for each element of gradients and params' next values, by slot.
+    std::vector<char> narrowed_;            ///< by value: whether a message in a narrower dtype has carried it
+    std::map<size_t, size_t> sent_;         ///< from a gradient's index to that of the gradient after a narrow message
+    std::vector<char> rounded_;             ///< by value: whether it is summed over ranks in 16 bits
+    std::vector<double> squares_;           ///< by index in values_: sum of squared distances over all draws
+    std::map<size_t, size_t> gradient_of_;  ///< from the index of a param's next value to that of its gradient
+    /// Sums of squared distances of each element of gradients and params' next values, by index in values_.
     std::map<size_t, std::vector<float>> each_;
-    std::map<size_t, std::vector<float>> weak_;  ///< by slot, for each element: 1 if it is left out
+    std::map<size_t, std::vector<float>> weak_;  ///< by index in values_: 1 for left-out elements
     std::map<size_t, std::vector<char>> left_out_;
-    std::vector<char> uncertain_;  ///< by slot: left-out elements went into the value without a known position
+    std::vector<char> uncertain_;  ///< by index in values_: whether left-out elements went into the value
 };
 
 }  // namespace orrery

@@ -47,7 +47,7 @@ std::vector<std::byte> WholeSources::input(const Value& value, int64_t step) con
         const uint32_t seed = step_seed(seed_, step);
         return bytes_of(&seed, 1);
     }
-    if (filler_of(value) == Filler::status)  // the status word of ranks that continue
+    if (filler_of(value) == Filler::status)  // all zeros: the status word of ranks that continue
         return std::vector<std::byte>(value.type.bytes());
     if (!data_)
         throw Error(value.origin,

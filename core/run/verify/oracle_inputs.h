@@ -16,7 +16,7 @@ public:
     WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data)
         : device_(device), seed_(seed), ids_(ids_of(program)), data_(data) {}
 
-    /// Throws Error, at its script line, for an input that nothing fills.
+    /// The value's array before a step. Throws Error with the script line of an input that nothing fills.
     std::vector<std::byte> operator()(const Value& value, int64_t step);
 
 private:
@@ -29,7 +29,7 @@ private:
     const Dataset* data_;
     std::mutex mutex_;
     int64_t step_ = 0;
-    std::map<std::string, std::vector<std::byte>> known_;  ///< contents of the current step
+    std::map<std::string, std::vector<std::byte>> known_;  ///< by name: arrays of the current step
 };
 
 }  // namespace orrery

@@ -42,7 +42,7 @@ public:
 
     std::byte* block() { return all_.data() + guard_; }
     Bytes take() const { return {all_.begin() + offset(guard_), all_.begin() + offset(guard_ + bytes_)}; }
-    /// Number of bytes from the block's end to the last one written; 0: none.
+    /// Number of bytes from the block's end to the last byte that the source wrote after it; 0: none.
     size_t past_end() const {
         for (size_t i = guard_; i > 0; --i)
             if (all_[guard_ + bytes_ + i - 1] != pattern_) return i;
@@ -84,7 +84,7 @@ Bytes cut(const Bytes& whole, const Shape& sample, const Shape& offset, const Sh
     return block;
 }
 
-/// Index of the first element that differs; -1: none.
+/// Index of the first element in which two arrays differ; -1: none.
 int64_t first_difference(const Bytes& one, const Bytes& other, size_t item) {
     if (one == other) return -1;
     for (size_t i = 0; i + item <= one.size(); i += item)

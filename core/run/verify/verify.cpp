@@ -31,7 +31,7 @@ public:
         for (const char* prefix : {"", "twin ", "echo "}) {
             setting.prefix = prefix;
             RankContext& context = contexts_.emplace_back(setting);
-            // Memory that no op writes is NaN.
+            // NaN shows if an op reads memory that no op has written.
             for (const Memory& arena : context.arenas()) std::memset(arena.data, 0xff, arena.bytes);
             executors_.push_back(context.executor(verified.plan));
         }
@@ -101,7 +101,7 @@ private:
         }
     }
 
-    /// Prepares the next step; runs on one thread while the others wait.
+    /// Judges the last step and prepares the next one, on one thread while the others wait.
     void next() noexcept {
         try {
             if (!std::all_of(twins_.begin(), twins_.end(), [](const auto& twin) { return twin != nullptr; }) ||
@@ -126,7 +126,7 @@ private:
         if (!error_) error_ = error;
     }
 
-    /// The oracle starts each step from the ranks' params and states, so that noise does not add up over steps.
+    /// Contents for the oracle: each step starts from the ranks' params and states, so that noise does not add up.
     std::vector<std::byte> contents(const Value& value, int64_t step) {
         if (value.role == Role::input || step == 1) return verified_.contents(value, step);
         std::vector<std::byte> whole(value.type.bytes());
@@ -134,7 +134,7 @@ private:
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         bool held = false;
-        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down: the first rank's copy stays
+        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down: the first rank's copy is used
             const Executor& actual = twins_[rank]->actual();
             if (!actual.holds(id)) continue;
             held = true;
@@ -202,7 +202,7 @@ private:
         }
         for (const Norm& norm : norms) {
             if (squares[norm.value] == 0) continue;
-            // The factor that the optimizer has applied to the gradient.
+            // The factor by which the optimizer has scaled the gradient.
             const double by = norm.gradients > 0 ? norm.own / norm.gradients : all > 0 ? std::sqrt(all_own / all) : 0;
             const double part = std::sqrt(squares[norm.value]) / (1e-5 * norm.own + 1e-6 * by * std::sqrt(all));
             if (part <= report_.gradients) continue;
@@ -218,7 +218,7 @@ private:
         return difference(type.dtype, whole, whole, type.count()).norm;
     }
 
-    /// Whether the value was compared with the oracle's on any rank.
+    /// Whether the value was compared with the oracle's value on any rank.
     bool compared(ValueId value) const {
         return std::any_of(twins_.begin(), twins_.end(),
                            [&](const auto& twin) { return twin->report().seen[value] == 2; });
@@ -237,8 +237,8 @@ private:
         for (size_t i = 0; i < seen.size(); ++i) {
             if (seen[i] == 0) {
                 const Value& value = plan_.program.values[i];
-                // No op makes the value any more: it was fused away, or dropped when messages were joined. It does not
-                // count.
+                // A value that no op makes any more was fused away, or dropped when messages were joined. It does not
+                // count as unseen.
                 const bool dropped = value.op == none && i >= verified_.annotated.values.size();
                 report_.unseen += value.role == Role::temporary && !dropped;
                 continue;
@@ -270,8 +270,8 @@ private:
         report_.further += rank.further;
     }
 
-    /// Finds the roots among the findings. A finding is a root if a replay gives another value. If no replay does, the
-    /// roots are the findings without a wrong input, on this rank or, for a message, on any rank.
+    /// Finds the findings that cause others, the roots. A finding is a root if replaying its op gives another value. If
+    /// no replay does, roots are the findings without a wrong input, on this rank or, for a message, on any rank.
     void find_roots() {
         bool replayed = false;
         for (const auto& twin : twins_)
@@ -288,7 +288,7 @@ private:
                 else
                     ++report_.further;
             }
-        // Ranks of one class compare by instruction, ranks of different stages by op.
+        // Orders findings on ranks of one class by instruction, on ranks of different stages by op.
         std::stable_sort(report_.roots.begin(), report_.roots.end(), [&](const Finding& a, const Finding& b) {
             if (a.step != b.step) return a.step < b.step;
             const bool same = &plan_.class_of(a.rank) == &plan_.class_of(b.rank);
@@ -344,7 +344,7 @@ VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
 
 namespace {
 
-/// Marks values that are sums accumulated in place by kernels.
+/// Returns for each value whether kernels accumulate it in place.
 std::vector<char> summed_in_place(const Plan& plan) {
     std::vector<char> summed(plan.program.values.size(), 0);
     for (const RankClass& c : plan.classes)

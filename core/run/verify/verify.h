@@ -26,7 +26,7 @@ struct VerifyCase {
     std::function<std::unique_ptr<Transport>()> transport;  ///< creates a transport between threads of one process
     WholeContents contents;
     std::chrono::milliseconds timeout{60'000};
-    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< chunk tables by axis, as the run makes them
+    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< proved collective algorithms by axis
 };
 
 /// Factor of a value's tolerance. A value may be off by `margin` times the root mean square of its movement by rounding
@@ -47,26 +47,26 @@ struct Finding {
     Difference far;
     double tolerance = 0;
     double rounded = 0;            ///< part of the tolerance that comes from rounded 16-bit terms
-    TensorType type;               ///< local shape
-    bool gradient = false;         ///< gradient of a param
-    bool planned = false;          ///< the op on the oracle's values is wrong, too: a bug in layout, lowering or kernel
-    bool own = false;              ///< the op replayed on the rank's own values gives other bits
-    bool exact = false;            ///< the value was compared bit by bit
-    bool infected = false;         ///< an input of the instruction was already wrong on this rank
+    TensorType type;               ///< dtype and local shape of the value
+    bool gradient = false;         ///< whether the value is a param's gradient
+    bool planned = false;          ///< whether the op also fails on the oracle's values: a bug in the plan or a kernel
+    bool own = false;              ///< whether the op replayed on the rank's own values gives other bits
+    bool exact = false;            ///< whether the value was compared bit by bit
+    bool infected = false;         ///< whether an input of the instruction was already wrong on this rank
     std::string edge;              ///< for communication: the name of the message
     std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if all of them have a wrong value
 };
 
-constexpr size_t kinds_of_values = 4;  ///< forward, backward, gradients of params, update
+constexpr size_t kinds_of_values = 4;  ///< lines of the table: forward, backward, gradients of params, update
 
 /// One line of the report's table.
 struct Compared {
     int64_t values = 0;       ///< values of the program, each counted once
     int64_t comparisons = 0;  ///< comparisons with the oracle; each rank, micro-batch and step counts
-    int64_t replays = 0;      ///< comparisons of partial values, with the replay only
+    int64_t replays = 0;      ///< comparisons of partial values, which only a replay has
     int64_t elements = 0;
     int64_t left_out = 0;  ///< number of elements left out: those of params whose gradient is below its noise
-    double worst = -1;     ///< largest distance relative to its tolerance
+    double worst = -1;     ///< max distance of a value over its tolerance
     ValueId value = none;
     int64_t rank = 0;
 };
@@ -75,15 +75,15 @@ struct VerifyReport {
     std::array<Compared, kinds_of_values> compared;
     int64_t ranks = 0, steps = 0, values = 0, unseen = 0;
     std::vector<std::string> collectives;  ///< configured algorithms: "all_reduce over dp by ring"
-    double gradients = -1;                 ///< worst ||g - ref|| relative to 1e-5 ||ref|| + 1e-6 ||all gradients||
+    double gradients = -1;                 ///< max ||g - ref|| / (1e-5 ||ref|| + 1e-6 ||all gradients||) of a gradient
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< whether gradients are judged: the program is f32 throughout
     std::vector<ValueId> unjudged;     ///< params without any place where their gradient could be compared
     std::vector<ValueId> noisy;        ///< params among `unjudged` with an uncertain gradient because of noise
     int64_t exact = 0, reordered = 0;  ///< bitwise: number of values compared bit by bit, and of reordered ones
-    std::vector<ValueId> sums;         ///< bitwise: the sums where the order first changes
+    std::vector<ValueId> sums;         ///< bitwise: sums in which the order of terms first changes
     std::vector<Finding> roots;        ///< findings that no earlier finding explains, in order
-    int64_t further = 0;               ///< findings that follow from others
+    int64_t further = 0;               ///< number of findings that follow from others
     int64_t roots_in_all = 0;
 
     bool passed() const;

@@ -20,7 +20,7 @@ class Gradients {
 public:
     struct Standing {
         ValueId value = none;
-        bool multiple = false;  ///< the value is the gradient times one number
+        bool multiple = false;  ///< whether the value is the gradient times one number
     };
 
     /// `known`: number of values before propagation; values from that id on were added by propagation.
@@ -28,13 +28,13 @@ public:
 
     /// Returns all values to compare for the gradient, one at the end of each path on which its terms are read.
     const std::vector<Standing>& of(ValueId gradient) const;
-    /// The gradient that the value is a multiple of; none if there is none.
+    /// The gradient that the value is a multiple of; none: it is a multiple of no gradient.
     ValueId multiple_of(ValueId value) const { return multiple_of_[value]; }
     /// Whether the gradient reaches the end of a step or a result. Other gradients are not computed.
     bool matters(ValueId gradient) const { return live_[gradient] != 0; }
 
 private:
-    using Carried = std::map<ValueId, bool>;  ///< gradients with terms in a value; true: it is a multiple of them
+    using Carried = std::map<ValueId, bool>;  ///< gradients with terms in a value; true: the value is their multiple
 
     void find_live();
     void carry();
@@ -45,7 +45,7 @@ private:
     const Plan& plan_;
     const size_t known_;
     std::vector<char> live_;
-    /// For each value made of gradients' terms by linear ops: those gradients.
+    /// The gradients with terms in each value that linear ops made from terms.
     std::map<ValueId, Carried> carried_;
     std::vector<ValueId> multiple_of_;
     std::map<ValueId, std::vector<Standing>> standing_;

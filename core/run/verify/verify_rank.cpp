@@ -107,7 +107,7 @@ bool TwinRank::own_kernel(const Instruction& i) const {
     return spec.inputs.empty() || i.operands[0].value != i.operands[spec.inputs.size()].value;
 }
 
-/// Whether the operand holds a whole value of the program after this instruction.
+/// Whether the operand holds a complete value of the program after instruction `i`.
 bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
     if (i.op == none || operand.value == none) return false;
     const Program& program = s_.plan.program;
@@ -126,12 +126,12 @@ bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
     }
 }
 
-/// Whether the operand has the value's own dims. Values packed in pieces for a message have one more.
+/// Whether the operand has as many dims as its value. Values packed in pieces for a message have one more.
 bool TwinRank::unpacked(const Operand& operand) const {
     return operand.type.shape.size() == value(operand.value).type.shape.size();
 }
 
-/// Copies the oracle's block to `want_`; returns false if the value is a partial sum on this rank.
+/// Copies the oracle's block of a value to `want_`; false if this rank's is not comparable, such as a partial sum.
 bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
     const Value& v = value(id);
     Layout layout = v.layout;
@@ -172,7 +172,7 @@ void TwinRank::count(ValueId id, const Judged& judged, bool complete) {
     line.left_out += judged.far.left_out;
     char& seen = report_.seen[id];
     seen = std::max<char>(seen, complete ? 2 : 1);
-    if (judged.wrong) return;  // a finding, which more draws may clear
+    if (judged.wrong) return;  // recorded as a finding, which more draws may clear
     const double part = judged.far.distance == 0 ? 0 : judged.far.distance / judged.tolerance;
     if (part > line.worst) line.worst = part, line.value = id, line.rank = s_.rank;
 }
@@ -238,19 +238,19 @@ void TwinRank::settle(int index, size_t which) {
     infected_ |= judged.wrong;
 }
 
-/// Adds the distance of a whole gradient, or of a multiple of it, on its first holder. It is measured where the
-/// optimizer first reads the value, or where the value is complete if no optimizer reads it.
+/// Records the squared distance of a whole gradient, or of a multiple of it, on the first rank that holds it. Measures
+/// where the optimizer first reads the value, or where the value is complete if no optimizer reads it.
 void TwinRank::add_gradient(int index, size_t which) {
     const ValueId id = at(index).operands[which].value;
     if (id == none || s_.gradients.multiple_of(id) == none || report_.gradient.count(id) != 0) return;
     if (!unpacked(at(index).operands[which])) return;
     const OpId reader = at(index).op;
     const bool updates = reader != none && s_.plan.program.op(reader).phase == Phase::update;
-    if (!updates && updates_[id]) return;  // the optimizer reads it later
+    if (!updates && updates_[id]) return;  // measured when the optimizer reads the value
     const Tensor& have = s_.actual.operand(index, which);
     if (!cut(id, at(index).fragment.micro, have)) return;
     std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
-    if (s_.plan.stage_axis != none) place[s_.plan.stage_axis] = 0;  // only one stage has the value
+    if (s_.plan.stage_axis != none) place[s_.plan.stage_axis] = 0;  // only one pipeline stage has the value
     const bool first = first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place));
     const double distance = difference(have.dtype, have.data, want_.data(), have.count()).distance;
     report_.gradient[id] = first ? distance * distance : 0;
@@ -273,8 +273,8 @@ void TwinRank::before(int index) {
     injector_.before(s_.actual, index);
 }
 
-/// Tolerance for the rounding of 16-bit terms of a sum over ranks: each rank's term is off by 1/sqrt(12) of a unit in
-/// the last place, and may be larger than the sum. The other ranks' terms are assumed to be as large as this rank's.
+/// Computes the tolerance for 16-bit terms of a sum over ranks: each rank's term is off by 1/sqrt(12) of a unit in the
+/// last place, and may be larger than the sum. The other ranks' terms are assumed to be as large as this rank's.
 void TwinRank::weigh_terms(int index) {
     const Instruction& i = at(index);
     rounded_.assign(i.operands.size(), 0);
@@ -293,18 +293,18 @@ void TwinRank::after(int index) {
     s_.twin.issue(index);
     s_.echo.issue(index);
     const Instruction& i = at(index);
-    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // joined: one output for each member
+    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // several values are joined: one output for each
         for (size_t which = 3; which < i.operands.size(); which += 2) look(index, which);
     } else {
         for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
-            // A kernel's workspace is not an operand.
+            // A kernel's workspace has no value to compare.
             if (writes && operand.value != none) look(index, &operand - i.operands.data());
         });
     }
     follow(index);
 }
 
-/// Copies the rank's outputs to the echo.
+/// Copies the rank's outputs of an instruction to the echo where they differ.
 void TwinRank::follow(int index) {
     const Instruction& i = at(index);
     for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
@@ -317,7 +317,7 @@ void TwinRank::follow(int index) {
     });
 }
 
-/// Compares the echo's output, computed from the rank's own inputs, with the rank's output bit by bit.
+/// Whether the echo's output, from the rank's own inputs, has the same bits as the rank's. If not, adds a finding.
 bool TwinRank::repeat(int index, size_t which) {
     const Tensor& have = s_.actual.operand(index, which);
     const Tensor& echo = s_.echo.operand(index, which);
@@ -329,7 +329,7 @@ bool TwinRank::repeat(int index, size_t which) {
     return false;
 }
 
-/// Compares an operand that the instruction has written.
+/// Compares an operand that the instruction has written with those of the oracle, the twin and the echo.
 void TwinRank::look(int index, size_t which) {
     const Instruction& i = at(index);
     const Operand& operand = i.operands[which];

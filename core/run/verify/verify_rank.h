@@ -17,18 +17,18 @@ namespace orrery {
 /// Results of `reordered_values` for the first step and for later steps.
 using ReorderedValues = std::array<std::vector<ValueId>, 2>;
 
-/// Results of one rank's steps.
+/// What was found on one rank in all steps.
 struct RankReport {
-    std::vector<Finding> findings;  ///< the first findings, in order
+    std::vector<Finding> findings;  ///< the first findings, in the order of instructions
     int64_t further = 0;            ///< number of further findings
     std::array<Compared, kinds_of_values> compared;
-    std::vector<char> seen;             ///< by value: 1 compared with a replay, 2 with the oracle
-    std::set<std::string> dirty_edges;  ///< communication into which this rank sent values that were already wrong
-    /// By gradient or multiple of one: squared distance in this step, over the blocks whose first holder is this rank.
+    std::vector<char> seen;             ///< by value: 1 compared with a replay only, 2 with the oracle
+    std::set<std::string> dirty_edges;  ///< names of messages in which this rank sent values that were already wrong
+    /// By gradient or its multiple: squared distance in this step, over the blocks whose first holder is this rank.
     std::map<ValueId, double> gradient;
 };
 
-/// Index of a value's line in the report's table.
+/// Index of a value's line in the report's table (forward, backward, gradients, update).
 size_t kind_of(const Program& program, ValueId id, bool gradient);
 /// Max distance of a correct value; `rounded`: part due to the rounding of 16-bit terms of a sum over ranks.
 double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double largest, double rounded);

@@ -18,8 +18,7 @@ std::string title(const Program& program, ValueId id) {
     if (id == none) return "";
     const ValueId original = original_of(program, id);
     const Value& made = program.value(original);
-    if (made.name.empty() && made.op != none && op_def(program.op(made.op).kind).casts) {  // a gradient in its
-                                                                                           // message's type
+    if (made.name.empty() && made.op != none && op_def(program.op(made.op).kind).casts) {  // a narrowed gradient
         const ValueId before = original_of(program, program.op(made.op).inputs[0]);
         const OpId again = program.value(before).op;
         const bool twice = program.value(before).name.empty() && again != none && op_def(program.op(again).kind).casts;

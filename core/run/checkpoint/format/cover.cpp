@@ -11,7 +11,7 @@ namespace orrery {
 
 namespace {
 
-/// Reads the index object of a rank; "" if the rank wrote nothing.
+/// Reads a rank's index object from the store; "" if the rank wrote no index.
 std::string text_of(CheckpointStore& store, int64_t step, const std::string& key) {
     const int64_t size = store.size(step, key);
     if (size > Manifest::longest)
@@ -34,7 +34,7 @@ void check_shared(CheckpointStore& store, int64_t step, std::span<const StateVal
                   const std::vector<Share>& shares, const Mesh& mesh, int64_t rank, AxisId stage_axis) {
     Manifest manifest;
     std::vector<Wanted> wanted;
-    std::set<std::string> seen;  // sets of holders that are in `ranks` already
+    std::set<std::string> seen;  // Share::holders of the ranks that are in `ranks` already
     std::set<int64_t> ranks;
     for (size_t i = 0; i < state.size(); ++i) {
         if (!shares[i].first || shares[i].count == 1) continue;

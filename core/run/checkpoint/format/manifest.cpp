@@ -129,7 +129,7 @@ void read_root(Manifest& manifest, const Json& json) {
     }
 }
 
-/// Throws Error unless the shards cover the tensor exactly once. Digests alone do not prove that.
+/// Throws Error unless a tensor's shards cover each element exactly once, which matching digests do not prove.
 void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
     int64_t elements = 0;
     std::vector<Block> boxes;
@@ -141,10 +141,10 @@ void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
     if (elements != tensor.type.count())
         throw Error(fmt::format("it has {} elements, its shards {}", tensor.type.count(), elements));
     if (byte_count(tensor.type.dtype, tensor.type.shape) > 0 && !tiling_of(tensor.type.shape, boxes).exact)
-        throw Error("its shards overlap");  // the counts are equal, so that an overlap also leaves a hole
+        throw Error("its shards overlap");  // element counts are equal, so that a hole means an overlap, too
 }
 
-/// Throws Error unless the shards cover one part of the tensor exactly once. Shards outside of the part are ignored.
+/// Throws Error unless a tensor's shards cover each element of the block `part` exactly once. Ignores other elements.
 void check_part(const ManifestTensor& tensor, const Block& part) {
     int64_t elements = 0;
     std::vector<Block> boxes;
@@ -169,7 +169,7 @@ void check_named(const ManifestTensor& tensor, Check check) {
     }
 }
 
-/// The range of a tensor's blocks that overlap a wanted block: first and last block number, by dim.
+/// For each dim of a tensor, first and last number of its blocks that overlap a wanted block.
 using Touched = std::vector<std::pair<int64_t, int64_t>>;
 
 Touched touched_by(const Manifest& manifest, const ManifestTensor& tensor, const Block& box) {
@@ -182,8 +182,8 @@ Touched touched_by(const Manifest& manifest, const ManifestTensor& tensor, const
     return touched;
 }
 
-/// Which ranks may have written a part of a wanted block, by position in manifest.indexes. Many tensors have the same
-/// layout, so each distinct combination of layout, stages and range is compared with the ranks once.
+/// For each entry of manifest.indexes, whether its rank may have written a part of a wanted block. Many tensors have
+/// the same layout, so each distinct combination of layout, stages and range is compared with the ranks once.
 std::vector<bool> writers_of(const Manifest& manifest, std::span<const Wanted> wanted) {
     std::vector<std::vector<int64_t>> coordinates;
     for (const IndexEntry& index : manifest.indexes) coordinates.push_back(manifest.axes.coordinates(index.rank));
@@ -241,7 +241,7 @@ Manifest parsed(std::string_view text) {
     return manifest;
 }
 
-/// Reads the indexes that are marked in `needed`, then runs `check` on the combined manifest. Throws Damaged.
+/// Adds the indexes that are marked in `needed` to the manifest, then runs `check`. Throws Damaged.
 template <class Check>
 void add_indexes(CheckpointStore& store, Manifest& manifest, const std::vector<bool>& needed, Check check) {
     for (size_t i = 0; i < needed.size(); ++i) {

@@ -21,31 +21,31 @@ public:
 /// Key in an object's safetensors metadata; its value is the step that the object was written for.
 inline constexpr const char* step_key = "step";
 
-/// One data object of a checkpoint: a safetensors file that holds shards.
+/// One data object of a checkpoint: a safetensors file that holds shards of tensors.
 struct ManifestObject {
     std::string key;
-    int64_t rank = 0;  ///< rank that wrote it
+    int64_t rank = 0;  ///< rank that wrote the object
     int64_t bytes = 0;
     std::string sha256;
-    std::vector<uint32_t> crcs;  ///< CRC-32C of each piece
-    int64_t written = 0;         ///< step that it was first written for; later steps may link to it
+    std::vector<uint32_t> crcs;  ///< CRC-32C of each piece of piece_bytes bytes
+    int64_t written = 0;         ///< step of the save that wrote it; later steps may link to the object
 };
 
 struct ManifestShard {
-    int64_t object = 0;  ///< index into Manifest::objects
-    int64_t begin = 0;   ///< offset of its first byte in the object
-    Block box;           ///< the part of the tensor that it holds
+    int64_t object = 0;  ///< index, in Manifest::objects, of the object that holds the shard
+    int64_t begin = 0;   ///< offset of the shard's first byte in the object
+    Block box;           ///< the part of the tensor that the shard holds
 };
 
 struct ManifestTensor {
     std::string name;
     TensorType type;  ///< dtype and global shape
     std::vector<ManifestShard> shards = {};
-    Layout splits = {};                ///< layout on Manifest::axes; tells which ranks may have written a block
-    std::vector<int64_t> stages = {};  ///< pipeline stages that hold it (coordinates on stage_axis); empty: all
+    Layout splits = {};                ///< layout on Manifest::axes, which tells which ranks may have written a block
+    std::vector<int64_t> stages = {};  ///< pipeline stages that hold the tensor (coordinates on stage_axis); empty: all
 };
 
-/// A rank's index as the root lists it. The index is an object of the step and lists what the rank wrote.
+/// A rank's index, as a checkpoint's root lists it. The index is a JSON file that lists what the rank wrote.
 struct IndexEntry {
     int64_t rank = 0;
     int64_t bytes = 0;
@@ -75,41 +75,41 @@ struct Manifest {
     std::vector<ManifestTensor> tensors;
     Mesh axes = {};
     AxisId stage_axis = none;         ///< axis of `axes` for pipeline stages; none: no pipeline
-    std::vector<IndexEntry> indexes;  ///< ascending by rank; ranks that wrote nothing are left out
+    std::vector<IndexEntry> indexes;  ///< one per rank that wrote objects, ascending by rank
 
-    /// The root as JSON text.
+    /// The checkpoint's root as JSON text.
     std::string text() const;
-    /// Parses a root: objects and shards stay empty. Throws Damaged, starting with `place`, if the text is damaged,
-    /// inconsistent or of another version.
+    /// Parses a checkpoint's root; objects and shards stay empty. Throws Damaged, starting with `place`, if the text is
+    /// damaged, inconsistent or of another format version.
     static Manifest parse(std::string_view text, const std::string& place);
-    /// Reads and parses the root of a committed step. Throws Damaged as parse does, or if the root is of another step.
+    /// Reads and parses a committed step's root. Throws Damaged if it is damaged or of another version or step.
     static Manifest root_of(CheckpointStore& store, int64_t step);
     /// Reads the root and every index of a committed step. Throws Damaged unless the shards cover each tensor exactly
     /// once.
     static Manifest of(CheckpointStore& store, int64_t step);
 
-    /// Adds the indexes of the ranks that may have written a part of the wanted blocks to a root. Throws Damaged unless
-    /// their shards cover each wanted block exactly once. Ignores names that the root lacks, and blocks with a number
-    /// of dims that differs from the tensor's.
+    /// Reads the indexes of the ranks that may have written a part of the wanted blocks and adds them to this root.
+    /// Throws Damaged unless the shards cover each wanted block exactly once. Ignores names that the root lacks, and
+    /// blocks with another number of dims than the tensor.
     void load(CheckpointStore& store, std::span<const Wanted> wanted);
-    /// Throws Error unless the loaded shards cover each wanted block exactly once. Ignores the same blocks as load.
+    /// Throws Error unless the loaded shards cover exactly once each wanted block of a known name and number of dims.
     void check_cover(std::span<const Wanted> wanted) const;
 
-    /// The tensor of that name, nullptr if there is none. Requires arrange().
+    /// The tensor called `name`; nullptr if there is none. arrange() must have been called.
     const ManifestTensor* find(std::string_view name) const;
-    /// The shards in each object, as (index into tensors, index into its shards), ascending by first byte.
+    /// For each object, its shards as (index into `tensors`, index into the tensor's shards), ascending by first byte.
     std::vector<std::vector<std::pair<size_t, size_t>>> held;
-    std::map<std::string, size_t, std::less<>> places;  ///< index into `tensors` by name
+    std::map<std::string, size_t, std::less<>> places;  ///< tensor name -> index into `tensors`
 
     /// Fills `held` and `places`. Throws if two tensors have the same name.
     void arrange();
 };
 
-/// The name of a shard in its object: the tensor's name for the first shard there, "w#1" for the second shard of "w".
+/// The name of a shard in its object: the tensor's name for its first shard there, "w#1" for the second shard of "w".
 /// `before`: number of earlier shards of the tensor in that object.
 std::string stored_name(const std::string& tensor, int64_t before);
 
-/// Reads byte ranges of one object, piece by piece, and checks the CRC-32C of each piece. Holds one piece in memory.
+/// Reads byte ranges of one object of a checkpoint and checks the CRC-32C of each piece. Holds one piece in memory.
 class ObjectReader {
 public:
     ObjectReader(CheckpointStore& store, const Manifest& manifest, int64_t object);
@@ -117,10 +117,10 @@ public:
     /// Throws Damaged naming the object, `tensor` and the bytes if the object is missing, cut short, swapped with
     /// another object, or damaged. Errors of the store pass through, as in the functions below.
     void read(int64_t offset, std::span<std::byte> out, std::string_view tensor);
-    /// Throws Damaged unless the object's own header has the manifest's step, names, types and offsets.
+    /// Throws Damaged unless the object's safetensors header has the manifest's step, names, types and offsets.
     void check_header(std::string_view tensor = {});
-    /// Reads the whole object. Returns its damage; "" if all checksums and the header match the manifest. `digest`:
-    /// also compares the SHA-256 of the object.
+    /// Reads the whole object. Returns the damage found; "" if all checksums and the header match the manifest.
+    /// `digest`: also compares the SHA-256 of the object.
     std::string verify(bool digest = true);
 
 private:

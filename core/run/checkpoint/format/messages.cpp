@@ -18,7 +18,7 @@ int64_t stage_of(const Mesh& mesh, int64_t rank, AxisId stage_axis) {
     return stage_axis == none ? 0 : mesh.coordinates(rank)[static_cast<size_t>(stage_axis)];
 }
 
-/// The tensors that the first ranks of all stages list. Ranks that list the same tensor must describe it the same way.
+/// The tensors that the first ranks of all pipeline stages list. Throws if two ranks describe a tensor differently.
 class Tensors {
 public:
     explicit Tensors(Manifest& root) : root_(root) {}
@@ -34,7 +34,7 @@ public:
                                         known->second.rank, text(entry), rank));
         }
     }
-    /// Throws unless each tensor was listed by as many stages as its entry names. An entry without stages means all.
+    /// Throws unless as many pipeline stages list each tensor as the tensor names; one that names none is on all.
     void check_stages(int64_t stages) const {
         for (const auto& [name, known] : known_) {
             const auto said = static_cast<int64_t>(known.entry[4].size());
@@ -151,7 +151,7 @@ Assembled assemble(const std::vector<std::string>& reports, int64_t step, const 
     root.stage_axis = stage_axis;
     root.piece_bytes = piece_bytes;
     Tensors tensors(root);
-    std::map<int64_t, std::pair<std::string, int64_t>> schemas;  // by stage: digest, and the rank that sent it
+    std::map<int64_t, std::pair<std::string, int64_t>> schemas;  // by stage: schema digest and first sender
     std::map<std::string, std::string> votes;
     int64_t bytes = 0, expected = 0, stages = 0;
     for (size_t i = 0; i < reports.size(); ++i) {

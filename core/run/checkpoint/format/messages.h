@@ -14,13 +14,13 @@ namespace orrery {
 /// Gathers one text per rank, in rank order, to all ranks or to rank 0 alone. Collective: all ranks call it in the same
 /// order with the same topic, each topic once. Blocks. Throws Fault::peer naming the ranks that did not call it.
 using Gather = std::function<std::vector<std::string>(const std::string& topic, const std::string& mine)>;
-/// Returns rank 0's text on every rank. Collective in the same way as Gather.
+/// Returns rank 0's text on every rank. Collective: all ranks call it in the same order with the same topic.
 using Broadcast = std::function<std::string(const std::string& topic, const std::string& mine)>;
 
 /// The communication rounds of saves and restores. Gives each round a topic of its own. Collective.
 class Rounds {
 public:
-    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0. `gather` replaces them where empty.
+    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0. `gather` replaces one that is empty.
     Rounds(int64_t rank, int64_t ranks, Gather gather, Gather to_first, Broadcast from_first);
 
     std::vector<std::string> to_all(std::string_view what, const std::string& mine);
@@ -43,12 +43,12 @@ private:
 /// Whether this rank is the first of its pipeline stage, the one that lists the stage's values in its report.
 bool first_of_stage(const Mesh& mesh, int64_t rank, AxisId stage_axis);
 
-/// [name, dtype, shape, splits, stages, fixed] of each value that a rank holds. Throws if two values have the same name
-/// or a name is not UTF-8.
+/// JSON list with [name, dtype, shape, splits, stages, fixed] of each value that a rank holds. Throws if two values
+/// have the same name or a name is not UTF-8.
 Json schema_of(std::span<const StateValue> state);
 
-/// A rank's report to rank 0 after it wrote its part, as JSON: {"step", "index": [bytes, sha256], "bytes", "schema":
-/// digest, "votes": {holders: digest}, "tensors", "unsound"}. `votes`: vote_of each value of `state`.
+/// A rank's report to rank 0 after it wrote its objects, as JSON: {"step", "index": [bytes, sha256], "bytes", "schema":
+/// digest, "votes": {holders: digest}, "tensors", "unsound"}. `votes`: digest (vote_of) of each value of `state`.
 std::string report_of(const Json& schema, std::span<const StateValue> state, const std::vector<Share>& shares,
                       const std::vector<std::string>& votes, const ObjectWriter& writer, const Mesh& mesh, int64_t rank,
                       AxisId stage_axis);
@@ -57,23 +57,23 @@ std::string report_of(const Json& schema, std::span<const StateValue> state, con
 struct Assembled {
     Manifest root;         ///< the root of the new checkpoint, without `host`
     std::string disputed;  ///< Share::holders of a group of ranks with replicas that differ; "": none
-    bool unsound = false;  ///< some rank could not read back an object of the previous step
+    bool unsound = false;  ///< whether a rank could not read an object of the previous step
 };
-/// Combines the reports of all ranks, by rank. Throws Error naming a rank if its report is for another step or lists
-/// other values than the first rank of its stage, and if the bytes written are not those of the tensors.
+/// Combines the save reports of all ranks, in rank order. Throws Error naming a rank if its report is for another step
+/// or lists other values than the first rank of its stage, and if the bytes written are not those of the tensors.
 Assembled assemble(const std::vector<std::string>& reports, int64_t step, const Mesh& mesh, AxisId stage_axis,
                    int64_t piece_bytes);
 
-/// This rank's votes on the values that `holders` share, as JSON [[name, digest]...]; "" if it holds none of them.
+/// This rank's digests of values that `holders` share, as JSON [[name, digest]...]; "" if it holds none of them.
 std::string votes_in(std::span<const StateValue> state, const std::vector<Share>& shares,
                      const std::vector<std::string>& votes, const std::string& holders);
-/// Names the first value with votes that differ: "replicas of w differ: ranks 0, 2 against rank 1", with possible
-/// causes. `votes`: votes_in of each rank.
+/// A message about the first value with digests that differ between ranks: "replicas of w differ: ranks 0, 2 against
+/// rank 1", with possible causes. `votes`: votes_in() of each rank.
 std::string dispute_of(const std::vector<std::string>& votes);
 
-/// The first value that the checkpoint lacks or has with another dtype or shape, as a message; "" if there is none.
+/// A message about the first value that the checkpoint lacks or has with another dtype or shape; "" if there is none.
 std::string mismatch(const Manifest& root, std::span<const StateValue> state);
-/// The checkpoint's tensors that are not in `names`, as a message; "" if there are none.
+/// A message about the checkpoint's tensors that are not in `names`; "" if there are none.
 std::string beyond(const Manifest& root, const std::vector<std::string>& names);
 
 Json parse_message(const std::string& text);

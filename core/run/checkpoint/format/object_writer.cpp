@@ -115,7 +115,7 @@ void ObjectWriter::close() {
     const std::string key = fmt::format("rank-{:05}-{:03}.safetensors", index_.rank, index_.objects.size());
     const auto object = static_cast<int64_t>(index_.objects.size());
     std::vector<NamedTensor> named;
-    std::vector<std::span<const std::byte>> parts{{}};  // header, then tensors; nothing is copied
+    std::vector<std::span<const std::byte>> parts{{}};  // bytes of the header, then of each tensor, without copies
     for (const Part& part : open_) {
         named.push_back({part.name, part.tensor});
         parts.push_back(bytes_of(part.tensor));
@@ -157,8 +157,8 @@ void ObjectWriter::close() {
     open_bytes_ = 0;
 }
 
-/// Whether the object that is being filled has the same shards as an object of the previous step, of values whose votes
-/// have not changed.
+/// Whether the object that is being filled has the same shards as an object of the previous step, and their values have
+/// the same digests.
 bool ObjectWriter::same_parts(const ManifestObject& earlier, int64_t start) const {
     const RankIndex& before = before_->index;
     const auto number = &earlier - before.objects.data();
@@ -178,8 +178,8 @@ bool ObjectWriter::same_parts(const ManifestObject& earlier, int64_t start) cons
     return next == open_.size() && at == earlier.bytes;
 }
 
-/// Reads an object of the previous step before it is linked, as its damage would become the new step's. Returns false
-/// if it is missing, damaged or not readable.
+/// Reads an object of the previous step before the new step links to it, since its damage would damage the new step,
+/// too. Returns false if the object is missing, damaged or not readable.
 bool ObjectWriter::sound(const ManifestObject& earlier) {
     bool sound = false;
     try {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* index_format = "orrery checkpoint index";
 
-/// Whether a box is inside of a tensor. Its sizes and offsets must not be negative.
+/// Whether a box is inside of a tensor of this shape. The box's sizes and offsets must not be negative.
 bool inside(const Block& box, const Shape& shape) {
     if (box.offset.size() != shape.size() || box.shape.size() != shape.size()) return false;
     for (size_t dim = 0; dim < shape.size(); ++dim)
@@ -51,7 +51,7 @@ Json json_of(const ManifestObject& object) {
             {"crc32c", object.crcs}};
 }
 
-/// Parses the objects of one rank. Throws Error unless keys are valid and differ, and checksum counts match the sizes.
+/// Parses one rank's objects. Throws Error unless keys are valid and differ, and each object has a checksum per piece.
 std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes) {
     std::vector<ManifestObject> objects;
     std::set<std::string> keys;
@@ -174,7 +174,7 @@ std::vector<RankIndex> indexes_of(const Manifest& manifest) {
         index.objects.push_back(object);
     }
     for (const ManifestTensor& tensor : manifest.tensors) {
-        std::map<int64_t, size_t> names;  // by rank
+        std::map<int64_t, size_t> names;  // rank -> position of the tensor in that rank's index
         for (const ManifestShard& shard : tensor.shards) {
             const auto object = static_cast<size_t>(shard.object);
             const int64_t rank = manifest.objects.at(object).rank;

@@ -8,10 +8,10 @@
 
 namespace orrery {
 
-/// The index of one rank: the objects that it wrote, and the shards in them. It is an object of the step itself.
+/// The index of one rank: the data objects that it wrote for a step, and the tensor shards in them. Stored as JSON.
 struct RankIndex {
     struct Shard {
-        size_t tensor = 0;  ///< index into RankIndex::tensors
+        size_t tensor = 0;  ///< index of the shard's tensor in RankIndex::tensors
         int64_t object = 0, begin = 0;
         Block box;
     };
@@ -22,7 +22,7 @@ struct RankIndex {
 
     /// The index as JSON: about 90 bytes per shard and 11 per checksum.
     std::string text() const;
-    /// Throws Error if the text is not an index, or lists an object of another rank or of a later step.
+    /// Parses an index. Throws Error if the text is not one, or lists an object of another rank or of a later step.
     static RankIndex parse(std::string_view text);
     static std::string key(int64_t rank);  ///< "rank-00000.index.json"
 };
@@ -34,8 +34,8 @@ Shape shape_of(const Json& json, const std::string& what);
 /// parse.
 RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const IndexEntry& entry);
 
-/// Adds the objects and shards of an index to a manifest. Throws Error if a shard exceeds its tensor or its object, or
-/// its tensor is not in the manifest. `some`: ignores unknown tensors.
+/// Adds the objects and shards of a rank's index to a manifest. Throws Error if a shard exceeds its tensor or its
+/// object, or if the manifest lacks its tensor; with `some`, such a shard is ignored instead.
 void add_index(Manifest& manifest, const RankIndex& index, bool some = false);
 
 /// Splits a whole manifest into one index per rank, ascending. Ranks without objects are left out.

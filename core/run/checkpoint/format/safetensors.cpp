@@ -22,7 +22,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
-constexpr int64_t longest_header = 100'000'000;  // the limit of the safetensors library
+constexpr int64_t longest_header = 100'000'000;  // max bytes of a header, as in the safetensors library
 
 constexpr std::pair<DType, std::string_view> stored_names[] = {
     {DType::f32, "F32"}, {DType::bf16, "BF16"},      {DType::f16, "F16"},        {DType::f64, "F64"},
@@ -30,7 +30,7 @@ constexpr std::pair<DType, std::string_view> stored_names[] = {
     {DType::u8, "U8"},   {DType::f8e4m3, "F8_E4M3"}, {DType::f8e5m2, "F8_E5M2"},
 };
 
-/// Bits per element of the format's dtypes that Orrery does not compute with.
+/// Bits per element of the safetensors dtypes that Orrery does not compute with.
 constexpr std::pair<std::string_view, int64_t> foreign_bits[] = {
     {"BOOL", 8},    {"I8", 8},      {"I16", 16},        {"U64", 64},        {"C64", 64}, {"F8_E8M0", 8},
     {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F4", 4},
@@ -44,7 +44,7 @@ std::string_view stored_name(DType dtype) {
     return "";
 }
 
-/// Sets the tensor's dtype. Returns the bits of an element; 0 for an unknown dtype.
+/// Sets the tensor's dtype. Returns the number of bits of an element; 0 for an unknown dtype.
 int64_t read_dtype(const std::string& text, StoredTensor& tensor) {
     for (const auto& [type, name] : stored_names) {
         if (name != text) continue;

@@ -16,10 +16,10 @@ struct StoredTensor {
     std::string name;
     TensorType type;
     std::string foreign = {};  ///< dtype that Orrery lacks, like "BOOL", type.dtype is meaningless then; "": none
-    int64_t begin = 0;         ///< offset of its first byte from the start of the file
-    int64_t end = 0;           ///< offset after its last byte
+    int64_t begin = 0;         ///< offset of the tensor's first byte from the start of the file
+    int64_t end = 0;           ///< offset after the tensor's last byte
 
-    /// The type as text: "f32[8,512]", "BOOL[1,1,16,16]".
+    /// The tensor's dtype and shape as text: "f32[8,512]", "BOOL[1,1,16,16]".
     std::string text() const;
 };
 
@@ -31,8 +31,8 @@ struct SafetensorsHeader {
     const StoredTensor* find(std::string_view name) const;
 };
 
-/// Parses a header strictly: no duplicate keys, sizes that match shapes, data without holes or overlaps that ends at
-/// exactly `file_bytes`. The size of a tensor of unknown dtype is not compared with its shape. `start`: the first bytes
+/// Parses a safetensors header strictly: unique keys, sizes that match shapes, data without holes or overlaps that ends
+/// at exactly `file_bytes`. The size of a tensor of unknown dtype is not compared with its shape. `start`: first bytes
 /// of the file, at least the 8 bytes of header length and the header. Throws Error that starts with `place`.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> start, int64_t file_bytes, const std::string& place);
 
@@ -50,7 +50,7 @@ std::vector<std::byte> safetensors_start(std::span<const NamedTensor> tensors,
 /// instead of a SIGBUS.
 class SafetensorsFile {
 public:
-    /// Throws Error naming the path, the tensor and what is wrong.
+    /// Opens a file and parses its header. Throws Error naming the path, the tensor and what is wrong.
     explicit SafetensorsFile(std::string path);
 
     const std::string& path() const { return path_; }
@@ -61,10 +61,10 @@ public:
     const StoredTensor& tensor(std::string_view name) const;
     /// Reads all bytes of a tensor of any dtype.
     std::vector<std::byte> bytes_of(std::string_view name) const;
-    /// Whether two tensors have the same type and the same bytes. Reads 8 MiB at a time.
+    /// Whether tensor `name` here and `others_name` in `other` have the same type and bytes. Reads 8 MiB at a time.
     bool same(std::string_view name, const SafetensorsFile& other, std::string_view others_name) const;
-    /// Copies the block at `offset` with the shape of `out`, which must have the stored dtype. Throws Fault::failed
-    /// naming file and tensor if the file was truncated or cannot be read.
+    /// Copies the block of a tensor that begins at `offset` and has the shape of `out`, which must have the stored
+    /// dtype. Throws Fault::failed naming file and tensor if the file was truncated or cannot be read.
     void read(std::string_view name, const Shape& offset, const Tensor& out) const;
 
 private:

@@ -26,7 +26,7 @@ namespace {
 /// The coordinates on an axis at which ranks hold the same block, ascending.
 struct Alike {
     int64_t count = 0;                     ///< number of coordinates; 0: each coordinate has another block
-    std::span<const int64_t> stages = {};  ///< the coordinates; empty: all of the axis
+    std::span<const int64_t> stages = {};  ///< coordinates of pipeline stages; empty: all of the axis
 
     int64_t at(int64_t place) const { return stages.empty() ? place : stages[static_cast<size_t>(place)]; }
 };
@@ -69,7 +69,7 @@ Holders place_among(const StateValue& value, const Mesh& mesh, int64_t rank, Axi
     return holders;
 }
 
-/// A group of values that are laid end to end and split together.
+/// A group of values that are split among ranks as one sequence of bytes.
 struct Line {
     std::vector<size_t> values;
     int64_t bytes = 0;
@@ -80,15 +80,15 @@ int64_t part_of(int64_t whole, int64_t part, int64_t parts) {
     return static_cast<int64_t>(static_cast<Wide>(whole) * part / parts);
 }
 
-/// The part that the holder at `place` writes, where part p belongs to holder p * holders / parts; -1: none.
+/// The part that holder number `place` writes, if holder p * holders / parts writes part p; -1: none.
 int64_t part_at(int64_t place, int64_t parts, int64_t holders) {
     const int64_t part = part_of(place + 1, parts, holders) -
                          (part_of(place + 1, parts, holders) * holders == (place + 1) * parts ? 1 : 0);
     return part >= 0 && part < parts && part_of(part, holders, parts) == place ? part : -1;
 }
 
-/// The element at which a cut at this byte of a local block is made: the nearest boundary of rows below 1/64 of a part.
-/// `item`: bytes of an element.
+/// Moves a cut at `byte` of a local block to the nearest row boundary, and returns the element there. A row is the
+/// longest run of inner dims below 1/64 of a part. `item`: bytes of an element.
 int64_t element_at(const Block& local, int64_t item, int64_t byte, int64_t part_bytes) {
     const int64_t count = local.count();
     if (byte <= 0) return 0;
@@ -169,7 +169,7 @@ std::vector<Share> shares_of(std::span<const StateValue> state, const Mesh& mesh
         shares[i].holders = fmt::format("{}{}, rank {}", holders.axes, stages, holders.first);
         shares[i].count = holders.count;
         shares[i].first = holders.first == rank;
-        // Fixed values are split apart from the others, because most saves write only the others.
+        // Values that the program does not change form their own groups, because later saves only link to them.
         const std::string kind = shares[i].holders + (state[i].fixed ? ", fixed" : "");
         auto& [who, line] = lines.try_emplace(kind, holders, Line{}).first->second;
         line.values.push_back(i);

@@ -9,28 +9,28 @@
 
 namespace orrery {
 
-/// One param or optimizer state as this rank holds it. `local` is host-readable and has layout.local_shape(global).
-/// Names are unique. Ranks of one pipeline stage hold the same names; other stages may hold others.
+/// One param or optimizer state as this rank holds it. `local` is host-readable, of shape layout.local_shape(global).
+/// Names are unique. Ranks of one pipeline stage hold the same values; other stages may hold other values.
 struct StateValue {
     std::string name;
     TensorType global;
     Layout layout;
     Tensor local;
-    std::vector<int64_t> stages = {};  ///< pipeline stages that hold it (coordinates on the stage axis); empty: all
-    bool fixed = false;                ///< the program does not change it
+    std::vector<int64_t> stages = {};  ///< pipeline stages that hold the value (on the stage axis); empty: all
+    bool fixed = false;                ///< whether the program never changes the value
 };
 
 /// One value's block on this rank: the ranks that hold the same block, and the part of it that this rank writes.
 struct Share {
     std::string holders;        ///< names the set of ranks, the same text on each of them: "dp+tp, stages 0 3, rank 5"
     int64_t count = 1;          ///< number of ranks that hold the block
-    bool first = false;         ///< whether this rank is the lowest of these
+    bool first = false;         ///< whether this rank is the lowest that holds the block
     Block local;                ///< the block that this rank holds
     std::vector<Block> blocks;  ///< parts of the tensor that this rank writes, each contiguous in the local block
 };
 
 /// Splits the values that several ranks hold, so that each element is written by exactly one rank and all ranks write
-/// about the same number of bytes. `least_bytes`: min bytes of a part. Every rank computes its own shares without
+/// about the same number of bytes. `least_bytes`: min bytes that a rank writes of a group of values. Needs no
 /// communication. Throws if `rank` is on a stage that does not hold a value. O(n log n) in the number of values.
 std::vector<Share> shares_of(std::span<const StateValue> state, const Mesh& mesh, int64_t rank, AxisId stage_axis,
                              int64_t least_bytes);

@@ -17,7 +17,7 @@ struct Corner {
     int64_t sign;
 };
 
-/// The dims that some box, unless it is empty, does not span.
+/// The dims of the tensor that at least one nonempty box does not span.
 std::vector<size_t> cut_dims(const Shape& shape, std::span<const Block> boxes) {
     std::vector<size_t> cut;
     for (size_t dim = 0; dim < shape.size(); ++dim) {
@@ -56,7 +56,7 @@ void add_corners(std::vector<Corner>& corners, const Shape& shape, const std::ve
 //      boxes [0,6) and [4,10)                +1   +1   -1    -1
 //      less the whole [0,10)                 -1              +1     +1 at 4: elements 4 and 5 are covered twice
 Tiling tiling_of(const Shape& shape, std::span<const Block> boxes) {
-    constexpr size_t most = size_t{1} << 22;  // corners of 32 bytes; a small forged manifest could ask for many more
+    constexpr size_t most = size_t{1} << 22;  // max corners, 32 bytes each; a forged manifest could ask for many more
     const std::vector<size_t> cut = cut_dims(shape, boxes);
     if (cut.size() > 22 || boxes.size() + 1 > most >> cut.size())
         throw Error(fmt::format("{} parts that cut {} dims are more than can be compared", boxes.size(), cut.size()));

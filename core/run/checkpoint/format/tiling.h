@@ -6,7 +6,7 @@
 namespace orrery {
 
 struct Tiling {
-    bool exact = false;   ///< every element is in exactly one box
+    bool exact = false;   ///< whether every element is in exactly one box
     int64_t visited = 0;  ///< number of corners compared, a measure of the work
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 /// The number of a value's random stream. It depends on the name alone, so that it is the same on every mesh.
 int64_t stream_of(const std::string& name) {
-    uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+    uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a hash of the name
     for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3u;
     return static_cast<int64_t>(hash >> 1);
 }

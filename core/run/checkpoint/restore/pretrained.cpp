@@ -74,9 +74,9 @@ std::string kind_of(const std::string& tensor) {
     return join(parts, ".");
 }
 
-/// Reads a block of `shape` at `offset` and widens it to `values`. The file has the leading part `stored` of it; the
-/// rest is padding and stays as it is. `values` are [columns, rows] if the source is transposed. Reads 16 MiB at a
-/// time.
+/// Reads a block of a tensor at `offset`, widens it to f32 and puts it into `values`, of shape `shape`; [columns, rows]
+/// if the source is transposed. The file has only the block's leading part, of shape `stored`; the rest is padding and
+/// is not changed. Reads 16 MiB at a time.
 void read_block(const SafetensorsFile& file, const WeightSource& source, const Shape& offset, const Shape& stored,
                 const Shape& shape, std::vector<float>& values) {
     const DType dtype = file.tensor(source.tensor).type.dtype;
@@ -110,7 +110,7 @@ void read_block(const SafetensorsFile& file, const WeightSource& source, const S
 void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
     struct Parts {
         const WeightSource* first;
-        std::set<std::pair<int64_t, int64_t>> ranges;  // [start, end)
+        std::set<std::pair<int64_t, int64_t>> ranges;  // [start, end) of each part along the dim
     };
     std::map<std::string, Parts> cut;
     for (const WeightSource& source : weights.sources) {
@@ -160,7 +160,7 @@ void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
     const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
     std::set<std::string> read;
     for (const WeightSource& source : weights.sources) read.insert(source.tensor);
-    std::map<std::string, int64_t> left;  // by kind
+    std::map<std::string, int64_t> left;  // unread tensors by name, with * for numbers
     int64_t count = 0;
     const std::vector<const StoredTensor*> tensors = files.tensors();
     for (const StoredTensor* tensor : tensors) {
@@ -234,7 +234,7 @@ std::vector<float> read_weights(const WeightFiles& files, const Value& param, co
     check_one(files, param, source);
     if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
     if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
-    Shape stored = shape;  // the part of the block that the file has, without padding
+    Shape stored = shape;  // shape of the block's part that the file has, without padding
     if (source.padded >= 0) {
         const auto dim = static_cast<size_t>(source.padded);
         offset[dim] = std::min(offset[dim], source.rows);

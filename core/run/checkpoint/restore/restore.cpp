@@ -13,8 +13,8 @@ namespace orrery {
 
 namespace {
 
-/// The damage of a step whose manifest does not fit the program; "" if its objects agree with the manifest. A manifest
-/// that its own objects contradict is damaged, not of another program.
+/// Returns the damage of a step whose manifest does not fit the program; "" if its objects agree with the manifest. A
+/// manifest that its own objects contradict is damaged, not of another program.
 std::string belied(CheckpointStore& store, int64_t step) {
     try {
         const Manifest manifest = Manifest::of(store, step);
@@ -36,7 +36,7 @@ void fill_values(CheckpointStore& store, const Manifest& manifest, std::span<con
 
 }  // namespace
 
-/// On rank 0: lists the steps with their marks, and the strays, as JSON.
+/// Lists, on rank 0, the store's steps with their suspect marks, and its entries that are not checkpoints, as JSON.
 std::string Restore::look() {
     Json mine = {{"problem", ""}, {"steps", Json::array()}, {"strays", Json::array()}};
     mine["problem"] = problem_of([&] {
@@ -47,8 +47,8 @@ std::string Restore::look() {
     return message_text(mine);
 }
 
-/// Fills this rank's blocks. Returns its message to rank 0: damage, mismatch with the program, or failure. Reads the
-/// root, and the indexes of the ranks that may have written a part of these blocks.
+/// Reads this rank's blocks of a step into `state`. Returns a message to rank 0: damage, mismatch with the program, or
+/// failure. Reads the root, and the indexes of the ranks that may have written a part of these blocks.
 std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool some, std::string& host) {
     std::string foreign, damage;
     const auto read = [&] {
@@ -61,7 +61,7 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
         try {
             fill_values(store_, manifest, state, wanted);
         } catch (const Damaged&) {
-            // All indexes are needed to name the object whose contents this one has.
+            // With all indexes the error can also name another object whose contents the damaged object has.
             fill_values(store_, Manifest::of(store_, step), state, wanted);
             throw;
         }
@@ -105,8 +105,8 @@ std::string Restore::judge_fills(int64_t step, const std::vector<std::string>& f
     return message_text({{"failure", failure}, {"foreign", foreign}, {"damage", damage}});
 }
 
-/// Fills `state` on every rank. Returns the damage that the lowest rank found; "" if there is none. Throws if a rank
-/// cannot read for another reason, because the checkpoint may be good then.
+/// Reads a step into `state` on every rank. Returns the damage that the lowest rank found; "" if there is none. Throws
+/// if a rank cannot read for another reason, because the checkpoint may be valid then.
 std::string Restore::fill_from(int64_t step, std::span<const StateValue> state, bool some, std::string& host) {
     const std::vector<std::string> fills = rounds_.to_first("filled", fill(step, state, some, host));
     const Json verdict = parse_message(rounds_.from_first("fills", rank_ == 0 ? judge_fills(step, fills, some) : ""));
@@ -130,7 +130,7 @@ std::optional<Restored> Restore::into(std::span<const StateValue> state, bool so
     std::vector<std::string> unusable;
     for (const Json& stray : found.at("strays")) {
         const auto what = stray[0].get<std::string>();
-        const bool lost = stray[1].get<bool>();  // it may have been a checkpoint
+        const bool lost = stray[1].get<bool>();  // whether the entry may have been a checkpoint
         if (lost) unusable.push_back(what);
         notes_.push_back((lost ? "passed over: " : "") + what);
     }

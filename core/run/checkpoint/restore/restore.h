@@ -17,15 +17,15 @@ struct Restored {
     std::vector<int64_t> newer = {};       ///< with --from-step: newer steps that are not marked as suspect
 };
 
-/// Fills the states of all ranks from a checkpoint of any mesh and layout. Collective.
+/// Fills the params and states of all ranks from a checkpoint of any mesh and layout. Collective.
 class Restore {
 public:
-    /// Adds messages about entries that are not checkpoints to `notes`, the same on every rank.
+    /// `notes` receives messages about store entries that are not checkpoints, the same on every rank.
     Restore(CheckpointStore& store, const Mesh& mesh, int64_t rank, AxisId stage_axis, Rounds& rounds,
             std::vector<std::string>& notes)
         : store_(store), mesh_(mesh), rank_(rank), stage_axis_(stage_axis), rounds_(rounds), notes_(notes) {}
 
-    /// Does what Checkpoints::restore documents.
+    /// Reads step `from`, or for -1 the newest usable step, into `state`; see Checkpoints::restore.
     std::optional<Restored> into(std::span<const StateValue> state, bool some, int64_t from);
     /// Whether the step was skipped: it is damaged, suspect, or newer than --from-step.
     bool passed_over(int64_t step) const { return passed_over_.count(step) > 0; }

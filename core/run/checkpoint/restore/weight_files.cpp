@@ -12,14 +12,14 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t longest_index = 100'000'000;  // bytes, the same limit as for a header
+constexpr int64_t longest_index = 100'000'000;  // max bytes of an index file
 
 bool is_there(const std::string& path) {
     std::error_code ignored;
     return std::filesystem::exists(path, ignored);
 }
 
-/// Names files of a folder that look like weights, for a message.
+/// Lists files of a folder that look like weights, for an error message.
 std::string look_alikes(const std::string& folder) {
     std::vector<std::string> names;
     std::error_code problem;
@@ -32,7 +32,7 @@ std::string look_alikes(const std::string& folder) {
     return names.empty() ? "it has no other weights" : "it has " + join_few(names, 4);
 }
 
-/// Reads the weight_map of an index, as a map from file to tensors. Throws Error that starts with the index's path.
+/// Reads an index file's weight_map, as a map from file to tensors. Throws Error that starts with the file's path.
 std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path) {
     const Json json = read_json(path, longest_index);
     if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
@@ -90,7 +90,7 @@ const SafetensorsFile& WeightFiles::open(const std::string& path) {
 
 void WeightFiles::open_index(const std::string& index) {
     const auto files = files_of_index(index);
-    std::map<std::string_view, std::string_view> told;  // tensor -> file
+    std::map<std::string_view, std::string_view> told;  // tensor name -> file name, by the index
     for (const auto& [name, tensors] : files)
         for (const std::string& tensor : tensors) told[tensor] = name;
     for (const auto& [name, tensors] : files) {

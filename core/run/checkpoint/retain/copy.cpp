@@ -16,13 +16,13 @@
 namespace orrery {
 namespace {
 
-/// Collects blocks in memory and writes them to the target store as objects.
+/// Collects tensor blocks in memory and writes them to the target store as objects.
 class Objects {
 public:
     Objects(CheckpointStore& to, Manifest& manifest, const CopyOptions& options)
         : to_(to), manifest_(manifest), options_(options) {}
 
-    /// Adds a block of a tensor to the current object. Returns its memory, for the caller to fill.
+    /// Adds a block of a tensor to the current object. Returns the block's memory, for the caller to fill.
     std::span<std::byte> add(size_t tensor, const Block& box) {
         const TensorType type{manifest_.tensors[tensor].type.dtype, box.shape};
         Part& part = open_.emplace_back(Part{tensor, box, std::vector<std::byte>(static_cast<size_t>(type.bytes()))});
@@ -75,13 +75,13 @@ private:
     int64_t bytes_ = 0, rank_ = -1, number_ = 0;
 };
 
-/// Copies objects and indexes unchanged. Compares each piece with its checksum, and each object with its digest and
-/// header.
+/// Copies a step's objects and indexes unchanged. Compares each piece of an object with its checksum, and each object
+/// with its digest and header.
 void put_same(CheckpointStore& from, const Manifest& manifest, CheckpointStore& to) {
     for (size_t i = 0; i < manifest.objects.size(); ++i) {
         const ManifestObject& object = manifest.objects[i];
         ObjectReader reader(from, manifest, static_cast<int64_t>(i));
-        reader.check_header();  // also compares the size, before memory of that size is allocated
+        reader.check_header();  // also compares the object's size, before memory of that size is allocated
         std::vector<std::byte> bytes(static_cast<size_t>(object.bytes));
         reader.read(0, bytes, "");
         if (sha256(bytes) != object.sha256)
@@ -90,13 +90,13 @@ void put_same(CheckpointStore& from, const Manifest& manifest, CheckpointStore& 
         to.put(manifest.step, object.key, bytes);
     }
     for (const IndexEntry& entry : manifest.indexes) {
-        std::vector<std::byte> bytes(static_cast<size_t>(entry.bytes));  // Manifest::of has compared its digest
+        std::vector<std::byte> bytes(static_cast<size_t>(entry.bytes));  // Manifest::of has checked the index's digest
         from.get(manifest.step, entry.key(), 0, bytes);
         to.put(manifest.step, entry.key(), bytes);
     }
 }
 
-/// Calls `visit(rank, tensor, block)` for each block on the mesh, once for the lowest rank that holds it, rank by rank.
+/// Calls `visit(rank, tensor, block)` for each tensor block on `mesh`, for the lowest rank that holds it, by rank.
 template <class Visit>
 void for_blocks(const Manifest& manifest, const Mesh& mesh, Visit visit) {
     std::vector<Layout> layouts;
@@ -118,7 +118,7 @@ std::string put_resharded(CheckpointStore& from, const Manifest& manifest, Check
         const Layout layout = layout_on(tensor.splits, manifest.axes, tensor.type.shape, mesh);
         made.tensors.push_back({tensor.name, tensor.type, {}, layout});
     }
-    for (size_t i = 0; i < manifest.objects.size(); ++i)  // before memory is allocated by the manifest's sizes
+    for (size_t i = 0; i < manifest.objects.size(); ++i)  // checked before memory of sizes in the manifest is allocated
         ObjectReader(from, manifest, static_cast<int64_t>(i)).check_header();
     Objects objects(to, made, options);
     BlockReader reader(from, manifest);
@@ -150,7 +150,7 @@ StepCopy look(const Manifest& manifest, const std::optional<Mesh>& mesh) {
 void drop(CheckpointStore& to, int64_t step) {
     try {
         to.discard(step);
-    } catch (const Error&) {  // the next copy or commit in that store discards it
+    } catch (const Error&) {  // the next copy or commit in that store discards the unfinished copy
     }
 }
 
@@ -172,7 +172,7 @@ Layout layout_on(const Layout& split, const Mesh& from, const Shape& shape, cons
 
 namespace {
 
-/// The mark of a step; `before` if the step was removed meanwhile.
+/// The suspect mark of a step; its earlier mark `before` if the step was removed meanwhile.
 std::string mark_of(CheckpointStore& from, int64_t step, const std::string& before) {
     try {
         return from.mark_of(step);

@@ -12,12 +12,12 @@ namespace orrery {
 struct StepCopy {
     int64_t objects = 0;     ///< number of objects; 0 if unknown (only_look with resharding)
     int64_t bytes = 0;       ///< bytes of the objects; without their headers if `objects` is unknown
-    bool resharded = false;  ///< whether its objects differ from those of the source
+    bool resharded = false;  ///< whether the copy's objects differ from the source's
 };
 
 struct CopyOptions {
     std::optional<Mesh> mesh = {};  ///< mesh to reshard to; nullopt or the step's own mesh: objects stay as they are
-    bool only_look = false;         ///< compute the size, write nothing
+    bool only_look = false;         ///< whether to compute only the size and write nothing
     int64_t object_bytes = int64_t{256} << 20;
     int64_t piece_bytes = int64_t{1} << 20;
 };

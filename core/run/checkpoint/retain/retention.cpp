@@ -12,13 +12,13 @@ namespace {
 
 constexpr int64_t hour = 3600, day = 24 * hour;
 
-/// A step that rules may keep, with the rules that do.
+/// A valid step, with the retention rules that keep it.
 struct Counted {
     const RetainedStep* step;
     std::vector<std::string> rules = {};
 };
 
-/// The number of the hour or day, rounded down for negative times too.
+/// The number of the hour or day (`length` seconds) of a time, rounded down for negative times too.
 int64_t period_of(int64_t time, int64_t length) { return time / length - (time % length < 0); }
 
 /// Keeps the newest step of each of the last `most` hours or days that have one. The step number, not the time, decides
@@ -54,8 +54,8 @@ void keep_best(std::vector<Counted>& counted, int64_t most) {
 
 bool counts(const RetainedStep& step) { return step.state != RetainedStep::State::damaged && step.suspect.empty(); }
 
-/// The reason why a damaged or suspect step stays or is removed, and whether it is removed: a suspect one is, once
-/// `newest` valid steps come after it.
+/// Why a damaged or suspect step is retained or removed, and whether it is removed. A suspect step is removed once
+/// `newest` valid steps are newer.
 std::pair<std::string, bool> passed_over(const RetainedStep& step, const std::vector<Counted>& counted,
                                          int64_t newest) {
     if (step.state == RetainedStep::State::damaged)
@@ -66,8 +66,8 @@ std::pair<std::string, bool> passed_over(const RetainedStep& step, const std::ve
     return {"suspect, so it is left for inspection: " + step.suspect, false};
 }
 
-/// Whether a step due now will be the only one of its hour or day: the last save began in an earlier period, and the
-/// next one, expected after the same time again, falls in a later one.
+/// Whether a step that is due should be the only one saved in its hour or day (`length` seconds): the last save began
+/// before that hour or day, and at the current interval between saves the next one is due after it.
 bool alone_in_period(const DueStep& due, int64_t length) {
     if (!due.last) return true;
     const int64_t period = period_of(due.now, length);
@@ -86,7 +86,7 @@ std::string RetentionPolicy::text() const {
 }
 
 bool later_than(int64_t now, const std::optional<int64_t>& time) {
-    constexpr int64_t set = 1'577'836'800;  // 2020-01-01
+    constexpr int64_t set = 1'577'836'800;  // 2020-01-01, in seconds since 1970
     return now >= set && time && *time > now;
 }
 
@@ -122,7 +122,7 @@ std::vector<Verdict> retain(std::span<const RetainedStep> steps, const Retention
     keep_best(counted, policy.best);
 
     std::vector<Verdict> verdicts;
-    size_t next = 0;  // position in `counted`, which has the same order
+    size_t next = 0;  // position in `counted`, which has the order of `sorted`
     for (const RetainedStep* step : sorted) {
         Verdict verdict{step->step, false, false, "no rule keeps it"};
         std::vector<std::string> reasons;

@@ -20,7 +20,7 @@ StepFacts facts_of(const std::string& host) {
         const auto value = json[key].get<double>();
         return std::isfinite(value) ? std::optional(value) : std::nullopt;
     };
-    constexpr double most = 1e15;  // seconds; no clock shows more
+    constexpr double most = 1e15;  // max seconds since 1970; larger times are ignored
     if (const auto time = number("time"); time && std::abs(*time) < most) facts.time = static_cast<int64_t>(*time);
     facts.evaluation = number("eval_loss");
     return facts;
@@ -32,10 +32,10 @@ Retirement::Retirement(CheckpointStore& store, RetentionPolicy policy, std::func
 void Retirement::verified(int64_t step) {
     verified_.insert(step);
     damaged_.erase(step);
-    facts_.erase(step);  // it may have been written again
+    facts_.erase(step);  // the step may have been written again
 }
 
-/// The facts of all steps, from the store and from what was read before.
+/// What the retention policy must know about all steps, from the store and from earlier reads.
 std::vector<RetainedStep> Retirement::steps() {
     const bool asks = policy_.hourly > 0 || policy_.daily > 0 || policy_.best > 0;
     std::map<int64_t, std::string> changed;
@@ -73,7 +73,7 @@ void Retirement::read(RetainedStep& step) {
     step.evaluation = found->second.evaluation;
 }
 
-/// Treats a step that cannot be read as damaged, but for this call only, as the reason may pass.
+/// Treats a step that cannot be read as damaged, but does not remember that, since the failure may be temporary.
 void Retirement::unreadable(RetainedStep& step, const std::string& why) {
     step.state = RetainedStep::State::damaged;
     step.damage = "it cannot be read: " + why;
@@ -117,8 +117,8 @@ std::vector<Verdict> Retirement::retire() {
     return verdicts;
 }
 
-/// Removes a step. A pin that was set since look() prevents that; if one is set during the removal, the store throws.
-/// The next call tries again to remove a step that could not be removed.
+/// Removes a step unless it was pinned after look(). If it is pinned during the removal, the store throws. The next
+/// call tries again to remove a step that could not be removed.
 void Retirement::remove(Verdict& verdict) {
     const auto kept = [&] {
         const std::string pin(trim(store_.pin_of(verdict.step)));
@@ -128,7 +128,7 @@ void Retirement::remove(Verdict& verdict) {
         return true;
     };
     if (kept()) return;
-    // Another folder of the same step may take its place later.
+    // Forgets the step, because a later save may write it again.
     verified_.erase(verdict.step);
     damaged_.erase(verdict.step);
     facts_.erase(verdict.step);

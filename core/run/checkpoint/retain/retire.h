@@ -11,26 +11,26 @@
 
 namespace orrery {
 
-/// The facts in a step's manifest from which the policy decides.
+/// What a step's manifest records for the retention policy.
 struct StepFacts {
-    std::optional<int64_t> time;       ///< when it was saved, seconds since 1970
+    std::optional<int64_t> time;       ///< when the step was saved, seconds since 1970
     std::optional<double> evaluation;  ///< loss on held-out data
 };
-/// Reads the facts from Manifest::host. Facts that are missing or not finite numbers stay empty.
+/// Reads save time and held-out loss from Manifest::host. What is missing or not a finite number stays empty.
 StepFacts facts_of(const std::string& host);
 
-/// Applies a policy to a store. Remembers what it has read, so that each step is read once. Only one process may retire
-/// steps of a store at a time.
+/// Applies a retention policy to a checkpoint store. Remembers what it has read, so that each step is read once. Only
+/// one process may retire steps of a store at a time.
 class Retirement {
 public:
     /// `clock`: returns seconds since 1970; empty: the machine's clock.
     Retirement(CheckpointStore& store, RetentionPolicy policy, std::function<double()> clock = {});
 
-    /// Records that a step is good: it was read completely, or written and read back.
+    /// Records that a step is valid: it was read completely, or written and read back.
     void verified(int64_t step);
-    /// Forgets which steps are good, after one of them changed: others may share its files by links.
+    /// Forgets which steps are valid, after one of them changed: other steps may share its files by links.
     void doubt() { verified_.clear(); }
-    /// The verdicts on all steps, newest first. Reads the steps that `newest` keeps, unless they are verified.
+    /// Returns verdicts on all steps, newest first. Reads steps that rule `newest` keeps, unless they are verified.
     std::vector<Verdict> look();
     /// Removes the steps that no rule keeps. Returns all verdicts. A step that the store cannot remove stays, with the
     /// reason in its verdict. Throws what the store throws while steps are listed.

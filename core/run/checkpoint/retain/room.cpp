@@ -33,7 +33,7 @@ int64_t saves_of(const TrainOptions& options) {
 
 void require_room(CheckpointStore& store, int64_t there, const Program& program, const TrainOptions& options,
                   const Origin& where) {
-    constexpr int64_t most = RetentionPolicy::least + 1;  // two that are retained, and the one that is being written
+    constexpr int64_t most = RetentionPolicy::least + 1;  // two retained checkpoints, and the one being written
     const int64_t saves = saves_of(options), free = store.free_bytes();
     if (saves == 0 || free < 0) return;
     const int64_t stay = std::min(there, RetentionPolicy::least);

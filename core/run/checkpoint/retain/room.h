@@ -13,7 +13,7 @@ namespace orrery {
 int64_t checkpoint_bytes(const Program& program);
 
 /// Throws Error at `where` if the store lacks space for three checkpoints: two that are retained and one that is being
-/// written. Up to two checkpoints that exist (`there`) are subtracted; no more than the training saves are counted.
+/// written. Needs less space if checkpoints exist (`there`: their number) or if the training saves fewer than three.
 /// Does nothing if the store does not know its free bytes.
 void require_room(CheckpointStore& store, int64_t there, const Program& program, const TrainOptions& options,
                   const Origin& where);

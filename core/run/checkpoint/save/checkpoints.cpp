@@ -21,7 +21,7 @@ Checkpoints::Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank,
       rounds_(rank, mesh_.ranks(), std::move(gather), std::move(to_first), std::move(from_first)),
       restore_(store, mesh_, rank, options.stage_axis, rounds_, notes_),
       retirement_(store, options.keep) {
-    retain({}, options_.keep, 0);  // throws if keep is below 2
+    retain({}, options_.keep, 0);  // throws if fewer than 2 newest steps are retained
 }
 
 std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, bool some, int64_t from) {
@@ -30,7 +30,7 @@ std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, 
     return restored;
 }
 
-/// Deletes an unfinished save of the step and sets a damaged, suspect or foreign one aside. Throws for a valid one.
+/// Deletes an unfinished save of the step. Sets a damaged, suspect or foreign checkpoint aside; throws for a valid one.
 void Checkpoints::make_way(int64_t step) {
     if (step < 0 || step > Manifest::last_step)
         throw Error(fmt::format("the last step that can be is {}", Manifest::last_step));
@@ -42,7 +42,7 @@ void Checkpoints::make_way(int64_t step) {
     if (!kept.empty()) notes_.push_back(fmt::format("what stood in the place of step {} is kept as {}", step, kept));
 }
 
-/// The inputs of a save on this rank and its results so far.
+/// A save on this rank: its inputs, and its results so far.
 struct Checkpoints::OwnPart {
     int64_t step = 0;
     std::span<const StateValue> state;
@@ -50,7 +50,7 @@ struct Checkpoints::OwnPart {
     std::vector<Share> shares = {};
     std::vector<std::string> votes = {};
     std::unique_ptr<WrittenStep> written = std::make_unique<WrittenStep>();
-    std::string root = {};  ///< JSON of the root, on rank 0 after judge()
+    std::string root = {};  ///< JSON of the new checkpoint's root, on rank 0 after judge()
 };
 
 /// Writes this rank's objects and index and flushes them. Returns its report to rank 0.
@@ -67,7 +67,7 @@ std::string Checkpoints::write(OwnPart& part) {
     return report_of(schema, part.state, part.shares, part.votes, writer, mesh_, rank_, options_.stage_axis);
 }
 
-/// On rank 0: builds the root from all reports. Returns the holders of replicas that differ; "" if all agree.
+/// Builds the checkpoint's root on rank 0 from all reports. Returns the holders of replicas that differ; "": none.
 std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& reports) {
     Assembled made = assemble(reports, part.step, mesh_, options_.stage_axis, options_.piece_bytes);
     if (made.unsound) retirement_.doubt();
@@ -81,7 +81,7 @@ std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& re
     return "";
 }
 
-/// Checks that what was written covers the blocks that this rank holds alone or is the lowest holder of.
+/// Throws Error unless the written shards cover each block that this rank holds alone or as the lowest of its holders.
 void Checkpoints::check_cover(std::span<const StateValue> state, const std::vector<Share>& shares,
                               const Manifest& own) {
     std::vector<Wanted> alone;
@@ -91,7 +91,7 @@ void Checkpoints::check_cover(std::span<const StateValue> state, const std::vect
     check_shared(store_, own.step, state, shares, mesh_, rank_, options_.stage_axis);
 }
 
-/// Reads what this rank wrote back from the store, on rank 0 also the root. Throws the first problem.
+/// Reads back from the store what this rank wrote, on rank 0 also the checkpoint's root. Throws the first problem.
 void Checkpoints::read_back(const OwnPart& part, CommitAnswer& answer) {
     const WrittenStep& written = *part.written;
     if (rank_ == 0) {
@@ -117,8 +117,8 @@ void Checkpoints::read_back(const OwnPart& part, CommitAnswer& answer) {
     check_cover(part.state, part.shares, own);
 }
 
-/// Removes older steps that no rule keeps. A step that cannot be removed is noted once and tried again by the next
-/// save.
+/// Removes older steps that no retention rule keeps. A step that cannot be removed is reported once, and the next save
+/// tries again.
 void Checkpoints::retire() {
     for (const Verdict& verdict : retirement_.retire())
         if (verdict.failed && unremoved_.insert(verdict.step).second)
@@ -128,7 +128,7 @@ void Checkpoints::retire() {
                                          verdict.why));
 }
 
-/// Performs the commit's next action and reports its result to the commit. Throws if a rank does not join a round.
+/// Performs the next action of a save's Commit and passes on its result. Throws if a rank does not join a round.
 void Checkpoints::perform(Commit& commit, OwnPart& part) {
     using Kind = CommitAction::Kind;
     const CommitAction action = commit.action();
@@ -171,7 +171,7 @@ void Checkpoints::perform(Commit& commit, OwnPart& part) {
     }
 }
 
-/// The message of the last verdict.
+/// A message about the result of the last save.
 std::string Checkpoints::told() const {
     if (verdict_.end != CommitEnd::unsound)
         return verdict_.text(fmt::format("checkpoint of step {} in {}", verdict_.step, store_.place()));

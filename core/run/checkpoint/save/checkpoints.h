@@ -16,22 +16,22 @@ namespace orrery {
 
 struct CheckpointOptions {
     RetentionPolicy keep = {};                  ///< rules for which steps are retained
-    int64_t object_bytes = int64_t{256} << 20;  ///< size at which a rank starts another object
+    int64_t object_bytes = int64_t{256} << 20;  ///< bytes after which a rank starts another object
     int64_t piece_bytes = int64_t{1} << 20;     ///< bytes of an object that each CRC-32C covers
     bool retire = true;                         ///< whether a save removes older steps that no rule keeps
     int64_t share_bytes = 4096;                 ///< min bytes of the parts into which replicated values are split
     AxisId stage_axis = none;                   ///< mesh axis of pipeline stages; none: no pipeline
-    /// Describes what has diverged in a rank's state: "3 of 4 elements of w"; "": nothing. A diverged state is not
-    /// saved. Empty: states are not checked. All ranks must set it, or none.
+    /// Returns what has diverged in a rank's state: "3 of 4 elements of w"; "": nothing. A diverged state is not saved.
+    /// Empty: states are not checked. Either all ranks set it or none.
     std::function<std::string(std::span<const StateValue>)> diverged = {};
 };
 
 /// Saves and restores the state of all ranks, from and to any layout, on any store. Every call is collective, blocks,
 /// and ends the same way on all ranks: with success, or with an Error that names the rank at fault. Not thread-safe;
-/// may run on any thread on which the gathers may.
+/// may run on any thread on which the Gather functions may run.
 class Checkpoints {
 public:
-    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0; `gather` replaces them where empty. A
+    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0; `gather` replaces one that is empty. A
     /// save takes two gathers to rank 0 and three broadcasts, and one gather to all ranks if states are checked.
     Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather, CheckpointOptions options = {},
                 Gather to_first = {}, Broadcast from_first = {});
@@ -56,8 +56,8 @@ public:
     /// or shapes differ from `state`.
     std::optional<Restored> restore(std::span<const StateValue> state, bool some = false, int64_t from = -1);
 
-    /// Messages of the last call: entries that are not checkpoints, and steps that were moved. After restore they are
-    /// the same on every rank, after save only rank 0 has them. Clears the list.
+    /// Messages of the last save or restore: store entries that are not checkpoints, and steps that were moved. After
+    /// restore they are the same on every rank, after save only rank 0 has them. Clears the list.
     std::vector<std::string> notes() { return std::exchange(notes_, {}); }
 
 private:
@@ -80,7 +80,7 @@ private:
     Restore restore_;
     Retirement retirement_;
     int64_t saved_ = -1;                    ///< step saved last; -1: none
-    std::unique_ptr<WrittenStep> written_;  ///< this rank's part of saved_
+    std::unique_ptr<WrittenStep> written_;  ///< what this rank wrote for step saved_
     CommitVerdict verdict_;
     std::set<int64_t> unremoved_;  ///< steps that could not be removed and were noted
 };

@@ -29,7 +29,7 @@ std::string flock_advice(int code) {
     return "";
 }
 
-/// Whether the locked file still has its name. The previous holder may have deleted it.
+/// Whether the locked file still exists under its name, since the lock's previous holder may have deleted it.
 bool FolderLock::is_there() const {
     struct stat mine {
     }, now{};
@@ -68,7 +68,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& name, const
                                 read > 0 ? fmt::format(" ({})", holder) : "", instead));
     }
     const std::string me = fmt::format("pid {} on host {}", ::getpid(), host_name());
-    // The text is only for messages, so that a failed write is ignored.
+    // The holder's name in the file is only for messages, so a failed write is ignored.
     if (::ftruncate(file_, 0) == 0 && ::pwrite(file_, me.data(), me.size(), 0) < 0) return;
 }
 
@@ -79,7 +79,7 @@ std::unique_ptr<FolderLock> FolderLock::of_step(const std::string& place, int64_
 
 FolderLock::~FolderLock() {
     if (file_ < 0) return;
-    if (passing_) ::unlink(path_.c_str());  // still locked: a process that waits for it checks is_there()
+    if (passing_) ::unlink(path_.c_str());  // still locked: a process that waits for the lock checks is_there()
     ::close(file_);
 }
 

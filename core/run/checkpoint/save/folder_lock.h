@@ -22,7 +22,7 @@ public:
     /// the lock, or why the file cannot be written.
     explicit FolderLock(const std::string& folder, const std::string& name = job)
         : FolderLock(folder, name, "another run", "run.folder", false) {}
-    /// Locks one step in the folder `place` while it is copied there. The lock file is deleted with the object.
+    /// Locks a step while it is copied to the folder `place`. The lock file is deleted with the returned object.
     static std::unique_ptr<FolderLock> of_step(const std::string& place, int64_t step);
     ~FolderLock();
     FolderLock(const FolderLock&) = delete;

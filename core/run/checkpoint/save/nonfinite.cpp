@@ -12,9 +12,9 @@
 namespace orrery {
 namespace {
 
-/// Counts the floats whose bits, without the sign, are `least` or more. These bits are ordered like the absolute
-/// values, with infinity and NaN last. Blocks of fixed length let the compiler vectorize; words are signed, because few
-/// processors have unsigned vector comparisons.
+/// Counts the floats whose bits, without the sign, are `least` or more as an integer; integers of this kind are ordered
+/// like the absolute values, with infinity and NaN last. Blocks of fixed length let the compiler vectorize; words are
+/// signed, because few processors have unsigned vector comparisons.
 template <class Word>
 int64_t count_from(const Tensor& tensor, Word least) {
     constexpr int64_t block = 256;
@@ -44,7 +44,7 @@ int64_t count_diverged(const Tensor& tensor, bool usable) {
         case DType::f64: return count_from<int64_t>(tensor, usable ? 0x43f0000000000000 : 0x7ff0000000000000);
         case DType::f32: return count_from<int32_t>(tensor, usable ? 0x5f800000 : 0x7f800000);
         case DType::bf16: return count_from<int16_t>(tensor, usable ? 0x5f80 : 0x7f80);
-        case DType::f16: return count_from<int16_t>(tensor, 0x7c00);  // infinity and NaN; f16 has no value above 65504
+        case DType::f16: return count_from<int16_t>(tensor, 0x7c00);  // infinity and NaN; the max f16 is 65504
         default: return 0;
     }
 }
@@ -80,9 +80,9 @@ double LossJudge::median() const {
     return (sorted[(count_ - 1) / 2] + sorted[count_ / 2]) / 2;
 }
 
-/// Whether the window has an outlier about as high as `loss` that was followed by a normal loss. Batches of a mixture
-/// may differ by more than the factor. Since no outlier enters the window while losses stay high, an old recovery would
-/// excuse a diverged run forever; so it does not count after `lasting` outliers in a row.
+/// Whether recent losses contain an outlier about as high as `loss` that was followed by a normal loss, since batches
+/// of a data mixture may differ that much. No outlier enters the window while losses stay high; so that an old recovery
+/// does not excuse a diverged run forever, it does not count after `lasting` outliers in a row.
 bool LossJudge::came_back(double loss, double median) const {
     if (high_ >= lasting) return false;
     for (size_t i = 0; i + 1 < count_; ++i)
@@ -91,8 +91,8 @@ bool LossJudge::came_back(double loss, double median) const {
     return false;
 }
 
-/// Adds a loss to the window. A loss above `factor_` times the highest median is pending until losses are normal again,
-/// so that a diverged run never raises its own median.
+/// Adds a loss to the window of recent losses. A loss above `factor_` times the highest median is pending until losses
+/// are normal again, so that a diverged run never raises its own median.
 void LossJudge::add(double loss) {
     if (!counts(loss)) return;
     if (factor_ > 0 && highest_ > 0 && loss > factor_ * highest_) {

@@ -8,8 +8,8 @@
 
 namespace orrery {
 
-/// Counts the elements of a host-readable tensor that are infinite or NaN; with `usable` also those of 2^64 and more,
-/// as their squares overflow f32. 0 for integers.
+/// Counts the elements of a host-readable tensor that are infinite or NaN. `usable`: also those of 2^64 and more, since
+/// their squares overflow f32. Returns 0 for integers.
 int64_t count_diverged(const Tensor& tensor, bool usable);
 
 /// Decides whether a saved step is suspect, from the loss of the step after it: that loss must be finite, and at most
@@ -17,7 +17,7 @@ int64_t count_diverged(const Tensor& tensor, bool usable);
 class LossJudge {
 public:
     static constexpr size_t window = 64;  ///< number of losses of which the median is taken
-    static constexpr size_t least = 8;    ///< losses needed for that; with fewer, only a loss that is not finite counts
+    static constexpr size_t least = 8;    ///< min losses for a median; with fewer, only a nonfinite loss counts
 
     /// Number of outliers in a row after which the run counts as diverged, even if it recovered from outliers before.
     static constexpr int64_t lasting = 2 * least;
@@ -30,7 +30,7 @@ public:
     /// Sets the step that was saved. The loss of the next step decides whether it is suspect.
     void saved(int64_t step) { step_ = step; }
     int64_t step() const { return step_; }
-    /// Must be called with every step's loss. Returns why the step before, if it was saved, is suspect; "": it is not.
+    /// Must be called with every step's loss. Returns why the previous step, if saved, is suspect; "": it is not.
     std::string judge(int64_t now, double now_loss);
 
     /// The judge's state as checkpoints store it, so that a resumed run decides the same.
@@ -43,7 +43,7 @@ public:
     Kept kept() const {
         return {{losses_.begin(), losses_.begin() + static_cast<int64_t>(count_)}, highest_, pending_, high_};
     }
-    /// Restores the state for a run that resumes from `step`. Ignores impossible values.
+    /// Restores the judge's state for a run that resumes from `step`. Ignores impossible values.
     void resume(int64_t step, const Kept& kept);
 
 private:

@@ -7,7 +7,7 @@ namespace orrery {
 /// The measured cost of one save, in seconds.
 struct SaveCost {
     double held_s = 0;   ///< time by which steps were delayed or slowed
-    double whole_s = 0;  ///< time from its begin to its end
+    double whole_s = 0;  ///< time from the save's begin to its end
     double step_s = 0;   ///< time of a step without a save
 };
 

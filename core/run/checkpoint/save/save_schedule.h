@@ -15,17 +15,17 @@ public:
 
     /// Whether checkpoint.every is "auto": the interval then follows from the measured cost of saves.
     bool automatic() const { return automatic_; }
-    /// For "auto": sets the step of the next save. If that step cannot be saved, the first later one that can is.
+    /// For "auto": sets the step of the next save. If it cannot be saved, the first later step that can be saved is.
     void set_next(int64_t step) { next_ = step; }
     /// For "auto": whether the next step to save is unknown, so that set_next must be called once a save has ended.
     bool asks_next() const { return automatic_ && next_ == 0; }
     /// Whether the step must be saved. `saving`: a save is under way; `timed`: the time of a step is known.
     bool due(int64_t step, bool saving, bool timed) const;
-    /// Whether a due step waits for the save under way; otherwise it is skipped. Of two due steps in a row at most one
-    /// is skipped, and never one that retention needs.
+    /// Whether the training waits at a due step for the save under way; otherwise it skips the due step. It waits if
+    /// the previous due step was skipped, or if a retention rule may need this one.
     bool waits(const DueStep& due) const { return left_out_ > 0 || needs(keep_, due); }
     void left_out() { ++left_out_; }
-    /// A save has begun. `timed`: its cost will determine the next step to save; otherwise that step stays.
+    /// Records that a save has begun. `timed`: its cost will determine the next step to save; otherwise next_ stays.
     void began(bool timed);
 
 private:

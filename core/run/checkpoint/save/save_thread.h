@@ -16,19 +16,19 @@ namespace orrery {
 template <class Job>
 class SaveThread {
 public:
-    /// `work` runs on the thread. It must not throw; it may call pause().
+    /// `work`: runs a job on the thread. It must not throw; it may call pause().
     explicit SaveThread(std::function<void(Job&, SaveThread&)> work)
         : work_(std::move(work)), thread_([this] { run(); }) {
-        ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // the name in top and /proc
+        ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // thread name in top and /proc
     }
-    /// Waits for the current job.
+    /// The destructor waits for the current job to end.
     ~SaveThread() {
         notify([&] { ends_ = true; });
         thread_.join();
     }
     SaveThread(const SaveThread&) = delete;
 
-    /// Starts a job. No other may be running.
+    /// Starts a job on the thread. No other job may be running.
     void begin(Job job) {
         notify([&] {
             job_.emplace(std::move(job));
@@ -41,7 +41,7 @@ public:
         const std::lock_guard lock(mutex_);
         return busy_;
     }
-    /// Ends a pause and blocks until no job is running.
+    /// Ends a pause of the job and blocks until no job is running.
     void wait() {
         go_on();
         std::unique_lock lock(mutex_);
@@ -52,8 +52,8 @@ public:
         const std::lock_guard lock(mutex_);
         return busy_ || !job_ ? nullptr : &*job_;
     }
-    /// For `work`: blocks until go_on() or wait() is called or `at_most` has passed. Returns at once if one of them was
-    /// called since the job began.
+    /// Called by `work`: blocks until go_on() or wait() is called or `at_most` has passed. Returns at once if go_on()
+    /// or wait() was called since the job began.
     void pause(std::chrono::duration<double> at_most) {
         std::unique_lock lock(mutex_);
         pauses_since_ = Clock::now();
@@ -102,7 +102,7 @@ private:
     mutable std::condition_variable changed_;
     std::optional<Job> job_;
     bool busy_ = false, ends_ = false;
-    bool goes_on_ = false;  ///< the current job must not pause (any more)
+    bool goes_on_ = false;  ///< whether the current job must no longer pause
     std::chrono::duration<double> paused_{0};
     std::optional<std::chrono::steady_clock::time_point> pauses_since_;
     std::thread thread_;

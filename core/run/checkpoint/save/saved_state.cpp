@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Max time that a save pauses for the concurrent step, in mean step times. It is limited because the step may hang.
 constexpr double most_steps_of_pause = 2;
-/// A save does not pause if the last one took less than this part of a step.
+/// A save does not pause if the last save took less than this fraction of a step's time.
 constexpr double short_part = 0.1;
 
 int64_t number_of(const std::string& text) {
@@ -36,12 +36,12 @@ int64_t number_of(const std::string& text) {
     return number;
 }
 
-/// The number under a key; 0 if the key is missing, as in older checkpoints.
+/// The number under a key of a manifest's JSON; 0 if the key is missing, as in older checkpoints.
 double number_of(const Json& host, const char* key) {
     return host.contains(key) && host[key].is_number() ? host[key].get<double>() : 0;
 }
 
-/// The integer under a key; -1 if the key is missing.
+/// The integer under a key of a manifest's JSON; -1 if the key is missing.
 int64_t integer_of(const Json& host, const char* key) {
     return host.contains(key) && host[key].is_number_integer() ? host[key].get<int64_t>() : -1;
 }
@@ -56,8 +56,8 @@ LossJudge::Kept judged_before(const Json& host) {
     return kept;
 }
 
-/// The params of the checkpoint's model that the program lacks; "" if there are none, or for older checkpoints. Loading
-/// params needs this, because a program without an optimizer may lack tensors of the checkpoint; resume compares all.
+/// Names the checkpoint's params that the program lacks; "" if there are none, or for older checkpoints. Loading params
+/// needs this, because a program without an optimizer may lack tensors of the checkpoint; resume compares all.
 std::string params_beyond(const Program& program, const Json& host) {
     std::vector<std::string> more;
     if (host.is_object() && host.contains("published") && host["published"].contains("params"))
@@ -73,7 +73,7 @@ std::vector<std::vector<int64_t>> stages_of(const Plan& plan) {
     std::vector<std::vector<int64_t>> stages(plan.program.values.size());
     if (plan.stage_axis == none) return stages;
     for (const RankClass& one : plan.classes) {
-        // All ranks of a class are on the same stage.
+        // All ranks of a rank class are on the same pipeline stage.
         const int64_t stage = plan.mesh.coordinates(one.ranks.front())[static_cast<size_t>(plan.stage_axis)];
         for (const Operand& place : one.places)
             if (place.value != none) stages[static_cast<size_t>(place.value)].push_back(stage);
@@ -120,7 +120,7 @@ struct SavedState::Saver {
     bool on_thread = false;                   ///< whether the save thread has this object
     Checkpoints checkpoints;
     RecentCosts costs = {};
-    double worked_s = 0;  ///< time of the last asynchronous save without its pause; 0: there was none
+    double worked_s = 0;  ///< seconds of the last asynchronous save without its pause; 0: there was none
 
     Saver(Session& session_, CheckpointStore& store, RetentionPolicy keep, std::string published_)
         : session(session_),
@@ -238,10 +238,10 @@ namespace {
 
 std::string left_behind(int64_t from) { return fmt::format("the run went on from step {}", from); }
 
-/// Two facts of a step's manifest; empty if the manifest lacks them or cannot be read.
+/// When a step was saved, and by which run; empty if the step's manifest lacks that or cannot be read.
 struct SavedAt {
-    std::optional<double> time = {};   ///< when it was saved, seconds since 1970
-    std::optional<int64_t> from = {};  ///< the last --from-step of its run
+    std::optional<double> time = {};   ///< when the step was saved, seconds since 1970
+    std::optional<int64_t> from = {};  ///< the last --from-step of the run that saved it
 };
 
 SavedAt saved_at(CheckpointStore& store, int64_t step) try {
@@ -257,8 +257,8 @@ SavedAt saved_at(CheckpointStore& store, int64_t step) try {
 
 }  // namespace
 
-/// Compares the steps that --from-step marked with the ones saved since. Marks alone do not suffice, because a start
-/// may have died between two of them; times alone do not, because the clock may have been set back.
+/// Compares the save times of the steps that --from-step marked with those of later saves. Marks alone do not suffice,
+/// because a start may have died between two marks; times alone do not, because the clock may have been set back.
 std::string went_on_before(CheckpointStore& store, int64_t from) {
     std::optional<double> left_at, since_at;
     int64_t left = -1, since = -1, known = -1;  // known: newest step whose manifest records --from-step
@@ -281,7 +281,7 @@ std::string went_on_before(CheckpointStore& store, int64_t from) {
         from, left, left_behind(from), known < 0 ? since : known);
 }
 
-/// Marks steps newer than `from` as suspect. Returns a message.
+/// Marks the steps `newer` as suspect, because the run resumes from the older step `from`. Returns a message.
 std::string SavedState::leave_behind(int64_t from, const std::vector<int64_t>& newer) {
     std::string problem;
     if (session_.job().rank == 0) try {
@@ -324,7 +324,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     if (!before.empty()) resumed.said.push_back(before);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
-    if (resumed.bits && host.contains("products") && host["products"].is_string())  // the place in older saves
+    if (resumed.bits && host.contains("products") && host["products"].is_string())  // bit source of older checkpoints
         resumed.bits->push_back({"products", host["products"].get<std::string>()});
     return resumed;
 }
@@ -377,12 +377,12 @@ std::string SavedState::judge(int64_t step, double loss) {
 
 std::string SavedState::mark(int64_t step, const std::string& why, bool wait) {
     if (begun_ == step && !wait) {
-        if (session_.job().rank != 0) return "";  // only rank 0 marks and reports
+        if (session_.job().rank != 0) return "";  // only rank 0 marks steps and reports them
         if (std::string said = mark_late(step, why); !said.empty()) return said;
     }
     if (thread_) {
         thread_->wait();
-        if (const Job* done = thread_->done(); done && done->failure) finish();  // throws: no step to mark
+        if (const Job* done = thread_->done(); done && done->failure) finish();  // throws the save's failure
     }
     std::string problem;
     if (session_.job().rank == 0) try {
@@ -445,7 +445,7 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
                     {step, seconds_since(began) - waited_s}});
 }
 
-/// Runs on the save thread.
+/// Completes the snapshot and saves it, on the save thread.
 void SavedState::Job::run(SaveThread<Job>& thread) {
     const double given = processor_s();
     snapshot.copy();
@@ -477,7 +477,7 @@ int64_t SavedState::interval(const SaveCost& cost, double between_failures_s) {
     return saver_->interval(cost, between_failures_s);
 }
 
-/// Passes a mark to the save thread. Returns a message; "" if the save has ended, so that the caller must mark.
+/// Lets the save thread mark the step as suspect after the commit. Returns a message; "" if the save has ended already.
 std::string SavedState::mark_late(int64_t step, const std::string& why) {
     const std::lock_guard lock(late_.order);
     if (late_.closed) return "";

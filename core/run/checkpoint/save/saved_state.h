@@ -20,15 +20,15 @@
 
 namespace orrery {
 
-/// The pipeline stages whose ranks hold each value, as coordinates on the plan's stage axis; empty: all stages.
+/// For each value of the plan's program, the pipeline stages that hold it (on the stage axis); empty: all stages.
 std::vector<std::vector<int64_t>> stages_of(const Plan& plan);
 /// Whether no step of the program changes the value.
 bool is_fixed(const Program& program, ValueId value);
 
 /// The settings that determine which samples are drawn in which order, as manifests store them. A resumed run must have
-/// the same.
+/// the same settings.
 Json identity_of(uint64_t seed, const BatchRamp& ramp, const Dataset& data);
-/// The first key of `now` whose value in `saved` differs, with both values, as a message; "" if there is none.
+/// A message with the first key of `now` that has another value in `saved`, and both values; "" if there is none.
 std::string difference_of(const Json& saved, const Json& now);
 
 /// A message if the run already resumed from step `from` (--from-step) earlier and has saved steps since; "" otherwise.
@@ -39,15 +39,15 @@ std::string went_on_before(CheckpointStore& store, int64_t from);
 /// they say otherwise.
 class SavedState {
 public:
-    /// `published`: JSON for exports that rank 0 stores in each manifest; "": none. `suspect_factor`: see LossJudge.
+    /// `published`: JSON for exports that rank 0 stores in each manifest; "": none. `suspect_factor`: as in LossJudge.
     SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published = {},
                double suspect_factor = LossJudge::usual_factor);
     ~SavedState();
 
     struct Resumed {
         int64_t step = 0;                     ///< step that was loaded; 0: fresh weights were drawn
-        std::vector<std::string> said;        ///< messages: steps that were skipped and why, strays
-        std::optional<BitSources> bits = {};  ///< settings on which its exact bits depended; nullopt: not recorded
+        std::vector<std::string> said;        ///< messages: skipped steps and why, foreign entries of the store
+        std::optional<BitSources> bits = {};  ///< bit sources of the run that saved the step; nullopt: not recorded
     };
     /// Loads the newest checkpoint that is neither damaged nor suspect. Draws fresh weights if there are no
     /// checkpoints. Throws Error naming the difference if the checkpoint is of another model, seed or data file. `from`
@@ -71,8 +71,8 @@ public:
         double between_failures_s = 0;  ///< mean time between failures of the job; 0: no interval is computed
         double step_s = 0;              ///< mean time of a step; 0: not known
     };
-    /// Starts an asynchronous save of the same contents as save(). Blocks only for the copy, and only on devices
-    /// without gates. No save may be under way on any rank. finished() and finish() throw its failure.
+    /// Starts an asynchronous save; arguments as in save(). Blocks only for the copy, and only on devices without
+    /// gates. No save may be under way on any rank. finished() and finish() throw a failure of the save.
     void begin(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
                std::optional<double> eval_loss, const Pace& pace);
     /// Must be called after each step: a save that paused for the step continues.
@@ -83,31 +83,31 @@ public:
     Status status() const;
     struct Saved {
         int64_t step = 0;
-        double held_s = 0;                ///< time by which it delayed steps
-        double whole_s = 0;               ///< time from its begin until it was read back
+        double held_s = 0;                ///< seconds by which the save delayed steps
+        double whole_s = 0;               ///< seconds from the save's begin until it was read back
         int64_t interval = 0;             ///< steps until the next save, the same on every rank; 0: not computed
         std::vector<std::string> said{};  ///< messages: steps that were moved or marked
     };
     /// The result of the save begun last, returned once; nullopt: it is under way, or there is none. Throws its
     /// failure, naming rank and step. Does not block.
     std::optional<Saved> finished();
-    /// The same as finished(), but blocks until the save has ended.
+    /// Blocks until the save begun last has ended. Returns its result once, or throws its failure, like finished().
     std::optional<Saved> finish();
     /// Blocks until no save is under way on this rank.
     void wait() const;
-    /// The steps until the next save, computed on rank 0 from this cost and recent ones, the same on every rank.
+    /// Steps until the next save by the cost of this save and recent ones, computed on rank 0, the same on every rank.
     int64_t interval(const SaveCost& cost, double between_failures_s);
     /// Why the save begun last failed on this rank; "": it is under way or did not fail.
     std::string failure() const;
-    /// How the snapshot is made and its bytes, as a message; "": there is no snapshot.
+    /// A message that says how the snapshot is made and how many bytes it has; "": there is no snapshot.
     std::string told_of_copy() const;
 
-    /// Must be called with every step's loss. Marks the step before as suspect if it was saved and `LossJudge` says so.
-    /// Returns a message; "": nothing was marked. Waits for all ranks if the loss is not finite, so that the mark is
-    /// stored before the job ends.
+    /// Must be called with every step's loss. Marks the previous step as suspect if it was saved and `LossJudge` says
+    /// so. Returns a message; "": nothing was marked. Waits for all ranks if the loss is not finite, so that the mark
+    /// is stored before the job ends.
     std::string judge(int64_t step, double loss);
-    /// Marks a step as suspect. If its save is under way, the save thread marks it after the commit. `wait`: waits for
-    /// all ranks. Returns a message.
+    /// Marks a step as suspect. If the step's save is under way, the save thread marks it after the commit. `wait`:
+    /// waits for all ranks. Returns a message.
     std::string mark(int64_t step, const std::string& why, bool wait);
 
 private:
@@ -117,7 +117,7 @@ private:
     struct LateMark {
         std::mutex order;
         std::string why;     ///< reason of the mark; "": none; guarded by order
-        bool closed = true;  ///< the save thread takes no mark any more; guarded by order
+        bool closed = true;  ///< whether the save thread takes no more marks; guarded by order
     };
     std::string leave_behind(int64_t from, const std::vector<int64_t>& newer);
     Resumed told(int64_t step, std::vector<std::string> passed_over);
@@ -130,7 +130,7 @@ private:
 
     Session& session_;
     CheckpointStore& store_;
-    std::unique_ptr<Saver> saver_;  ///< nullptr while the save thread has it
+    std::unique_ptr<Saver> saver_;  ///< what a save needs; nullptr while the save thread has it
     LossJudge judge_;
     int64_t from_ = -1;  ///< the last --from-step of this run, or of a run that it resumes; -1: none
     std::vector<std::vector<std::byte>> staging_;  ///< host copies of values if the host cannot read device memory

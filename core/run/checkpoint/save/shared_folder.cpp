@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-/// A file that is deleted with the object. Its name must be new, because network file systems cache missing names.
+/// A file that is deleted with this object. Its name must be new, because network file systems cache missing names.
 struct Sign {
     std::string path;
 
@@ -46,7 +46,7 @@ void require_shared(Session& session, const std::string& folder) {
     const auto blind = session.exchange("folder seen", seen ? "" : host_name(), WaitLimit::files);
     const auto first = std::find_if(blind.begin(), blind.end(), [](const std::string& host) { return !host.empty(); });
     if (first == blind.end()) return;
-    try {  // waits until all ranks have the result; fails if one has exited with it already
+    try {  // waits until all ranks have the result; throws if a rank has already exited
         session.exchange("folder told", "", WaitLimit::files);
     } catch (const Error&) {
     }

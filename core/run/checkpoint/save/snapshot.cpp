@@ -21,10 +21,10 @@
 namespace orrery {
 namespace {
 
-// Max bytes of a stretch:
-constexpr int64_t most_by_thread = int64_t{8} << 20;  ///< copied by a thread with a processor of its own
-constexpr int64_t most_by_turns = int64_t{1} << 20;   ///< copied at low priority; smaller, because steps wait for it
-constexpr int64_t most_by_queue = int64_t{64} << 20;  ///< copied by the device; other downloads wait for one stretch
+// Max bytes of a stretch, the range of memory that one call copies:
+constexpr int64_t most_by_thread = int64_t{8} << 20;  ///< max bytes of a copy by a thread with its own processor
+constexpr int64_t most_by_turns = int64_t{1} << 20;   ///< max bytes of a copy at low priority; steps wait for one
+constexpr int64_t most_by_queue = int64_t{64} << 20;  ///< max bytes of a copy by the device; downloads wait for one
 
 const SnapshotPlan& plan_of(const Plan& plan, const std::vector<SnapshotPlan>& snapshots, int64_t rank) {
     const auto k = static_cast<size_t>(&plan.class_of(rank) - plan.classes.data());
@@ -48,7 +48,7 @@ Snapshot::Snapshot(Session& session)
       memory_(session.device(), std::max<int64_t>(1, plan_of(session).bytes)) {
     std::memset(memory_.data(), 0, static_cast<size_t>(memory_.bytes()));  // page faults now, not in the first copy
     const Program& program = session.compiled().train().program;
-    const Program& now = session.main().plan().program;  // all programs of a ramp keep a value at the same address
+    const Program& now = session.main().plan().program;  // programs of a batch ramp share the values' addresses
     for (const CopiedValue& value : plan_of(session).values) {
         const std::string& name = program.value(value.value).name;
         const void* from = session.main().tensor(now.find(name).value()).data;
@@ -77,7 +77,7 @@ Snapshot::~Snapshot() {
         }
 }
 
-/// Cuts the values into stretches, so that several threads can copy one value.
+/// Cuts the values into stretches of bytes, so that several threads can copy one value.
 void Snapshot::cut() {
     const int64_t most = spare_ ? most_by_thread : most_by_turns;
     for (Part& part : parts_) {
@@ -89,18 +89,18 @@ void Snapshot::cut() {
     progress_.helped_by([this](int64_t stretches) { help(stretches); });
 }
 
-/// Copies for a step that waits for the first `stretches`. Starts the rank's threads, which copy all that is left.
+/// Copies the first `stretches` stretches for a step that waits for them; with several threads, all stretches.
 void Snapshot::help(int64_t stretches) {
     const auto all = static_cast<int64_t>(stretches_.size());
     if (threads_ > 1 && all - next_.load(std::memory_order_relaxed) > 1) try {
             in_parallel(threads_, threads_, [&](size_t, size_t) { copy_until(all); });
-        } catch (const std::system_error&) {  // no thread can be started: this one copies alone
+        } catch (const std::system_error&) {  // no thread can be started: the current one copies alone
         }
     copy_until(stretches);
 }
 
 /// Sorts the values by address and merges adjacent ones, padding included, to few large stretches for the copy queue.
-/// Their order does not matter, because executors wait for the whole copy.
+/// The order of copies does not matter, because executors wait for all of them.
 void Snapshot::lay_out() {
     std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.from < b.from; });
     std::byte* to = memory_.data();
@@ -180,7 +180,7 @@ void Snapshot::copy_behind_steps() {
     copied_s_ = 0;
     try {
         const std::jthread copier([&] {
-            constexpr int tenth = 10;  // nice value with which it gets a tenth of a processor that a step also uses
+            constexpr int tenth = 10;  // nice value that leaves the thread 1/10 of a busy processor
             ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), tenth);
             copy_until(all);
             copied_s_ = processor_s();
