@@ -20,7 +20,7 @@ struct CheckpointsCommand {
 
 struct Command;  // cli/flags.h
 
-/// Returns the command with its subcommands, whose flags set `asked`. Exit codes: 0; 1 if verify finds damage.
+/// Returns the command with its subcommands; their flags set `asked`. Exit codes: 0; 1 if verify finds damage.
 Command checkpoints_command(CheckpointsCommand& asked);
 
 }  // namespace orrery

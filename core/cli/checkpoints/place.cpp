@@ -26,7 +26,7 @@ std::string run_of(const std::string& where) {
     return fs::is_regular_file(above / "config.toml", ignored) ? above.string() : "";
 }
 
-/// Names the run or step whose folder contains `where`; "": none.
+/// Names the run or step that contains the path `where`; "": none.
 std::string lies_in(const std::string& where) {
     std::error_code ignored;
     fs::path path = fs::weakly_canonical(fs::absolute(where, ignored), ignored);

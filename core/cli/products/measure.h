@@ -9,11 +9,11 @@ struct ProductRates {
     double fastest = 0;  ///< the fastest of the three shapes
 };
 
-/// Checks products of small integer matrices, which are exact in every dtype, in each storage order. Throws Error if a
+/// Checks matrix products of small integers, which are exact in every dtype, in each storage order. Throws Error if a
 /// result is wrong.
 void check_products(Device& device, DType dtype);
 
-/// Times products of three large shapes, about 7 GFLOP in all; of each shape, the fastest of up to six runs counts.
+/// Times matrix products of three large shapes, 7 GFLOP in all; of each, the fastest of up to six runs counts.
 ProductRates measure_products(Device& device, DType dtype);
 
 }  // namespace orrery

@@ -44,7 +44,7 @@ struct Tried {
     std::string why_not;  ///< why the implementation is not used; "": its results are correct and its rates valid
 };
 
-/// Measures an implementation in a process of its own, since it may crash on processors whose flags promise support.
+/// Measures an implementation in a process of its own: it may crash even if the processor's flags promise support.
 Tried try_kind(const ProductsCommand& command, const std::string& kind, const std::string& type) {
     std::vector<std::string> arguments = {"/proc/self/exe",
                                           "products",

@@ -13,7 +13,7 @@ class Session;
 /// read, so that it can run again from there. Throws Fault::failed naming the path.
 void keep_lua(const ScriptRunner& script, const std::string& folder);
 
-/// The files whose code ranks run: liborrery and the loaded plugins.
+/// The code that ranks run: liborrery and the loaded plugins.
 BitSources code_of(const ScriptRunner& script);
 /// Returns the values of run.json about a start that are known before the ranks join.
 Json start_of(const ScriptRunner& script);

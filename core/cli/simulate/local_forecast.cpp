@@ -44,7 +44,7 @@ CompiledHere compiled_of(const ScriptRunner& script) {
             script.device_facts().host_memory};
 }
 
-/// Transport contracts by axis, with queued calls on axes whose collectives run on a communication thread.
+/// Transport contracts by axis; calls are queued on axes that have a communication thread.
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
     Network contracts = compiled.contracts;
     const Plan& plan = compiled.train();

@@ -58,12 +58,13 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
     (t.failed ? goodput.detection : goodput.steps) += t.ended - last;
 }
 
-/// The file and the lines that are not yet written.
+/// An events.jsonl file and the lines that are not yet written to it.
 class EventLog::Writer {
 public:
     explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
 
-    /// Completes or removes the last line: readers expect JSON on each line, and the next line would be appended to it.
+    /// Completes or removes the last line of the file, after which lines are appended: readers expect JSON on each
+    /// line.
     void mend_last_line() {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;
@@ -82,7 +83,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Writes lines as they are added, until the end.
+    /// Writes lines as they are added, until end() is called.
     void run() {
         bool said = false;
         std::unique_lock lock(mutex_);
@@ -103,7 +104,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Waits some seconds until all lines are written; reports if some are not.
+    /// Waits for all lines to be written, at most `last_lines`. Reports on stderr and returns false if some are not.
     bool end() {
         std::unique_lock lock(mutex_);
         ends_ = true;
