@@ -63,8 +63,7 @@ class EventLog::Writer {
 public:
     explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
 
-    /// Completes or removes the last line of the file, after which lines are appended: readers expect JSON on each
-    /// line.
+    /// Completes or removes the file's last line, before others are appended: readers expect JSON on each line.
     void mend_last_line() {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;

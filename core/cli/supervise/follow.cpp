@@ -83,8 +83,7 @@ private:
         mail_->report({{"node", options_.node}, {"self", self_}, {"event", event}, {"more", more}});
     }
 
-    /// How the last generation (start) ended on this host; null: not yet. Each rendezvous gets it: a report may be
-    /// lost.
+    /// How the last generation (start) ended on this host; null: not yet. Sent at each rendezvous, as it may be lost.
     Json told_end() const {
         if (!ended_) return nullptr;
         Json text = to_json(*ended_);
