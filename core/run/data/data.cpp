@@ -115,7 +115,7 @@ std::byte* Prefetch::next() {
 int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path, int token_bytes) {
     const RegularFile in(text_path);
     if (!in.problem().empty()) throw Error(fmt::format("text file {} {}", text_path, in.problem()));
-    if (in.bytes() == 0)  // checked before anything of the token file is replaced
+    if (in.bytes() == 0)  // checked before the existing token file is replaced
         throw Error(fmt::format("text file {} is empty", text_path));
     AtomicFile out(bin_path);
     begin_tokens(out);
@@ -128,7 +128,7 @@ int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path
         count += static_cast<int64_t>(n);
     }
     out.close();
-    // An existing index and mask belong to the replaced tokens.
+    // An existing index and mask belong to the replaced token file.
     if (bin_path.ends_with(".bin"))
         for (const char* other : {"idx", "mask"}) ::unlink((bin_path.substr(0, bin_path.size() - 3) + other).c_str());
     out.name();

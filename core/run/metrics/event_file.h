@@ -9,19 +9,19 @@
 namespace orrery {
 
 /// Writes scalars for TensorBoard into an event file, a sequence of records of tensorflow/core/util/event.proto. A
-/// record is its length, the length's checksum, the bytes and their checksum (tensorflow/core/lib/io/record_writer.h);
-/// it has the scalars of one step.
+/// record has the scalars of one step. It consists of its length, the length's checksum, the bytes and their checksum
+/// (tensorflow/core/lib/io/record_writer.h).
 class EventFile {
 public:
-    /// Creates a new file in `folder` whose name sorts after the existing ones. `time`: seconds since 1970. Throws
-    /// Fault::failed naming path and reason; writing does, too.
+    /// Creates a new file in `folder` with a name that sorts after existing event files. `time`: seconds since 1970.
+    /// The constructor and all writing throw Fault::failed naming path and reason.
     EventFile(const std::string& folder, double time);
 
     const std::string& path() const { return file_->path(); }
-    /// Makes readers discard `first_step` and later steps of this file and of earlier ones.
+    /// Makes TensorBoard discard `first_step` and later steps of this file and of earlier ones.
     void start(double time, int64_t first_step);
-    /// begin(), add() for each scalar and end() write one record with one system call. They allocate nothing once
-    /// records have had their largest size.
+    /// begin(), add() for each scalar and end() write one record with one system call. They allocate no memory once a
+    /// record of the largest size was written.
     void begin(double time, int64_t step);
     void add(std::string_view tag, double value);
     void end();

@@ -15,10 +15,10 @@ using namespace std::string_view_literals;
 namespace orrery {
 namespace {
 
-/// JSON has neither NaN nor infinity: a skipped step and a diverged run write null.
+/// A number as JSON; null for NaN and infinity, which JSON lacks: a skipped step and a diverged run have such numbers.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// Appends the shortest text that reads back as the same number; a fractional type shows a fraction.
+/// Appends the shortest text that reads back as the same number, with a fraction unless `whole`.
 void append_number(fmt::memory_buffer& to, double value, bool whole) {
     if (!std::isfinite(value)) return to.append("null"sv);
     if (whole) {
@@ -31,7 +31,7 @@ void append_number(fmt::memory_buffer& to, double value, bool whole) {
         to.append(".0"sv);
 }
 
-/// Text of the gradients' norm; a skipped step has no norm, since its gradients overflowed.
+/// Text of the gradient norm; a skipped step has none, since its gradients overflowed.
 std::string norm_text(const StepMetrics& m) {
     if (m.skips) return "skipped";
     return std::isnan(m.grad_norm) ? "nan" : fmt::format("{:.4f}", m.grad_norm);
@@ -55,7 +55,7 @@ void MetricsWriter::resume(int64_t resumed_step) {
     if (!places_.events.empty()) {
         const double now = wall_time();
         events_ = std::make_unique<EventFile>(places_.events, now);
-        // Makes both files agree: a killed run may have written a step to only one of them.
+        // Makes metrics.jsonl and event files agree: a killed run may have written a step to only one of them.
         if (told)
             kept_.tell_again(*events_, resumed_step, now);
         else
@@ -101,7 +101,7 @@ void MetricsWriter::write_events(const StepMetrics& m) {
 }
 
 void MetricsWriter::step(const StepMetrics& m, bool print_line) {
-    if (events_) write_events(m);  // first, since a resume repairs the event files from these lines
+    if (events_) write_events(m);  // first, since a resume can complete event files from the lines in metrics.jsonl
     if (lines_) write_line(m);
     if (prometheus_) prometheus_->step(m);
     if (print_line) {

@@ -12,16 +12,16 @@
 
 namespace orrery {
 
-/// Paths that a run's metrics are written to; "": not written.
+/// Paths to which a run's metrics are written; "": not written.
 struct MetricsPlaces {
     std::string lines;            ///< metrics.jsonl
     std::string events = {};      ///< folder of TensorBoard event files
     std::string prometheus = {};  ///< file in Prometheus' text format
-    std::string run = {};         ///< label of the run in the Prometheus file
+    std::string run = {};         ///< value of the label "run" in the Prometheus file
 };
 
-/// Writes step lines, a progress bar on a terminal, metrics.jsonl, TensorBoard event files and a Prometheus file. Only
-/// rank 0 has one. Throws Fault::failed, naming path and reason, if a write fails.
+/// Writes a run's metrics: step lines and a progress bar on a terminal, metrics.jsonl, TensorBoard event files and a
+/// Prometheus file. Only rank 0 has a MetricsWriter. Throws Fault::failed, naming path and reason, if a write fails.
 class MetricsWriter {
 public:
     MetricsWriter(MetricsPlaces places, std::FILE* terminal);
@@ -31,17 +31,17 @@ public:
     /// Opens the files and drops lines of steps after `resumed_step`, which will run again. A crash or power cut before
     /// or during the call leaves metrics.jsonl unchanged.
     void resume(int64_t resumed_step);
-    /// Prints the column heads. `scaled`: with the columns loss_scale and skipped.
+    /// Prints the column heads of step lines. `scaled`: with the columns loss_scale and skipped.
     void header(bool scaled);
-    /// Takes less than 50 us, not counting the terminal and the Prometheus file, which is written at most once a
-    /// second. Allocates nothing, except for a printed line, once lines have had their largest size.
+    /// Writes a step's metrics in less than 50 us, not counting the terminal and the Prometheus file, which is written
+    /// at most once a second. Allocates no memory, except for a printed line, once lines have had their largest size.
     void step(const StepMetrics& metrics, bool print_line);
-    /// Writes an evaluation; the loss comes first, then further means. A run that is restarted at its end may evaluate
-    /// the resumed step again: equal means are only printed, different ones replace the old line.
+    /// Writes an evaluation's means, the loss first. A run that is restarted after its last step may evaluate that step
+    /// again: equal means are only printed, different ones replace the old line.
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means);
-    /// Prints a line without tearing the progress bar.
+    /// Prints a line without breaking the progress bar.
     void note(const std::string& line);
-    /// Writes everything that is still buffered.
+    /// Writes all buffered metrics.
     void finish();
 
 private:
@@ -55,7 +55,7 @@ private:
     std::unique_ptr<AppendedFile> lines_;
     std::unique_ptr<EventFile> events_;
     std::unique_ptr<PrometheusFile> prometheus_;
-    KeptLines kept_;  ///< lines of the step resumed from
+    KeptLines kept_;  ///< lines of metrics.jsonl about the step resumed from
     int64_t resumed_ = 0;
     fmt::memory_buffer line_;
     std::FILE* terminal_;

@@ -6,12 +6,12 @@
 
 namespace orrery {
 
-/// The wall clock: seconds since 1970, UTC, to the microsecond.
+/// Returns the wall-clock time in seconds since 1970, UTC, to the microsecond.
 double wall_time();
 
-/// A further result that the script declares. It is created once, and its values are overwritten in each step.
+/// A result that the script declares, as metrics record it. It is created once; `values` are overwritten in each step.
 struct StepResult {
-    /// `count`: number of elements.
+    /// `count`: number of the result's elements.
     StepResult(const std::string& name, size_t count);
 
     std::string name;
@@ -21,7 +21,7 @@ struct StepResult {
     std::vector<double> values;
 };
 
-/// Measurements of one training step. `flops`: model flops of the step on all ranks.
+/// Measurements of one training step. `flops`: FLOP of the model in the step, on all ranks.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
     double loss = 0;  ///< nats per token
@@ -31,15 +31,15 @@ struct StepMetrics {
     double seconds = 0;  ///< duration of the step
     int64_t tokens = 0;  ///< tokens of this step on all ranks
     double flops = 0;
-    double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
-    int64_t memory_bytes = 0;                 ///< resident set of this rank
-    bool scaled = false;                      ///< the gradients are scaled; otherwise the next three are unset
-    double loss_scale = 0;                    ///< factor on this step's gradients
+    double peak_flops = 0;                    ///< peak FLOP/s of all ranks; 0: unknown, no MFU
+    int64_t memory_bytes = 0;                 ///< memory in use by this rank's process or device
+    bool scaled = false;                      ///< the loss is scaled; if false, the next three are unset
+    double loss_scale = 0;                    ///< factor by which the loss of this step was scaled
     int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart
     bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
-    int64_t all_tokens = 0, all_samples = 0;  ///< up to the end of the step, including steps before a restart
-    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the closing breakdown
-    double checkpoint_s = 0;                                ///< seconds spent on checkpoints since the previous step
+    int64_t all_tokens = 0, all_samples = 0;  ///< up to the end of this step, including those before a restart
+    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the table at the end of a run
+    double checkpoint_s = 0;                                ///< seconds that saves blocked steps since the previous one
     std::span<const StepResult> results = {};
 };
 
@@ -51,7 +51,7 @@ struct EvaluatedMean {
     double value() const { return sum / count; }
 };
 
-/// A number of a step and its name in each output.
+/// A measurement of a step (a column of the metrics) and its name in each output.
 struct StepColumn {
     const char* key;   ///< key in metrics.jsonl
     const char* tag;   ///< TensorBoard tag; torchtitan's if it means the same
@@ -59,8 +59,8 @@ struct StepColumn {
     const char* help;  ///< Prometheus help text
     double (*value)(const StepMetrics& metrics);
     bool whole = false;    ///< the number is an integer
-    bool scaling = false;  ///< the column exists only with a loss scale
-    bool grows = false;    ///< the number is a Prometheus counter
+    bool scaling = false;  ///< the column exists only if the loss is scaled
+    bool grows = false;    ///< the number never falls: a Prometheus counter
 };
 /// All columns, in the order of a line in metrics.jsonl.
 std::span<const StepColumn> step_columns();

@@ -20,7 +20,7 @@ int64_t number(const std::string& text) {
     return value;
 }
 
-/// The ranks that measure a clock other than rank 0's, in rank order. A rank with an unknown clock measures its own.
+/// First ranks with each clock other than rank 0's, and all with unknown clocks. `asker_of`: by rank, one of them.
 std::vector<int64_t> askers(const std::vector<std::string>& clocks, std::vector<int64_t>& asker_of) {
     std::vector<int64_t> all;
     std::map<std::string, int64_t> first;
