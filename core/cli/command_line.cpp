@@ -50,7 +50,7 @@ std::string closing_words() {
            where_the_manual_is();
 }
 
-/// `before`: the signal mask before hold_stop_signals().
+/// Runs a command. `before`: the signal mask that the process had before hold_stop_signals().
 int dispatch(int argc, char** argv, const sigset_t& before) {
     Asked asked;
     asked.script.arguments.assign(argv, argv + argc);

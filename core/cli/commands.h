@@ -23,7 +23,7 @@ struct ScriptCommand {
     std::vector<std::string> sets;       ///< "table.key=value"; later ones win
     std::vector<std::string> own_sets;   ///< set by the command: these override `sets`, and the script overrides them
     bool fresh = false;                  ///< run: move the folder's contents aside and start from scratch
-    int64_t from_step = -1;              ///< run: the checkpoint to resume from; -1: the newest valid one
+    int64_t from_step = -1;              ///< run: step of the checkpoint to resume from; -1: the newest valid one
     bool script_help = false;            ///< print the options that the script declares
     std::string dump;                    ///< check: folder for the programs after each pass and the plans
     std::string show;                    ///< check: print only "program" or "plan"; "": the report
@@ -31,7 +31,7 @@ struct ScriptCommand {
     int64_t nodes = 1, node_rank = 0;    ///< number of hosts, and index of this one; check: 0 nodes: as many as needed
     std::string rendezvous;              ///< "host:port", for several nodes
     int64_t spares = 0;                  ///< run: nodes that wait to replace a lost one, numbered from `nodes` on
-    double wait_node_s = 300;            ///< run: max wait for a missing node
+    double wait_node_s = 300;            ///< run: max seconds to wait for a missing node
     int64_t restarts = 0;                ///< run: max restarts in a row for the same cause, without a new step
     std::vector<std::string> arguments;  ///< the whole command line, for the rank processes
     SampleFlags sample;
@@ -42,8 +42,8 @@ struct ScriptCommand {
 struct TokenizeCommand {
     std::vector<std::string> files;         ///< texts, "-": standard input; without `out`: text and token file to write
     std::string out;                        ///< path of the written .bin and .idx files, without extension
-    std::string tokenizer;                  ///< a folder or a tokenizer.json; "": one token per byte
-    std::string field, prompt, completion;  ///< keys of JSON lines; "": whole files
+    std::string tokenizer;                  ///< the tokenizer's folder or tokenizer.json; "": one token per byte
+    std::string field, prompt, completion;  ///< keys of the texts in JSON lines; "": whole files
     std::string end;                        ///< token between documents; "": the tokenizer's end of text
     int threads = 0;                        ///< number of threads; 0: one per processor
     int token_bytes = 2;                    ///< bytes per token of the token file, if there is no `out`
@@ -69,7 +69,7 @@ struct SimulateCommand {
     std::string software = "compiled";
     int64_t tp_chunks = 0;          ///< split tp collectives into this many chunks overlapped with matmuls; 0: not
                                     ///< split, as in `run`
-    std::vector<std::string> slow;  ///< "RANK:TIMES"
+    std::vector<std::string> slow;  ///< "RANK:TIMES": factor on the time of a rank's kernels
     double jitter = 0;
     double restart_s = 300;  ///< seconds from a failure until training continues
     std::string out;         ///< an .svg file; "": none
@@ -96,7 +96,7 @@ struct PlanCommand {
 
 struct NewPluginCommand {
     std::string kind, name;
-    std::string folder;  ///< "": the name, in the current folder
+    std::string folder;  ///< folder to create; "": `name` in the current folder
 };
 
 /// Checks and times each implementation of matrix products that a device has.
@@ -127,7 +127,7 @@ struct CalibrateCommand {
     std::vector<int64_t> bytes;  ///< message sizes in bytes; empty: usual_wire_bytes()
 };
 
-struct Job;  // run/control/job.h
+struct Job;  // defined in run/control/job.h
 
 /// Prints the options that the command's script declares, for --help. Returns the exit code.
 int show_options(const ScriptCommand& command, const Job& job);

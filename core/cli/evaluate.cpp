@@ -76,7 +76,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     unless_given("data", "tokens_per_sequence",
                  std::to_string(command.window.value_or(longest_of((folder / "config.json").string(), longest))));
     unless_given("train", "steps", "1");
-    int64_t batch = 1;  // one sample for each member of the data-parallel axes
+    int64_t batch = 1;  // samples per batch: one for each member of the data-parallel axes
     if (const ConfigValue* const mesh = given.find("mesh"))
         batch = std::get<std::shared_ptr<Config>>(mesh->data)->integer("dp", 1);
     unless_given("train", "sequences_per_step", std::to_string(batch));
@@ -323,7 +323,7 @@ private:
     int64_t step_;
 };
 
-/// Loads the params. Returns where they come from.
+/// Loads the params to evaluate. Returns where they come from, for the report.
 std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& session) {
     const Settings& settings = session.settings();
     if (const auto& chosen = script.tokenizer; chosen && session.job().rank == 0)

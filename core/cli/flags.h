@@ -11,7 +11,7 @@ namespace orrery {
 /// Checks the value that the user gives to a flag.
 struct FlagCheck {
     std::string shown;                                          ///< valid values, shown in the help
-    std::function<std::string(const std::string&)> problem_of;  ///< returns "" if the text is valid
+    std::function<std::string(const std::string&)> problem_of;  ///< returns what is wrong with a value; "": valid
 };
 
 /// Accepts a number within bounds, but not NaN.
@@ -82,8 +82,8 @@ struct ParsedCommand {
     int code = 0;
 };
 
-/// Sets the targets of the given flags. Prints the requested help, or how the flags are misused (code 2). Throws Error
-/// for unknown commands and flags, naming the closest one.
+/// Parses the command line and sets the targets of its flags. Prints the requested help, or how flags are misused (code
+/// 2). Throws Error for unknown commands and flags, naming the closest one.
 ParsedCommand parse_command_line(const CommandProgram& program, int argc, char** argv);
 
 }  // namespace orrery

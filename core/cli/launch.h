@@ -45,12 +45,11 @@ struct LaunchSpec {
 /// got it; 75 if one was stopped; otherwise 0. If ranks do not save: 128 + signal after a signal. Reports on stderr.
 int launch(const LaunchSpec& spec);
 
-struct ScriptCommand;  // cli/commands.h
+struct ScriptCommand;  // defined in cli/commands.h
 
 /// Throws Error if --nodes and --node-rank are inconsistent.
 void check_nodes(const ScriptCommand& command);
-/// Describes the launch of `ranks` ranks over --nodes hosts. Throws Error, also if `ranks` is not a multiple of
-/// --nodes.
+/// Describes the launch of `ranks` ranks over --nodes hosts. Throws Error unless they divide into equal parts.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// launch() over several nodes. Node 0's launcher serves the job's store, which the other launchers join: every rank's
 /// end is reported to it, and each launcher learns from it that the job is over, so that a rank blocked in foreign code

@@ -24,7 +24,7 @@ struct Sessions {
                                                       ///< between sessions
 };
 
-/// Joins the other ranks that run `compiled` on the mesh of `settings`.
+/// Joins the ranks that run `compiled` on the mesh of `settings`; returns the session in which they run it.
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions);
 

@@ -216,7 +216,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
-    if (!settings.timeout_given)  // training limits a slow disk by run.disk_timeout_s everywhere
+    if (!settings.timeout_given)  // calls of data sources are limited like disks
         script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
                            "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});

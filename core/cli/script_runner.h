@@ -45,7 +45,7 @@ struct ScriptUse {
     std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< compiles an experiment; empty: compile_whole
     /// Handles the script's call of train; empty: ScriptRunner::take_down.
     std::function<void(ScriptRunner&, const DataSpec&, const TrainOptions&)> train = {};
-    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< empty: returns ""
+    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< samples; empty: returns ""
     std::function<void(const ScriptRunner&, const std::string& text)> give_up = {};  ///< called if a time limit expires
 };
 
@@ -102,7 +102,7 @@ public:
 
     /// The configuration, with the values that calls of the script set.
     Config as_run() const { return given_.over(config_); }
-    /// Throws Error if the script has compiled no program.
+    /// Returns the compiled programs. Throws Error if the script has compiled none.
     const Compiled& compiled() const;
     /// The joined axes (of several mesh axes) over which the compiled programs communicate. Empty if none is compiled.
     std::set<std::string> joined() const;
@@ -113,7 +113,7 @@ public:
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
     /// The options that the script declares, as key and value.
     std::map<std::string, std::string> option_values() const;
-    /// The device that reports scratch memory. Opens it at the first use; nullptr if there is none.
+    /// The device that reports scratch memory of kernels, opened at the first use; nullptr if there is none.
     Device* counting();
     /// Hands the device of counting() to a session, which can reuse its search results.
     std::unique_ptr<Device> take_device() { return std::move(counting_); }
@@ -182,7 +182,7 @@ private:
     std::set<std::string> told_;
     std::map<std::string, std::vector<ChunkTable>> tables_;  ///< proved chunk tables of [collectives], by axis
     std::optional<Compiled> compiled_;
-    std::optional<Dataset> opened_;  ///< `data`, once dataset() has opened it
+    std::optional<Dataset> opened_;  ///< the dataset of `data`, once dataset() has opened it
     std::unique_ptr<Device> counting_;
     std::optional<CallWatch> watch_;  ///< time limit for calls of data sources
 };

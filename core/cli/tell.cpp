@@ -28,7 +28,7 @@ using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto stays = 2s;
-constexpr size_t most_told = 4000;  // less than the max text of a fail() frame
+constexpr size_t most_told = 4000;  // bytes of a text: less than a fail() frame can have
 
 /// Whether a signal ends the wait; it does not change the reported failure.
 bool hurried() { return stop_signal() != 0; }

@@ -16,8 +16,8 @@ std::shared_ptr<RendezvousBackend> meeting_by(Config& config);
 /// backend, so that the other processes can be informed.
 std::shared_ptr<RendezvousBackend> meeting_of(const std::function<Config()>& read);
 
-// A process that ends before it joins the others of its job reports why through the rendezvous; otherwise they would
-// wait for it until run.join_timeout_s.
+// A process that ends before it joins the others of its job reports why through the rendezvous; otherwise the others
+// would wait for this process until run.join_timeout_s.
 
 /// Reports the error `what` of a rank outside any session to the other ranks and returns the exit code. `job.session`
 /// is the number of sessions so far. The error is printed unless another rank failed in the same way, so an error of

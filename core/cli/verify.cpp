@@ -71,7 +71,7 @@ VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOpt
                   options);
 }
 
-/// A line about the configured transports that threads replace, by axis; "": none.
+/// Returns a line that lists the configured transports that threads replace, by axis; "": none.
 std::string not_verified(const std::map<std::string, std::string>& replaced) {
     std::string text;
     for (const auto& [axis, transport] : replaced)

@@ -158,7 +158,7 @@ BenchRows::Timed BenchRows::time(int64_t count, bool in_place) {
     return gather(timed);
 }
 
-/// Input element `i`, below 8. Sums of it are exact in every dtype, since ranks from 32 on have zeros.
+/// Input element `i` of a rank, below 8. In reductions, ranks from 32 on have zeros: all dtypes hold the sums exactly.
 int64_t BenchRows::value(int64_t rank, int64_t i) const {
     return form_.reduces && rank >= 32 ? 0 : (i * 3 + rank * 5) % 8;
 }

@@ -185,7 +185,7 @@ private:
 
 void measure(Calibration& all, const ScriptCommand& script, const CalibrateCommand& command, CostTable& table) {
     ProgressLine line;
-    // Transports get a tenth of the time for each number of ranks, at most half in all; kernels get the rest.
+    // Each pair of transport and number of ranks gets a tenth of the time, at most half in all; kernels get the rest.
     const double wires_s = std::min(0.5, 0.1 * static_cast<double>(all.wires.size())) * command.seconds;
     KernelBench bench;
     bench.budget_s = command.seconds - wires_s;

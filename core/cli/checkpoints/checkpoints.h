@@ -18,7 +18,7 @@ struct CheckpointsCommand {
     bool dry_run = false, json = false;
 };
 
-struct Command;  // cli/flags.h
+struct Command;  // defined in cli/flags.h
 
 /// Returns the command with its subcommands; their flags set `asked`. Exit codes: 0; 1 if verify finds damage.
 Command checkpoints_command(CheckpointsCommand& asked);

@@ -27,7 +27,7 @@ namespace orrery {
 namespace {
 
 constexpr auto usual_timeout = std::chrono::seconds(60);
-constexpr double shared_share = 0.3;  ///< PreflightBars::share for ranks that share processors
+constexpr double shared_share = 0.3;  ///< min share of the others' median if ranks share processors
 constexpr int64_t most_ranks = 4096;
 
 struct Expectable {
@@ -115,7 +115,7 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     return made;
 }
 
-/// Upper estimate of the measurements' duration in seconds, without slow disks and links.
+/// Upper estimate in seconds of the duration of all measurements, if disks and links are not slow.
 double usual_seconds(const PreflightOptions& options, int64_t ranks) {
     constexpr double storage_s = 2;
     const double once = 2 * options.rank.matrix_s + options.rank.copy_s + storage_s;
@@ -180,7 +180,7 @@ int print(const PreflightCommand& command, const PreflightReport& report) {
     return report.fit() ? 0 : 1;
 }
 
-/// Once a rank exits with 1, the launcher soon kills the others, so ranks wait here until rank 0 has printed.
+/// Waits until rank 0 has printed: once a rank exits with 1, the launcher soon kills the others.
 void wait_for_print(Rendezvous& rendezvous, bool first) {
     const std::string key = "preflight/printed";
     if (first) return rendezvous.set(key, "");

@@ -6,7 +6,7 @@ namespace orrery {
 /// Measured rates of matrix products in FLOP/s.
 struct ProductRates {
     double all = 0;      ///< rate over three large shapes together
-    double fastest = 0;  ///< the fastest of the three shapes
+    double fastest = 0;  ///< rate of the fastest of the three shapes
 };
 
 /// Checks matrix products of small integers, which are exact in every dtype, in each storage order. Throws Error if a

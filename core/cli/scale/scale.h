@@ -26,9 +26,9 @@ struct ScaleCommand {
 
 /// A run with one number of ranks, measured or predicted.
 struct ScaledRun {
-    int64_t ranks = 1, sequences = 0;  ///< `sequences`: per step
+    int64_t ranks = 1, sequences = 0;  ///< number of ranks; sequences per step
     double tokens_per_s = 0;
-    double mfu = 0;  ///< 0: unknown
+    double mfu = 0;  ///< model FLOP/s utilization; 0: unknown
     /// Shares of rank 0's time, which add up to 1: "compute", "communication dp", "waiting", "the rest".
     std::map<std::string, double> parts;
     std::vector<std::string> notes;  ///< about the cost tables of a prediction
@@ -57,12 +57,12 @@ struct ScaleReport {
 /// folders; the result is then 128 + signal.
 int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 
-/// A table of throughput, speed-up, efficiency, and the parts of a step that grew from the first size, in points.
+/// A table of throughput, speed-up, efficiency, and parts of a step that grew, in percentage points.
 std::string scale_text(const ScaleReport& report);
 /// Draws the report as SVG: throughput over ranks with the ideal and the target; below it the breakdown of time.
 std::string scale_svg(const ScaleReport& report);
 
-/// Simulates one number of ranks, to which `sets` of `script` have set the mesh and batch.
+/// Simulates a run with one number of ranks; `sets` of `script` set its mesh and batch.
 ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command);
 
 /// Parses "1,2,4". Throws Error unless the sizes are whole, above 0, at most `most` and ascending.

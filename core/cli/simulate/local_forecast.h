@@ -56,7 +56,7 @@ CompiledHere compiled_here(const ScriptCommand& script, int64_t processors);
 /// `how.tables`, overridden by the run's measurements that do not depend on shared processors.
 struct LocalScript : CompiledHere {
     CostTable plain;
-    std::vector<std::string> tables;    ///< files of the cost table
+    std::vector<std::string> tables;    ///< names of the files that the costs come from
     std::vector<std::string> notes;     ///< about cost tables of other machines, or costs that were not used
     std::optional<CostTable> measured;  ///< costs that the run in the folder has measured; nullopt: none
 };

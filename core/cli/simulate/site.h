@@ -29,7 +29,7 @@ public:
     virtual int64_t usual_ranks() const = 0;
     /// The largest tp that is searched by default.
     virtual int64_t usual_tp(int64_t ranks) const = 0;
-    /// Compiles the script. `ranks`: of each choice, whatever the mesh has. Throws Error as a prediction does.
+    /// Compiles the script. `ranks`: number of ranks of each choice. Throws Error as a prediction does.
     virtual FirstLook first(const ScriptCommand& script, int64_t ranks) = 0;
     /// Sets memory, rates, cost of idle ranks, and whether mappings vary, for `space.ranks`. Call it after first().
     virtual void describe(SearchSpace& space) const = 0;

@@ -46,7 +46,7 @@ private:
     const std::unique_ptr<Member> link_;
     const std::string reads_;
     int64_t ordered_ = 0;
-    mutable std::mutex mutex_;  // guards the members below
+    mutable std::mutex mutex_;  // guards come_, lost_ and stopping_
     std::deque<Json> come_;
     Loss lost_;
     bool stopping_ = false;

@@ -19,7 +19,7 @@ struct RankTells {
     std::atomic<int64_t> repeated_ns;  ///< end of the last step that an earlier start of the job had also finished
     std::atomic<int64_t> last_ns;      ///< when the last step ended
     std::atomic<int32_t> end;          ///< 0: running; 1: completed; 2: failed, see `loss`
-    char loss[976];                    ///< the loss as encode() writes it; truncated if longer
+    char loss[976];                    ///< text of encode() for the loss; truncated if longer
 };
 
 /// Shared memory with a RankTells for each local rank, created by a launcher for one generation (start) of the job.

@@ -117,7 +117,7 @@ public:
 
 private:
     AppendedFile file_;
-    std::mutex mutex_;  // guards the three members below
+    std::mutex mutex_;  // guards waiting_, ends_ and over_
     std::deque<std::string> waiting_;
     bool ends_ = false, over_ = false;
     std::condition_variable changed_;
@@ -129,7 +129,7 @@ EventLog::EventLog(const std::string& folder) {
     writer_->mend_last_line();
     sigset_t all, before;
     ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the thread that waits for them
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the writing thread must not receive signals
     thread_ = std::thread([writer = writer_] { writer->run(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

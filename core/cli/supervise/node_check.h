@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-struct ScriptCommand;  // cli/commands.h
+struct ScriptCommand;  // defined in cli/commands.h
 
 struct NodeCheck {
     Fitness fitness = Fitness::fit;

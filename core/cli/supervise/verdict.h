@@ -11,7 +11,7 @@ namespace orrery {
 struct RankEnd {
     int64_t rank = 0;
     int pid = 0;
-    int signal = 0, code = 0;       ///< `signal` or `code` of the process; the other one is 0
+    int signal = 0, code = 0;       ///< signal that ended the process, or its exit code; the other one is 0
     bool late = false;              ///< the launcher killed the process, since it did not end in time
     char state = 0;                 ///< state of the killed process, as in /proc: T: stopped, D: in a disk wait
     bool done = false;              ///< the rank completed its work

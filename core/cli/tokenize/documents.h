@@ -33,7 +33,7 @@ private:
     std::vector<std::string> files_;
     bool lines_;
     size_t file_ = 0;
-    std::unique_ptr<RegularFile> in_;  ///< null for standard input
+    std::unique_ptr<RegularFile> in_;  ///< the file that is read; null: standard input
     bool open_ = false, ended_ = false;
     int64_t offset_ = 0;
     int line_ = 0;

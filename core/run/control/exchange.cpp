@@ -67,7 +67,7 @@ std::vector<std::string> Exchange::all(const std::string& topic, const std::stri
         }
         if (static_cast<int64_t>(texts.size()) != ranks_) throw unreadable(0, topic);
     }
-    // A rank in this round has read all texts of earlier rounds.
+    // Ranks that have come to this round have read all texts of earlier rounds.
     forget(std::move(earlier));
     return texts;
 }

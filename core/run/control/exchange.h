@@ -68,7 +68,7 @@ public:
 private:
     struct Round {
         std::string key;    ///< exchange/NAME/NUMBER/TOPIC
-        std::string topic;  ///< for messages
+        std::string topic;  ///< the round's topic, for messages
         WaitLimit limit;
     };
     Round begin(const std::string& topic, WaitLimit limit);

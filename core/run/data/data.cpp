@@ -123,7 +123,7 @@ int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path
     int64_t count = 0;
     while (const size_t n = in.read(count, text.data(), text.size())) {
         tokens.assign(n * static_cast<size_t>(token_bytes), 0);
-        for (size_t i = 0; i < n; ++i) tokens[i * static_cast<size_t>(token_bytes)] = text[i];  // little-endian
+        for (size_t i = 0; i < n; ++i) tokens[i * static_cast<size_t>(token_bytes)] = text[i];  // ids are little-endian
         out.write({tokens.data(), tokens.size()});
         count += static_cast<int64_t>(n);
     }

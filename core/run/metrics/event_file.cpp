@@ -92,7 +92,7 @@ void EventFile::end() {
     write(values_);
 }
 
-/// `field_bytes`: the event's payload, after wall_time = 1 and step = 2.
+/// Writes a record. `field_bytes`: fields of the event after wall_time = 1 and step = 2.
 void EventFile::write(std::string_view field_bytes) {
     event_.clear();
     event_.push_back(field(1, wire_8));

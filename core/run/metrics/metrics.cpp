@@ -49,7 +49,7 @@ void MetricsWriter::resume(int64_t resumed_step) {
     if (!places_.lines.empty()) {
         lines_ = std::make_unique<AppendedFile>(places_.lines);
         kept_ = trim_lines(places_.lines, resumed_step);
-        lines_ = std::make_unique<AppendedFile>(places_.lines);  // trim_lines may have replaced the file
+        lines_ = std::make_unique<AppendedFile>(places_.lines);  // opened again: trim_lines may have replaced the file
     }
     const bool told = !kept_.step.empty() || !kept_.evaluation.empty();
     if (!places_.events.empty()) {

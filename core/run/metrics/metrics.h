@@ -14,7 +14,7 @@ namespace orrery {
 
 /// Paths to which a run's metrics are written; "": not written.
 struct MetricsPlaces {
-    std::string lines;            ///< metrics.jsonl
+    std::string lines;            ///< path of metrics.jsonl
     std::string events = {};      ///< folder of TensorBoard event files
     std::string prometheus = {};  ///< file in Prometheus' text format
     std::string run = {};         ///< value of the label "run" in the Prometheus file

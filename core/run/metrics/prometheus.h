@@ -44,7 +44,7 @@ private:
     bool kept_ = false;  ///< whether the file lacks the newest metrics
 };
 
-/// Escapes a label's value, without quotes.
+/// Escapes the value of a Prometheus label, without quotes.
 std::string label_text(std::string_view value);
 
 }  // namespace orrery

@@ -37,7 +37,7 @@ struct StepMetrics {
     double loss_scale = 0;                    ///< factor by which the loss of this step was scaled
     int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart
     bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
-    int64_t all_tokens = 0, all_samples = 0;  ///< up to the end of this step, including those before a restart
+    int64_t all_tokens = 0, all_samples = 0;  ///< totals of the run, restarts included, up to the end of this step
     double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the table at the end of a run
     double checkpoint_s = 0;                                ///< seconds that saves blocked steps since the previous one
     std::span<const StepResult> results = {};

@@ -31,7 +31,7 @@ public:
 private:
     struct Call {
         std::string of;  ///< name of the mean to which the results are added
-        bool mean;       ///< ProgramEntry::mean
+        bool mean;       ///< the model gives no count: its loss is a mean over the batch
         Executor& executor;
         const std::vector<SnapshotPlan>& snapshots;
         InputFeed feed;

@@ -27,9 +27,9 @@ public:
     int64_t newest() const { return newest_; }
     void resumed(int64_t step) { newest_ = committed_ = step; }
 
-    /// Called once before the first step.
+    /// Prepares asynchronous and automatic saves of a run that begins with step `first`. Called once.
     void prepare(int64_t first, const Evaluation& evaluation);
-    /// Called before each step with its program. Makes its executor wait for copies of an asynchronous save.
+    /// Makes the step's executor wait for copies of an asynchronous save. Called before each step.
     void guard(const StepPrograms::Step& step);
     /// State of this rank's save, for the status word that it puts into the next step.
     Status status() const { return state_.status(); }
@@ -94,10 +94,10 @@ private:
     TimeLeft time_left_;
     bool beside_ = false;                          ///< saves are asynchronous
     const Executor* guarded_ = nullptr;            ///< executor that waits for the copies of an asynchronous save
-    int64_t newest_ = 0, committed_ = 0;           ///< see newest(); the newest step known to be committed
+    int64_t newest_ = 0, committed_ = 0;           ///< step last saved or being saved; step last committed
     std::chrono::steady_clock::time_point begun_;  ///< when the last asynchronous save began
     std::pair<int64_t, double> evaluated_{-1, 0};  ///< step and loss of the last evaluation
-    int64_t begun_at_ = 0;                         ///< wall-clock time when it began, s since 1970
+    int64_t begun_at_ = 0;                         ///< wall-clock start of the last asynchronous save, s since 1970
     int64_t interval_ = 0;                         ///< steps between saves in "auto" mode, computed at the last save
     int64_t told_interval_ = 0;
     int64_t saved_ = 0, skipped_ = 0;

@@ -98,7 +98,7 @@ private:
         if (saves && first <= run_.options.steps) saving_.save(run_.options.steps, loss_);
         const bool counted = first <= run_.options.steps && write_costs();
         if (run_.metrics && first <= run_.options.steps) tell_shares(seconds);
-        if (run_.close && counted)  // if nothing was counted, costs.json is another run's
+        if (run_.close && counted)  // otherwise costs.json may be of another run
             if (const std::string said = run_.close(); !said.empty()) note(said);
         if (scaled_ && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,

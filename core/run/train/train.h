@@ -12,11 +12,11 @@
 
 namespace orrery {
 
-/// Everything a training run needs besides its session.
+/// Everything that a training run needs.
 struct TrainingRun {
     Session& session;
     CheckpointStore& store;
-    MetricsWriter* metrics = nullptr;  ///< rank 0 only
+    MetricsWriter* metrics = nullptr;  ///< writes metrics on rank 0; null on other ranks
     Dataset data;
     TrainOptions options;
     uint64_t seed = 1;
