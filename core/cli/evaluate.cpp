@@ -264,7 +264,7 @@ void compile_scoring(ScriptRunner& script, const EvaluateCommand& asked, Scored&
 /// training. `looks`: this process starts ranks and scores nothing. `command` and `scored` must outlive the script.
 std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const EvaluateCommand& command,
                                              const Job& job, bool looks, Scored& scored) {
-    // A device may hold resources for the lifetime of a process, so the ranks open it and detect problems.
+    // The ranks open the device and report its problems, since it may hold resources while a process lives.
     using enum ScriptUse::Scratch;
     ScriptUse use{.scratch = looks ? by_ranks : counted,
                   .prints = false,

@@ -226,7 +226,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const bool begins = session.job().session == 0 && !(told && told->again());
     const int64_t from = begins ? script.command.from_step : -1;
     if (record && from >= 0 && went_on_before(store, from).empty())
-        require_way("--from-step", from, store, options);  // without Orrery's launcher, the step was not checked yet
+        require_way("--from-step", from, store, options);  // other launchers have not checked the step before
     train({session,
            store,
            metrics ? &*metrics : nullptr,
@@ -523,7 +523,7 @@ int run_command(const ScriptCommand& command) {
     work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
         auto checked = check_launch(command, job);
-        named_table(checked->settings, checked->config());  // reports errors of [simulate] table before training
+        named_table(checked->settings, checked->config());  // reports an invalid [simulate] table now, before training
         if (command.node_rank == 0) require_places(checked->settings);
         require_notice(*checked);
         return checked;

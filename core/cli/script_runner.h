@@ -144,8 +144,8 @@ public:
         std::vector<ShorterWindow> shorter;
         std::vector<std::string> notes;  ///< messages for the user
     };
-    /// Compiles the logits program. `shorter`: also records programs of 64, 128 ... positions, if the script can; it
-    /// must still be running then.
+    /// Compiles the logits program. `shorter`: also records versions of 64, 128 ... positions, for which the script
+    /// must still be running and must not depend on a fixed length.
     Sampling compile_sampling(bool shorter = false);
 
     const ScriptCommand command;

@@ -92,7 +92,7 @@ Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Mill
         const auto rendezvous = backend.join(options);
         if (const Loss lost = wait_lost(*rendezvous, 100ms)) return same_failure(lost, how) ? Told::before : Told::now;
         rendezvous->fail(how);
-        wait_lost(*rendezvous, 1000ms);  // waits for the acknowledgement
+        wait_lost(*rendezvous, 1000ms);  // until the failure is acknowledged
         return Told::now;
     } catch (const Error&) {
         return Told::not_at_all;

@@ -38,7 +38,7 @@ Found look(CheckpointStore& store, int64_t step) {
     return found;
 }
 
-/// Files in the place of a step that are not a valid step. `step`: only in that step's place; -1: of all.
+/// Leftover files in places of steps that are not valid steps. `step`: only in that step's place; -1: in all.
 std::vector<Stray> lost(CheckpointStore& store, const std::vector<int64_t>& steps, int64_t step) {
     std::vector<Stray> strays = store.strays();
     std::erase_if(

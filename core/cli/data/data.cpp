@@ -66,7 +66,7 @@ ScriptCommand of_kept_script(ScriptCommand command) {
 int64_t vocabulary_or_none(const DataSource& source) {
     try {
         return source.vocabulary();
-    } catch (const Error&) {  // unknown size: ids are not bytes
+    } catch (const Error&) {  // unknown vocabulary: ids are not bytes
         return 0;
     }
 }

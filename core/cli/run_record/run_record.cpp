@@ -33,7 +33,7 @@ Json in_short(const Json& start) {
 /// The starts recorded in a run.json, oldest first. A file that is not a run record counts as empty.
 Json starts_in(const std::string& path) {
     Json starts = Json::array();
-    const RegularFile file(path);  // opening a pipe would wait for a writer
+    const RegularFile file(path);  // rejects a pipe, which would wait for a writer
     if (!file.there()) return starts;
     if (!file.problem().empty()) throw Error(path + " " + file.problem() + "\n  move it away", Fault::failed);
     const Json last = Json::parse(file.text(static_cast<size_t>(file.bytes())), nullptr, false);

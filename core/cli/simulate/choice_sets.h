@@ -10,7 +10,7 @@
 
 namespace orrery {
 
-/// Configuration texts, "mesh.dp=4", of the options of a searched mesh that vary and that the script declares.
+/// A searched mesh with its options as texts, "mesh.dp=4": those that vary and that the script declares.
 std::vector<std::string> sets_of(const Choice& choice, const SearchSpace& space);
 /// A searched mesh with its options as TOML, by table; its mapping, which is not a configuration key, is a comment.
 std::string toml(const Choice& choice, const SearchSpace& space);

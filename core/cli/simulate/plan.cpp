@@ -162,7 +162,7 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
         return simulate_command(given, none);
     }
     const std::string& drawing = command.simulate.out;
-    require_svg(drawing);  // reported now, since a search takes minutes
+    require_svg(drawing);  // reports an unusable file now, since a search takes minutes
     require_options(command);
     const std::unique_ptr<Site> site = site_of(given, command);
     const FoundReport report = searched(given, command, *site);

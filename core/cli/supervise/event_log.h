@@ -49,7 +49,7 @@ public:
 
 private:
     class Writer;
-    std::shared_ptr<Writer> writer_;  // nullptr: nothing is written; blocked by a disk, it outlives this object
+    std::shared_ptr<Writer> writer_;  // nullptr: no file; outlives this object if a disk blocks writing
     std::thread thread_;
 };
 

@@ -52,7 +52,7 @@ private:
                 mail_ = std::make_unique<LauncherMail>(
                     *spec_.meeting, spec_.job, options_.node, options_.policy.nodes + options_.policy.spares, "order",
                     std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
-                // The rendezvous may be over but not closed: a report to it would count in the next one.
+                // The rendezvous may be over but not closed yet: node 0 would count a report to it in the next one.
                 const Loss loss = mail_->loss();
                 if (!loss) return report("here", told_end());
                 mail_.reset();

@@ -143,7 +143,7 @@ void RankProcesses::ended(Child& child, int status) {
     const bool first = !deadline_;
     const bool early = end.signal == 0 && end.code == 0 && !end.done;  // exit code 0 without completion
     const int own = end.signal != 0 || early ? 1 : end.code;
-    if (weight(own) == 3 && first)  // first, since informing other ranks may take long
+    if (weight(own) == 3 && first)  // set first, since informing other ranks may take long
         deadline_ = Clock::now() + std::chrono::milliseconds(spec_.grace_ms);
     if (end.signal != 0) {
         const std::string how =
@@ -167,7 +167,7 @@ void RankProcesses::ended(Child& child, int status) {
     if (own == 0) return;
     if (weight(own) > weight(code_)) code_ = own;
     if (weight(own) == 3 || stopping_) return;
-    stopping_ = true;  // a scheduler may signal a single rank, even before it has joined
+    stopping_ = true;  // stop the others: a scheduler may have signalled only this rank
     forward(SIGTERM);
 }
 

@@ -160,7 +160,7 @@ private:
     void ended(int64_t node, const Loss& how) {
         if (running_.erase(node) == 0) return;
         stopped_ = stopped_ || how.cause == Cause::stopped;
-        supervisor_.step_done(how.step);  // a generation may end between two reads of its progress
+        supervisor_.step_done(how.step);  // may include steps since the progress was last read
         const GenerationTimes& times = local_.times();
         Json line = {{"cause", text_of(how.cause)}, {"exit_code", how.code}, {"step", how.step}};
         if (agents_) line["node"] = node;
@@ -249,7 +249,7 @@ private:
     /// Ends the job because this launcher cannot continue; other launchers would wait for it.
     void give_up(const std::string& why, int code) {
         if (finished_) return;
-        stopped_ = true;  // the caller reports the error
+        stopped_ = true;  // for finish(): the caller reports the error
         try {
             finish({Order::Kind::finish, -1, supervisor_.generation(), {}, code, why});
         } catch (const std::exception& second) {

@@ -136,7 +136,7 @@ private:
     const int64_t late_;
     std::vector<Standing> ranks_;  ///< reported positions of the ranks, by actor
     std::unordered_map<int64_t, int> at_;
-    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< later parts in other ranks' operations, by actor
+    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< by actor: later parts in operations of other ranks
     std::map<std::string, int> channels_;
     ReplayView view_;
 };

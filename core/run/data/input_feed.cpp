@@ -111,7 +111,7 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
         if (!is_data_input(value)) continue;
         const Shape& whole = value.type.shape;
         batch_ = whole[0];
-        const auto at = places_.offset(id);  // none on other stages: one reads the tokens and another the targets
+        const auto at = places_.offset(id);  // unset if only another pipeline stage has this input
         if (!at) continue;
         const auto known = ids.find(value.name);
         const TensorType local{value.type.dtype, value.layout.local_shape(whole, plan.mesh)};

@@ -91,7 +91,7 @@ private:
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = seconds_since(begin);
-        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // not yet after the last step
+        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // unless the last step was evaluated
         session_.at("save");
         saving_.finish();
         const bool saves = run_.options.checkpoint_final && saving_.newest() != run_.options.steps;
