@@ -29,7 +29,7 @@ std::string tokenizer_of(ScriptRunner& script) {
     return script.config().table("data").text("tokenizer", "");
 }
 
-/// Throws Error if the data has changed since the run's first checkpoint, since samples would differ from the run's.
+/// Throws Error if the data differs from that of the run's newest checkpoint: the samples would differ, too.
 void refuse_changed(ScriptRunner& script, const Dataset& data) {
     std::error_code none;
     if (!fs::exists(script.folder() + "/checkpoints", none)) return;

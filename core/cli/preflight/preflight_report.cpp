@@ -180,7 +180,7 @@ bool measured(const PreflightFigures& figures, const std::string& key) {
     return any_rank(key == "storage_write_gb_s" ? &RankFigures::write_bytes : &RankFigures::read_bytes);
 }
 
-/// Measured figures without an expected value, "matrix_f32_tflops of node 1"; a link needs it for one of its ends.
+/// Measured figures without an expected value, "matrix_f32_tflops of node 1"; a link needs one value for both ends.
 std::vector<std::string> not_judged(const PreflightReport& report) {
     std::map<std::string, std::set<int64_t>> nodes;
     std::vector<std::string> keys;
