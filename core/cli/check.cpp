@@ -23,12 +23,12 @@
 namespace orrery {
 namespace {
 
-/// "wpe.weight, 6.8 KiB: ", with the size of the whole value.
+/// Names a value with its unsharded size: "wpe.weight, 6.8 KiB: ".
 std::string named(const Program& program, ValueId id) {
     return label_of(program, id) + ", " + bytes_text(program.value(id).type.bytes()) + ": ";
 }
 
-/// Lists values that strategies left unchanged, and marks that came after another strategy's.
+/// Prints the remarks of strategies, and the marks that an earlier mark overrules.
 void list_marks(const Program& program) {
     for (const Remark& note : program.remarks())
         std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
@@ -38,7 +38,7 @@ void list_marks(const Program& program) {
                     mark.axis.c_str(), mark.placement.text().c_str(), mark.origin.text().c_str());
 }
 
-/// Messages that could not be joined, each reason once, for the first program that has it.
+/// Returns why axes' collectives could not be joined: each reason once, for the first program that has it.
 std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     std::vector<ApartAxes> all;
     for (const Plan* plan : compiled.plans())
@@ -53,7 +53,7 @@ std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     return all;
 }
 
-/// Checks the data of a plan for a cluster: data may be missing on this host, but a named file must be there and valid.
+/// Checks the data of a plan: the configuration may name none, but a named file must be on this host and valid.
 void prove_there(ScriptRunner& script) {
     const DataSpec& data = *script.data;
     const std::string path = data.source->path();
@@ -68,7 +68,7 @@ void prove_there(ScriptRunner& script) {
     script.dataset();
 }
 
-/// Compiles the full step of a batch ramp and `sizes` of its smaller steps.
+/// Compiles the full train step of a batch ramp and the first `sizes` of its smaller ones.
 void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
     make_sizes(experiment, sizes);
     script.compile_whole(std::move(experiment));
@@ -83,13 +83,13 @@ void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptio
     look_at();
     const Program& program = script.experiment->train();
     const std::string& weights = script.settings.weights;
-    PublishedRecord::of(program, script.experiment->recipe->weights);  // throws if it cannot be stored
+    PublishedRecord::of(program, script.experiment->recipe->weights);  // throws if the model cannot be described
     if (weights.empty()) return;
     const auto fresh = check_weights(program, weights, script.experiment->recipe->weights);
     if (!fresh.empty()) std::printf("%s\n", fresh_text(fresh, weights).c_str());
 }
 
-/// Makes every backend that the configuration has a table for, since only the plugin knows its keys.
+/// Makes every backend that the configuration has a table for, since only its plugin knows the valid keys.
 void check_tables(ScriptRunner& script) {
     for (const std::string kind : {"device", "store", "transport", "rendezvous"}) {
         Config& tables = script.config().table(kind);
@@ -126,7 +126,7 @@ void load_checked(ScriptRunner& script, int64_t hosts) {
     check_tables(script);
 }
 
-/// Compiles the program that samples, on one rank.
+/// Compiles the program that samples text, on one rank.
 Compiled check_sampling(ScriptRunner& script) {
     script.refuse_unsaved();
     Compiled sampling = script.compile_sampling().compiled;
@@ -134,7 +134,7 @@ Compiled check_sampling(ScriptRunner& script) {
     return sampling;
 }
 
-/// Number of steps in a store; a place that cannot be read is a configuration error before anything has started.
+/// Number of checkpoints in a store. Throws a configuration error at `where` if the store cannot be read.
 int64_t steps_in(CheckpointStore& store, const Origin& where) {
     try {
         return static_cast<int64_t>(store.steps().size());
@@ -189,8 +189,8 @@ int check_dumped(const ScriptCommand& command) {
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job) {
     ScriptUse use{.scratch = ScriptUse::Scratch::by_ranks, .prints = false, .tells = command.node_rank == 0};
     use.compile = [](ScriptRunner& script, Experiment experiment) {
-        // Ranks compile all sizes before the first step. If the first size and the increment can be divided among
-        // ranks, so can all.
+        // Not all sizes of a batch ramp are compiled here, since ranks compile them before the first step: if the first
+        // size and the increment can be divided among ranks, so can all sizes.
         const BatchRamp& ramp = experiment.recipe->ramp;
         const size_t sizes = ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
         compile_sizes(script, std::move(experiment), sizes);
@@ -213,7 +213,7 @@ int check_command(const ScriptCommand& command) {
     if (command.rank >= 0 && command.show != "plan")
         throw Error("--rank: only with --print plan, whose class it chooses", Fault::usage);
     std::optional<Dump> dump;
-    std::string lowered;  // the train step that was compiled last
+    std::string lowered;  // text of the train step that was compiled last
     ScriptUse use{.scratch = ScriptUse::Scratch::noted, .prints = command.show.empty()};
     use.compile = [&](ScriptRunner& checked, Experiment experiment) {
         lowered.clear();

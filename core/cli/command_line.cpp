@@ -39,7 +39,7 @@ std::string where_the_manual_is() {
         const std::filesystem::path library = script_library("");
         for (const std::filesystem::path& folder : {library.parent_path() / "manual", library / "manual"})
             if (std::filesystem::is_directory(folder)) return "The manual: " + folder.string();
-    } catch (const Error&) {  // help is also printed without a library
+    } catch (const Error&) {  // help does not need the Lua library
     }
     return "The manual was not found: it is share/orrery/manual of an installed prefix.";
 }
@@ -50,7 +50,7 @@ std::string closing_words() {
            where_the_manual_is();
 }
 
-/// `before`: the signal mask before hold_stop_signals().
+/// Runs a command. `before`: the signal mask that the process had before hold_stop_signals().
 int dispatch(int argc, char** argv, const sigset_t& before) {
     Asked asked;
     asked.script.arguments.assign(argv, argv + argc);

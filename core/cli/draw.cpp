@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// A schedule, with the line of each rank's order for messages.
+/// A pipeline schedule; `lines`: where the order of each rank is written, for messages.
 struct Orders {
     Schedule schedule;
     int64_t micros = 1;
@@ -27,7 +27,7 @@ struct Orders {
     std::vector<Origin> lines;
 };
 
-/// Number of stages of a rank: from the line's head, or the chunks 0, 1, ... that its order runs without a gap.
+/// Number of pipeline stages of a rank: as its line lists them, or the chunks 0, 1, ... that its order runs.
 int chunks_of(const Schedule& schedule, size_t rank) {
     if (!schedule.stages.empty()) return static_cast<int>(schedule.stages[rank].size());
     std::set<int> chunks;
@@ -37,7 +37,7 @@ int chunks_of(const Schedule& schedule, size_t rank) {
     return std::max(count, 1);
 }
 
-/// Reads orders of fragments, one line per rank: "F0 F1 B0 B1". If stages do not interleave, the line begins with the
+/// Reads the order of fragments, one line per rank: "F0 F1 B0 B1". If stages do not interleave, a line begins with its
 /// rank's stages by chunk: "0,7: F0 F0.1 ...". Empty lines and lines that begin with # are skipped.
 Orders read_orders(const std::filesystem::path& path, const DrawCommand& command) {
     Orders all;

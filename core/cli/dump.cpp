@@ -43,7 +43,7 @@ Dump::Dump(std::string folder) : folder_(std::move(folder)) {
 }
 
 std::string Dump::folder_of(const std::string& program, const std::string& step) {
-    std::string name = program;  // a script may use any name
+    std::string name = program;  // may have characters that a file name must not have
     for (char& c : name)
         if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-')) c = '_';
     if (name.empty() || name.front() == '.') name = "_" + name;

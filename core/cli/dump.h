@@ -10,14 +10,14 @@ namespace orrery {
 
 /// Writes each program of a script after each pass to FOLDER/PROGRAM/NN-PASS.ir, and its plan to
 /// FOLDER/PROGRAM/class-K.plan. Programs with the same name, such as the steps of a batch ramp, become PROGRAM,
-/// PROGRAM~2 and so on in the order of compilation. Characters other than letters, digits, dots and dashes are dropped
-/// from names.
+/// PROGRAM~2 and so on in the order of compilation. In names, characters other than letters, digits, dots and dashes
+/// become underscores.
 class Dump {
 public:
     /// Creates the folder. Throws Error unless it is new or empty, since files of an earlier dump would mislead.
     explicit Dump(std::string folder);
 
-    /// Throws Error, naming pass and file, if the program is not valid.
+    /// Writes the program that a pass has made. Throws Error, naming pass and file, if that program is not valid.
     void look(std::string_view pass, const Program& program, const Mesh* mesh);
     void plans(const Compiled& compiled, size_t first = 0);
 
@@ -31,11 +31,11 @@ private:
 /// Returns a program as text, in the format of a dump; the last line is "end".
 std::string program_text(const Program& program, const Mesh* mesh);
 
-/// Returns the plan of a rank's class, or of all classes if `rank` is negative. Throws Fault::usage beyond the mesh.
+/// Returns the plan of the class of `rank`, or of all classes if it is negative. Throws Fault::usage beyond the mesh.
 std::string plan_text(const Plan& plan, int64_t rank);
 
-/// Parses and checks a dumped program for `orrery check FILE.ir`, with the plugins of its ops. Throws Error with the
-/// file; syntax errors have their line.
+/// Parses and checks a dumped program for `orrery check FILE.ir`, with the plugins of its ops. Throws Error naming the
+/// file and, for a syntax error, the line.
 std::string checked_text(const std::string& file, const Loader& plugins);
 
 }  // namespace orrery

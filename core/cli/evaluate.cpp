@@ -77,7 +77,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     unless_given("data", "tokens_per_sequence",
                  std::to_string(command.window.value_or(longest_of((folder / "config.json").string(), longest))));
     unless_given("train", "steps", "1");
-    int64_t batch = 1;  // one sample for each member of the data-parallel axes
+    int64_t batch = 1;  // samples per batch: one for each member of the data-parallel axes
     if (const ConfigValue* const mesh = given.find("mesh"))
         batch = std::get<std::shared_ptr<Config>>(mesh->data)->integer("dp", 1);
     unless_given("train", "sequences_per_step", std::to_string(batch));
@@ -102,7 +102,7 @@ struct ScoredText {
     int64_t bytes = 0;             ///< bytes of text of the predicted tokens; 0: unknown
 };
 
-/// An ending as a row, and the one-row program that is long enough for it.
+/// An ending of a multiple-choice question as a row of tokens, and the one-row program that scores it.
 struct ScoredEnding {
     size_t choice = 0;
     EncodedEnding row;
@@ -137,7 +137,7 @@ std::string whole_text(const std::string& path) {
     return in.text(static_cast<size_t>(in.bytes()));
 }
 
-/// The smallest of 64, 128 ... positions that holds the ending; 0: the full length.
+/// The smallest sequence length of 64, 128, ... that holds the ending; 0: only the full length does.
 int64_t shortest_for(const EncodedEnding& ending, int64_t positions) {
     int64_t length = least_positions;
     while (length < static_cast<int64_t>(ending.ids.size()) - 1) length *= 2;
@@ -151,7 +151,7 @@ ScoredIds read_tokens(ScriptRunner& script, const std::string& path) {
         Config options("data");
         options.set("path", {path, {}});
         options.set("seq", {sequence, {}});
-        options.set("vocab", {int64_t{0}, {}});  // only the model's ids count, not those of the training data
+        options.set("vocab", {int64_t{0}, {}});  // ids are limited by the model, not by the training data
         options.fall_back_on(script.config().table("data"));
         return script.make_data("tokens", options, {});
     };
@@ -223,7 +223,7 @@ MarkedProgram made(const Experiment& experiment, const ProgramEntry& entry) {
     return program;
 }
 
-/// Adds missing programs for endings.
+/// Adds to `programs` the one-row programs that score endings, unless they are there.
 void add_choice_programs(std::vector<MarkedProgram>& programs, ScriptRunner& script, Scored& scored,
                          int64_t positions) {
     ProgramEntry one = at_batch(script.experiment->find("eval")->entry, 1);
@@ -273,11 +273,11 @@ void compile_scoring(ScriptRunner& script, const EvaluateCommand& asked, Scored&
     script.refuse_unfit();
 }
 
-/// A script whose compilation reads the inputs and compiles the programs that score them; it does not train. `looks`:
-/// this process starts the ranks and scores nothing. The command and `scored` must outlive the script's run.
+/// Returns a script that reads the text or questions to score and compiles the programs that score them, instead of
+/// training. `looks`: this process starts ranks and scores nothing. `command` and `scored` must outlive the script.
 std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const EvaluateCommand& command,
                                              const Job& job, bool looks, Scored& scored) {
-    // A device may hold resources for the lifetime of a process, so the ranks open it and detect problems.
+    // The ranks open the device and report its problems, since it may hold resources while a process lives.
     using enum ScriptUse::Scratch;
     ScriptUse use{.scratch = looks ? by_ranks : counted,
                   .prints = false,
@@ -287,7 +287,7 @@ std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const 
         compile_scoring(asked, command, scored);
     };
     use.train = [](ScriptRunner&, const DataSpec&, const TrainOptions&) {};
-    // The scored file uses data.token_bytes, whatever the training data has.
+    // data.token_bytes describes the scored file; what the script sets for its training data has no effect.
     use.ignores = [](const GivenKey& key) { return key.key == "token_bytes"; };
     return std::make_unique<ScriptRunner>(script, job, std::move(use));
 }
@@ -336,7 +336,7 @@ private:
     int64_t step_;
 };
 
-/// Loads the params. Returns where they come from.
+/// Loads the params to evaluate. Returns where they come from, for the report.
 std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& session) {
     const Settings& settings = session.settings();
     if (const auto& chosen = script.tokenizer; chosen && session.job().rank == 0)
@@ -358,7 +358,7 @@ std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& 
     return fmt::format("step {}: {}", loaded.step, store->place());
 }
 
-/// Throws unless the model's number is finite. `place` describes it, counting from 0.
+/// Returns `nats`; throws Error if it is not finite. `place` names the position in the input, counted from 0.
 double finite(double nats, const std::function<std::string()>& place) {
     if (std::isfinite(nats)) return nats;
     throw Error(fmt::format("the model gives {} nats for {}, counted from 0: its weights or what it computes are not "
@@ -393,7 +393,7 @@ double score_text(const ScoredText& text, const Session& session, RowScores& row
     return nats;
 }
 
-/// The log-likelihood of each ending, by choice. Collective.
+/// Returns the log-likelihood of each ending, by question. Collective.
 std::vector<std::vector<double>> score_endings(const Scored& scored, const Session& session, RowScores& rows) {
     std::vector<std::vector<double>> all(scored.choices.size());
     for (const ScoredEnding& ending : scored.endings) {
@@ -408,7 +408,7 @@ std::vector<std::vector<double>> score_endings(const Scored& scored, const Sessi
     return all;
 }
 
-/// Each rank reads its own files, which may differ between hosts.
+/// Values that must be the same on all ranks: each rank reads its own input files, which may differ between hosts.
 Agreement agreement_of(const Scored& scored, const EvaluateCommand& command) {
     const auto digest = [](Sha256& of, const std::vector<int32_t>& ids) {
         of.update(fmt::format("{}:", ids.size()));

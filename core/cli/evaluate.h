@@ -10,7 +10,7 @@ namespace orrery {
 /// Flags of `orrery evaluate`, in addition to a run, a published folder or a script.
 struct EvaluateCommand {
     std::string file;               ///< a text, or a token file (.bin); "": none
-    std::string choices;            ///< lines of JSON; "": none
+    std::string choices;            ///< file of multiple-choice questions as lines of JSON; "": none
     std::optional<int64_t> window;  ///< tokens per window; unset: the length of the run's sequences
     std::optional<int64_t> stride;  ///< tokens from one window to the next; unset: windows do not overlap
     std::optional<int64_t> step;    ///< step of the checkpoint; unset: the newest

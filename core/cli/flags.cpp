@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-// CLI11's own checks accept NaN and print the bounds of a double with 309 digits.
+// Replaces CLI11's checks, which accept NaN and print the bounds of a double with 309 digits.
 template <class T>
 FlagCheck within(T least, T most, const char* what) {
     const std::string bounds = fmt::format("from {} to {}", least, most);
@@ -61,10 +61,10 @@ void add(CLI::App& parent, const Command& command) {
     if (!command.commands.empty()) app.require_subcommand(1);
     for (const Flag& flag : command.flags) add(app, flag);
     for (const Command& part : command.commands) add(app, part);
-    app.footer(command.footer);  // last, since subcommands inherit it
+    app.footer(command.footer);  // must be set last, since subcommands inherit the footer
 }
 
-/// The command or subcommand that was named; nullptr: none.
+/// The command or subcommand that the user named; nullptr: none.
 const Command* named_in(const CLI::App& app, const std::vector<Command>& commands) {
     for (const Command& command : commands)
         if (const CLI::App& one = *app.get_subcommand(command.name); one.parsed())
@@ -91,7 +91,7 @@ void refuse_unknown_command(const CommandProgram& program, int argc, char** argv
     const auto commands = app.get_subcommands();
     const CLI::App& command = commands.empty() ? app : *commands.front();
     const std::string given = text.substr(std::min(text.size(), text.rfind(": ") + 2));
-    const size_t dashes = given.starts_with("--") ? 0 : given.find(" --") + 1;  // CLI11 lists them in reverse order
+    const size_t dashes = given.starts_with("--") ? 0 : given.find(" --") + 1;  // CLI11 lists arguments reversed
     const std::string first = given.substr(dashes, given.find_first_of(" =", dashes) - dashes);
     std::vector<std::string> names;
     for (const CLI::Option* option : command.get_options())

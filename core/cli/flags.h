@@ -8,19 +8,19 @@
 
 namespace orrery {
 
-/// A check of a flag's text.
+/// Checks the value that the user gives to a flag.
 struct FlagCheck {
-    std::string shown;                                          ///< shown in the help after the type
-    std::function<std::string(const std::string&)> problem_of;  ///< returns "" if the text is valid
+    std::string shown;                                          ///< valid values, shown in the help
+    std::function<std::string(const std::string&)> problem_of;  ///< returns what is wrong with a value; "": valid
 };
 
-/// A number within bounds, not NaN.
+/// Accepts a number within bounds, but not NaN.
 FlagCheck number(double least, double most);
-/// A whole number within bounds.
+/// Accepts a whole number within bounds, in decimal.
 FlagCheck whole_number(int64_t least, int64_t most);
-/// A whole number within bounds, in decimal, hexadecimal (0x) or octal (0).
+/// Accepts a whole number within bounds, in decimal, hexadecimal (0x) or octal (0).
 FlagCheck in_range(int64_t least, int64_t most);
-/// A file name, which must not be empty, since "" means that the flag was not given.
+/// Accepts any file name except "", which means that the flag was not given.
 FlagCheck file_name();
 FlagCheck one_of(std::vector<std::string> names);
 FlagCheck one_number_of(std::vector<int64_t> numbers);
@@ -31,17 +31,17 @@ using FlagTarget =
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, std::vector<int64_t>*,
                  std::function<void(const std::string&)>>;
 
-/// Rules of a flag.
+/// How a flag may be used on a command line.
 struct FlagRules {
     const char* needs = nullptr;     ///< requires another flag
     const char* excludes = nullptr;  ///< excludes another flag
-    const char* type = nullptr;      ///< shown in the help instead of TEXT or INT
+    const char* type = nullptr;      ///< name of the value's type, shown in the help instead of TEXT or INT
     bool required = false;
     bool one_each = false;  ///< lists: the flag is repeated for each value
     bool commas = false;    ///< lists: a value may be a comma-separated list
-    bool valued = false;    ///< bool: followed by true or false
+    bool valued = false;    ///< bool flags: followed by true or false
     bool hidden = false;    ///< not in the help: for processes that a command starts
-    bool is_help = false;   ///< the command's own -h: nothing is required, and the command runs after its help
+    bool is_help = false;   ///< the command's own -h: no flag is required, and the command runs after its help
 };
 
 /// A flag of a command.
@@ -68,7 +68,7 @@ struct Command {
     std::vector<Command> commands = {};  ///< subcommands: one of them must be given and runs instead
 };
 
-/// Examples for a help footer, each after "orrery "; `before`: an introductory sentence.
+/// Formats command lines as examples for a help footer, each after "orrery "; `before`: an introductory sentence.
 std::string examples(const std::vector<std::string>& lines, const std::string& before = "");
 
 struct CommandProgram {
@@ -82,8 +82,8 @@ struct ParsedCommand {
     int code = 0;
 };
 
-/// Sets the targets of the given flags. Prints the requested help, or how the flags are misused (code 2). Throws Error
-/// for unknown commands and flags, naming the closest one.
+/// Parses the command line and sets the targets of its flags. Prints the requested help, or how flags are misused (code
+/// 2). Throws Error for unknown commands and flags, naming the closest one.
 ParsedCommand parse_command_line(const CommandProgram& program, int argc, char** argv);
 
 }  // namespace orrery

@@ -60,7 +60,7 @@ std::string token_of(const ScriptCommand& command) {
 }  // namespace
 
 int launch(const LaunchSpec& spec) {
-    constexpr int by_themselves_ms = 4000;  // time for ranks that compute to learn that the job is over, and to end
+    constexpr int by_themselves_ms = 4000;  // ms for ranks that compute to learn that the job is over, and to end
     const SignalsHeld held;
     if (spec.taken_by) spec.taken_by->leave_them();
     Job shared = spec.job;
@@ -84,7 +84,7 @@ int launch(const LaunchSpec& spec) {
 void pin_rank(const Job& job, const TransportContract& contract) {
     const std::vector<int> allowed = allowed_processors();
     if (!contract.pins_ranks || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
-    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // some containers refuse this, which only costs precision
+    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // containers may refuse; timings are then less precise
 }
 
 void check_nodes(const ScriptCommand& command) {
@@ -136,7 +136,7 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
 
 namespace {
 
-/// Joins the rendezvous as the launcher of a node other than 0, before anything starts; a second one is refused.
+/// Joins the rendezvous as the launcher of a node other than 0; another launcher of the same node is refused.
 std::unique_ptr<Member> join_as_launcher(const LaunchSpec& spec, int64_t node) {
     JoinOptions options = place_of(spec.job);
     options.rank = -1 - node;
@@ -183,7 +183,7 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
 }
 
 int measuring_rank(const Job& job, RendezvousBackend& meeting, const std::function<int(Rendezvous&)>& measure) {
-    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection, since others may still need it
+    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection, since other ranks may still need it
     if (job.serves) server = serve(meeting, job);
     const auto rendezvous = meeting.join(place_of(job));
     try {
@@ -201,7 +201,7 @@ void watch_lifeline() {
     if (!text) return;
     const int fd = std::atoi(text);
     ::unsetenv("ORRERY_LIFELINE");
-    // PR_SET_PDEATHSIG is not used, since it fires when the forking *thread* ends.
+    // PR_SET_PDEATHSIG is not used, since it fires when the *thread* that forked a rank ends.
     std::thread([fd] {
         pollfd watched{fd, POLLIN, 0};
         while (::poll(&watched, 1, -1) < 0 && errno == EINTR) {

@@ -23,17 +23,17 @@ struct LaunchSpec {
     int grace_ms = 1500;  ///< how long other ranks may take to end after one failed
     /// Processors that each local rank may run on; empty: those of this process.
     std::vector<std::vector<int>> processors = {};
-    /// Takes this process's signals until `launch` does, if ranks handle signals by saving. nullptr: a signal ends
-    /// ranks and launcher.
+    /// Receives this process's signals until launch() takes over, if ranks save a checkpoint on signals. nullptr: a
+    /// signal ends ranks and launcher.
     SignalTaker* taken_by = nullptr;
     /// Called for the first rank that fails, with its process and how it ended: "(pid 42) was killed by signal 9
     /// (Killed)". Returns false if that rank had not joined the others.
     std::function<bool(const Loss& how)> gone = {};
-    /// Whether a rank has joined. Otherwise it cannot know that another rank failed, and is not blamed for ending late.
+    /// Whether a rank has joined; only then can it know that another rank failed, and be blamed for ending late.
     std::function<bool(int64_t rank)> joined = {};
     /// Why the job is over, if a rank of another host was lost. Ranks that do not end by themselves are then killed.
     std::function<Loss()> lost = {};
-    /// How the ranks meet.
+    /// Backend of the rendezvous at which the ranks meet.
     std::shared_ptr<RendezvousBackend> meeting = {};
     std::chrono::milliseconds join_timeout{30'000};  ///< max wait of a node's launcher for node 0's rendezvous
 };
@@ -45,11 +45,11 @@ struct LaunchSpec {
 /// got it; 75 if one was stopped; otherwise 0. If ranks do not save: 128 + signal after a signal. Reports on stderr.
 int launch(const LaunchSpec& spec);
 
-struct ScriptCommand;  // cli/commands.h
+struct ScriptCommand;  // defined in cli/commands.h
 
 /// Throws Error if --nodes and --node-rank are inconsistent.
 void check_nodes(const ScriptCommand& command);
-/// Describes the launch of `ranks` ranks by --nodes, --node-rank and --rendezvous, with one secret. Throws Error.
+/// Describes the launch of `ranks` ranks over --nodes hosts. Throws Error unless they divide into equal parts.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// launch() over several nodes. Node 0's launcher serves the job's store, which the other launchers join: every rank's
 /// end is reported to it, and each launcher learns from it that the job is over, so that a rank blocked in foreign code
@@ -59,8 +59,8 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
 /// Throws Error for flags that have no meaning in a rank started by another launcher.
 void refuse_launch_flags(const ScriptCommand& command, const Job& job);
 
-/// Pins each rank of this host to its own processor, if there are enough and the contract wants it (pins_ranks): two
-/// ranks on one processor would time the scheduler.
+/// Pins each rank of this host to its own processor, if there are enough processors and the transport's contract sets
+/// pins_ranks: measurements of two ranks on one processor would time the scheduler.
 void pin_rank(const Job& job, const TransportContract& contract);
 
 /// Runs a rank of a command that measures: joins the job, serving its rendezvous if it must, calls `measure` and

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Each template scripts/templates/KIND is a complete plugin with this name; .all has files that all kinds share.
+/// Each template scripts/templates/KIND is a complete plugin named "sundial"; .all has files that all kinds share.
 constexpr std::string_view model = "sundial", model_type = "Sundial", shared = ".all";
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
@@ -29,7 +29,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
     return text;
 }
 
-/// "row_blocks" -> "RowBlocks".
+/// Makes a C++ type's name of a plugin's: "row_blocks" -> "RowBlocks".
 std::string type_name(const std::string& name) {
     std::string type;
     for (const std::string& word : split(name, '_'))
@@ -37,7 +37,7 @@ std::string type_name(const std::string& name) {
     return type;
 }
 
-/// The template's text for a plugin of another name.
+/// Returns a template's text with its plugin renamed to `name`.
 std::string renamed(std::string text, const std::string& name) {
     text = replaced(std::move(text), model, name);
     return replaced(std::move(text), model_type, type_name(name));
@@ -64,7 +64,7 @@ void require_name(const std::string& name) {
                         quote(name)));
 }
 
-/// Checks that o.op.NAME is valid in Lua and not an op that exists without the plugin.
+/// Throws Error if o.op.NAME cannot be written in Lua, or if an op NAME exists without the plugin.
 void require_op_name(const std::string& name) {
     static const std::set<std::string> words = {"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
                                                 "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",

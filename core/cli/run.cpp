@@ -67,13 +67,13 @@ void move_aside(std::string folder) {
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
 
-/// A script may catch the error that ended its training; a signal still ends the process.
+/// Throws Error if this process received a stop signal: the script may have caught the error that ended its training.
 void refuse_stopped() {
     if (stop_signal() != 0)
         throw Error(fmt::format("stopped by signal {}: start again to go on", stop_signal()), Fault::requeue);
 }
 
-/// A script may train several times: each time is a session, with the same store.
+/// The job of the next session (a training of the script); starts the rendezvous if this rank serves it.
 Job next_session(Job job, Sessions& sessions, std::chrono::milliseconds silence) {
     job.silence = silence;
     job.session = sessions.begun++;
@@ -96,7 +96,7 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
                                          std::move(device), &met, &sessions.end);
     } catch (const std::exception& error) {
         if (!sessions.end) sessions.end = end_by(script.job, error, "meeting");
-        const bool told = met || fault_of(error) == Fault::peer;  // otherwise the sent text names the rank
+        const bool told = met || fault_of(error) == Fault::peer;  // otherwise end_rank() names the rank
         throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));
     }
 }
@@ -141,7 +141,7 @@ void tell_changes(const std::string& folder, const Config& now) {
     }
 }
 
-/// `published`: the model's record for exports.
+/// Writes the configuration, `published` (the model's record for exports) and the Lua files to the run's folder.
 void prepare_folder(ScriptRunner& script, const std::string& folder, const std::string& published) {
     system_env()->replace_file(folder + "/config.toml", render(script.as_run()));
     system_env()->replace_file(folder + "/published.json", published + "\n");
@@ -163,7 +163,7 @@ void require_places(const Settings& settings) {
     require_writable("metrics.prometheus", file);
 }
 
-/// Checks this host's notice file.
+/// Throws Error if the file of run.notice_file cannot be watched on this host.
 void require_notice(ScriptRunner& script) {
     const std::string& file = script.settings.notice_file;
     const std::string problem = file.empty() ? "" : notice_problem(file);
@@ -172,7 +172,7 @@ void require_notice(ScriptRunner& script) {
                     fmt::format("run.notice_file: {} {}", file, problem));
 }
 
-/// Permanently takes a generation of the run: processes of older generations can no longer commit.
+/// Reserves and returns the next generation (start) of the run; processes of older ones can no longer commit.
 int64_t mint(CheckpointStore& store, int64_t after) {
     for (;;) {
         const int64_t newest = std::max(after, store.generation());
@@ -187,10 +187,10 @@ int64_t mint(CheckpointStore& store, int64_t after) {
     }
 }
 
-/// Like mint(), for a launcher that has taken generation `after` (0: none). Throws Error if the store no longer has it,
-/// since a new folder of the same name would start from scratch.
+/// Calls mint() for a launcher that has generation `after` (0: none). Throws Error if the store has lost that
+/// generation, since a new folder of the same name would start from scratch.
 int64_t mint_behind(CheckpointStore& store, int64_t after) {
-    // Checked twice: while another launcher takes a generation and removes the older file, neither may be visible.
+    // Checked twice: while another launcher replaces the generation's file by a newer one, neither may be visible.
     if (store.contract().fences && store.generation() < after && store.generation() < after)
         throw Error(fmt::format("{} has no generation {} of this job any more: it was removed, moved away or unmounted "
                                 "while the job ran\n  put it back, and start again",
@@ -199,7 +199,7 @@ int64_t mint_behind(CheckpointStore& store, int64_t after) {
     return mint(store, after);
 }
 
-/// The generation that our launcher has taken, otherwise one that rank 0 takes.
+/// Returns the run's generation on all ranks: the one that Orrery's launcher has reserved, or one that rank 0 reserves.
 int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointStore& store) {
     const Job& job = script.job;
     if (job.ours && job.generation > 0) return job.generation;
@@ -207,7 +207,7 @@ int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointSt
     return std::stoll(session.from_first("generation", taken, WaitLimit::files));
 }
 
-/// `record`: run.json, on rank 0; null on other ranks.
+/// Trains in a session. `record`: run.json, on rank 0; null on other ranks.
 void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, CheckpointStore& store,
               const TrainOptions& options, const std::string& published, RunRecord* record, OwnPlace* told) {
     const Settings& settings = script.settings;
@@ -216,7 +216,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
-    if (!settings.timeout_given)  // training limits a slow disk by run.disk_timeout_s everywhere
+    if (!settings.timeout_given)  // calls of data sources are limited like disks
         script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
                            "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});
@@ -226,7 +226,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const bool begins = session.job().session == 0 && !(told && told->again());
     const int64_t from = begins ? script.command.from_step : -1;
     if (record && from >= 0 && went_on_before(store, from).empty())
-        require_way("--from-step", from, store, options);  // without our launcher, this was not checked yet
+        require_way("--from-step", from, store, options);  // other launchers have not checked the step before
     train({session,
            store,
            metrics ? &*metrics : nullptr,
@@ -298,13 +298,13 @@ void compile_timed(ScriptRunner& script, Experiment experiment) {
     const size_t sizes = script.compiled().sizes.sizes().size();
     if (sizes == 1) return;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    // A slower host may need as long as this one did before it joins.
+    // A slower host may need as long as this one did to compile, before it joins.
     script.settings.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(took);
     script.print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, took.count()));
 }
 
-/// Called from another thread when this rank's thread is blocked. The other ranks are informed first, and the time is
-/// limited: the disk with the run record may be the one that hangs.
+/// Ends this process from another thread when this rank's thread is blocked. The other ranks are informed first, and
+/// the time is limited: the disk with the run record may be the one that hangs.
 void give_up_rank(const ScriptRunner& script, const std::string& text, Sessions& sessions) {
     std::thread([last = script.of_rank(text)] {
         std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -318,7 +318,7 @@ void give_up_rank(const ScriptRunner& script, const std::string& text, Sessions&
     end_run_record(text, exit_code(Fault::failed));
 }
 
-/// Throws Error if the launcher's ranks differ from the configuration's.
+/// Throws Error if the number of ranks that the launcher started differs from the configuration's.
 void refuse_other_ranks(ScriptRunner& script) {
     const Job& job = script.job;
     const Settings& settings = script.settings;
@@ -466,7 +466,7 @@ int run_rank(const RankCommand& ranks, const Job& job) {
         const Loss own = end_by(job, error, "script");
         const bool same = sessions.end.cause == own.cause && sessions.end.hearsay == own.hearsay;
         if (sessions.told) sessions.told->failed(same ? sessions.end : own);
-        // The session has informed the others, or there were none.
+        // The session has informed the other ranks, or there were none.
         if (sessions.met || fault == Fault::requeue || fault == Fault::peer) throw;
         Job here = job;
         here.session = sessions.trained;
@@ -518,12 +518,12 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
 }
 
 int run_command(const ScriptCommand& command) {
-    std::unique_ptr<FolderLock> held;  // held to the end, also while no rank runs
+    std::unique_ptr<FolderLock> held;  // lock held to the end, also while no rank runs
     RankCommand work;
     work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
         auto checked = check_launch(command, job);
-        named_table(checked->settings, checked->config());  // reports errors now rather than at the end
+        named_table(checked->settings, checked->config());  // reports an invalid [simulate] table now, before training
         if (command.node_rank == 0) require_places(checked->settings);
         require_notice(*checked);
         return checked;
@@ -532,7 +532,7 @@ int run_command(const ScriptCommand& command) {
         if (!checked.data) return;
         if (command.fresh) move_aside(checked.folder());
         held = checked.lock_folder(FolderLock::launcher);
-        checked.lock_folder();  // checks that it is free; rank 0 will lock it for the run
+        checked.lock_folder();  // checks that the folder is free; rank 0 will lock it for the run
     };
     work.mint = [](ScriptRunner& checked, int64_t after) {
         return checked.data ? mint_behind(*checked.open_store(), after) : after + 1;

@@ -29,7 +29,7 @@ SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling,
 
 int sample_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
-    std::optional<ScriptRunner::Sampling> sampling;  // used by the command; calls of the script compile their own
+    std::optional<ScriptRunner::Sampling> sampling;  // for the command's text; calls of the script compile their own
     ScriptUse use;
     use.compile = [&](ScriptRunner& one, Experiment experiment) {
         refuse_idle_axes(experiment, one.config().table("mesh"));
@@ -40,7 +40,7 @@ int sample_command(const ScriptCommand& command) {
     use.sample = [](ScriptRunner& one, const SampleOptions& options) {
         return sample_newest(one, one.compile_sampling(true), options).text;
     };
-    use.ignores = [](const GivenKey& key) { return key.table == "sample"; };  // the command itself reads [sample]
+    use.ignores = [](const GivenKey& key) { return key.table == "sample"; };  // only the command's [sample] counts
     ScriptRunner script(command, Job{}, std::move(use));
     script.settings.mesh = Mesh();
     script.load();

@@ -132,7 +132,7 @@ void ScriptRunner::choose_transport() {
             reasons += fmt::format("\n  {}: {}", name, problem.what());
         }
     }
-    if (found.size() > 1)  // drop those that cannot be opened
+    if (found.size() > 1)  // drop transports that cannot be opened
         std::erase_if(found, [&](const std::string& name) {
             try {
                 loader.load("transport", name, registry, device);
@@ -150,7 +150,7 @@ void ScriptRunner::choose_transport() {
                     fmt::format("no transport serves the memory of device \"{}\"; name one that stages it (gloo, "
                                 "ucx) in run.transport, or mend what cannot be used:{}",
                                 settings.device, reasons));
-    if (found.empty()) return;  // the default one is refused later, with the reason
+    if (found.empty()) return;  // the default transport is refused later, with the reason
     settings.transport = found.front();
     run.set("transport", {settings.transport, {"", "default of device " + settings.device, 0, 0}, true});
 }
@@ -249,7 +249,7 @@ std::unique_ptr<Device> ScriptRunner::counting_device(const Job& of, const Setti
     if (use_.scratch == elsewhere) return nullptr;
     const bool looks = use_.scratch == noted || use_.scratch == by_ranks;
     if (const std::string why = looks ? loader.cannot_run("device", on.device) : ""; !why.empty()) {
-        if (use_.scratch == by_ranks)  // the ranks on this machine cannot run it either
+        if (use_.scratch == by_ranks)  // ranks on this machine cannot run the device either
             throw Error(config_.table("run").where("device"),
                         fmt::format("device {} cannot run here: {}", on.device, why));
         note(fmt::format("not counted: scratch of kernels, as device {} cannot run here: {}", on.device, why));

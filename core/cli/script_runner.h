@@ -31,22 +31,22 @@ class ScriptRunner;
 struct ScriptUse {
     /// Which device reports the scratch memory of kernels and the operations that it cannot run.
     enum class Scratch {
-        counted,    ///< the run's device on this machine
-        noted,      ///< the same, but if it cannot run here that is a note instead of an error
-        by_ranks,   ///< the same, but a device that holds resources until the process exits is opened by the ranks only
+        counted,    ///< run.device on this machine
+        noted,      ///< run.device; if this machine cannot run it, there is a note instead of an error
+        by_ranks,   ///< run.device, but one that holds resources until the process exits is opened by the ranks only
         elsewhere,  ///< no device: the program is compiled for another machine
     };
     Scratch scratch = Scratch::counted;
     bool prints = true;         ///< whether rank 0 prints what the script prints
     bool tells = true;          ///< whether rank 0 reports configuration values that calls of the script replace
     bool options_only = false;  ///< stop the script with an Error once it has declared its options
-    std::function<bool(const GivenKey&)> ignores = {};            ///< selects keys that `gives` ignores
+    std::function<bool(const GivenKey&)> ignores = {};            ///< selects keys of the script that have no effect
     std::function<void(CompileOptions&)> options = {};            ///< adjusts the options of the training's programs
-    std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< compiles a program; empty: compile_whole
-    /// Handles a call of train; empty: take_down.
+    std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< compiles an experiment; empty: compile_whole
+    /// Handles the script's call of train; empty: ScriptRunner::take_down.
     std::function<void(ScriptRunner&, const DataSpec&, const TrainOptions&)> train = {};
-    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< empty: returns ""
-    std::function<void(const ScriptRunner&, const std::string& text)> give_up = {};  ///< called before the process ends
+    std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< samples; empty: returns ""
+    std::function<void(const ScriptRunner&, const std::string& text)> give_up = {};  ///< called if a time limit expires
 };
 
 /// A script with its configuration, settings and plugins, and a record of its calls. A command creates one, may change
@@ -59,7 +59,7 @@ public:
     /// Loads the plugins of device, store, rendezvous and transports. Chooses a transport that serves the device if the
     /// user named none.
     void load();
-    /// Loads the same plugins for ranks on a number of hosts; 0: as many hosts as the mesh needs.
+    /// Loads the plugins of load() for ranks on `hosts` hosts; 0: as many hosts as the mesh needs.
     void load_for_hosts(int64_t hosts);
     void load_backends();
     void load_transports();
@@ -77,14 +77,14 @@ public:
     void train(const DataSpec& asked, const TrainOptions& options) override;
     std::string sample(const SampleOptions& options) override;
     void declare_options(const std::vector<Option>& all) override;
-    /// Records a key that a call of the script sets. Throws Error at a --set of that key, which would have no effect;
-    /// reports once if a configuration file has the key.
+    /// Records a configuration key that a call of the script sets. Throws Error at a --set of the key, which would have
+    /// no effect; reports once if a configuration file has the key.
     void gives(const GivenKey& key) override;
     void required(const std::string& file, const std::string& text) override { modules[file] = text; }
     void print(const std::string& line) override;
     void give_up(const std::string& text) override;
 
-    /// Compiles the training for the mesh: begin, keep and refuse_unfit.
+    /// Compiles an experiment for the mesh: calls begin, keep and refuse_unfit.
     void compile_whole(Experiment made);
     /// Records an experiment and opens its device. Throws Error at a mesh axis that the experiment does not use.
     void begin(Experiment made);
@@ -102,20 +102,20 @@ public:
 
     /// The configuration, with the values that calls of the script set.
     Config as_run() const { return given_.over(config_); }
-    /// Throws Error if the script has compiled no program.
+    /// Returns the compiled programs. Throws Error if the script has compiled none.
     const Compiled& compiled() const;
-    /// The axes joined from several mesh axes over which its programs communicate. Empty if it compiled none.
+    /// The joined axes (of several mesh axes) over which the compiled programs communicate. Empty if none is compiled.
     std::set<std::string> joined() const;
-    /// The data of the training. Opens it at the first use after each call of train. Throws Error as Dataset does.
+    /// The data of the training, opened at the first use after each call of train. Throws Error as Dataset does.
     const Dataset& dataset();
     /// Limits each later call of a data source to `bound`; 0: no limit. A call that takes longer ends the process with
     /// a message that names the plugin and `setting`, the key of the limit.
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
     /// The options that the script declares, as key and value.
     std::map<std::string, std::string> option_values() const;
-    /// The device that reports scratch memory. Opens it at the first use; nullptr if there is none.
+    /// The device that reports scratch memory of kernels, opened at the first use; nullptr if there is none.
     Device* counting();
-    /// Hands that device to a session, which can reuse its search results.
+    /// Hands the device of counting() to a session, which can reuse its search results.
     std::unique_ptr<Device> take_device() { return std::move(counting_); }
     /// The reports about configuration values that are not used.
     const std::set<std::string>& told() const { return told_; }
@@ -144,8 +144,8 @@ public:
         std::vector<ShorterWindow> shorter;
         std::vector<std::string> notes;  ///< messages for the user
     };
-    /// Compiles the logits program. `shorter`: also records programs of 64, 128 ... positions, if the script can; it
-    /// must still be running then.
+    /// Compiles the logits program. `shorter`: also records versions of 64, 128 ... positions, for which the script
+    /// must still be running and must not depend on a fixed length.
     Sampling compile_sampling(bool shorter = false);
 
     const ScriptCommand command;
@@ -159,13 +159,13 @@ public:
     std::vector<std::string> notes;  ///< messages about checks that this machine cannot do
 
     // The record of the script's calls.
-    std::optional<std::vector<Option>> options;  ///< options that it declares
-    std::optional<GivenKey> microbatches;        ///< its value of train.microbatches
+    std::optional<std::vector<Option>> options;  ///< options that the script declares
+    std::optional<GivenKey> microbatches;        ///< the script's value of train.microbatches
     std::map<std::string, std::string> modules;  ///< files loaded by `require`: text by path
-    std::optional<Experiment> experiment;        ///< the one compiled last
+    std::optional<Experiment> experiment;        ///< the experiment compiled last
     std::optional<DataSpec> data;                ///< data of the last training, limited to the ids of the model
     std::optional<TrainOptions> training;        ///< options of the last training
-    bool summarized = false;                     ///< whether it has asked for the summary
+    bool summarized = false;                     ///< whether the script has asked for its summary
 
 private:
     /// Replaces the default transport by one that serves the device's memory, if the user named no transport.
@@ -173,16 +173,16 @@ private:
     SnapshotPlace snapshot_place() const;
     std::unique_ptr<Device> counting_device(const Job& of, const Settings& on);
     void note(const std::string& text);
-    /// Throws Error, at the precision that needs it, for an operation that the device cannot run.
+    /// Throws Error for an operation that the device cannot run, at train.precision or at the operation's script line.
     void refuse_elsewhere(const Compiled& made, Device& device);
     void add_shorter(Sampling& sampling, const CompileOptions& options);
 
     const ScriptUse use_;
     GivenKeys given_;
     std::set<std::string> told_;
-    std::map<std::string, std::vector<ChunkTable>> tables_;  ///< proved tables of [collectives], by axis
+    std::map<std::string, std::vector<ChunkTable>> tables_;  ///< proved chunk tables of [collectives], by axis
     std::optional<Compiled> compiled_;
-    std::optional<Dataset> opened_;  ///< `data`, once dataset() has opened it
+    std::optional<Dataset> opened_;  ///< the dataset of `data`, once dataset() has opened it
     std::unique_ptr<Device> counting_;
     std::optional<CallWatch> watch_;  ///< time limit for calls of data sources
 };

@@ -23,7 +23,7 @@ namespace orrery {
 
 namespace {
 
-/// Final messages have one second: their reader may have stopped reading, and a disk may hang.
+/// Ends the process after `say`, or after one second: a reader may have stopped reading, and a disk may hang.
 template <class Say>
 [[noreturn]] void leave(int signal, Say say) {
     const auto said = std::make_shared<std::binary_semaphore>(0);
@@ -41,7 +41,7 @@ int stopped_code(int signal) { return signal == SIGINT ? 128 + SIGINT : 75; }
 
 SignalTaker::SignalTaker(std::string who) : who_(std::move(who)) {
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGXFSZ, SIG_IGN);  // the write fails instead, with an error naming the file
+    ::signal(SIGXFSZ, SIG_IGN);  // a write above the file size limit fails instead, with an error naming the file
     const sigset_t held = stop_signals();
     signals_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
     stop_ = ::eventfd(0, EFD_CLOEXEC);
@@ -94,7 +94,7 @@ void SignalTaker::end(int signal) {
             [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
         };
         pollfd reader{STDERR_FILENO, POLLOUT, 0};
-        const bool reads = ::poll(&reader, 1, 0) == 1;  // informing the other ranks may use up that second
+        const bool reads = ::poll(&reader, 1, 0) == 1;  // informing other ranks may use up the second
         if (reads) say();
         tell_stopped();
         end_run_record(fmt::format("stopped by signal {} with nothing to save", signal), stopped_code(signal));

@@ -19,7 +19,7 @@ public:
 
 private:
     void run();
-    /// `came`: the received signal; `meant`: the signal that the job received.
+    /// Handles a signal. `came`: as received here; `meant`: as sent to the job, before a launcher forwarded it.
     void take(int came, int meant);
     [[noreturn]] void end(int signal);
 

@@ -28,9 +28,9 @@ using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto stays = 2s;
-constexpr size_t most_told = 4000;  // less than the max text of a fail() frame
+constexpr size_t most_told = 4000;  // bytes of a text: less than a fail() frame can have
 
-/// A signal ends the waiting, without changing the reported failure.
+/// Whether a signal ends the wait; it does not change the reported failure.
 bool hurried() { return stop_signal() != 0; }
 
 void stay(Milliseconds limit, const std::function<bool()>& done) {
@@ -92,14 +92,14 @@ Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Mill
         const auto rendezvous = backend.join(options);
         if (const Loss lost = wait_lost(*rendezvous, 100ms)) return same_failure(lost, how) ? Told::before : Told::now;
         rendezvous->fail(how);
-        wait_lost(*rendezvous, 1000ms);  // waits for the acknowledgement
+        wait_lost(*rendezvous, 1000ms);  // until the failure is acknowledged
         return Told::now;
     } catch (const Error&) {
         return Told::not_at_all;
     }
 }
 
-/// Returns nullptr if there is no rendezvous to report to.
+/// Returns the rendezvous backend; nullptr if there is none to report to.
 std::shared_ptr<RendezvousBackend> any_meeting(const std::function<Config()>& read) {
     try {
         return meeting_of(read);
@@ -160,7 +160,7 @@ int end_rank(const Job& job, const std::string& what, Fault fault, const std::sh
     const Loss how = started_badly(what, fault);
     const Told told = backend ? tell(*backend, place_of(job), how, 2s) : Told::not_at_all;
     if (told != Told::before) print(said);
-    // After a session, the other ranks may have ended and taken the rendezvous with them.
+    // Before a session, the rendezvous may start late; after one, it may be over.
     if (backend && told == Told::not_at_all && job.session == 0) tell(*backend, place_of(job), how, 28s);
     return code;
 }
@@ -189,7 +189,7 @@ int end_launcher(const ScriptCommand& command, const std::string& what, Fault fa
         return report_failure(*backend, job, command.node_rank, how, limit, hurried);
     };
     const auto to_ranks = [&](Milliseconds limit) { return tell(*backend, options, how, limit) != Told::not_at_all; };
-    // The others may or may not use --restarts, whatever this node uses, so both are tried.
+    // Other nodes may use --restarts or not, whatever this node does, so both kinds of rendezvous are tried.
     if (command.restarts > 0)
         to_launchers(30s) || to_ranks(1s);
     else

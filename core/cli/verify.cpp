@@ -15,10 +15,10 @@ namespace orrery {
 namespace {
 
 constexpr const char* threads = "threads";
-constexpr int64_t some_samples = 2;  // samples of a data source that are read in all ways
+constexpr int64_t some_samples = 2;  // samples of a data source that are read both whole and in parts
 
-/// Checks the data source. Must run before other readers: writing past a block would corrupt their memory. Returns the
-/// number of blocks read.
+/// Checks the data source and returns the number of blocks read. Must run before other readers: a source that writes
+/// past a block would corrupt their memory.
 int64_t check_source(const Dataset& data, const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t steps) {
     SourceCheck check(data);
     check.cuts(Split::train, some_samples);
@@ -27,7 +27,7 @@ int64_t check_source(const Dataset& data, const Plan& plan, const std::map<std::
     return check.blocks();
 }
 
-/// Checks each part of a mixture by itself first, so that its faults are not attributed to the mixture.
+/// Checks each part of a mixture by itself first, so that faults of a part are not attributed to the mixture.
 int64_t check_parts(const DataSpec& whole) {
     int64_t blocks = 0;
     for (const DataSpec::Part& part : whole.parts) {
@@ -44,9 +44,9 @@ int64_t check_parts(const DataSpec& whole) {
     return blocks;
 }
 
-/// Compares the plan with one device. `checked`: number of data blocks that were read twice.
+/// Verifies that the plan computes what one device computes. `checked`: number of data blocks that were read twice.
 VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOptions& options, int64_t& checked) {
-    std::mutex one_at_a_time;  // plugins read their table of the configuration
+    std::mutex one_at_a_time;  // guards the configuration, which plugins read
     const auto device = [&] {
         const std::lock_guard lock(one_at_a_time);
         return make_device(script.settings, script.config(), script.registry, script.job);
@@ -71,7 +71,7 @@ VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOpt
                   options);
 }
 
-/// A line about the configured transports that threads replace, by axis; "": none.
+/// Returns a line that lists the configured transports that threads replace, by axis; "": none.
 std::string not_verified(const std::map<std::string, std::string>& replaced) {
     std::string text;
     for (const auto& [axis, transport] : replaced)
@@ -84,9 +84,9 @@ std::string not_verified(const std::map<std::string, std::string>& replaced) {
 
 int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
-    std::map<std::string, std::string> replaced;  // configured transport, by axis
+    std::map<std::string, std::string> replaced;  // transports that threads replace, by axis
     ScriptUse use{.prints = false};
-    use.options = [&](CompileOptions& options) {  // axes share messages as in the run
+    use.options = [&](CompileOptions& options) {  // axes are joined as in the run
         for (const auto& [axis, transport] : replaced) options.transports[axis] = transport;
     };
     ScriptRunner script(command, Job{}, std::move(use));
@@ -96,12 +96,12 @@ int verify_command(const ScriptCommand& command) {
             replaced[axis.name] = settings.transport_of(axis.name);
     settings.transport = threads;
     settings.axis_transport.clear();
-    settings.timeout_given = true;  // the limit also applies to calls of data sources
+    settings.timeout_given = true;  // run.timeout_s also limits calls of data sources
     script.job.local_ranks = settings.mesh.ranks();
     script.load_backends();
     script.load_transports();
     const Origin asked = script.config().table("run").where("transport");
-    script.loader.load("transport", threads, script.registry, asked);  // the transport is also needed on one rank
+    script.loader.load("transport", threads, script.registry, asked);  // a mesh of one rank needs the transport, too
     script.run();
     const Plan plan = unrolled(script.compiled().train());  // unrolled, since each instruction is judged by itself
     VerifyOptions options = command.verify;

@@ -69,7 +69,7 @@ refused_set "a strategy's options are the script's" 'strategy' strategy.data.axi
 refused_set "ranks against the mesh" 'run.ranks = 3|dp=2 has 2 ranks|--nodes' run.ranks=3
 refused "ranks and nodes against the mesh" 'run.ranks = 2|each of 2 hosts|dp=2 has 2 ranks' -- \
     env ORRERY_TOKEN=0123456789abcdef "$orrery" run "$gpt" --config good.toml --set run.ranks=2 --nodes 2 \
-    --rendezvous 127.0.0.1:1
+    --rendezvous 127.0.0.1:"$(free_port)"
 refused "ranks of another launcher" 'run.ranks = 1|torchrun started 2' -- env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 \
     MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml --set run.ranks=1
 refused "flags that another launcher overrules" '--nodes|torchrun' -- env RANK=0 WORLD_SIZE=2 \

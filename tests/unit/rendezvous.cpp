@@ -110,6 +110,28 @@ private:
 
 }  // namespace
 
+namespace {
+
+/// A port of this host on which nothing listens, as long as the object lives.
+struct TakenPort {
+    TakenPort() : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        REQUIRE(::bind(socket, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+        REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+        port = ntohs(address.sin_port);
+    }
+    ~TakenPort() { ::close(socket); }
+    TakenPort(const TakenPort&) = delete;
+
+    const int socket;
+    int port = 0;
+};
+
+}  // namespace
+
 TEST_CASE("the tcp rendezvous names host and port, and how long it has waited", "[rendezvous]") {
     const auto server = serve(4);
     const auto r = join(place(*server, 2));
@@ -119,10 +141,13 @@ TEST_CASE("the tcp rendezvous names host and port, and how long it has waited", 
     auto options = options_for(1);
     options.port = server->port();
     CHECK_THROWS_WITH(serve(options), Contains("port " + std::to_string(server->port()) + " of 127.0.0.1 is in use"));
+    const TakenPort taken;
     JoinOptions unserved;
-    unserved.port = 1;
+    unserved.port = taken.port;
     unserved.timeout = 200ms;
-    CHECK_THROWS_WITH(join(unserved), Contains("cannot reach the rendezvous at 127.0.0.1:1") && Contains("refused"));
+    CHECK_THROWS_WITH(join(unserved),
+                      Contains("cannot reach the rendezvous at 127.0.0.1:" + std::to_string(taken.port)) &&
+                          Contains("refused"));
     unserved = place(*server, 1);
     unserved.token.secret = "guess";
     CHECK_THROWS_WITH(join(unserved), Contains("token does not match"));

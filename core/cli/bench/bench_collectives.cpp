@@ -24,14 +24,14 @@ namespace {
 
 constexpr auto limit = std::chrono::seconds(60);
 
-/// The transport and device of a bench. Loaded plugins stay loaded.
+/// Transport and device of a benchmark; their plugins stay loaded.
 struct Backends {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<Device> device;
 };
 
-/// `rank`: if given, this process is that rank and is pinned, if the transport wants it, before the device counts
-/// processors. Throws for keys of [device.cpu] or of any table [transport.NAME] that nothing reads.
+/// Opens transport and device. `rank`: this process is that rank; if the transport wants it, it is pinned before the
+/// device counts processors. Throws Error for unknown keys of [device.cpu] and of [transport.NAME] tables.
 Backends open_backends(const CollectiveBench& bench, Config& config, const Job* rank = nullptr) {
     const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
     check_backends(config, loader.names());
@@ -54,7 +54,7 @@ Backends open_backends(const CollectiveBench& bench, Config& config, const Job* 
         try {
             loader.load("transport", name, registry, options.origin());
         } catch (const Error&) {
-            continue;  // a table for a transport of another machine
+            continue;  // the table is for a transport of another machine
         }
         if (!loader.cannot_run("transport", name).empty()) continue;
         registry.transport(name, options.origin())(options);
@@ -85,7 +85,7 @@ void print_head(const CollectiveBench& bench, int64_t ranks) {
     std::fflush(stdout);
 }
 
-/// Prints the table, in one rank's process.
+/// Runs one rank; rank 0 prints the table of times.
 int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     const std::vector<int64_t> sizes = bench_sizes(bench, bench_form(bench.collective), job.ranks);
     return measuring_rank(job, *meeting_by(config), [&](Rendezvous& rendezvous) {
@@ -112,7 +112,7 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     });
 }
 
-/// Under a launcher, --ranks must be the number of ranks that it started.
+/// Throws Error if --ranks is not the number of ranks that a foreign launcher started.
 void refuse_other_ranks(const CollectiveBench& bench, const Job& job) {
     if (!job.ours && bench.ranks && *bench.ranks != job.ranks)
         throw Error(fmt::format("bench: --ranks {}, but {} has started {} rank{}\n  leave --ranks out", *bench.ranks,
@@ -127,7 +127,7 @@ std::vector<std::string> types() {
     return names;
 }
 
-/// A file may be a run's, with tables that the bench ignores; --set keys, however, must be used by the bench.
+/// Throws Error for --set keys that the bench does not read; a configuration file may have more, as it may be a run's.
 void refuse_idle_sets(const std::vector<std::string>& sets) {
     for (const std::string& set : sets) {
         const bool read =
@@ -193,7 +193,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     }
     check_nodes(hosts);
     LaunchSpec spec = over_hosts(hosts, ranks);
-    bench_sizes(bench, form, ranks);  // reports errors before a rank starts
+    bench_sizes(bench, form, ranks);  // reports invalid sizes before a rank starts
     refuse_places(bench, *open_backends(bench, config).transport, bench.nodes > 1);
     spec.meeting = meeting_by(config);
     return launch_meeting(std::move(spec), bench.node_rank, [] {});

@@ -12,17 +12,17 @@ namespace orrery {
 
 /// Settings of `orrery bench`; names follow nccl-tests.
 struct CollectiveBench {
-    enum class Average : uint8_t { first, mean, least, most };  ///< over the ranks' times; nccl-tests' 0, 1, 2, 3
+    enum class Average : uint8_t { first, mean, least, most };  ///< statistic of rank times; nccl-tests' 0 to 3
     std::string collective = "all_reduce";  ///< or all_gather, reduce_scatter, all_to_all, broadcast, send_receive
     std::string transport = "shm";
-    std::optional<int64_t> ranks;  ///< total over all hosts; unset: 2, or the ranks that a launcher started
+    std::optional<int64_t> ranks;  ///< number of ranks on all hosts; unset: 2, or those that a launcher started
     int64_t nodes = 1, node_rank = 0;
     std::string rendezvous;   ///< "host:port", for several nodes
-    int64_t begin = 1 << 10;  ///< -b: bytes of the larger tensor; 0: empty tensors first
-    int64_t end = 256 << 20;  ///< -e: bytes of the last size
-    int64_t factor = 4;       ///< -f: factor between sizes
-    int64_t iterations = 0;   ///< -n: 0 chooses 20 ... 10,000 by size
-    int64_t warmup = 5;       ///< -w: untimed iterations
+    int64_t begin = 1 << 10;  ///< -b: bytes of the larger tensor in the first line; 0: empty tensors first
+    int64_t end = 256 << 20;  ///< -e: max bytes of the larger tensor
+    int64_t factor = 4;       ///< -f: factor between the sizes of two lines
+    int64_t iterations = 0;   ///< -n: timed calls per size; 0: 20 to 10,000, by size
+    int64_t warmup = 5;       ///< -w: untimed calls per size
     bool check = true;        ///< -c: compare results with the expected ones
     DType dtype = DType::f32;
     bool signed_bytes = false;  ///< --dtype i8: run as u8, which gives the same bits
@@ -53,7 +53,7 @@ struct BenchCommand {
     std::vector<std::string> sets, arguments;
 };
 
-/// The values of --op; "" is the first.
+/// The names of the reduce operations of --op; "" selects the first.
 std::vector<std::string> bench_op_names();
 /// Runs `orrery bench` with these flags and returns the exit code.
 int bench_command(BenchCommand& command);

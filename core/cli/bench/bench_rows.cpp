@@ -25,7 +25,7 @@ constexpr BenchForm bench_forms[] = {
     {"send_receive", false, false, false, false, [](double) { return 1.0; }},
 };
 
-/// The bits of a small integer in a dtype.
+/// The bits of the small integer `v` as a number of `dtype`.
 uint64_t bench_bits(DType dtype, int64_t v) {
     const auto f = static_cast<float>(v);
     switch (dtype) {
@@ -158,7 +158,7 @@ BenchRows::Timed BenchRows::time(int64_t count, bool in_place) {
     return gather(timed);
 }
 
-/// Integers below 8; only the first 32 ranks have values other than 0, so that every dtype holds the sums exactly.
+/// Input element `i` of a rank, below 8. In reductions, ranks from 32 on have zeros: all dtypes hold the sums exactly.
 int64_t BenchRows::value(int64_t rank, int64_t i) const {
     return form_.reduces && rank >= 32 ? 0 : (i * 3 + rank * 5) % 8;
 }
@@ -192,7 +192,7 @@ int64_t BenchRows::wrong_in(const Tensor& out, int64_t block) const {
     return count;
 }
 
-/// Combines the ranks' times as -a requests, and adds up wrong elements.
+/// Combines the ranks' times into the statistic of -a, and adds up their wrong elements.
 BenchRows::Timed BenchRows::gather(const Timed& mine) {
     const auto all = exchange(comm_.group(), rendezvous_, fmt::format("bench/{}", ++gathered_),
                               fmt::format("{} {}", mine.us, mine.wrong), limit_);

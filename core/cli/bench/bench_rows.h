@@ -8,24 +8,24 @@
 
 namespace orrery {
 
-/// A collective's shapes for S bytes of the larger tensor, and its bus bandwidth as defined by nccl-tests.
+/// How a collective divides its tensors (n elements, P ranks), and its bus bandwidth as defined by nccl-tests.
 struct BenchForm {
     const char* name;
     bool input_is_block;   ///< input has n/P elements: all_gather
     bool output_is_block;  ///< output has n/P elements: reduce_scatter
     bool blocks;           ///< n is divided into P blocks and must be a multiple of P
     bool reduces;
-    double (*bus)(double ranks);  ///< busbw / algbw
+    double (*bus)(double ranks);  ///< bus bandwidth over algorithm bandwidth
 };
 
-/// Throws Error listing the known names.
+/// Returns the form of the collective `name`. Throws Error listing the known names.
 const BenchForm& bench_form(const std::string& name);
 
-/// The sizes in bytes of -b, -e and -f for this many ranks. They start with 0 if -b is 0, followed by the smallest size
-/// that the form supports. Throws Error if there are none.
+/// Returns the tensor sizes in bytes that -b, -e and -f select for `ranks` ranks. If -b is 0, the first are 0 and the
+/// smallest size that the form supports. Throws Error if there are none.
 std::vector<int64_t> bench_sizes(const CollectiveBench& bench, const BenchForm& form, int64_t ranks);
 
-/// Combines the ranks' times as -a requests. Needs at least one time.
+/// Combines the ranks' times of one size into the statistic of -a. Needs at least one time.
 double bench_time(CollectiveBench::Average average, const std::vector<double>& us);
 
 /// Produces the lines of nccl-tests' table in one rank's process; each size is timed out of place and in place.
@@ -35,11 +35,11 @@ public:
     BenchRows(const CollectiveBench& bench, Communicator& communicator, Rendezvous& rendezvous, const Memory& arena,
               std::chrono::milliseconds limit);
 
-    /// Times one size; rank 0 prints its line. Called by all ranks.
+    /// Times one tensor size; rank 0 prints its line. Called by all ranks.
     void row(int64_t bytes);
 
-    int64_t wrong() const { return wrong_; }  ///< wrong elements over all lines and ranks
-    /// Mean bus bandwidth over all lines, out of place and in place, as in nccl-tests.
+    int64_t wrong() const { return wrong_; }  ///< number of wrong elements on all lines and ranks
+    /// Mean bus bandwidth of all lines in GB/s, out of place and in place, as in nccl-tests.
     double mean_bus_bandwidth() const { return times_ == 0 ? 0 : bus_ / static_cast<double>(times_); }
 
 private:

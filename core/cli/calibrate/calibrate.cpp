@@ -26,12 +26,12 @@ namespace {
 
 /// The kernels and transports to measure, with their device and plugins.
 struct Calibration {
-    std::unique_ptr<ScriptRunner> script;  ///< nullptr: a grid is measured
+    std::unique_ptr<ScriptRunner> script;  ///< nullptr: a grid of kernels is measured
     Config config;
     Settings settings;
     Registry registry;
-    std::unique_ptr<Loader> loader;    ///< loader of the plugins if a grid is measured
-    std::vector<std::string> plugins;  ///< names such as "transport/shm"
+    std::unique_ptr<Loader> loader;    ///< loads the plugins if there is no script
+    std::vector<std::string> plugins;  ///< loaded plugins, such as "transport/shm"
     std::unique_ptr<Device> device;
     std::vector<KernelCase> cases;
     int64_t pool_bytes = 0;
@@ -56,7 +56,7 @@ void prepare_script(Calibration& all, const ScriptCommand& command) {
     const Compiled& compiled = script.compiled();
     all.settings = script.settings;
     all.plugins = script.loader.names();
-    // A device as a rank on this host would open it.
+    // The device is opened as a rank on this host opens it.
     all.device = make_device(script.settings, script.config(), script.registry, script.job);
     all.cases = kernel_cases(compiled.train());
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);
@@ -68,7 +68,7 @@ bool joins_processes(const TransportFacts& facts) {
     return !facts.same_process && std::ranges::count(facts.devices, "cpu") > 0;
 }
 
-/// nullopt if the plugin's file cannot be read.
+/// Facts that a transport's plugin file states; nullopt if the file cannot be read.
 std::optional<TransportFacts> facts_of(const Calibration& all, const std::string& transport) {
     Config config = all.script ? all.script->config() : all.config;
     try {
@@ -121,7 +121,7 @@ std::vector<int64_t> rank_counts(const std::string& text) {
     return counts;
 }
 
-/// The transports of --transports. All must be known plugins; they need not run on this host.
+/// Transports that --transports names. Each must be a known plugin, which need not run on this host.
 std::vector<std::string> named_transports(const Calibration& all, const std::string& text) {
     if (text == "none") return {};
     std::vector<std::string> there = names_of("transport", all.plugins);
@@ -137,7 +137,7 @@ std::vector<std::string> named_transports(const Calibration& all, const std::str
     return names;
 }
 
-/// Chooses transports and ranks; the command line overrides the script. Each pair occurs once.
+/// Chooses each pair of transport and number of ranks to measure, once; the command line overrides the script.
 void choose_wires(Calibration& all, const CalibrateCommand& command) {
     std::vector<std::string> transports;
     std::vector<int64_t> counts;
@@ -156,7 +156,7 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     all.wires.clear();
     std::set<std::pair<std::string, int64_t>> seen;
     for (const Calibration::Ranks& wire : asked) {
-        // A transport that cannot be loaded is left out with a note, like others that fail.
+        // A transport that cannot be loaded is noted and left out later.
         if (const auto facts = facts_of(all, wire.transport); facts && !joins_processes(*facts))
             throw Error(fmt::format("--transports {}: it joins no processes of processors; take shm, gloo or ucx",
                                     wire.transport));
@@ -169,7 +169,7 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     }
 }
 
-/// A line on the terminal that is overwritten.
+/// A progress line on the terminal, overwritten by the next.
 class ProgressLine {
 public:
     void show(const std::string& text) {
@@ -185,7 +185,7 @@ private:
 
 void measure(Calibration& all, const ScriptCommand& script, const CalibrateCommand& command, CostTable& table) {
     ProgressLine line;
-    // Kernels take most of the time: each pair of transport and number of ranks gets a tenth, together at most half.
+    // Each pair of transport and number of ranks gets a tenth of the time, at most half in all; kernels get the rest.
     const double wires_s = std::min(0.5, 0.1 * static_cast<double>(all.wires.size())) * command.seconds;
     KernelBench bench;
     bench.budget_s = command.seconds - wires_s;
@@ -230,7 +230,7 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     if (script.script_help && !script.script.empty()) return show_options(script, Job{});
     script.sets = with_threads(given, command);
     if (!command.wire.empty()) {
-        std::error_code ignored;  // a run's folder stands for its script and configuration
+        std::error_code ignored;  // if the script is a run's folder, its configuration is used
         const bool folder = std::filesystem::is_directory(script.script, ignored);
         Config config = load_config(folder ? script.script + "/config.toml" : script.config, script.sets);
         return wires_process(script, command, config);

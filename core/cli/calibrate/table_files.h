@@ -7,25 +7,25 @@
 
 namespace orrery {
 
-/// Destinations of `orrery calibrate`'s table: the file of -o, this machine's file in the user's cache folder (--keep),
-/// or standard output if neither is given. Both files are checked before anything is measured.
+/// Destinations of the cost table of `orrery calibrate`: the file of -o, this machine's file in the user's cache folder
+/// (--keep), or standard output if neither is given. Both files are checked before anything is measured.
 class TableFiles {
 public:
     /// Throws Error if the file of -o cannot be written, or if there is no cache folder for --keep.
     explicit TableFiles(const CalibrateCommand& command);
 
-    /// With --keep, also writes the table of `machine`. Throws Error if it cannot be written.
+    /// With --keep, makes the cache file of `machine` a destination, too. Throws Error if it cannot be written.
     void choose_kept(const std::string& machine);
     /// The existing table in the file of -o; nullopt: none. Throws Error if the file is not a table.
     std::optional<CostTable> before() const;
     /// The cached table of the machine and device; nullopt: none. Reports a cached table that cannot be used.
     std::optional<CostTable> kept(const std::string& machine, const std::string& device) const;
 
-    /// Writes the table to all destinations and reports their names. Throws as write_result does.
+    /// Writes the table to all destinations and reports their names. Throws Error if one cannot be written.
     void write(const CostTable& table);
     /// Writes new measurements to all destinations. Cached rows that were not measured again stay, which is reported.
     void write_measured(const CostTable& table);
-    /// Prints a line, on standard error if the table goes to standard output.
+    /// Prints a line: on standard error if the table goes to standard output.
     void tell(const std::string& line) const;
 
 private:

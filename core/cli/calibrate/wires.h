@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// Measurements of one transport, made by a separate process with this command's arguments.
+/// Costs of communication over one transport, measured by a separate process with this command's arguments.
 struct WiresFound {
     std::vector<WireCost> rows;
     std::string why_not;  ///< why there are no rows; "" if there are rows

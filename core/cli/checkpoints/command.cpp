@@ -11,7 +11,7 @@ namespace {
 
 using Act = int (*)(StorePlace&, const CheckpointsCommand&);
 
-/// `store`: the flag for the kind of the place's store.
+/// Makes a subcommand that opens the checkpoints in `place` and calls `act`. `store`: flag for the kind of store.
 Command subcommand(CheckpointsCommand& command, const char* name, const char* help, Act act,
                    const std::vector<Flag>& flags, const char* store = "--store", const std::string& footer = "") {
     const std::vector<Flag> place = {

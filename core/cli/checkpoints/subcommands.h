@@ -18,7 +18,7 @@ int unmark_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command);
 int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 
-/// {"place", "store"}, the beginning of every JSON answer.
+/// Returns {"place", "store"}, with which the JSON of each subcommand begins.
 Json about(StorePlace& place);
 /// Prints JSON; bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& json);

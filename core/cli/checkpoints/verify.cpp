@@ -18,7 +18,7 @@ struct Found {
     bool gone = false;
 };
 
-/// Reads all objects, continuing after a damaged one.
+/// Reads all objects of a checkpoint, continuing after a damaged one.
 Found look(CheckpointStore& store, int64_t step) {
     Found found;
     try {
@@ -38,7 +38,7 @@ Found look(CheckpointStore& store, int64_t step) {
     return found;
 }
 
-/// Entries in the place of a step that are not steps. `step`: only those in that step's place; -1: all.
+/// Leftover files in places of steps that are not valid steps. `step`: only in that step's place; -1: in all.
 std::vector<Stray> lost(CheckpointStore& store, const std::vector<int64_t>& steps, int64_t step) {
     std::vector<Stray> strays = store.strays();
     std::erase_if(

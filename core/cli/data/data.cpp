@@ -29,7 +29,7 @@ std::string tokenizer_of(ScriptRunner& script) {
     return script.config().table("data").text("tokenizer", "");
 }
 
-/// Throws Error if the data has changed since the run's checkpoints, since its samples would differ.
+/// Throws Error if the data differs from that of the run's newest checkpoint: the samples would differ, too.
 void refuse_changed(ScriptRunner& script, const Dataset& data) {
     std::error_code none;
     if (!fs::exists(script.folder() + "/checkpoints", none)) return;
@@ -46,8 +46,8 @@ void refuse_changed(ScriptRunner& script, const Dataset& data) {
                     data.source().place(), script.folder(), steps.front(), other));
 }
 
-/// For a run's folder, replaces the script by the one saved in the folder, with its modules. A script named on the
-/// command line stays.
+/// If the script is a run's folder, replaces it by the script and modules saved there, unless --set run.script names
+/// one.
 ScriptCommand of_kept_script(ScriptCommand command) {
     const fs::path folder = command.script, lua = folder / "lua", config = folder / "config.toml";
     std::error_code none;
@@ -66,7 +66,7 @@ ScriptCommand of_kept_script(ScriptCommand command) {
 int64_t vocabulary_or_none(const DataSource& source) {
     try {
         return source.vocabulary();
-    } catch (const Error&) {  // size unknown: the ids are not bytes
+    } catch (const Error&) {  // unknown vocabulary: ids are not bytes
         return 0;
     }
 }
@@ -77,7 +77,7 @@ int data_command(const ScriptCommand& given, const DataCommand& command) {
     if (given.script_help) return show_options(given, Job{});
     ScriptUse use{.prints = false};
     use.compile = [](ScriptRunner& read, Experiment experiment) {
-        if (!read.data) read.experiment = std::move(experiment);  // the folder belongs to the first training
+        if (!read.data) read.experiment = std::move(experiment);  // the run's folder belongs to the first training
     };
     use.train = [](ScriptRunner& read, const DataSpec& data, const TrainOptions& options) {
         if (!read.data) read.take_down(data, options);

@@ -9,18 +9,18 @@
 
 namespace orrery {
 
-/// How ids are printed.
+/// Turns token ids into text.
 struct TextOfIds {
-    std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  ///< nullptr: none
-    bool bytes = false;                                     ///< each id is a byte
+    std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  ///< nullptr: ids are printed as numbers or bytes
+    bool bytes = false;                                     ///< each id is a byte of text
 
-    /// Text, or ids separated by spaces. Throws Error at an id that the tokenizer does not have.
+    /// Returns text, or numbers separated by spaces. Throws Error at an id that the tokenizer does not have.
     std::string of(const std::vector<int32_t>& ids) const;
     const char* unit() const { return tokenizer || bytes ? "bytes of text" : "characters of ids"; }
 };
 
 /// Prints the training samples [first, first + count) in order: a line with the sample's location and the length of its
-/// text, then the text; only the line for arrays without tokens. Reads like InputFeed. `put` receives each sample.
+/// text, then the text; samples without token ids have only the line. `put` receives the text of each sample.
 void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text,
                    const std::function<void(const std::string&)>& put);
 

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A run's folder, with its checkpoints in any kind of store.
+/// A run's folder and the store of its checkpoints.
 class Run {
 public:
     explicit Run(const std::string& folder) : folder_(folder), config_(read_config(folder)) {
@@ -65,7 +65,7 @@ public:
         return sound;
     }
 
-    /// The model's record: from the checkpoint, else the folder, else the script saved in the folder.
+    /// How the model is published: from the checkpoint, else the run's folder, else the script saved in the folder.
     PublishedRecord record_of(const Manifest& manifest) {
         const std::string place =
             fmt::format("{}, step {}, manifest: {}", folder_, manifest.step, PublishedRecord::key);
@@ -86,7 +86,7 @@ public:
         }
     }
 
-    /// Files of the tokenizer used in training.
+    /// Paths of the files of the tokenizer used in training.
     std::vector<std::string> tokenizer() const {
         std::vector<std::string> files;
         std::error_code none;
@@ -116,7 +116,7 @@ private:
     std::unique_ptr<CheckpointStore> store_;
 };
 
-/// Throws Error if the destination exists, before anything is read.
+/// Writes one step as a published model. Throws Error if the destination exists, before anything is read.
 Exported write(Run& run, const ExportCommand& command, int64_t step, std::string& what) {
     const Manifest manifest = Manifest::of(run.store(), step);
     const PublishedRecord record = run.record_of(manifest);
@@ -133,7 +133,7 @@ Exported write(Run& run, const ExportCommand& command, int64_t step, std::string
 }  // namespace
 
 int export_command(const ExportCommand& command) {
-    const SignalTaker signals;  // blocks signals before a store creates threads
+    const SignalTaker signals;  // blocks stop signals before a store creates threads
     Run run(command.run);
     const std::vector<int64_t> steps = run.steps(command.step);
     for (size_t i = 0; i < steps.size(); ++i) try {

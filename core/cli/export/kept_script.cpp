@@ -30,7 +30,7 @@ PublishedRecord record_of_kept_script(const std::string& run) {
     ScriptRunner script(command, Job{}, std::move(use));
     script.settings.mesh = Mesh();
     script.train_step_alone = true;
-    // Modules are next to the script; for older folders without lua/, next to the original script.
+    // Lua modules are next to the saved script; for older folders without lua/, next to the original script.
     fs::path beside = fs::path(command.script).parent_path();
     const fs::path original = config.table("run").text("script", "");
     std::error_code ignored;

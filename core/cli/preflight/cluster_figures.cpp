@@ -15,7 +15,7 @@ ExpectedFigures figures_of(const NodeKind& kind) {
     figures.matrix_bf16 = rate("bf16");
     figures.memory_bytes = kind.accelerator.memory_bytes_s;
     figures.node_link_bytes = kind.scale_up.bytes_s;
-    // Pairs measured at the same time have no common node, so a rank uses a whole NIC, or several if it has several.
+    // Rank pairs measured at once have no common node, so a rank has a whole NIC, or several if its node has enough.
     const int64_t own = std::max<int64_t>(1, kind.nics.count / kind.accelerators);
     figures.fabric_bytes = kind.nics.count > 0 ? kind.nics.bytes_s * static_cast<double>(own) : 0;
     return figures;

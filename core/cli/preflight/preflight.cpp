@@ -27,7 +27,7 @@ namespace orrery {
 namespace {
 
 constexpr auto usual_timeout = std::chrono::seconds(60);
-constexpr double shared_share = 0.3;  ///< PreflightBars::share for ranks that share processors
+constexpr double shared_share = 0.3;  ///< min share of the others' median if ranks share processors
 constexpr int64_t most_ranks = 4096;
 
 struct Expectable {
@@ -69,7 +69,7 @@ Config read_config(const PreflightCommand& command) {
     return load_config(command.config, sets);
 }
 
-/// Backends opened in each process. Loaded plugins stay loaded.
+/// Configuration, plugins, device and transport of a process. Loaded plugins stay loaded.
 struct Backends {
     Config config;
     Settings settings;
@@ -84,7 +84,7 @@ void load(const Loader& loader, Backends& backends, const char* kind, const std:
         throw Error(asked, fmt::format("preflight: {} {} cannot run here: {}", kind, name, why));
 }
 
-/// `several`: more than one host. Throws for invalid configurations before a rank starts.
+/// Loads plugins and opens the transport. `several`: more than one host. Throws Error for an invalid configuration.
 std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t ranks, bool several) {
     auto made = std::make_unique<Backends>();
     made->config = read_config(command);
@@ -115,7 +115,7 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     return made;
 }
 
-/// Upper estimate of the duration; the speed of disks and links is unknown.
+/// Upper estimate in seconds of the duration of all measurements, if disks and links are not slow.
 double usual_seconds(const PreflightOptions& options, int64_t ranks) {
     constexpr double storage_s = 2;
     const double once = 2 * options.rank.matrix_s + options.rank.copy_s + storage_s;
@@ -131,7 +131,7 @@ PreflightOptions options_of(const PreflightCommand& command, const Settings& set
     return options;
 }
 
-/// Expected figures from the cluster's file, overridden by flags.
+/// Expected figures from the cluster's file, overridden by --expect.
 ExpectedFigures expected_by(const PreflightCommand& command) {
     if (command.cluster.empty()) return read_expected(command.expect);
     Config file = load_toml(command.cluster);
@@ -143,7 +143,7 @@ PreflightReport measure(const PreflightCommand& command, Backends& backends, con
     const auto device = make_device(backends.settings, backends.config, backends.registry, job);
     PreflightRank rank{
         *device, backends.settings.memory(), backends.transport.get(), rendezvous, job.rank, job.ranks, job.local_rank};
-    // Ranks of our launcher without their own processors share the processors left to all.
+    // Ranks of Orrery's launcher that have fewer processors than threads take turns on all processors.
     const int64_t threads = threads_of(backends.settings, job);
     if (job.ours && job.processors < threads && device->limits().host_visible)
         rank.at_once = std::max<int64_t>(1, static_cast<int64_t>(allowed_processors().size()) / threads);
@@ -180,17 +180,17 @@ int print(const PreflightCommand& command, const PreflightReport& report) {
     return report.fit() ? 0 : 1;
 }
 
-/// Once a rank exits with 1, the launcher soon kills the others, so ranks wait here until rank 0 has printed.
+/// Waits until rank 0 has printed: once a rank exits with 1, the launcher soon kills the others.
 void wait_for_print(Rendezvous& rendezvous, bool first) {
     const std::string key = "preflight/printed";
     if (first) return rendezvous.set(key, "");
     try {
         rendezvous.get(key, usual_timeout);
-    } catch (const Error&) {  // rank 0 has ended; the report is the same on this rank
+    } catch (const Error&) {  // rank 0 has ended; this rank has the same report
     }
 }
 
-/// Runs one rank in this process.
+/// Runs one rank of the preflight in this process.
 int run_rank(const PreflightCommand& command, const Job& job) {
     const auto meeting = meeting_of([&] { return read_config(command); });
     return measuring_rank(job, *meeting, [&](Rendezvous& rendezvous) {

@@ -41,7 +41,7 @@ std::string or_dash(double value, Text text) {
     return value > 0 ? text(value) : "-";
 }
 
-/// Columns as wide as their widest cell, the first left-aligned.
+/// A text table: columns are as wide as their widest cell, and the first is left-aligned.
 class Table {
 public:
     explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
@@ -74,7 +74,7 @@ std::vector<std::string> cells(const RankFigures& one) {
             or_dash(one.sync_s, seconds_text)};
 }
 
-/// Min, median and max of each column.
+/// Min, median and max of each column, for tables of many ranks.
 std::string many_ranks(const std::vector<RankFigures>& ranks, Table table) {
     const auto pick = [&](double part) {
         RankFigures one;
@@ -138,7 +138,7 @@ std::string collectives_text(const PreflightFigures& figures) {
     std::map<std::pair<Reach, std::string>, std::vector<const CollectiveFigures*>> alike;
     for (const CollectiveFigures& one : figures.collectives) alike[{one.reach, one.name}].push_back(&one);
     for (const auto& [key, groups] : alike) {
-        // Of several groups, only the slowest is shown.
+        // Of several groups with the same collective, only the slowest is shown.
         const CollectiveFigures& one = **std::min_element(
             groups.begin(), groups.end(), [](const auto* x, const auto* y) { return x->bus_bytes < y->bus_bytes; });
         table.add({one.name,
@@ -152,7 +152,7 @@ std::string collectives_text(const PreflightFigures& figures) {
     return table.text() + "\n";
 }
 
-/// Min acceptable figures, as fractions of the expected ones, by name.
+/// Names and values of the min acceptable fractions of the expected figures.
 std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
     return {{"matrix rate", bars.matrix},
             {"memory bandwidth", bars.memory},
@@ -163,7 +163,7 @@ std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
 
 double unit_of(const std::string& key) { return key.ends_with("_tflops") ? 1e12 : 1e9; }
 
-/// Whether a figure with this key was measured.
+/// Whether any rank or link has a measured value for this key of --expect.
 bool measured(const PreflightFigures& figures, const std::string& key) {
     const auto any_rank = [&](double RankFigures::*part) {
         return std::any_of(figures.ranks.begin(), figures.ranks.end(), [&](const auto& one) { return one.*part > 0; });
@@ -180,7 +180,7 @@ bool measured(const PreflightFigures& figures, const std::string& key) {
     return any_rank(key == "storage_write_gb_s" ? &RankFigures::write_bytes : &RankFigures::read_bytes);
 }
 
-/// Measured figures without an expected one: "matrix_f32_tflops of node 1". For links, one end's figure is enough.
+/// Measured figures without an expected value, "matrix_f32_tflops of node 1"; a link needs one value for both ends.
 std::vector<std::string> not_judged(const PreflightReport& report) {
     std::map<std::string, std::set<int64_t>> nodes;
     std::vector<std::string> keys;
@@ -204,7 +204,7 @@ std::vector<std::string> not_judged(const PreflightReport& report) {
     return texts;
 }
 
-/// Expected figures that measurements were compared with, in the units of their keys. `without`: from not_judged.
+/// Expected values that measurements were compared with, in the units of their keys. `without`: result of not_judged.
 std::vector<std::pair<std::string, double>> judged_by(const PreflightReport& report,
                                                       const std::vector<std::string>& without) {
     std::vector<std::pair<std::string, double>> all;
@@ -214,7 +214,7 @@ std::vector<std::pair<std::string, double>> judged_by(const PreflightReport& rep
     return all;
 }
 
-/// Describes what the figures were compared with.
+/// Describes the expected values with which measurements were compared.
 std::string expected_text(const PreflightReport& report) {
     const std::string& device = report.figures.ranks.front().device;
     const std::vector<std::string> without = not_judged(report);

@@ -27,13 +27,13 @@ struct Sizes {
     }
 };
 
-// Shapes of a layer: forward, gradient of the input, gradient of the weight.
+// Matrix products of a layer: forward, gradient of the input, gradient of the weight.
 constexpr Sizes large[] = {{1024, 1024, 1024}, {2048, 768, 768, false, true}, {768, 768, 2048, true, false}};
-// Odd sizes that exceed any kind of tile; sums stay below 257, which bf16 represents exactly.
+// Odd sizes that exceed a tile of any implementation; sums stay below 257, which bf16 represents exactly.
 constexpr Sizes small[] = {
     {1, 1, 1}, {130, 97, 200}, {33, 65, 129, false, true}, {67, 130, 255, true, false}, {17, 31, 64, true, true}};
 
-/// Returns -1, 0 or 1 without a pattern, so that wrong strides are detected.
+/// Element `i` of a test matrix: -1, 0 or 1 without a pattern, so that wrong strides are detected.
 int element(int64_t i, uint64_t salt) {
     uint64_t x = (static_cast<uint64_t>(i) + salt) * 0x9e3779b97f4a7c15u;
     x ^= x >> 29;
@@ -53,7 +53,7 @@ float get(const void* from, DType dtype, int64_t i) {
     return dtype == DType::bf16 ? widen_bf16(half) : widen_f16(half);
 }
 
-/// One product with its operands on the device.
+/// One matrix product with its operands on the device.
 class Trial {
 public:
     Trial(Device& device, DType dtype, const Sizes& sizes) : device_(device), dtype_(dtype), sizes_(sizes) {
@@ -100,7 +100,7 @@ public:
 
     double seconds() {
         constexpr int most = 6;
-        constexpr double enough_s = 2;  // limits the time on a slow processor
+        constexpr double enough_s = 2;  // seconds for all runs of one product on a slow processor
         double best = std::numeric_limits<double>::infinity(), all = 0;
         run();
         for (int i = 0; i < most && all < enough_s; ++i) {

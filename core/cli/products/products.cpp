@@ -14,7 +14,7 @@ namespace orrery {
 namespace {
 
 constexpr auto trial_limit = std::chrono::seconds(60);
-constexpr double worth_setting = 1.05;  ///< factor over the default's rate
+constexpr double worth_setting = 1.05;  ///< min speed-up over the default for which another setting is advised
 
 std::unique_ptr<Device> open_device(const ProductsCommand& command) {
     Config config = load_config("", command.sets);
@@ -38,13 +38,13 @@ DType type_of(const std::string& name) {
     return *dtype;
 }
 
-/// Result of measuring one kind of matrix products.
+/// Result of measuring one implementation of matrix products.
 struct Tried {
     ProductRates rates;
-    std::string why_not;  ///< why the kind is not used; "": its results are correct and its rates valid
+    std::string why_not;  ///< why the implementation is not used; "": its results are correct and its rates valid
 };
 
-/// Tries a kind in its own process, since it may crash whatever the processor's flags say.
+/// Measures an implementation in a process of its own: it may crash even if the processor's flags promise support.
 Tried try_kind(const ProductsCommand& command, const std::string& kind, const std::string& type) {
     std::vector<std::string> arguments = {"/proc/self/exe",
                                           "products",
@@ -70,7 +70,7 @@ Tried try_kind(const ProductsCommand& command, const std::string& kind, const st
     return tried;
 }
 
-/// Prints a row for each kind. Returns the value to set, "native for bf16 (1.42 times onednn)"; "": the default.
+/// Prints a row for each implementation. Returns the fastest, "native for bf16 (1.42 times onednn)"; "": the default.
 std::string compare_kinds(const ProductsCommand& command, const std::vector<std::string>& kinds,
                           const std::string& type) {
     const std::string& usual = kinds.front();
@@ -91,7 +91,7 @@ std::string compare_kinds(const ProductsCommand& command, const std::vector<std:
     return fmt::format("{} for {}{}", best, type, times);
 }
 
-/// Returns the advice: "set device.cpu.products=native for bf16 (1.42 times onednn)".
+/// Advises the setting: "set device.cpu.products=native for bf16 (1.42 times onednn)".
 std::string advice_of(const ProductsCommand& command, const std::vector<std::string>& faster,
                       const std::string& usual) {
     if (faster.empty()) return fmt::format("{}, the default, is within 5 % of the fastest", usual);

@@ -25,20 +25,20 @@ bool is_empty(const ConfigValue& value) {
     return text == "[]" || text == "\"\"";
 }
 
-/// Whether the user has set the value.
+/// Whether the user has set the value, by --set or in a file.
 bool is_asked(const ConfigValue* value) {
     if (!value) return false;
     const Source source = source_of(value->origin);
     return source == Source::set || source == Source::file;
 }
 
-/// The place of a key without the column: "a.toml:7".
+/// The file and line of a configuration value: "a.toml:7".
 std::string line_of(Origin origin) {
     origin.column = 0;
     return origin.text();
 }
 
-/// Returns a table of `root` that no other configuration shares.
+/// Returns a table of `root`, copied so that no other configuration shares it.
 Config& own_table(Config& root, const std::string& name) {
     const ConfigValue* const known = root.find(name);
     if (!known) return root.table(name);
@@ -61,7 +61,7 @@ std::string GivenKeys::add(Config& config, const GivenKey& key) {
     const bool asked = is_asked(was) && !(is_empty(*was) && !key.shown.empty());
     const bool ran = key.value && (key.shown.empty() || was) && !(equal && (asked || !key.shown.empty()));
     GivenKey kept = key;
-    // a value that the script reads may be in use
+    // a configured value that the script reads may be in use
     if (!ran || (key.read_too && !key.shown.empty())) kept.value.reset();
     keep(std::move(kept));
     if (!asked || equal || key.read_too) return "";

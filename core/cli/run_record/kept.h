@@ -9,16 +9,16 @@ namespace orrery {
 class ScriptRunner;
 class Session;
 
-/// Saves the script in a run's folder: script.lua, and lua/ with the script under its own name and every file that its
-/// `require` read, so that it can run again from there. Throws Fault::failed naming the path.
+/// Saves the script in a run's folder: as script.lua, and in lua/ under its own name with every file that its `require`
+/// read, so that it can run again from there. Throws Fault::failed naming the path.
 void keep_lua(const ScriptRunner& script, const std::string& folder);
 
-/// The libraries that ranks run code of: liborrery and the loaded plugins.
+/// The code that ranks run: liborrery and the loaded plugins.
 BitSources code_of(const ScriptRunner& script);
-/// Returns the entries of run.json about a start that are known before the ranks join.
+/// Returns the values of run.json about a start that are known before the ranks join.
 Json start_of(const ScriptRunner& script);
-/// Returns the entries of run.json that are known after the ranks join: hosts with their ranks and devices. On rank 0;
-/// null on other ranks. Collective.
+/// Returns on rank 0 the values of run.json that are known after the ranks join: hosts with their ranks and devices.
+/// Returns null on other ranks. Collective.
 Json hosts_of(Session& session);
 
 }  // namespace orrery

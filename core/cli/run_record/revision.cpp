@@ -6,8 +6,8 @@
 namespace orrery {
 namespace {
 
-// git must not change the repository, nor block the run in a large one. The first output line is the commit; then
-// follow changed tracked files, the script if it is untracked, and "?" if git fails.
+// Asks git about a file without changing the repository, and for at most 5 s a call. The first output line is the
+// commit; then follow changed tracked files, the script if it is untracked, and "?" if git fails.
 constexpr const char* ask_git = R"(
     unset GIT_DIR GIT_WORK_TREE; export GIT_OPTIONAL_LOCKS=0
     cd "${1%/*}/" && timeout 5 git rev-parse --verify -q HEAD && {

@@ -11,16 +11,16 @@
 namespace orrery {
 namespace {
 
-std::mutex mutex;  ///< guards all records
+std::mutex mutex;  ///< guards the run record and its file
 RunRecord* living = nullptr;
 
-/// Shortens an earlier start: plugins, the command and hosts by rank would add up over thousands of starts.
+/// Shortens an earlier start: plugins, command and hosts by rank would add up over thousands of starts.
 Json in_short(const Json& start) {
     Json kept = Json::object();
     for (const char* key : {"start", "end", "why", "exit_code", "version", "revision", "plan", "ranks", "generation"})
         if (const auto at = start.find(key); at != start.end()) kept[key] = *at;
-    if (kept.contains("ranks")) return kept;  // already shortened
-    kept["ranks"] = nullptr;                  // the ranks had not joined
+    if (kept.contains("ranks")) return kept;  // the start was shortened before
+    kept["ranks"] = nullptr;                  // stays null if the ranks had not joined
     const auto hosts = start.find("hosts");
     if (hosts == start.end() || !hosts->is_array()) return kept;
     size_t ranks = 0;
@@ -30,10 +30,10 @@ Json in_short(const Json& start) {
     return kept;
 }
 
-/// The starts recorded in the file, oldest first. A file that is not a run record is replaced.
+/// The starts recorded in a run.json, oldest first. A file that is not a run record counts as empty.
 Json starts_in(const std::string& path) {
     Json starts = Json::array();
-    const RegularFile file(path);  // opening a pipe would wait for a writer
+    const RegularFile file(path);  // rejects a pipe, which would wait for a writer
     if (!file.there()) return starts;
     if (!file.problem().empty()) throw Error(path + " " + file.problem() + "\n  move it away", Fault::failed);
     const Json last = Json::parse(file.text(static_cast<size_t>(file.bytes())), nullptr, false);

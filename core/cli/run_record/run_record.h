@@ -6,16 +6,16 @@
 
 namespace orrery {
 
-/// run.json of a run's folder: what was started and why it ended; earlier starts are under "before". A process has at
-/// most one at a time, on rank 0.
+/// Writes run.json in a run's folder: what was started and why it ended; earlier starts are under "before". A process
+/// has at most one RunRecord at a time, on rank 0.
 class RunRecord {
 public:
-    /// Records a start. `start`: what is known before the ranks join. Written at once, with the time.
+    /// Writes a new start with the current time. `start`: what is known before the ranks join.
     RunRecord(const std::string& folder, const Json& start);
     ~RunRecord();
     RunRecord(const RunRecord&) = delete;
 
-    /// Adds what is known after the ranks have joined. Written at once.
+    /// Adds to the start what is known after the ranks have joined, and writes the file.
     void add(const Json& more);
 
 private:
@@ -26,7 +26,7 @@ private:
     const std::unique_ptr<Json> record_;
 };
 
-/// Writes end time and reason into this process's record, if any. Callable from any thread; only the first call counts.
+/// Writes end time and reason into the current run.json, if any. Callable from any thread; only the first call counts.
 void end_run_record(const std::string& why, int exit_code);
 
 /// A time in UTC as text: "2026-11-25T14:36:41Z".

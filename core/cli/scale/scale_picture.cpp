@@ -37,7 +37,7 @@ std::string style_sheet(size_t parts) {
     return css;
 }
 
-/// Sizes are drawn at equal distances, since they are usually doubled.
+/// Draws a scale report. Numbers of ranks have equal distances, since they are usually doubled.
 class ScalePicture {
 public:
     explicit ScalePicture(const ScaleReport& report) : report_(report) {
@@ -69,7 +69,7 @@ private:
         return left + 30 + (wide - 60) * static_cast<double>(i) / gaps;
     }
 
-    /// Draws efficiency by size: the ideal is a horizontal line, so that losses are visible at every size.
+    /// Draws efficiency by number of ranks. The ideal is horizontal, so that losses are visible everywhere.
     void throughput() {
         canvas_.heading(margin, y_ += 34, "Tokens a second and rank");
         const double top = y_ + 24, bottom = top + high;
@@ -117,7 +117,7 @@ private:
             if (const auto tokens = value(i)) canvas_.dot(x(i), y(each(i, *tokens)), 4, dot);
     }
 
-    /// Draws a bar for each size.
+    /// Draws a bar for each number of ranks: how its time is spent.
     void parts() {
         canvas_.heading(margin, y_ += 30,
                         report_.simulated ? "Where the ranks' time goes" : "Where rank 0's time went");
@@ -151,7 +151,7 @@ private:
     }
 
     const ScaleReport& report_;
-    std::vector<std::string> names_;  ///< names of parts, in order
+    std::vector<std::string> names_;  ///< names of the parts of a step's time, in order
     Canvas canvas_;
     double y_ = 0;
 };

@@ -14,7 +14,7 @@ double part_of(const ScaledRun& run, const std::string& name) {
     return found == run.parts.end() ? 0 : found->second;
 }
 
-/// Parts that take a larger share of the time than at the first size, largest first; changes below one point are noise.
+/// Parts of a step that take a larger share of time in `run` than in `first`, by at least one point; largest first.
 std::string what_grew(const ScaledRun& first, const ScaledRun& run) {
     std::vector<std::pair<double, std::string>> grown;
     for (const auto& [name, part] : run.parts)

@@ -34,7 +34,7 @@ void refuse_on_clusters(ScriptRunner& script, int64_t tp_chunks) {
     check_backends(script.config(), script.loader.names());
 }
 
-/// Sets the mesh's transports and devices to those of the cluster's file.
+/// Sets the transport of every mesh axis to nccl, with an accelerator's contract.
 void place_on_cluster(ScriptRunner& script) {
     script.job.local_ranks = 1;
     script.settings.transport = "nccl";
@@ -43,7 +43,7 @@ void place_on_cluster(ScriptRunner& script) {
         if (axis.size > 1) script.contracts[axis.name] = accelerator_contract();
 }
 
-/// Parses a text that is only a number.
+/// Parses a text that is only a number; nullopt for other texts.
 template <class T>
 std::optional<T> whole(std::string_view text) {
     T value{};
@@ -52,7 +52,7 @@ std::optional<T> whole(std::string_view text) {
     return value;
 }
 
-/// Name of the cluster's rate for the job's matrix products; MFU is relative to it.
+/// Name of the cluster's matrix rate that is the peak of MFU: "bf16", "fp8".
 std::string rate_name(DType precision, const std::string& software, bool tf32, const Cluster& cluster) {
     if (precision == DType::f32) return tf32 ? "tf32" : "f32";
     const bool eight_bit = precision == DType::f8e4m3 || (software == "eight_bit" && multiplies_eight_bits(cluster));

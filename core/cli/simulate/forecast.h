@@ -17,17 +17,17 @@ struct Forecast {
     Compiled compiled;
     Simulated run;
     Prediction prediction;
-    std::string mapping;                         ///< placement of ranks
-    int64_t cut = 0, cut_of = 0;                 ///< tp collectives that --tp-chunks split, and all of them
+    std::string mapping;                         ///< how ranks are placed on the cluster
+    int64_t cut = 0, cut_of = 0;                 ///< number of tp collectives that --tp-chunks split, and of all
     std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
-    std::optional<GivenKey> microbatches;        ///< set if the script gives them
+    std::optional<GivenKey> microbatches;        ///< set if the script sets train.microbatches itself
 };
 
-/// Reads a cluster's file; the file name is the default name. `nodes`: number of nodes of its only kind, 0: as in the
-/// file. Throws Error with the place.
+/// Reads a cluster's file, which also names the cluster unless it has a name. `nodes`: number of nodes of the only
+/// kind; 0: as in the file. Throws Error with line and column.
 Cluster read_cluster(const std::string& file, int64_t nodes);
 
-/// Parses --slow's "RANK:TIMES". Throws Error for invalid texts.
+/// Parses "RANK:TIMES" of --slow: factors on the time of kernels, by rank. Throws Error for invalid texts.
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks);
 
 /// Compiles the script for the cluster's transports and simulates one train step. Throws Error as `orrery check` does,

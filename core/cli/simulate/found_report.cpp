@@ -33,7 +33,7 @@ std::string row(const Judged& j, const FoundReport& report) {
 
 int64_t limit_of(const SearchSpace& space) { return static_cast<int64_t>(space.memory_limit); }
 
-/// "12 choices do not run: reason (pp=2 dp=1 tp=1 samples=1)".
+/// Describes choices that were refused for one reason: "12 choices do not run: reason (pp=2 dp=1 tp=1 samples=1)".
 std::string told(const Refused& refused) {
     const Judged& one = refused.closest;
     const std::string count = plural(refused.count, "choice");
@@ -47,7 +47,7 @@ std::string told(const Refused& refused) {
                        one.choice.text());
 }
 
-/// Sorts by count, largest first.
+/// Sorts reasons by the number of refused choices, largest first.
 std::vector<Refused> by_count(std::vector<Refused> refused) {
     std::stable_sort(refused.begin(), refused.end(),
                      [](const Refused& a, const Refused& b) { return a.count > b.count; });
@@ -63,7 +63,7 @@ std::string looked(const Found& found) {
     return fmt::format("{} compiled, {} left out", plural(found.compiled, "choice"), count_text(found.pruned()));
 }
 
-/// Min memory for parameters, gradients and optimizer state over the meshes of the space.
+/// Describes the min memory that parameters, gradients and optimizer state need on a rank, over all searched meshes.
 std::string least_state(const FoundReport& report) {
     const SearchSpace& space = report.space;
     Choice most = space.start;
@@ -81,14 +81,14 @@ std::string least_state(const FoundReport& report) {
         bytes_text(static_cast<int64_t>(least - space.memory_limit)), bytes_text(limit_of(space)));
 }
 
-/// Suggests how to get more memory. On one host, more ranks leave less for each.
+/// Suggests how to get more memory per rank. On one host, more ranks have less memory each.
 std::string more_room(const FoundReport& report) {
     if (!report.here) return "take more ranks, a smaller model, or accelerators with more memory";
     return fmt::format("take a smaller model{} or a machine with more memory",
                        report.space.ranks > 1 ? ", fewer ranks (--ranks)," : "");
 }
 
-/// The memory limit of all choices; 0: none, or they differ.
+/// The memory limit that all choices share; 0: none, or limits differ.
 double limit_of_all(const Found& found) {
     const double limit = found.all.empty() ? 0 : found.all.front().memory_limit;
     const auto other = [&](const Judged& judged) { return judged.memory_limit != limit; };
@@ -200,7 +200,7 @@ void refuse(const FoundReport& report) {
     std::string text = "nothing fits";
     const Found& found = report.found;
     for (const Refused& one : by_count(found.refused)) text += "\n  " + told(one);
-    // If nothing fits, choices may have been left out because of their size alone.
+    // If nothing fits, choices may have been left out without simulation, since their state alone is too large.
     const bool judged_large = std::any_of(found.refused.begin(), found.refused.end(),
                                           [](const Refused& one) { return one.closest.why_not.empty(); });
     if (!judged_large && !found.left_out.empty()) text += least_state(report);

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 /// Payload of a full Ethernet frame: 1,500 bytes, of which IPv4, TCP and its timestamps take 52, after a header of 14.
 constexpr double tcp_payload = 1448.0 / 1514.0;
 
-/// Compiles as a run on this host would, without starting anything; data may be missing. `quick`: only the train step,
-/// without proof. `processors`: of the host that ran the script; 0: this host.
+/// Compiles a script as a run on this host does, without starting ranks; data may be missing. `quick`: only the train
+/// step, without proof. `processors`: number of processors of the host that ran the script; 0: of this host.
 std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool quick, int64_t processors) {
     ScriptUse use{.prints = false, .tells = !quick};
     use.options = [quick](CompileOptions& options) {
@@ -44,7 +44,7 @@ CompiledHere compiled_of(const ScriptRunner& script) {
             script.device_facts().host_memory};
 }
 
-/// The transports' contracts. Calls are queued on axes with a communication thread of their own.
+/// Transport contracts by axis; calls are queued on axes that have a communication thread.
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
     Network contracts = compiled.contracts;
     const Plan& plan = compiled.train();
@@ -65,7 +65,7 @@ std::string kept_name(const std::string& machine) {
     return fmt::format("what is kept for this machine ({})", kept_costs_path(machine));
 }
 
-/// Refuses runs on several hosts, since all simulated ranks share processors.
+/// Throws Error for costs of a run on several hosts, since simulated ranks share one host's processors.
 void require_one_host(const CostTable& measured) {
     if (const double hosts = fact_of(measured, "hosts", 1); hosts > 1)
         throw Error(
@@ -76,7 +76,7 @@ void require_one_host(const CostTable& measured) {
 
 std::string file_of_run(const std::string& folder) { return folder + "/costs.json"; }
 
-/// The tables of a prediction, and notes about them.
+/// The cost tables of a prediction, and notes about them.
 struct Tables {
     const std::string here;  ///< description of this machine
     std::vector<CostTable> plain;
@@ -90,7 +90,7 @@ struct Tables {
             notes.push_back(fmt::format("{}: {}", from, other));
     }
 
-    /// Adds the cached table. A damaged one is skipped if other tables exist, since it was not requested.
+    /// Adds the table cached for this machine. A damaged one is noted and skipped, since it was not requested.
     void add_kept() {
         try {
             if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));

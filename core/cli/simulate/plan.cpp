@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// Whether progress is shown on a terminal.
+/// Whether standard error is a terminal, which shows progress.
 bool watched() {
     static const bool terminal = ::isatty(STDERR_FILENO) == 1;
     return terminal;
@@ -32,15 +32,14 @@ void show(int64_t judged, int64_t left, const Judged* best) {
                  static_cast<long long>(left), so_far.c_str());
 }
 
-/// Samples of a micro-batch on one member of dp, from the configuration, or from `microbatches` if the script gives
-/// them.
+/// Number of samples of a micro-batch on one member of dp. `microbatches`: as the script sets them; 0: as configured.
 int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches) {
     Config& config = configured.config();
     if (microbatches == 0) microbatches = config.table("train").integer("microbatches", 1);
     return batch / config.table("mesh").integer("dp", 1) / microbatches;
 }
 
-/// Number of ranks that each choice uses. If the mesh is not varied, it determines the number.
+/// Number of ranks of each searched choice: the mesh's if it does not vary, else as requested or usual.
 int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, const Site& site) {
     int64_t ranks = command.ranks > 0 ? command.ranks : site.usual_ranks();
     if (kept(command, "mesh")) {
@@ -57,7 +56,7 @@ int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, con
     return ranks;
 }
 
-/// Serializes a result for another process; numbers are exact.
+/// Serializes a simulated choice for another process; numbers are exact.
 std::string text_of(const Judged& j) {
     return message_text(Json{j.why_not, j.step_s, j.computing_s, j.mfu, j.memory_bytes, j.memory_limit, j.memory_rank,
                              j.binds, j.sources});
@@ -78,7 +77,7 @@ Judged judged_of(const std::string& text) {
     return j;
 }
 
-/// Judges each choice in its own process; the arguments must outlive the search.
+/// Simulates each choice of mesh and options in a process of its own; the arguments must outlive the search.
 Search::Judge judge_of(const ScriptCommand& given, const Site& site, const SearchSpace& space, int64_t jobs) {
     return [&, jobs](const std::vector<Choice>& choices, const Search::Done& done) {
         const auto of = [&](int64_t i) -> const Choice& { return choices[static_cast<size_t>(i)]; };
@@ -95,7 +94,7 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
     };
 }
 
-/// The configuration on one rank, which suits every model; unchanged if the mesh is not varied.
+/// The script's settings with a mesh of one rank, which suits every model; unchanged if the mesh does not vary.
 ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     ScriptCommand probe = given;
     if (kept(command, "mesh")) return probe;
@@ -104,12 +103,12 @@ ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     return probe;
 }
 
-/// The script's number of micro-batches; 0: the script sets none.
+/// Number of micro-batches that the script sets; 0: it sets none.
 int64_t micros_of(const FirstLook& first) {
     return first.microbatches ? std::get<int64_t>(first.microbatches->value->data) : 0;
 }
 
-/// Throws if --tp-chunks can have no effect.
+/// Throws Error for --tp-chunks if no searched mesh has tp.
 void require_tp(const SearchSpace& space, int64_t tp_chunks) {
     const std::vector<Choice> meshes = space.meshes();
     const bool any = std::any_of(meshes.begin(), meshes.end(), [](const Choice& mesh) { return mesh.tp > 1; });
@@ -163,7 +162,7 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
         return simulate_command(given, none);
     }
     const std::string& drawing = command.simulate.out;
-    require_svg(drawing);  // reported now, since a search takes minutes
+    require_svg(drawing);  // reports an unusable file now, since a search takes minutes
     require_options(command);
     const std::unique_ptr<Site> site = site_of(given, command);
     const FoundReport report = searched(given, command, *site);

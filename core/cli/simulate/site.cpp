@@ -18,7 +18,7 @@
 namespace orrery {
 namespace {
 
-/// The part that takes the largest share of a step besides computing.
+/// What limits the speed of a choice: "memory" if it is nearly full, else the largest share of time besides computing.
 std::string binds(const StepShares& shares, double memory, double limit) {
     if (limit > 0 && memory > 0.95 * limit) return "memory";
     std::string most = shares.waiting > 0.1 ? "bubble" : "";
@@ -33,7 +33,7 @@ std::string binds(const StepShares& shares, double memory, double limit) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// Memory of the largest accelerator that hosts a rank.
+/// Memory in bytes of the largest accelerator that hosts a rank.
 double most_memory(const Cluster& cluster, int64_t ranks) {
     double most = 0;
     const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
@@ -94,7 +94,7 @@ private:
     std::string rate_of_;
 };
 
-/// All ranks on one host share its memory and processors, so a rank's bytes are the mean over all ranks.
+/// Simulates on this machine. Ranks share its memory and processors, so a rank's bytes are the mean over all ranks.
 class Here final : public Site {
 public:
     Here(const ScriptCommand& script, const SimulateCommand& how)
@@ -119,7 +119,7 @@ public:
 
     FirstLook first(const ScriptCommand& given, int64_t ranks) override {
         ScriptCommand script = given;
-        // A cached table is for a number of threads, and a mesh of one rank would use all of them.
+        // Cached costs are for one number of threads per rank, but a mesh of one rank would use all threads.
         if (configured_.threads_per_rank == 0)
             script.sets.push_back(fmt::format("run.threads_per_rank={}", threads(ranks)));
         script_ = local_script(script, how_);
@@ -135,7 +135,7 @@ public:
         space.memory_limit = host_bytes_ / ranks;
         space.rate = kernels.flops_per_s();
         space.turns = std::max(1.0, ranks / kernels.at_once());
-        space.faster = 1.5;  // how much faster kernels can be while other ranks wait
+        space.faster = 1.5;  // kernels are at most this much faster while other ranks wait
         space.near = 1.3;    // predictions are quick here, and micro-batches of one sample are far from optimal
         space.alike = 0.01;
         space.varies_mapping = false;
@@ -166,7 +166,7 @@ public:
 private:
     LocalKernels kernels_of(int64_t ranks, int threads) const { return {script_->plain, threads, ranks, processors_}; }
 
-    /// Number of threads for each of `ranks` ranks, as in compiled_here.
+    /// Number of threads for each of `ranks` ranks, as compiled_here() chooses it.
     int threads(int64_t ranks) const {
         if (configured_.threads_per_rank == 0 && ran_on_ > 0) return static_cast<int>(threads_left(ran_on_, ranks));
         Job job;
@@ -185,8 +185,8 @@ private:
     const SimulateCommand how_;
     const Settings configured_;
     std::optional<LocalScript> script_;
-    int64_t ran_on_ = 0;                      ///< processors of the host that ran the script; 0: this host's
-    double processors_ = 1, host_bytes_ = 0;  ///< host_bytes_: host memory; 0: device memory, not checked
+    int64_t ran_on_ = 0;                      ///< number of processors of the host that ran the script; 0: of this host
+    double processors_ = 1, host_bytes_ = 0;  ///< processors; bytes of host memory (0: device memory, not checked)
 };
 
 }  // namespace

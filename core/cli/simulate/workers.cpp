@@ -26,7 +26,7 @@ struct Worker {
     std::string text;
 };
 
-/// Runs `work` in the child. An exception is sent as text, with exit code 1. The parent's objects are not destroyed.
+/// In the child: writes the result of `work` to `output`, or an exception's text with exit code 1. Destroys nothing.
 int be_worker(int output, int64_t number, const std::function<std::string(int64_t)>& work) {
     int code = 0;
     std::string text;
@@ -39,7 +39,7 @@ int be_worker(int output, int64_t number, const std::function<std::string(int64_
     return write_all(output, text) == 0 ? code : 1;
 }
 
-/// Runs `work` in this process; exceptions are reported as for a child.
+/// Runs `work` in this process; its exceptions are reported like those of a child.
 std::string named(int64_t number, const std::function<std::string(int64_t)>& work,
                   const std::function<std::string(int64_t)>& name) {
     try {
@@ -72,7 +72,7 @@ public:
         running_.push_back({child, std::exchange(pipe.read, -1), number, ""});
     }
 
-    /// Waits until a worker has ended, and removes it.
+    /// Waits until a child process has ended; removes it from `running_` and returns it.
     Worker next() {
         for (;;) {
             std::vector<pollfd> wait;

@@ -5,9 +5,9 @@
 
 namespace orrery {
 
-/// Calls `work` for each number below `count` and passes each result to `done` as soon as it is available. With several
-/// `processes` each call runs in a forked child, so that calls cannot affect each other; this process must be
-/// single-threaded. Throws Error, naming the number by `name`, if a child was killed, or the child's error; no child
+/// Calls `work` with each number below `count` and passes its result to `done` as soon as it is available. With several
+/// `processes`, each call runs in a forked child, so that calls cannot affect each other; this process must be
+/// single-threaded. If a call throws or its child is killed, throws Error with `name` of the number, and no child
 /// remains.
 void in_processes(int64_t count, int64_t processes, const std::function<std::string(int64_t)>& work,
                   const std::function<void(int64_t, std::string)>& done,

@@ -18,13 +18,13 @@
 
 namespace orrery {
 
-/// Numbered messages between the launchers of a job, over the store of a separate rendezvous: node 0 sends orders, the
-/// others send reports. A new message raises SIGCHLD in this process, so that a launcher that waits for its ranks sees
-/// it at once.
+/// Sends numbered messages between the launchers of a job, through the store of a rendezvous of their own: node 0 sends
+/// orders, other nodes send reports. A new message raises SIGCHLD in this process, so that a launcher that waits for
+/// its ranks sees the message at once.
 class LauncherMail {
 public:
-    /// Joins the rendezvous as `node`; `reads` is the kind of messages to read, "order" or "report". Throws Fault::peer
-    /// if it cannot join within `limit`.
+    /// Joins the launchers' rendezvous as `node`; `reads` is the kind of messages to read, "order" or "report". Throws
+    /// Fault::peer if it cannot join within `limit`.
     LauncherMail(RendezvousBackend& backend, const Job& job, int64_t node, int64_t nodes, std::string reads,
                  std::chrono::milliseconds limit, std::function<bool()> give_up);
     ~LauncherMail();
@@ -32,13 +32,13 @@ public:
 
     std::optional<Json> next();
     /// Why no more messages will come; empty if messages can come. The cause is a lost launcher, or a lost network
-    /// connection to it, possibly before this one joined.
+    /// connection to a launcher, possibly before this launcher joined.
     Loss loss() const;
     /// Id of this start of the job, as node 0 recorded it.
     std::string run() const { return link_->run(); }
     void order(const Json& text);
     void report(const Json& text);
-    /// Leaves the rendezvous; the others do not treat that as a loss.
+    /// Leaves the rendezvous; the other launchers do not treat that as a loss.
     void leave();
 
 private:
@@ -46,14 +46,14 @@ private:
     const std::unique_ptr<Member> link_;
     const std::string reads_;
     int64_t ordered_ = 0;
-    mutable std::mutex mutex_;  // guards the members below
+    mutable std::mutex mutex_;  // guards come_, lost_ and stopping_
     std::deque<Json> come_;
     Loss lost_;
     bool stopping_ = false;
     std::thread reader_;
 };
 
-/// News of another node.
+/// An event of another node, for the supervisor on node 0.
 struct NodeNews {
     enum class Kind : uint8_t { here, lost, report };
     Kind kind = Kind::report;
@@ -62,18 +62,18 @@ struct NodeNews {
     Json text = {};    ///< the node's message, for Kind::here and Kind::report
 };
 
-/// Node 0's side of the channel. A rendezvous ends when a member is lost: then all launchers end their ranks and join a
-/// new rendezvous. A launcher that does not rejoin within 15 s is lost, too.
+/// Node 0's connection to the launchers of other nodes. A rendezvous ends when a launcher is lost: then all launchers
+/// end their ranks and join a new one. A launcher that does not join again within 1.5 times run.silence_s is lost, too.
 class Agents {
 public:
     Agents(std::shared_ptr<RendezvousBackend> backend, const Job& job, int64_t nodes);
-    /// News since the last call; none after finish().
+    /// Events of other nodes since the last call; none after finish().
     std::vector<NodeNews> news();
     void order(const Json& text);
     /// Number of rendezvous so far. An order remains readable for launchers that join the same rendezvous later.
     int64_t meeting() const { return meeting_; }
-    /// Sends the last order and returns when the others have received it, or after 5 s. If a launcher is lost before,
-    /// the others join once more and receive the order there.
+    /// Sends the last order and returns when the others have received it, or after half of run.silence_s. If a launcher
+    /// is lost before, the others join once more and receive the order in the new rendezvous.
     void finish(const Json& text);
 
 private:
@@ -88,17 +88,17 @@ private:
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<LauncherMail> mail_;
     std::set<int64_t> here_;
-    std::map<int64_t, Clock::time_point> awaited_;  ///< nodes of the previous rendezvous that may rejoin, until when
+    std::map<int64_t, Clock::time_point> awaited_;  ///< nodes that may join again, with time limits
 };
 
-/// Whether node 0's launcher has given up, so that the job is over.
+/// Whether the loss is that node 0's launcher has given up, so that the job is over.
 bool ended_by_node_0(const Loss& loss);
 
-/// Joins as the launcher of `node` to report why it ends early, as event "failed" with to_json(loss). Returns false if
-/// it cannot join within `limit`, or is refused.
+/// Joins the launchers' rendezvous as `node` to report why its launcher ends early, as event "failed" with
+/// to_json(loss). Returns false if it cannot join within `limit`, or is refused.
 bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, const Loss& loss,
                     std::chrono::milliseconds limit, const std::function<bool()>& give_up);
-// to_json() and loss_of() define the format in which launchers send a loss.
+// Convert a loss to and from the JSON in which launchers send it.
 Json to_json(const Loss& loss);
 Loss loss_of(const Json& text);
 

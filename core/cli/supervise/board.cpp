@@ -34,7 +34,7 @@ void* map(int file, size_t bytes) {
 int64_t monotonic_ns() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Board::Board(int64_t ranks) : bytes_(static_cast<size_t>(ranks) * sizeof(RankTells)) {
-    file_ = ::memfd_create("orrery-board", 0);  // ranks inherit the file
+    file_ = ::memfd_create("orrery-board", 0);  // ranks inherit this shared memory
     if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
         throw Error(fmt::format("cannot make the launcher's board: {}", std::strerror(errno)), Fault::failed);
     tells_ = static_cast<RankTells*>(map(file_, bytes_));
@@ -61,7 +61,7 @@ std::unique_ptr<OwnPlace> OwnPlace::of_environment() {
         throw Error(fmt::format("environment: {}={} is no place that a launcher gave\n  unset it", name, text));
     const auto bytes = static_cast<size_t>(found.st_size);
     void* memory = map(file, bytes);
-    ::close(file);  // programs started by a script must not inherit the file
+    ::close(file);  // programs started by a script must not inherit the shared memory
     ::unsetenv(name);
     return std::unique_ptr<OwnPlace>(new OwnPlace(memory, bytes, static_cast<RankTells*>(memory)[local], best));
 }

@@ -10,26 +10,26 @@
 
 namespace orrery {
 
-/// Progress of a rank, reported to its launcher without system calls: a record in memory that both processes map. Times
-/// are on the host's monotonic clock in nanoseconds; 0: not yet.
+/// Progress of a rank, which its launcher reads from shared memory without system calls. Times are on the host's
+/// monotonic clock in nanoseconds; 0: not yet.
 struct RankTells {
-    std::atomic<int64_t> step;         ///< the last step finished, or the step resumed from
+    std::atomic<int64_t> step;         ///< the last step finished; before that, the step resumed from
     std::atomic<int64_t> resumed;      ///< the step resumed from, 0: none; written before `began_ns`
     std::atomic<int64_t> began_ns;     ///< when the first step began, after the state was loaded
-    std::atomic<int64_t> repeated_ns;  ///< end of the last step that an earlier generation had also finished
+    std::atomic<int64_t> repeated_ns;  ///< end of the last step that an earlier start of the job had also finished
     std::atomic<int64_t> last_ns;      ///< when the last step ended
     std::atomic<int32_t> end;          ///< 0: running; 1: completed; 2: failed, see `loss`
-    char loss[976];                    ///< the loss as encode() writes it; truncated if longer
+    char loss[976];                    ///< text of encode() for the loss; truncated if longer
 };
 
-/// The shared memory of progress records, created by a launcher for one generation of its host's ranks.
+/// Shared memory with a RankTells for each local rank, created by a launcher for one generation (start) of the job.
 class Board {
 public:
     explicit Board(int64_t ranks);
     ~Board();
     Board(const Board&) = delete;
 
-    /// The environment variable by which local rank `local` finds its record; `best`: the newest step that any
+    /// The environment variable by which local rank `local` finds its RankTells. `best`: the newest step that any
     /// generation has finished.
     std::string variable(int64_t local, int64_t best) const;
     RankTells& of(int64_t local) { return tells_[local]; }
@@ -40,15 +40,15 @@ private:
     RankTells* tells_ = nullptr;
 };
 
-/// A rank's record in its launcher's memory.
+/// A rank's RankTells in its launcher's shared memory.
 class OwnPlace {
 public:
-    /// Maps this rank's record; nullptr if the launcher has no such memory. Throws Error for an invalid variable.
+    /// Maps this rank's RankTells; nullptr if its launcher has none. Throws Error for an invalid environment variable.
     static std::unique_ptr<OwnPlace> of_environment();
     ~OwnPlace();
     OwnPlace(const OwnPlace&) = delete;
 
-    /// Whether an earlier generation of this launch has finished a step.
+    /// Whether an earlier generation (start of the job by this launcher) has finished a step.
     bool again() const { return best_ > 0; }
     void resumed(int64_t step);
     void finished(int64_t step);

@@ -58,12 +58,12 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
     (t.failed ? goodput.detection : goodput.steps) += t.ended - last;
 }
 
-/// The file and the lines that are not yet written.
+/// An events.jsonl file and the lines that are not yet written to it.
 class EventLog::Writer {
 public:
     explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
 
-    /// Completes or removes the last line: readers expect JSON on each line, and the next line would be appended to it.
+    /// Completes or removes the file's last line, before others are appended: readers expect JSON on each line.
     void mend_last_line() {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;
@@ -82,7 +82,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Writes lines as they are added, until the end.
+    /// Writes lines as they are added, until end() is called.
     void run() {
         bool said = false;
         std::unique_lock lock(mutex_);
@@ -103,7 +103,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Waits some seconds until all lines are written; reports if some are not.
+    /// Waits for all lines to be written, at most `last_lines`. Reports on stderr and returns false if some are not.
     bool end() {
         std::unique_lock lock(mutex_);
         ends_ = true;
@@ -117,7 +117,7 @@ public:
 
 private:
     AppendedFile file_;
-    std::mutex mutex_;  // guards the three members below
+    std::mutex mutex_;  // guards waiting_, ends_ and over_
     std::deque<std::string> waiting_;
     bool ends_ = false, over_ = false;
     std::condition_variable changed_;
@@ -129,7 +129,7 @@ EventLog::EventLog(const std::string& folder) {
     writer_->mend_last_line();
     sigset_t all, before;
     ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the thread that waits for them
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the writing thread must not receive signals
     thread_ = std::thread([writer = writer_] { writer->run(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -8,11 +8,11 @@
 
 namespace orrery {
 
-/// Seconds of a job's time, by how they were spent.
+/// Seconds of a job's time, by how they were spent. A generation is one start of the job.
 struct Goodput {
-    double starts = 0;     ///< the first generation until its first step
-    double restore = 0;    ///< later generations until their first step: start, joining, loading
-    double repeated = 0;   ///< steps that an earlier generation had finished
+    double starts = 0;     ///< from the job's start until the first step
+    double restore = 0;    ///< later generations before their first step: start, joining, loading
+    double repeated = 0;   ///< steps that an earlier generation had finished before
     double detection = 0;  ///< from the last finished step until the last rank of a failed generation was reaped
     double waiting = 0;    ///< waiting for nodes, and pauses between restarts
     double steps = 0;      ///< everything else: new steps with their saves and evaluations
@@ -24,17 +24,17 @@ struct Goodput {
     std::string text(int64_t restarts) const;
 };
 
-/// Times of one generation on a host's monotonic clock in seconds; 0: not reached.
+/// Times of one generation (start of the job) on a host's monotonic clock in seconds; 0: not reached.
 struct GenerationTimes {
     double started = 0, began = 0, repeated = 0, last = 0, ended = 0;
     bool failed = false;
 };
-/// Adds a generation's time; `first`: it is the job's first generation.
+/// Adds a generation's times to `goodput`. `first`: it is the job's first generation.
 void add(Goodput& goodput, const GenerationTimes& times, bool first);
 
-/// events.jsonl of a run's folder: what a supervisor observed and did, one line each. Lines are appended by a separate
-/// thread, so that a hanging disk does not block supervision. Single writer. An incomplete line that a killed writer
-/// left is removed.
+/// Writes events.jsonl in a run's folder: what a supervisor observed and did, one line each. A separate thread appends
+/// the lines, so that a hanging disk does not block supervision. Only one process may write. An incomplete line that a
+/// killed process left is removed.
 class EventLog {
 public:
     /// Opens events.jsonl in `folder`; "": nothing is written.
@@ -49,7 +49,7 @@ public:
 
 private:
     class Writer;
-    std::shared_ptr<Writer> writer_;  // nullptr: nothing is written; a writer blocked by a disk outlives this object
+    std::shared_ptr<Writer> writer_;  // nullptr: no file; outlives this object if a disk blocks writing
     std::thread thread_;
 };
 

@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    /// Joins node 0. Retries if node 0 is not there yet, or still lists an earlier launcher of this node as a member.
+    /// Joins node 0. Retries while node 0 is not there, or still lists an earlier launcher of this node as a member.
     void meet() {
         const double until = now_s() + options_.policy.wait_node_s;
         Message why;
@@ -52,7 +52,7 @@ private:
                 mail_ = std::make_unique<LauncherMail>(
                     *spec_.meeting, spec_.job, options_.node, options_.policy.nodes + options_.policy.spares, "order",
                     std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
-                // The rendezvous may be over but not closed: reports made there would count in the next one.
+                // The rendezvous may be over but not closed yet: node 0 would count a report to it in the next one.
                 const Loss loss = mail_->loss();
                 if (!loss) return report("here", told_end());
                 mail_.reset();
@@ -71,7 +71,7 @@ private:
         code_ = queue_again;
     }
 
-    /// Whether a signal has requested the end of the job; waits for one up to `limit`.
+    /// Whether a signal has requested the end of the job; waits for a signal up to `limit`.
     bool stopped(Milliseconds limit) {
         if (const int signal = held_.take(limit); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
         return code_.has_value();
@@ -83,7 +83,7 @@ private:
         mail_->report({{"node", options_.node}, {"self", self_}, {"event", event}, {"more", more}});
     }
 
-    /// How the last generation ended on this host. It is sent at each rendezvous, since an earlier report may be lost.
+    /// How the last generation (start) ended on this host; null: not yet. Sent at each rendezvous, as it may be lost.
     Json told_end() const {
         if (!ended_) return nullptr;
         Json text = to_json(*ended_);
@@ -105,7 +105,7 @@ private:
                 report("ended", told_end());
             }
         } catch (const Error& error) {
-            if (error.fault() != Fault::peer) throw;  // otherwise the channel reports the reason
+            if (error.fault() != Fault::peer) throw;  // for a lost peer, `mail_` has the reason
         }
         if (!code_ && mail_->loss()) part();
     }
@@ -132,7 +132,7 @@ private:
             const auto slots = order.at("slots").get<std::vector<int64_t>>();
             const auto mine = std::find(slots.begin(), slots.end(), options_.node);
             if (mine == slots.end() || local_.running()) return;
-            // An order for an earlier launcher of this node may still be there.
+            // The order may be for an earlier launcher of this node.
             const auto selves = order.at("selves").get<std::vector<std::string>>();
             if (selves.at(static_cast<size_t>(mine - slots.begin())) != self_) return;
             spec_.first_rank = (mine - slots.begin()) * spec_.local_ranks;
@@ -144,7 +144,7 @@ private:
         }
     }
 
-    /// Ends all ranks of this generation after a launcher was lost, possibly node 0's.
+    /// Ends all ranks of this host after a launcher was lost, possibly node 0's.
     void part() {
         const Loss lost = mail_->loss();
         if (ended_by_node_0(lost)) over(lost);
@@ -156,21 +156,21 @@ private:
             stopped(tick);
             ended_ = local_.look();
         }
-        // These ranks fail because they are being ended, so their reports are ignored.
+        // The ranks fail because this launcher ends them, so their reports are ignored.
         if (ended_ && ended_->cause != Cause::done) ended_->hearsay = true;
         mail_.reset();
-        // Node 0 sees the loss, too, and ends the rendezvous.
+        // Wait for node 0 to see the loss and to end the rendezvous.
         if (!code_) stopped(tick);
     }
 
     const Supervision& options_;
     LaunchSpec& spec_;
-    Job job_;  ///< the job as of the current generation
+    Job job_;  ///< the job with the values of the current generation (start)
     const SignalsHeld held_;
     LocalRanks local_;
     const std::string self_ = fmt::format("{}:{}:{}", host_name(), ::getpid(), monotonic_ns());
     std::unique_ptr<LauncherMail> mail_;
-    std::optional<Loss> ended_;  ///< how the ranks of job_ ended on this host; unset while some run
+    std::optional<Loss> ended_;  ///< how the ranks of `job_` ended on this host; unset while some run
     std::optional<int> code_;
 };
 

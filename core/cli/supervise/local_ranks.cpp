@@ -12,7 +12,7 @@ namespace {
 
 double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-/// Time for ranks to end; none if a rank is in a disk wait, since it cannot be killed until the disk answers.
+/// Milliseconds for ranks to end if one is in a disk wait, since it cannot be killed until the disk answers.
 constexpr int no_grace = 0;
 
 constexpr int64_t look_every_ns = 500'000'000;

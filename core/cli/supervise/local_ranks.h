@@ -9,27 +9,27 @@
 
 namespace orrery {
 
-/// Starts and reaps this host's ranks, one generation at a time.
+/// Starts and reaps this host's ranks, one generation (start of the job) at a time.
 class LocalRanks {
 public:
-    /// `spec` must outlive this object; its `gone` and `joined` apply to each generation.
+    /// `spec` must outlive this object; its functions `gone` and `joined` are called in each generation.
     LocalRanks(const LaunchSpec& spec, const SignalsHeld& held, double disk_timeout_s)
         : spec_(spec), held_(held), disk_timeout_s_(disk_timeout_s) {}
 
-    /// Starts a generation of `job`, with its number and port. `best`: the newest step that any generation has
-    /// finished.
+    /// Starts the ranks of `job`, which has the generation's number and port. `best`: the newest step that any
+    /// generation has finished.
     void start(const Job& job, int64_t best);
     bool running() const { return ranks_ != nullptr; }
     RankProcesses* ranks() { return ranks_.get(); }
-    /// Reaps ranks that have ended. Returns how all ranks ended, once the last one is reaped.
+    /// Reaps ranks that have ended. Returns why the ranks ended, once the last one is reaped.
     std::optional<Loss> look();
-    /// The newest step that the first rank has finished; 0: none.
+    /// The newest step that this host's first rank has finished; 0: none.
     int64_t step();
-    /// The step that the first rank has resumed from; 0: none. Known once that rank has begun.
+    /// The step that this host's first rank has resumed from; 0: none, or state not yet loaded.
     int64_t resumed() { return board_ ? board_->of(0).resumed.load() : 0; }
-    /// Whether the first rank has loaded its state.
+    /// Whether this host's first rank has loaded its state.
     bool began() { return board_ && board_->of(0).began_ns > 0; }
-    /// Times of the generation started last.
+    /// Times of the newest generation.
     const GenerationTimes& times() const { return times_; }
 
 private:

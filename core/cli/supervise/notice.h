@@ -6,10 +6,10 @@
 
 namespace orrery {
 
-/// Returns why a notice file cannot be watched: it exists already, or its parent is not a folder. "": it can.
+/// Returns why a notice file, which stops a run, cannot be watched: it exists, or its parent is not a folder; or "".
 std::string notice_problem(const std::string& path);
 
-/// Checks four times a second whether a file exists and then stops this process with SIGTERM. Reports on stderr that
+/// Stops this process with SIGTERM when a file appears, for which it checks four times a second. Reports on stderr that
 /// the file appeared, and once if it can no longer be checked.
 class NoticeWatch {
 public:

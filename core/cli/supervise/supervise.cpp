@@ -29,7 +29,7 @@ constexpr auto beat = Milliseconds(100);  // interval of reading ranks' progress
 
 double rounded(double seconds) { return static_cast<double>(static_cast<int64_t>(seconds * 1000 + 0.5)) / 1000; }
 
-/// Carries out the orders of a job's supervisor: on this host, which is node 0, and through its agents on other hosts.
+/// Carries out a Supervisor's decisions: on this host, which is node 0, and through launchers on other hosts.
 class Conductor {
 public:
     Conductor(LaunchSpec& spec, const Supervision& options)
@@ -83,14 +83,14 @@ private:
         if (event == "here") {
             if (running_.count(node) > 0 && selves_[node] != self) lose(node, "its launcher was started again");
             selves_[node] = self;
-            // A node with running ranks joins again: it has ended them, has a new launcher, or has not read its order
-            // yet.
+            // A node joins again although its ranks were running: it has ended them, has a new launcher, or has not
+            // read its order.
             const int64_t of = more.is_object() ? more.value("generation", int64_t{0}) : 0;
             if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, loss_of(more));
             if (running_.count(node) > 0 && started_in_ == agents_->meeting()) return;
             if (running_.count(node) > 0) lose(node, "its order to start was lost");
             log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "here"}});
-            if (checking_.count(node) > 0) return check(node);  // the order was lost with the previous rendezvous
+            if (checking_.count(node) > 0) return check(node);  // its order was lost with the previous rendezvous
             take(supervisor_.came(node, now_s()));
         } else if (event == "failed" && more.is_object()) {
             fail_start(node, loss_of(more));
@@ -110,7 +110,7 @@ private:
         }
     }
 
-    /// Handles a launcher that ended before it had joined.
+    /// Handles the report of a launcher that ended before it had joined.
     void fail_start(int64_t node, const Loss& loss) {
         log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "failed"}, {"how", loss.text.shown()}});
         take(supervisor_.failed_start(node, loss, now_s()));
@@ -140,7 +140,7 @@ private:
         take(supervisor_.stop(stopped_code(signal), fmt::format("stopped by signal {}", signal), now_s()));
     }
 
-    /// Handles progress that the first rank reports.
+    /// Passes on the progress that this host's first rank reports.
     void follow() {
         if (!local_.running()) return;
         if (!told_began_ && local_.began()) {
@@ -151,7 +151,7 @@ private:
         if (local_.began()) supervisor_.step_done(local_.step());
     }
 
-    /// Adds the times of this host's ranks; they stand for all hosts.
+    /// Adds the times of this host's ranks, which represent all hosts.
     void add_times() {
         add(goodput_, local_.times(), supervisor_.restarts() == 0);
         idle_since_ = local_.times().ended;
@@ -160,7 +160,7 @@ private:
     void ended(int64_t node, const Loss& how) {
         if (running_.erase(node) == 0) return;
         stopped_ = stopped_ || how.cause == Cause::stopped;
-        supervisor_.step_done(how.step);  // a generation may end between two reads of its progress
+        supervisor_.step_done(how.step);  // may include steps since the progress was last read
         const GenerationTimes& times = local_.times();
         Json line = {{"cause", text_of(how.cause)}, {"exit_code", how.code}, {"step", how.step}};
         if (agents_) line["node"] = node;
@@ -173,7 +173,7 @@ private:
         told_end();
     }
 
-    /// Reports once that a generation has ended, with the decision on what follows.
+    /// Reports on stderr that a generation has ended and the job restarts, once for each restart.
     void told_end() {
         if (supervisor_.restarts() > told_restarts_ && !supervisor_.over())
             tell_restart(supervisor_.next_tick().value_or(now_s()) - now_s());
@@ -204,7 +204,7 @@ private:
                      when.shown().c_str(), static_cast<long long>(told_restarts_));
     }
 
-    /// Nodes of a job's first start are not checked; `orrery preflight` does that.
+    /// Checks a node before a restart. Nodes of a job's first start are not checked; `orrery preflight` does that.
     void check(int64_t node) {
         if (!restarted_ || node == 0) return take(supervisor_.checked(node, Fitness::fit, "", now_s()));
         checking_.insert(node);
@@ -246,10 +246,10 @@ private:
         log_.tell(job.generation, "start", {{"ranks", job.ranks}, {"restarts", supervisor_.restarts()}});
     }
 
-    /// Ends the job because this launcher cannot continue; the others would wait for it.
+    /// Ends the job because this launcher cannot continue; other launchers would wait for it.
     void give_up(const std::string& why, int code) {
         if (finished_) return;
-        stopped_ = true;  // the caller reports the error
+        stopped_ = true;  // for finish(): the caller reports the error
         try {
             finish({Order::Kind::finish, -1, supervisor_.generation(), {}, code, why});
         } catch (const std::exception& second) {
@@ -273,7 +273,7 @@ private:
     LaunchSpec& spec_;
     const SignalsHeld held_;
     std::unique_ptr<RendezvousService> server_;
-    std::unique_ptr<Agents> agents_;  ///< nullptr: all ranks are on this host
+    std::unique_ptr<Agents> agents_;  ///< launchers of other hosts; nullptr: all ranks are on this host
     std::set<int64_t> running_;       ///< nodes with ranks that may still run
     EventLog log_;                    ///< outlives the ranks, since it may wait for a disk
     LocalRanks local_;
@@ -283,7 +283,7 @@ private:
     Goodput goodput_;
     int64_t told_restarts_ = 0, started_in_ = 0;
     std::set<int64_t> checking_;
-    std::map<int64_t, std::string> selves_;  ///< process id of each node's launcher
+    std::map<int64_t, std::string> selves_;  ///< identity of each node's launcher
     bool told_began_ = false, restarted_ = false, stopped_ = false, finished_ = false;
     int code_ = 0;
 };

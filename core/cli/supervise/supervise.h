@@ -9,24 +9,24 @@
 
 namespace orrery {
 
-/// Settings that a launcher needs to restart its job, in addition to LaunchSpec.
+/// Settings of a launcher that restarts its job when it fails, in addition to LaunchSpec.
 struct Supervision {
     Supervisor::Options policy;
     int64_t node = 0;           ///< number of this node
     double disk_timeout_s = 0;  ///< a rank that waits longer for a disk has failed
-    /// Called on node 0 before anything starts; throws Error if the job's folder cannot be used.
+    /// Reserves the job's folder on node 0 before anything starts; throws Error if the folder cannot be used.
     std::function<void()> claim = {};
     /// Returns the folder of events.jsonl; called after `claim`. "": nothing is written.
     std::function<std::string()> folder = {};
-    /// Permanently takes a generation greater than `after` and returns it.
+    /// Reserves a generation (number of a start) greater than `after` and returns it.
     std::function<int64_t(int64_t after)> mint = {};
-    /// Called for a node that joins or rejoins, to check it.
+    /// Checks this node when it joins or rejoins a restarted job.
     std::function<NodeCheck()> check = {};
 };
 
-/// Like launch_meeting(), for a job that is restarted when it fails: its ranks are ended, reaped and started again as a
-/// new generation. Reports on stderr and in events.jsonl, and at the end prints where the time went on stdout. With
-/// several nodes, node 0 decides and the others follow its orders.
+/// Starts a job's ranks and restarts them when the job fails: all ranks are ended, reaped and started again as a new
+/// generation. Reports on stderr and in events.jsonl, and at the end prints where the time went on stdout. With several
+/// nodes, node 0 decides and the others follow its orders.
 int supervise(LaunchSpec spec, const Supervision& supervision);
 
 }  // namespace orrery

@@ -9,18 +9,18 @@
 
 namespace orrery {
 
-/// A text, or a line of JSON, with its origin.
+/// A text file, or one text of a file of JSON lines, with its origin.
 struct Document {
     std::string text;
     Origin where;
 };
 
-/// The documents of files and of standard input ("-"), in order: one per file, or one per line.
+/// Reads the documents of files and of standard input ("-") in order: one per file, or one per line.
 class Documents {
 public:
     Documents(std::vector<std::string> files, bool lines) : files_(std::move(files)), lines_(lines) {}
 
-    /// Reads the next documents, about 16 MiB or a single larger one; false if there are no more. Blank lines are
+    /// Reads the next documents: 16 MiB of text, or a single larger one; false if there are no more. Blank lines are
     /// skipped. Throws Error for files that cannot be read or are empty.
     bool next(std::vector<Document>& batch);
 
@@ -33,12 +33,12 @@ private:
     std::vector<std::string> files_;
     bool lines_;
     size_t file_ = 0;
-    std::unique_ptr<RegularFile> in_;  ///< null for standard input
+    std::unique_ptr<RegularFile> in_;  ///< the file that is read; null: standard input
     bool open_ = false, ended_ = false;
     int64_t offset_ = 0;
     int line_ = 0;
     std::string waiting_;  ///< text that was read but not returned yet
-    size_t given_ = 0;     ///< bytes of waiting_ that have been returned
+    size_t given_ = 0;     ///< bytes of `waiting_` that have been returned
 };
 
 }  // namespace orrery

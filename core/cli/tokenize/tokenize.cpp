@@ -28,7 +28,7 @@ struct Ids {
     std::string problem = {};  ///< why the document cannot be read; "": it can
 };
 
-/// The token after each document: the requested one, or the tokenizer's end of text.
+/// The token after each document: that of --end, or the tokenizer's end of text.
 int32_t end_of_document(const TokenizeCommand& command, const Tokenizer& tokenizer) {
     std::string token = command.end, from = "--end";
     if (token.empty()) {
@@ -57,19 +57,19 @@ public:
         if (!command.tokenizer.empty()) {
             tokenizer_ = Tokenizer::load(command.tokenizer);
             end_ = end_of_document(command, *tokenizer_);
-            // The tokenizer's template already appends this token to each document.
+            // The tokenizer's template already appends the end token to each document.
             if (const auto& behind = tokenizer_->behind(); !behind.empty() && behind.back() == *end_) end_.reset();
             encoders_.emplace(tokenizer_, threads);
         }
     }
 
-    /// Bytes per id: two if all ids fit, by Megatron's rule.
+    /// Bytes per token id in the written file: 2 if all ids fit, by Megatron's rule, else 4.
     int token_bytes() const {
         constexpr int64_t most_short = 65500;
         return !tokenizer_ || tokenizer_->vocabulary() < most_short ? 2 : 4;
     }
     int64_t vocabulary() const { return tokenizer_ ? tokenizer_->vocabulary() : 256; }
-    /// Notes to print about the tokenizer.
+    /// Notes about the tokenizer, for the user.
     std::vector<std::string> notes() const {
         return tokenizer_ ? tokenizer::template_notes(command_.tokenizer, *tokenizer_) : std::vector<std::string>();
     }

@@ -68,10 +68,10 @@ std::string token_of_file(const std::string& path) {
     return token;
 }
 
-/// Ranks of one job derive the same port from the job's id without communicating: one of 29500 to 37499.
+/// The port of a job's rendezvous, 29500 to 37499: ranks derive it from the job's id without communicating.
 int port_from(const std::string& id) { return 29500 + static_cast<int>(std::hash<std::string>{}(id) % 8000); }
 
-/// Whether all ranks are on this host; nullopt if the launcher does not count ranks per host.
+/// Whether all ranks of the job are on this host; unknown if the launcher does not count ranks per host.
 enum class Hosts : uint8_t { one, several, unknown };
 
 Hosts hosts_of(const LaunchedRank& rank) {
@@ -89,7 +89,7 @@ void refuse_unnamed(const Job& job, const LaunchedRank& rank) {
 
 void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
     const Hosts hosts = hosts_of(rank);
-    // Ranks of one host meet on its loopback interface, whatever its name resolves to.
+    // Ranks of one host meet on its loopback interface, whatever the host's name resolves to.
     job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(rank.first_host);
     job.port = port;
     job.serves = job.rank == 0;
@@ -143,7 +143,7 @@ Job job_of(const KnownLauncher& by, const LaunchedRank& rank) {
     return job;
 }
 
-/// Opens the launchers that are asked.
+/// A launcher plugin that is asked whether it started this process.
 struct Asked {
     const KnownLauncher* known;
     std::unique_ptr<Launcher> launcher;
@@ -160,7 +160,7 @@ std::vector<Asked> opened(const Launchers& launchers) {
     return all;
 }
 
-/// Returns the launchers that started this process, without those that only started another of them.
+/// Returns the launchers that started this process, without those that only started another launcher.
 std::vector<Asked> detected(const Launchers& launchers) {
     std::vector<Asked> all = opened(launchers);
     std::erase_if(all, [](const Asked& one) { return !one.launcher->detect(of_process()); });
@@ -239,7 +239,7 @@ Job job_from_environment(const std::function<Launchers()>& find) {
     if (!found.empty()) job = job_of(*found.front().known, found.front().launcher->read(of_process()));
     if (job.rank >= job.ranks)
         throw Error(fmt::format("environment: {} says rank {} of {}", job.launcher, job.rank, job.ranks));
-    job.nonce = make_nonce();  // the nonce stays the same in all sessions of the process
+    job.nonce = make_nonce();  // the same in all sessions of this process
     return job;
 }
 

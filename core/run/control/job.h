@@ -19,30 +19,30 @@ struct Job {
     std::string token;       ///< shared secret of the job; connections without it are refused
     int64_t generation = 0;  ///< counts restarts of the job; older generations are refused
     std::string run;         ///< id of this start of the job, as recorded by its rendezvous; "": unknown
-    std::string nonce;       ///< random id of this process; with the pid it is unique
+    std::string nonce;       ///< random id of this process, to tell processes with the same pid apart
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0, local_ranks = 1;
     int64_t threads = 0;             ///< CPU threads that the launcher assigns to each rank; 0: not set
     int64_t processors = 0;          ///< processors that the launcher assigns to each rank; 0: not set
-    int64_t session = 0;             ///< counts the sessions of this job's processes
+    int64_t session = 0;             ///< number of sessions that this job's processes have had
     std::string host = "127.0.0.1";  ///< host of the rendezvous
     int port = 0;
-    std::chrono::milliseconds silence{10'000};  ///< a peer not heard for longer is lost; [run] silence_s, once the
-                                                ///< configuration is read
-    bool serves = false;    ///< this process runs the rendezvous itself (srun, mpirun, torchrun: rank 0)
-    bool assigned = false;  ///< a launcher started the ranks
+    std::chrono::milliseconds silence{10'000};  ///< a peer that sends no heartbeat for longer is lost; [run] silence_s,
+                                                ///< once the configuration is read
+    bool serves = false;    ///< this process runs the rendezvous service itself (rank 0 of srun, mpirun, torchrun)
+    bool assigned = false;  ///< a launcher started this rank
     std::string launcher;   ///< name of the launcher plugin, "orrery" for Orrery's own launcher, or ""
     bool ours = false;      ///< Orrery's own launcher started this rank and locks the run's folder
     bool counted = true;    ///< run.ranks must equal local_ranks; false if the launcher has the fact `uncounted`
-    bool restarts = false;  ///< the launcher restarts a failed job if requested
+    bool restarts = false;  ///< the launcher can be asked to restart a failed job
 };
 
-/// An error that all ranks of a host find in the same environment. The host's first rank prints it; others throw this.
+/// An error in the environment of all ranks of a host: its first rank prints it, and other ranks throw this type.
 class SaidElsewhere : public Error {
     using Error::Error;
 };
 
-/// A launcher plugin with the facts of its file (plugin/facts.h).
+/// A launcher plugin and the facts that its file states (plugin/facts.h).
 struct KnownLauncher {
     std::string name;
     std::vector<std::string> variables = {}, inside = {};
@@ -50,28 +50,28 @@ struct KnownLauncher {
     std::function<std::unique_ptr<Launcher>()> open;
 };
 
-/// The launchers that may have started this process, in the order in which they are tried.
+/// The launcher plugins that may have started this process, in the order in which they are tried.
 struct Launchers {
     std::vector<KnownLauncher> known;
-    bool required = false;  ///< [run] launcher names the only candidate
+    bool required = false;  ///< the configuration names the only one
     Origin asked = {};      ///< where the configuration names the launcher
 };
 
-/// Reads the variables of `orrery run`. If they are not set, opens and asks those launchers of `find` that have one of
-/// their variables set. If one launcher was started by another (KnownLauncher::inside), the inner one counts. If none
-/// is detected, returns a one-rank job with assigned = false. Throws Error if two are detected, if a variable is
-/// missing or not a number, if ranks of several hosts would meet at a loopback address, and if they would meet at
-/// another address without ORRERY_TOKEN, since any process could join them there.
+/// Identifies this process by the variables of `orrery run`. If they are not set, opens those launchers of `find` that
+/// have one of their variables set, and asks them. If one launcher was started by another (KnownLauncher::inside), the
+/// inner one counts. If none is detected, returns a one-rank job with assigned = false. Throws Error if two are
+/// detected, if a variable is missing or not a number, if ranks of several hosts would meet at a loopback address, and
+/// if ranks would meet at another address without ORRERY_TOKEN, since any process could join them there.
 Job job_from_environment(const std::function<Launchers()>& find);
 
-/// Ranks per host if the launcher gives all hosts equally many; 0: unknown.
+/// Number of ranks per host if the launcher gives all hosts equally many; 0: unknown.
 inline int64_t per_host(const Job& job) { return job.ours ? job.local_ranks : 0; }
 
-/// Number of processors of all ranks of this host together.
+/// Number of processors that all ranks of this host may use together.
 int64_t processors_of_host(const Job& job);
 
-/// For `orrery run` called in a job of several nodes: returns a text saying that ranks start on this node only and how
-/// to use all nodes, from the first launcher that has such a text; "" if none has.
+/// For `orrery run` in a job of several nodes: returns a text saying that ranks start on this node only and how to use
+/// all nodes, from the first launcher that provides one; "" if none does.
 std::string nodes_left_out(const Launchers& launchers);
 
 /// Returns the secret that the user gives to all processes of a job: ORRERY_TOKEN, or the content of the file that
@@ -80,7 +80,7 @@ std::string nodes_left_out(const Launchers& launchers);
 /// if both variables are set.
 std::optional<std::string> user_token();
 
-/// Returns the variables that `job_from_environment` reads, as "NAME=value".
+/// Returns the variables from which job_from_environment() reads `job`, as "NAME=value".
 std::vector<std::string> environment_of(const Job& job);
 
 }  // namespace orrery

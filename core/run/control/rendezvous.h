@@ -15,22 +15,22 @@ std::string make_secret();
 /// Returns the id of a process or of a start of a job: 16 random bytes in hex.
 std::string make_nonce();
 
-/// The address and identity of the service for `job`; the caller sets `home`.
+/// Returns the options of a rendezvous service for `job`: address, timeouts and identity. The caller sets `home`.
 ServeOptions options_of(const Job& job, int64_t per_host);
-/// Starts a service that explains waits from ranks' positions (standing.h), and raises the limit of open files.
+/// Starts a rendezvous service that explains waits from ranks' positions (standing.h). Raises the limit of open files.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOptions options);
-/// Starts the service of a job that rank 0 serves.
+/// Starts the rendezvous service of a job that rank 0 serves.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& job);
-/// How the rank of `job` reaches the job's service. The caller fills in what the ranks must agree on.
+/// Returns how the rank of `job` reaches the rendezvous service. The caller adds what ranks must agree on.
 JoinOptions place_of(const Job& job);
 
 /// The loss of a process that fails with an error of `fault`, as sent to the other ranks. `site`: see Loss.
 Loss loss_of(Fault fault, const Message& why, std::string_view site = "");
-/// The loss that the rank of `job` reports to its launcher for `error`: its own, or the loss of another rank, `heard`,
-/// that caused the error.
+/// The loss that the rank of `job` reports to its launcher for `error`: its own, or `heard`, another rank's loss that
+/// caused the error.
 Loss end_by(const Job& job, const std::exception& error, std::string_view site, const Loss& heard = {});
 
-/// The store of ranks that are threads of one process; all of them share one object.
+/// The rendezvous store of ranks that are threads of one process; all ranks share one object.
 class LocalRendezvous : public Rendezvous {
 public:
     LocalRendezvous();

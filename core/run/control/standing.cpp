@@ -14,8 +14,8 @@ namespace orrery {
 
 namespace {
 
-constexpr double silent_s = 1;     // seconds without a heartbeat after which a rank is silent: four heartbeats
-constexpr size_t shown_ranks = 8;  // max ranks listed of a cycle or of a path to the late rank
+constexpr double silent_s = 1;     // seconds without a heartbeat after which a rank is silent: four intervals
+constexpr size_t shown_ranks = 8;  // max ranks listed of a cycle or of a path between two ranks
 
 using Part = Position::Part;
 
@@ -38,14 +38,14 @@ Loss hang(int64_t rank, const char* site, const std::string& text) {
     return {.cause = Cause::hang, .rank = rank, .site = site, .text = text};
 }
 
-/// The reported positions as a replay: each rank's current operation, followed by the parts that it still has in
-/// operations of other waiting ranks.
+/// Ranks' reported positions as input of a replay: each rank's current operation, followed by its parts in operations
+/// in which other ranks wait for it.
 class Told final : public ReplayPolicy {
 public:
     Told(int64_t late, const std::vector<Standing>& all) : late_(late) {
         for (const Standing& s : all) add(s);
         add({late, {}, 0});
-        for (const Standing& s : all)  // includes ranks that reported nothing, since others wait for them, too
+        for (const Standing& s : all)  // ranks that reported nothing are added, since others wait for them
             for (const int64_t rank : s.position.waits_for) add({rank, {}, 0});
         build();
     }
@@ -53,7 +53,7 @@ public:
     const ReplayView& view() const { return view_; }
     const Standing& standing(int actor) const { return ranks_[static_cast<size_t>(actor)]; }
     int actor(int64_t rank) const { return at_.at(rank); }
-    /// Item of the rank's current operation.
+    /// The replay item of a rank's current operation.
     int here(int actor) const { return view_.begin(actor); }
 
 private:
@@ -61,7 +61,7 @@ private:
         if (at_.try_emplace(s.rank, static_cast<int>(ranks_.size())).second) ranks_.push_back(s);
     }
 
-    /// Whether the rank stays in place, because it computes or is silent.
+    /// Whether the rank makes no progress in the replay, because it computes or is silent.
     bool stays(const Standing& s) const {
         return s.rank != late_ && (s.position.waits_for.empty() || s.silent_s > silent_s);
     }
@@ -80,7 +80,7 @@ private:
         return part == Part::sends ? Part::receives : part == Part::receives ? Part::sends : part;
     }
 
-    /// What a rank still has to do for other ranks: its part in an operation, or only to move on (unknown).
+    /// Finds what each rank still has to do for other ranks: its part in an operation, or only to continue (unknown).
     void find_later() {
         later_.resize(ranks_.size());
         for (const Standing& s : ranks_) {
@@ -108,7 +108,7 @@ private:
         find_later();
         std::vector<int> first{0};
         for (const auto& later : later_) first.push_back(first.back() + 1 + static_cast<int>(later.size()));
-        for (const Standing& s : ranks_)  // current parts first, since they say how many ranks take part
+        for (const Standing& s : ranks_)  // current parts first, since they tell how many ranks take part
             if (!stays(s) && named(s)) channel(s, s.position.part, s.position.meeting);
         for (size_t i = 0; i < ranks_.size(); ++i) {
             const Standing& s = ranks_[i];
@@ -134,14 +134,14 @@ private:
     }
 
     const int64_t late_;
-    std::vector<Standing> ranks_;  ///< reported positions, by actor
+    std::vector<Standing> ranks_;  ///< reported positions of the ranks, by actor
     std::unordered_map<int64_t, int> at_;
-    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< parts after the current operation, by actor
+    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< by actor: later parts in operations of other ranks
     std::map<std::string, int> channels_;
     ReplayView view_;
 };
 
-/// Why an item is not done at the end of a replay: what it waits for.
+/// Explains from the end of a replay why the late rank's operation is not done.
 class Explanation {
 public:
     Explanation(const Told& told, const Replay& replay, int late) : told_(told), replay_(replay), late_(late) {
@@ -159,7 +159,7 @@ public:
                         "it (orrery preflight, and a restart, check the connection of each pair); " +
                             waits + list("; ", taking_part()));
         if (behind_.empty()) return hang(-1, "circle", "ranks wait for each other; " + waits + list("; ", cycle()));
-        // Silent ranks come first, then the rank that has been in place longest.
+        // Silent ranks come first, then the rank that has been at its position longest.
         const auto key = [&](int item) {
             const Standing& s = told_.standing(actor(item));
             return std::pair(s.silent_s > silent_s, s.position.here_s);
@@ -172,8 +172,8 @@ public:
     }
 
 private:
-    /// Follows everything that the late rank waits for, breadth first, until it reaches items that wait for nothing.
-    /// Those items are the cause.
+    /// Follows everything that the late rank waits for, breadth first, up to items that wait for nothing: they are the
+    /// cause.
     void follow() {
         const int start = told_.here(late_);
         std::vector<int> open{start};
@@ -188,7 +188,7 @@ private:
 
     int actor(int item) const { return told_.view().at(item).actor; }
 
-    /// Actors on the path from the late rank to an item that it waits for.
+    /// Ranks (by actor) on the path from the late rank to an item that it waits for.
     std::vector<int> way_to(int item) const {
         std::vector<int> way;
         for (int at = from_.at(item); at != none; at = from_.at(at))
@@ -198,7 +198,7 @@ private:
         return way;
     }
 
-    /// Actors of the cycle that the late rank waits for, without itself.
+    /// Ranks (by actor) of the cycle that the late rank waits for, without the late rank.
     std::vector<int> cycle() const {
         std::vector<int> seen;
         int item = told_.here(late_);
@@ -231,8 +231,8 @@ private:
     const Told& told_;
     const Replay& replay_;
     const int late_;
-    std::vector<int> behind_;  ///< items that wait for nothing
-    std::map<int, int> from_;  ///< for each item, the item that waits for it
+    std::vector<int> behind_;  ///< replay items that wait for nothing: the cause
+    std::map<int, int> from_;  ///< by item: the item that waits for it, on the way from the late rank
 };
 
 }  // namespace

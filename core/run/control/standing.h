@@ -10,30 +10,30 @@ namespace orrery {
 
 /// A rank's position in its plan, sent to the rendezvous with each heartbeat.
 struct Position {
-    int64_t steps = 0;  ///< steps begun, of all programs
+    int64_t steps = 0;  ///< number of steps begun, of all programs
     int index = 0;      ///< index of the current instruction
-    int of = 0;         ///< number of instructions in the stream; 0: between two steps
-    double here_s = 0;  ///< seconds at this position
+    int of = 0;         ///< number of instructions in the step's stream; 0: between two steps
+    double here_s = 0;  ///< seconds since the rank reached this position
     double bound_s = 0;
     std::vector<int64_t> waits_for;  ///< ranks without which this instruction cannot end
     std::string text;                ///< op, values and script line
 
     /// `part`: this rank's role in the operation that it waits in; unknown: the operation ends once the ranks in
-    /// `waits_for` move on. `meeting`: a name of that operation, the same on all its ranks.
+    /// `waits_for` continue. `meeting`: name of the operation, the same on all its ranks.
     enum class Part : uint8_t { unknown, sends, receives, meets };
     Part part = Part::unknown;
     std::string meeting = {};
 
-    /// Whether the wait is longer than a valid plan needs until the other ranks arrive.
+    /// Whether the rank waits longer than other ranks need to arrive in a valid plan.
     bool late() const { return !waits_for.empty() && here_s > bound_s; }
     std::string encode() const;
-    /// The text for Member::tell_position, which looks for the prefix "late ".
+    /// The text for Member::tell_position; it starts with "late " if the rank waits too long.
     std::string told() const { return (late() ? "late " : "") + encode(); }
-    /// Reads encode()'s text; an empty text gives a rank that has reported nothing yet.
+    /// Parses the text of encode(); an empty text gives the position of a rank that has reported nothing yet.
     static Position decode(std::string_view text);
 };
 
-/// A rank's state as the rendezvous knows it.
+/// A rank's position and state, as the rendezvous service knows them.
 struct Standing {
     int64_t rank = 0;
     Position position;
@@ -42,10 +42,10 @@ struct Standing {
 };
 
 /// Explains why rank `late` waits. Replays the reported positions to their end (plan/replay); ranks that compute or are
-/// silent stay in place. The cause is one of three. It is such a rank: "rank 1 is behind, and silent for 3.2 s: its
-/// process is stopped (SIGSTOP); last seen in ..."; a cycle of ranks that wait for each other; or, if every rank has
-/// arrived, the transport. The loss is that of rank `late`, with site "behind", "circle" or "transport". Time is linear
-/// in the ranks and their waits, times the number of ranks that a collective blocks.
+/// silent stay in place. The loss names one of three causes by its site. "behind": such a rank, "rank 1 is behind, and
+/// silent for 3.2 s: its process is stopped (SIGSTOP); last seen in ..."; "circle": a cycle of ranks that wait for each
+/// other; "transport": all ranks have arrived. Time is linear in the ranks and their waits, times the number of ranks
+/// that a collective blocks.
 Loss explain_wait(int64_t late, const std::vector<Standing>& all);
 
 }  // namespace orrery

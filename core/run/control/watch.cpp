@@ -16,12 +16,12 @@ namespace {
 
 constexpr double least_bound_s = 30;
 constexpr double slow_flops = 1e9;          // FLOP/s of one core with reference kernels
-constexpr double slowest_share = 1.0 / 25;  // min share of the matrix rate that a whole step reaches
-constexpr int64_t steps_to_know = 2;        // steps before the longest one is taken as a measure
+constexpr double slowest_share = 1.0 / 25;  // min share of the device's matrix rate that a whole step reaches
+constexpr int64_t steps_to_know = 2;        // number of steps before StepBound learns from them
 constexpr double longest_steps = 5;
 constexpr double slow_bytes = 50e6;
 
-/// Number of instructions in a step before `here` that satisfy `counts`.
+/// Number of instructions of a step before `here` for which `counts` returns true.
 template <class Counts>
 int64_t count_before(const RankClass& ranks, const Issued& here, Counts counts) {
     int64_t count = 0;
@@ -33,7 +33,7 @@ int64_t count_before(const RankClass& ranks, const Issued& here, Counts counts) 
     return count;
 }
 
-/// Sets which other ranks take part in an instruction, and a name of the operation that all of them share.
+/// Sets in `p` the other ranks of the instruction at `p.index`, and a name of the operation that all its ranks share.
 void tell_partners(const RankClass& ranks, const Mesh& mesh, int64_t rank, Position& p) {
     const Issued here = issued_at(ranks, p.index);
     const Instruction& i = ranks.stream[static_cast<size_t>(here.index)];

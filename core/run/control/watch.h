@@ -12,19 +12,19 @@
 
 namespace orrery {
 
-/// Longest time that a rank of the plan may wait for another within one step, before any step is timed: four times its
-/// bytes at 50 MB/s and its flops at 1/25 of the device's matrix rate (at 1 GFLOP/s if that is unknown or lower); at
-/// least 30 s.
+/// Max time in a valid plan that a rank waits for another within one step, before any step is timed: four times the
+/// time of its messages at 50 MB/s and of its flops at 1/25 of the device's matrix rate (at 1 GFLOP/s if that is
+/// unknown or lower); at least 30 s.
 std::chrono::milliseconds generous_bound(const Compiled& compiled, double matrix_flops);
 
-/// The bound of a wait within a step: `first` at the start. If `learns`, from the third step on the bound is five times
-/// the longest step so far, including the time between steps; at least 30 s and at most `first`.
+/// Max time of a wait within a step: `first` at the start. If `learns`, from the third step on it is five times the
+/// longest step so far, including the time between steps; at least 30 s and at most `first`.
 class StepBound {
 public:
     StepBound(std::chrono::milliseconds first, bool learns)
         : first_s_(std::chrono::duration<double>(first).count()), learns_(learns) {}
 
-    /// Records that at `now_s` `steps` steps have begun.
+    /// Records that `steps` steps have begun at the time `now_s`.
     void see(int64_t steps, double now_s);
     double seconds() const;
 
@@ -35,11 +35,11 @@ private:
     double begun_s_ = 0, longest_s_ = 0;
 };
 
-/// Observes a rank's executors from another thread, through their relaxed atomic stores only.
+/// Finds a rank's position in its plan from another thread, through relaxed atomic stores of its executors only.
 class StepWatch {
 public:
     StepWatch(int64_t rank, std::vector<const Executor*> executors, const StepBound& bound);
-    /// Replaces an executor that is not in a step by another; its steps stay counted.
+    /// Replaces an executor that is not in a step by another; the steps of both are counted.
     void replace(const Executor& old, const Executor& by);
     /// Returns the rank's position; called by one thread, with each heartbeat.
     Position look();
@@ -47,7 +47,7 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
     const int64_t rank_;
-    std::mutex mutex_;  ///< guards executors_ and steps_before_
+    std::mutex mutex_;  ///< guards `executors_` and `steps_before_`
     std::vector<const Executor*> executors_;
     int64_t steps_before_ = 0;  ///< steps of executors that were replaced
     StepBound bound_;

@@ -24,38 +24,38 @@ struct DataSpec {
     std::string plugin, held_out_plugin;   ///< names of the plugins of `source` and `held_out`: "data/text"
     std::shared_ptr<DataSource> held_out;  ///< source for evaluation, with equal arrays; null: a share of `source`
     int64_t sequences_per_step = 0;        ///< samples of a full step: the size of the dim "batch"
-    int64_t ids = 0;                       ///< number of ids that the model has rows and logits for; 0: none
-    double validation = 0.05;              ///< share of samples held out, in evenly spaced blocks
+    int64_t ids = 0;                       ///< number of token ids that the model knows; 0: it has none
+    double validation = 0.05;              ///< share of the source's samples that is held out, in evenly spaced blocks
     uint64_t seed = 0;
-    std::vector<Part> parts;  ///< sources that `source` and `held_out` are composed of, at any depth
-    Origin origin;            ///< script line, for messages
+    std::vector<Part> parts;  ///< sources of which the mixtures `source` and `held_out` consist, at any depth
+    Origin origin;            ///< script line of the data, for messages
 };
 
-/// The samples of an opened source in the order in which they are drawn. Every tenth block of samples (for validation =
-/// 0.1) is held out, or evaluation reads another source.
+/// The samples of an opened source in the order in which training draws them. Every tenth block of samples (for
+/// validation = 0.1) is held out, or evaluation reads another source.
 class Dataset {
 public:
-    /// Throws Error as DataSource::open and order do.
+    /// Opens the source and makes its order. Throws Error as DataSource::open and DataSource::order do.
     explicit Dataset(const DataSpec& spec);
 
     const DataSpec& spec() const { return spec_; }
     DataSource& source(Split split = Split::train) const;
-    /// Name of the source's plugin: "data/text".
+    /// Name of the plugin of the source that `split` reads: "data/text".
     const std::string& plugin(Split split = Split::train) const;
-    /// Plugin of the source that this thread read last; in a mixture, the part's plugin.
+    /// Name of the plugin of the source that this thread read last; in a mixture, that of the part.
     std::string plugin_of_last_read(Split split) const;
     int64_t samples(Split split) const;
     const std::string& digest() const { return source().digest(); }
     /// Names and values of the data that must be the same on all ranks.
     std::vector<std::pair<std::string, std::string>> agreement() const;
 
-    /// Position in the source of the index-th sample (DataOrder::position). Held-out samples keep their source's order.
+    /// Position in the source of the index-th drawn sample (DataOrder::position); held-out samples are not permuted.
     int64_t position(Split split, int64_t index) const;
-    /// Writes a block of one array of a drawn sample; see DataSource::read.
+    /// Writes a block of one array of the index-th drawn sample to `block`; see DataSource::read.
     void read(Split split, int64_t index, size_t array, const Shape& offset, const Tensor& block) const;
-    /// Calls DataSource::require_unchanged on both sources.
+    /// Calls DataSource::require_unchanged on the sources for training and evaluation.
     std::string require_unchanged();
-    /// See DataOrder::told.
+    /// Lines to print before a run that draws `drawn` training samples (DataOrder::told).
     std::string told(int64_t drawn) const { return order_->told(drawn); }
 
 private:
@@ -63,16 +63,16 @@ private:
     std::shared_ptr<const DataOrder> order_;
 };
 
-/// Fills the batch of step s + 1 on its own thread while step s computes.
+/// Reads the batch of step s + 1 on a thread of its own while step s computes.
 class Prefetch {
 public:
     using Fill = std::function<void(int64_t step, std::byte* batch)>;
     /// `one`, `other`: memory for one batch each, used alternately. They must outlive this object.
     Prefetch(Fill fill, int64_t first_step, std::byte* one, std::byte* other);
     ~Prefetch();
-    /// The batch of the next step, valid until the next call. Rethrows an exception of the fill function.
+    /// Returns the batch of the next step, valid until the next call. Rethrows an exception of the fill function.
     std::byte* next();
-    /// Total time that calls of next() have waited.
+    /// Seconds that calls of next() have waited for a batch, in total.
     double waited_s() const { return waited_s_; }
 
 private:
@@ -89,7 +89,7 @@ private:
     std::thread thread_;
 };
 
-/// Writes a token file from text, one token per byte. Returns the number of tokens.
+/// Writes a token file from a text file, one token per byte. Returns the number of tokens.
 int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path, int token_bytes);
 
 }  // namespace orrery

@@ -17,8 +17,8 @@ struct DataFile::Opened {
     std::string path;
     Origin asked;
     RegularFile file;
-    struct stat known;  ///< stat of the file when it was last checked
-    struct stat named;  ///< stat of the path when `known` was taken
+    struct stat known;  ///< stat of the opened file at its last check
+    struct stat named;  ///< stat of the file's path at the same time as `known`
     std::string digest;
 
     std::string digest_of(const RegularFile& other) const {

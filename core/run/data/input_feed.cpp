@@ -15,7 +15,7 @@ namespace {
 
 Shape below(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
 
-/// Describes an input: "tokens" i32[batch,seq 64].
+/// Describes an array of a data source: "tokens" i32[batch,seq 64].
 std::string text_of(const DataArray& array) {
     std::string dims = "batch";
     for (const auto& [name, size] : array.dims) dims += fmt::format(",{} {}", name, size);
@@ -82,7 +82,7 @@ void check_inputs(const Program& program, const DataSource& source) {
 
 namespace {
 
-/// `sample`: a scratch tensor whose data is set here.
+/// Reads a block of each sample to `to`. `sample`: tensor of one block; its data pointer is set here.
 void read_samples(const Dataset& data, Split split, int64_t first, int64_t count, const Value& input, size_t array,
                   const IdRange& allowed, const Shape& offset, Tensor& sample, std::byte* to) {
     const int64_t bytes = sample.bytes();
@@ -111,7 +111,7 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
         if (!is_data_input(value)) continue;
         const Shape& whole = value.type.shape;
         batch_ = whole[0];
-        const auto at = places_.offset(id);  // in a pipeline, one stage reads the tokens and another the targets
+        const auto at = places_.offset(id);  // unset if only another pipeline stage has this input
         if (!at) continue;
         const auto known = ids.find(value.name);
         const TensorType local{value.type.dtype, value.layout.local_shape(whole, plan.mesh)};
@@ -155,7 +155,7 @@ void InputFeed::set_status(Status status, std::byte* to) const {
 }
 
 uint32_t step_seed(uint64_t run_seed, int64_t step) {
-    uint64_t x = run_seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(step);  // murmur3's finalizer
+    uint64_t x = run_seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(step);  // mixed by murmur3's finalizer
     x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
     x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
     return static_cast<uint32_t>(x ^ (x >> 33));

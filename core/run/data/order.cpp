@@ -9,18 +9,18 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t block_samples = 16;  ///< samples per held-out block; long blocks have few samples that border on
-                                       ///< training samples
+constexpr int64_t block_samples = 16;  ///< samples per held-out block: long, so that few of them border on training
+                                       ///< samples
 
-uint64_t mix(uint64_t x) {  // splitmix64 (Steele, Lea, Flood 2014)
+uint64_t mix(uint64_t x) {  // hashes a number with splitmix64 (Steele, Lea, Flood 2014)
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
 
-/// A keyed permutation of [0, n): a four-round Feistel network over the next even power of two, walked until it
-/// lands inside (Black and Rogaway 2002). O(1) memory, at most 4 walks on average.
+/// Permutes [0, n) by a key: a four-round Feistel network over the next even power of two, repeated until the result is
+/// below n (Black and Rogaway 2002). O(1) memory, at most 4 repetitions on average.
 int64_t permute(int64_t index, int64_t n, uint64_t key) {
     int half = 1;
     while ((int64_t{1} << (2 * half)) < n) ++half;
@@ -68,7 +68,7 @@ public:
 
 private:
     int64_t all_;
-    int64_t every_ = 0;  ///< one block of this many is held out; 0: none
+    int64_t every_ = 0;  ///< one of so many blocks is held out; 0: none
     uint64_t seed_;
 };
 
@@ -78,7 +78,7 @@ std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_
                                           const Origin& asked) {
     const int64_t samples = source.samples();
     const int64_t need = held_out > 0 ? block_samples * Permuted::every(held_out) : 1;
-    if (samples < need)  // an error, since no sample could be held out
+    if (samples < need)  // otherwise no sample could be held out
         throw Error(asked, held_out > 0
                                ? fmt::format("{} has {} samples; data.validation = {} needs at least {}\n"
                                              "  use more data, a shorter sequence (for text), or data.validation = 0",

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t longest_header = int64_t{100} << 20;
 
-/// Value of a key in a NumPy header, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }", up to its comma.
+/// A key's value in a NumPy header, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }", up to its comma.
 std::string_view npy_field(std::string_view header, std::string_view key) {
     const std::string quoted = fmt::format("'{}':", key);
     const size_t at = header.find(quoted);

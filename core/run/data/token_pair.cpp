@@ -57,7 +57,7 @@ void TokenPair::write_index() {
     const char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
     put(magic);
     put(uint64_t{1});
-    put(static_cast<uint8_t>(token_bytes_ == 2 ? 8 : 4));  // Megatron's codes of numpy's uint16 and int32
+    put(static_cast<uint8_t>(token_bytes_ == 2 ? 8 : 4));  // Megatron's codes of uint16 and int32
     put(static_cast<uint64_t>(lengths_.size()));
     put(static_cast<uint64_t>(lengths_.size() + 1));
     idx_.write({reinterpret_cast<const char*>(lengths_.data()), lengths_.size() * sizeof(int32_t)});
@@ -75,7 +75,7 @@ void TokenPair::finish() {
     std::vector<AtomicFile*> files{&idx_, &bin_};
     if (mask_) files.insert(files.begin(), &bits_);
     for (AtomicFile* file : files) file->close(true);
-    // The .bin file is named last: without its index it would be read as a headerless file whose tokens are all
+    // The .bin file is renamed last: without an .idx file it would be read as a headerless file whose tokens are all
     // targets. An existing .bin and an older mask are removed first.
     ::unlink(bin_.path().c_str());
     if (!mask_) ::unlink(bits_.path().c_str());

@@ -7,8 +7,8 @@ namespace orrery {
 /// A file that grows by one write(2) per record: a killed process leaves at most its last record incomplete.
 class AppendedFile {
 public:
-    /// Creates the file if needed. `flags`: additional flags of open(2). Throws Fault::failed naming path and reason;
-    /// `write` does, too.
+    /// Opens the file for appending, creating it if needed. `flags`: additional flags of open(2). The constructor and
+    /// write() throw Fault::failed naming path and reason.
     explicit AppendedFile(std::string path, int flags = 0);
     ~AppendedFile();
     AppendedFile(const AppendedFile&) = delete;

@@ -15,7 +15,7 @@ std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds) 
     double named = 0;
     std::string text = "where the time went\n";
     for (const TimeShare& share : shares) {
-        if (share.seconds < 0.001 * total_seconds) continue;  // the share counts as the rest
+        if (share.seconds < 0.001 * total_seconds) continue;  // too small for a row: counts as the rest
         named += share.seconds;
         text += fmt::format("  {:<28} {:>9.3f} s {:>5.1f} %\n", share.what, share.seconds,
                             total_seconds > 0 ? 100 * share.seconds / total_seconds : 0);
@@ -47,7 +47,7 @@ int64_t ResidentSet::bytes() const {
     char text[128];
     const ssize_t got = file_ < 0 ? 0 : ::pread(file_, text, sizeof text, 0);
     const std::string_view line(text, static_cast<size_t>(std::max<ssize_t>(0, got)));
-    const size_t second = line.find(' ');  // the file has numbers of pages: all, resident, ...
+    const size_t second = line.find(' ');  // the file has numbers of pages: of all memory, of resident memory, ...
     if (second == std::string_view::npos) return 0;
     int64_t pages = 0;
     std::from_chars(line.data() + second + 1, line.data() + line.size(), pages);

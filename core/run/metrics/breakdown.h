@@ -6,15 +6,15 @@
 
 namespace orrery {
 
-/// Seconds of a run spent on one thing, a row of the closing table.
+/// Seconds that a run spent on one thing: a row of the closing table "where the time went".
 struct TimeShare {
     std::string what;  ///< "compute: matmul", "communication", "waiting"
     double seconds = 0;
-    std::string part = "the rest";  ///< group of the row: "compute", "communication dp", "waiting"
+    std::string part = "the rest";  ///< group of rows: "compute", "communication dp", "waiting"
 };
-/// Formats the table, largest row first, each row with its share of the total.
+/// Formats rows as the closing table, largest first, each with its share of the run's time.
 std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds);
-/// Seconds by part. Time without a row counts as "the rest".
+/// Adds up the seconds of rows by `part`. Time without a row counts as "the rest".
 std::map<std::string, double> parts_of(const std::vector<TimeShare>& shares, double total_seconds);
 
 /// Resident memory of this process, read from one open file: takes a few microseconds and allocates nothing.
@@ -23,7 +23,7 @@ public:
     ResidentSet();
     ~ResidentSet();
     ResidentSet(const ResidentSet&) = delete;
-    int64_t bytes() const;  ///< bytes; 0 if the system does not report them
+    int64_t bytes() const;  ///< resident memory in bytes; 0 if the system does not report it
 
 private:
     int file_;

@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::string_view prefix = "events.out.tfevents.";
 
-/// Numbers are little-endian, like everything in the format.
+/// Appends a number in little-endian order, as the format requires.
 template <class Number>
 void put(std::string& to, Number number) {
     for (size_t i = 0; i < sizeof number; ++i) to.push_back(static_cast<char>(number >> (8 * i) & 0xff));
 }
 
-// A protobuf field is its number and wire type in one byte; one byte is enough for numbers below 16.
+// Key of a protobuf field: its number and wire type in one byte, which is enough for numbers below 16.
 constexpr char wire_varint = 0, wire_8 = 1, wire_bytes = 2, wire_4 = 5;
 constexpr char field(int number, char wire) { return static_cast<char>(number << 3 | wire); }
 
@@ -38,10 +38,10 @@ void put_bytes(std::string& to, int number, std::string_view bytes) {
     to.append(bytes);
 }
 
-/// Stored checksums are masked, so that checksums of data that contains checksums stay useful.
+/// Masks a checksum before it is stored, so that checksums of data that contains checksums stay useful.
 uint32_t masked(std::string_view bytes) { return std::rotr(crc32c(bytes_of(bytes)), 15) + 0xa282ead8u; }
 
-/// Readers sort files by name: a later start must sort last even if the clock was set back.
+/// Returns a file name that sorts after existing ones, even if the clock was set back: readers sort files by name.
 std::string name_behind(const std::string& folder, double time) {
     auto second = static_cast<int64_t>(time);
     for (const std::string& name : system_env()->list(folder)) {
@@ -64,13 +64,13 @@ void EventFile::create(double time) {
     step_ = 0;
     write(
         "\x1a\x0d"
-        "brain.Event:2");  // file_version = 3
+        "brain.Event:2");  // Event.file_version = 3
 }
 
 void EventFile::start(double time, int64_t first_step) {
     time_ = time;
     step_ = first_step;
-    write("\x3a\x02\x08\x01");  // session_log = 7 { status = 1: START }: readers discard this step and later ones
+    write("\x3a\x02\x08\x01");  // Event.session_log = 7 { status = 1: START }: discards this and later steps
 }
 
 void EventFile::begin(double time, int64_t step) {
@@ -91,12 +91,12 @@ void EventFile::add(std::string_view tag, double value) {  // Summary.value = 1 
 
 void EventFile::end() {
     event_.clear();
-    put_bytes(event_, 5, values_);  // summary
+    put_bytes(event_, 5, values_);  // Event.summary = 5
     std::swap(event_, values_);
     write(values_);
 }
 
-/// `field_bytes`: the event's payload, after wall_time = 1 and step = 2.
+/// Writes a record. `field_bytes`: fields of the event after wall_time = 1 and step = 2.
 void EventFile::write(std::string_view field_bytes) {
     event_.clear();
     event_.push_back(field(1, wire_8));

@@ -9,8 +9,8 @@
 namespace orrery {
 
 /// Writes scalars for TensorBoard into an event file, a sequence of records of tensorflow/core/util/event.proto. A
-/// record is its length, the length's checksum, the bytes and their checksum (tensorflow/core/lib/io/record_writer.h);
-/// it has the scalars of one step.
+/// record has the scalars of one step. It consists of its length, the length's checksum, the bytes and their checksum
+/// (tensorflow/core/lib/io/record_writer.h).
 class EventFile {
 public:
     /// Creates a new file in `folder` whose name sorts after the existing ones. `time`: seconds since 1970. Throws
@@ -18,7 +18,7 @@ public:
     EventFile(std::string folder, double time);
 
     const std::string& path() const { return file_->path(); }
-    /// Makes readers discard `first_step` and later steps of this file and of earlier ones.
+    /// Makes TensorBoard discard `first_step` and later steps of this file and of earlier ones.
     void start(double time, int64_t first_step);
     /// begin(), add() for each scalar and end() write one record with one system call. They allocate nothing once
     /// records have had their largest size. Where the file was removed, begin() creates a new one.

@@ -7,22 +7,22 @@
 
 namespace orrery {
 
-/// The lines of metrics.jsonl about the step that a run resumes from.
+/// The lines of metrics.jsonl that are about the step from which a run resumes.
 struct KeptLines {
-    std::string step;        ///< the step's line, JSON; "": none
-    std::string evaluation;  ///< the step's last evaluation; "": none
+    std::string step;        ///< the line of the step as JSON; "": none
+    std::string evaluation;  ///< the line of the step's last evaluation as JSON; "": none
 
-    /// Writes both lines to an event file, replacing what its folder has for this step and later ones.
+    /// Writes both lines to an event file, replacing what event files in its folder have for this step and later ones.
     void tell_again(EventFile& events, int64_t step_number, double now) const;
 };
 
-/// Drops the lines of steps after `last_step`, which will run again, and all but the last evaluation of each step.
+/// Drops lines of steps after `last_step` and all but the last evaluation of each step; returns those of `last_step`.
 KeptLines trim_lines(const std::string& path, int64_t last_step);
 
-/// Appends an evaluation's line to metrics.jsonl and removes the step's earlier evaluations.
+/// Appends an evaluation's line to metrics.jsonl and removes lines of earlier evaluations of the step.
 void replace_evaluation(const std::string& path, int64_t step, const std::string& line);
 
-/// Writes an evaluation's line as scalars of one event.
+/// Writes the means of an evaluation's line to an event file.
 void tell_evaluation(EventFile& events, const Json& line);
 
 }  // namespace orrery

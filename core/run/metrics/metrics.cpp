@@ -16,10 +16,10 @@ using namespace std::string_view_literals;
 namespace orrery {
 namespace {
 
-/// JSON has neither NaN nor infinity: a skipped step and a diverged run write null.
+/// A number as JSON; null for NaN and infinity, which JSON lacks: a skipped step and a diverged run have such numbers.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// Appends the shortest text that reads back as the same number; a fractional type shows a fraction.
+/// Appends the shortest text that reads back as the same number, with a fraction unless `whole`.
 void append_number(fmt::memory_buffer& to, double value, bool whole) {
     if (!std::isfinite(value)) return to.append("null"sv);
     if (whole) {
@@ -32,7 +32,7 @@ void append_number(fmt::memory_buffer& to, double value, bool whole) {
         to.append(".0"sv);
 }
 
-/// Text of the gradients' norm; a skipped step has no norm, since its gradients overflowed.
+/// Text of the gradient norm; a skipped step has none, since its gradients overflowed.
 std::string norm_text(const StepMetrics& m) {
     if (!m.has.norm) return "";
     if (m.skips) return "skipped";
@@ -51,13 +51,13 @@ void MetricsWriter::resume(int64_t resumed_step) {
     if (!places_.lines.empty()) {
         lines_ = std::make_unique<AppendedFile>(places_.lines);
         kept_ = trim_lines(places_.lines, resumed_step);
-        lines_ = std::make_unique<AppendedFile>(places_.lines);  // trim_lines may have replaced the file
+        lines_ = std::make_unique<AppendedFile>(places_.lines);  // opened again: trim_lines may have replaced the file
     }
     const bool told = !kept_.step.empty() || !kept_.evaluation.empty();
     if (!places_.events.empty()) {
         const double now = wall_time();
         events_ = std::make_unique<EventFile>(places_.events, now);
-        // Makes both files agree: a killed run may have written a step to only one of them.
+        // Makes metrics.jsonl and event files agree: a killed run may have written a step to only one of them.
         if (told)
             kept_.tell_again(*events_, resumed_step, now);
         else

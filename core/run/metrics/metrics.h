@@ -12,12 +12,12 @@
 
 namespace orrery {
 
-/// Paths that a run's metrics are written to; "": not written.
+/// Paths to which a run's metrics are written; "": not written.
 struct MetricsPlaces {
-    std::string lines;            ///< metrics.jsonl
+    std::string lines;            ///< path of metrics.jsonl
     std::string events = {};      ///< folder of TensorBoard event files
     std::string prometheus = {};  ///< file in Prometheus' text format
-    std::string run = {};         ///< label of the run in the Prometheus file
+    std::string run = {};         ///< value of the label "run" in the Prometheus file
 };
 
 /// Writes step lines, a progress bar on a terminal, metrics.jsonl, TensorBoard event files and a Prometheus file. Only
@@ -44,7 +44,7 @@ public:
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens = true);
     /// Prints a line without tearing the progress bar.
     void note(const std::string& line);
-    /// Writes everything that is still buffered.
+    /// Writes all buffered metrics.
     void finish();
 
 private:
@@ -60,7 +60,7 @@ private:
     std::unique_ptr<AppendedFile> lines_;
     std::unique_ptr<EventFile> events_;
     std::unique_ptr<PrometheusFile> prometheus_;
-    KeptLines kept_;  ///< lines of the step resumed from
+    KeptLines kept_;  ///< lines of metrics.jsonl about the step resumed from
     int64_t resumed_ = 0;
     fmt::memory_buffer line_;
     std::string events_failed_, prometheus_failed_;  ///< what was told of the last write's failure; "": it succeeded

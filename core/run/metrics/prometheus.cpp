@@ -29,7 +29,7 @@ std::string label_text(std::string_view value) {
     return text;
 }
 
-// The temporary file's name does not end in .prom, so the collector ignores it.
+// The temporary file's name does not end in .prom, so that node_exporter's collector ignores the file.
 PrometheusFile::PrometheusFile(std::string path, const std::string& run, const std::string& host)
     : file_(std::move(path), ".new", 0644),
       labels_(fmt::format(R"(run="{}",host="{}",rank="0")", label_text(run), label_text(host))) {

@@ -10,16 +10,16 @@
 
 namespace orrery {
 
-/// Keeps a file in Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats) with a run's newest
-/// numbers, for node_exporter's textfile collector. The file is replaced as a whole, at most once a second; numbers
-/// that come sooner are written the next time.
+/// Writes a run's newest metrics to a file in Prometheus' text format
+/// (prometheus.io/docs/instrumenting/exposition_formats) for node_exporter's textfile collector. The file is replaced
+/// as a whole, at most once a second; metrics that come sooner are written the next time.
 class PrometheusFile {
 public:
-    /// `run`, `host`: labels, in addition to rank="0", the rank that writes. The constructor and all writing throw
-    /// Fault::failed naming path and reason.
+    /// `run`, `host`: values of labels, in addition to rank="0", the rank that writes. The constructor and all writing
+    /// throw Fault::failed naming path and reason.
     PrometheusFile(std::string path, const std::string& run, const std::string& host);
 
-    /// Writes a step's numbers. Allocates nothing once file and results have had their largest size.
+    /// Writes a step's metrics. Allocates no memory once file and results have had their largest size.
     void step(const StepMetrics& metrics);
     /// Writes an evaluation; the loss is the first of `means`.
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens = true);
@@ -37,14 +37,14 @@ private:
 
     AtomicFile file_;
     const std::string labels_;
-    StepMetrics last_;  ///< the newest step; its results are in `results_`
+    StepMetrics last_;  ///< metrics of the newest step; the values of `results` are in `results_`
     std::vector<StepResult> results_;
-    fmt::memory_buffer step_, evaluated_;  ///< rendered lines of the newest step and evaluation
+    fmt::memory_buffer step_, evaluated_;  ///< lines of the newest step, of the newest evaluation
     Clock::time_point written_ = Clock::time_point::min();
-    bool kept_ = false;  ///< whether the file lacks the newest numbers
+    bool kept_ = false;  ///< whether the file lacks the newest metrics
 };
 
-/// Escapes a label's value, without quotes.
+/// Escapes the value of a Prometheus label, without quotes.
 std::string label_text(std::string_view value);
 
 }  // namespace orrery

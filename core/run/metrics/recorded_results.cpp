@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// Keys that every line has, whatever the script declares.
+/// Keys that every line of metrics.jsonl has, whatever the script declares.
 std::set<std::string> keys_of(const Program& program) {
     std::set<std::string> keys = {"step", "eval_loss", "eval_tokens", "eval_count"};
     for (const bool tokens : {true, false})
@@ -23,7 +23,7 @@ std::set<std::string> keys_of(const Program& program) {
     return keys;
 }
 
-/// Returns why metrics.jsonl does not record a result; "": it is recorded.
+/// Returns why metrics.jsonl cannot have a result; "": it has the result.
 std::string why_not(const std::string& name, const Value& value) {
     constexpr int64_t most_elements = small_result_bytes / 4;
     const auto& splits = value.layout.splits();

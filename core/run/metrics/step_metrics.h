@@ -6,12 +6,12 @@
 
 namespace orrery {
 
-/// The wall clock: seconds since 1970, UTC, to the microsecond.
+/// Returns the wall-clock time in seconds since 1970, UTC, to the microsecond.
 double wall_time();
 
-/// A further result that the script declares. It is created once, and its values are overwritten in each step.
+/// A result that the script declares, as metrics record it. It is created once; `values` are overwritten in each step.
 struct StepResult {
-    /// `count`: number of elements.
+    /// `count`: number of the result's elements.
     StepResult(const std::string& name, size_t count);
 
     std::string name;
@@ -45,9 +45,9 @@ struct StepMetrics {
     double loss_scale = 0;                    ///< factor on this step's gradients
     int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart
     bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
-    int64_t all_tokens = 0, all_samples = 0;  ///< up to the end of the step, including steps before a restart
-    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the closing breakdown
-    double checkpoint_s = 0;                                ///< seconds spent on checkpoints since the previous step
+    int64_t all_tokens = 0, all_samples = 0;  ///< totals of the run, restarts included, up to the end of this step
+    double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the table at the end of a run
+    double checkpoint_s = 0;                                ///< seconds that saves blocked steps since the previous one
     std::span<const StepResult> results = {};
 };
 
@@ -59,7 +59,7 @@ struct EvaluatedMean {
     double value() const { return sum / count; }
 };
 
-/// A number of a step and its name in each output.
+/// A measurement of a step (a column of the metrics) and its name in each output.
 struct StepColumn {
     const char* key;   ///< key in metrics.jsonl
     const char* tag;   ///< TensorBoard tag; torchtitan's if it means the same

@@ -9,18 +9,18 @@
 
 namespace orrery {
 
-/// The offset in ns to add to a rank's clock to get rank 0's, and its max error.
+/// Nanoseconds to add to a rank's clock to get rank 0's clock, and the max error of that sum.
 struct ClockOffset {
     int64_t ns = 0;
     int64_t error_ns = 0;
 };
 
-/// Identifies the clock that steady_clock reads: that of the running kernel, by its boot id. Processes with the same
-/// text need no offset. "": unknown.
+/// Identifies the clock that steady_clock reads, by the boot id of the running kernel. Processes with equal names have
+/// the same clock. "": unknown.
 std::string clock_name();
 
-/// Returns this rank's offset. `clocks`: every rank's clock_name(), in rank order. For each clock other than rank 0's,
-/// its first rank asks rank 0 for the time, a few times through the store, and uses the fastest answer: the error is
+/// Returns the offset of this rank's clock. `clocks`: every rank's clock_name(), in rank order. The first rank with
+/// each other clock asks rank 0 for the time, a few times through the store, and uses the fastest answer: the error is
 /// half of that round trip (Cristian, Probabilistic clock synchronization, 1989). Collective; `name` prefixes the keys
 /// and must be new in each call. `now`: this rank's clock, in ns. Throws as Rendezvous::get does.
 ClockOffset clock_offset(Rendezvous& rendezvous, const std::string& name, int64_t rank,

@@ -34,7 +34,7 @@ double mean_of(const CallTimes& times) { return times.seconds / static_cast<doub
 
 Measured measured(const CallTimes& times) { return {mean_of(times), times.least, {}, times.count}; }
 
-/// Distinct kernels of all classes, in the order of their first use.
+/// Times of the different kernels of all ranks, in the order in which they were first added.
 class Kernels {
 public:
     void add(const KernelSpec& spec, const CallTimes& times) {
@@ -49,10 +49,10 @@ private:
     std::vector<std::pair<KernelSpec, CallTimes>> rows_;
 };
 
-/// Times of one kind of collective (axis, op, bytes) over all members.
+/// Times of one collective (axis, op, bytes) on all ranks of its groups.
 struct Wire {
     CallTimes all;
-    double least_mean = std::numeric_limits<double>::infinity();  ///< smallest mean time of a member
+    double least_mean = std::numeric_limits<double>::infinity();  ///< smallest of the ranks' mean times in seconds
 };
 
 std::map<std::string, std::string> transports_of(Session& session) {

@@ -37,7 +37,7 @@ bool was(const Interval& when) { return when.begin != when.end; }
 
 constexpr const char* step_lane = "step";
 
-/// Name of an interval that does not belong to a single instruction.
+/// Name of an interval that does not belong to one instruction; "": it does.
 std::string name_of(StepRecord::What what) {
     switch (what) {
         case StepRecord::What::inputs: return "copy inputs";
@@ -54,7 +54,7 @@ std::string category_of(StepRecord::What what) {
     return what == StepRecord::What::end || what == StepRecord::What::copied ? "waiting" : "compute";
 }
 
-/// Says which of the times are only the host's.
+/// Says which bars of a trace show only when the host launched work; "": none.
 std::string host_side(Session& session, const Executor& executor) {
     std::string text;
     if (executor.captured())
@@ -66,7 +66,7 @@ std::string host_side(Session& session, const Executor& executor) {
     return text.empty() ? "" : text.substr(0, text.size() - 2);
 }
 
-/// Writes all ranks' traces to the file.
+/// Writes the traces of all ranks to `file`; `slices`: number of written slices.
 void write_file(Session& session, const Executor& executor, const std::vector<RankTrace>& ranks,
                 const std::string& file, int64_t& slices) {
     const Plan& plan = executor.plan();
@@ -163,7 +163,7 @@ std::vector<TraceSlice> slices_of(PlanSlices& slices, const Plan& plan, int64_t 
         } else {
             TraceSlice slice = slices.of(rank, issued_at(c, span.position));
             const Interval& beside = t.record.beside.at(static_cast<size_t>(span.position));
-            if (was(beside)) {  // the rank's own thread only started the call
+            if (was(beside)) {  // the CommunicationThread ran it; this thread only started it
                 add(slice, beside);
                 slice.lane = PlanSlices::compute_lane;
                 slice.name = "hand over " + slice.name;

@@ -14,13 +14,13 @@
 namespace orrery {
 namespace {
 
-/// The first param with a bad gradient on a rank.
+/// The first param of a rank whose gradient is not finite: `bad` of its `elements`.
 struct Found {
     ValueId param = none;
     int64_t bad = 0, elements = 0;
 };
 
-/// Reads the gradients that the update reads, before an update may overwrite them in place.
+/// Reads each gradient before the update, which may overwrite it, and counts its values that are not finite.
 class GradientReader final : public Observer {
 public:
     GradientReader(Device& device, Executor& executor, const RankClass& rank_class)
@@ -47,7 +47,7 @@ private:
         return i.opcode == Opcode::kernel && i.op != none && program_.op(i.op).phase == Phase::update;
     }
 
-    /// Returns the param whose gradient the value is, possibly summed, cast or packed; none if it is not a gradient.
+    /// Returns the param of which `value` is the gradient, also summed, cast or packed; none if it is not a gradient.
     ValueId param_of(ValueId value) const {
         const auto& grads = program_.grads();
         const auto gradient = [&](ValueId id) {

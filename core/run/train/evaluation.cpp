@@ -34,7 +34,7 @@ Evaluation::Evaluation(Session& session, const Dataset& data, int64_t batches) {
 std::vector<EvaluatedMean> Evaluation::run(uint64_t run_seed, int64_t step) {
     std::vector<EvaluatedMean> means;
     std::string_view of;
-    size_t at = 0;  // index of the current mean, which its declared results follow
+    size_t at = 0;  // index of the current mean, which is followed by its o.result means
     for (const Call& call : calls_) {
         if (means.empty() || of != call.of) {
             at = means.size();
@@ -46,7 +46,7 @@ std::vector<EvaluatedMean> Evaluation::run(uint64_t run_seed, int64_t step) {
             call.feed.fill(Split::validation, call.first + i * call.feed.batch(), batch_->data());
             call.feed.set_step(run_seed, step, batch_->data());
             call.executor.run(batch_->data(), call.results->data());
-            // A mean weighs as much as its batch has samples.
+            // The mean over a batch has the number of its samples as weight.
             const auto weight = call.mean ? static_cast<double>(call.feed.batch()) : 1.0;
             means[at].sum += weight * call.results->scalar("loss_sum");
             means[at].count += weight * call.results->scalar("count");

@@ -11,8 +11,8 @@
 
 namespace orrery {
 
-/// Means over held-out data: of the loss, of results that the model declares (o.result) and of metrics that the script
-/// adds (program:metric). Each sample counts once: samples that do not fill a batch run in smaller programs
+/// Evaluates means over held-out data: of the loss, of results that the model declares (o.result) and of metrics that
+/// the script adds (program:metric). Each sample counts once: samples that do not fill a batch run in smaller programs
 /// (`evaluation_calls`).
 class Evaluation {
 public:
@@ -20,28 +20,28 @@ public:
     Evaluation(Session& session, const Dataset& data, int64_t batches);
 
     bool empty() const { return calls_.empty(); }
-    /// Calls `use` with each executor that `run` uses and the snapshots of its plan.
+    /// Calls `use` with each executor that `run` uses and the snapshots of that executor's plan.
     template <class Use>
     void for_each(Use use) const {
         for (const Call& call : calls_) use(call.executor, call.snapshots);
     }
-    /// Runs all programs. The loss comes first; each mean is followed by the results declared with it.
+    /// Runs all programs and returns their means: the loss first; each is followed by the o.result means.
     std::vector<EvaluatedMean> run(uint64_t run_seed, int64_t step);
 
 private:
     struct Call {
-        std::string of;  ///< name of the mean that the results are added to
-        bool mean;       ///< ProgramEntry::mean
+        std::string of;  ///< name of the mean to which the results are added
+        bool mean;       ///< the model gives no count: its loss is a mean over the batch
         Executor& executor;
         const std::vector<SnapshotPlan>& snapshots;
         InputFeed feed;
         std::unique_ptr<HostResults> results;
         int64_t times;
-        int64_t first;                  ///< index of the first call's first sample
-        std::vector<Quotient> further;  ///< results that the model declares beyond the mean
+        int64_t first;                  ///< index of the first sample of the first call
+        std::vector<Quotient> further;  ///< o.result means, in addition to the mean `of`
     };
     std::vector<Call> calls_;
-    std::optional<HostMemory> batch_;  ///< memory for one batch's inputs, sized for the largest program
+    std::optional<HostMemory> batch_;  ///< memory for the inputs of one batch of the largest program
 };
 
 /// Number of held-out samples that an evaluation uses: all, or those of `batches` full batches.

@@ -42,7 +42,7 @@ void Saving::hold(double seconds) {
 
 void Saving::prepare(int64_t first, const Evaluation& evaluation) {
     const bool automatic = schedule_.automatic();
-    if (automatic) schedule_.set_next(first + 9);  // by then memory has been touched and timings are typical
+    if (automatic) schedule_.set_next(first + 9);  // by then memory was touched and step times are typical
     if (!run_.options.checkpoint_async || (run_.options.checkpoint_every == 0 && !automatic)) return;
     beside_ = true;
     state_.save_beside();
@@ -69,7 +69,7 @@ void Saving::look(int64_t step, Status all) {
         tell(state_.finished());  // the next status reports a failed save
 }
 
-/// Throws on every rank if the save failed on any. Collective.
+/// Throws Error on every rank if the save failed on any. Collective.
 void Saving::require_saved(int64_t step) {
     const auto said = session_.exchange("failed save", state_.failure(), WaitLimit::files);
     const auto failed = std::find_if(said.begin(), said.end(), [](const auto& why) { return !why.empty(); });
@@ -92,8 +92,8 @@ double Saving::between_failures_s() const {
     return run_.options.checkpoint_mtbf_s / static_cast<double>((job.ranks + here - 1) / here);
 }
 
-/// Saves a step or skips it; all ranks decide the same. In "auto" mode the next step to save is set once the saves of
-/// all ranks have ended.
+/// Saves a step if it is due, or skips it; all ranks decide the same. In "auto" mode, the next step to save is set once
+/// all ranks have finished the save before.
 void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
     if (all == Status::go_on && schedule_.asks_next()) set_next(newest_, interval_);
     if (!schedule_.due(step, all == Status::saving, step_s > 0)) return;
@@ -109,8 +109,8 @@ void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
     set_next(step, state_.interval({cost, cost, step_s}, between_failures_s()));
 }
 
-/// Whether to wait for the save in progress instead of skipping this one. If a rule depends on the clock, rank 0's
-/// clock decides, as in the manifests.
+/// Whether a due step waits for the save in progress, instead of being skipped. If a retention rule depends on the
+/// clock, rank 0's clock decides.
 bool Saving::waits(int64_t step) {
     DueStep due{step, eval_loss_of(step).has_value(), begun_at_, begun_at_};
     if (schedule_.waits(due)) return true;
@@ -149,7 +149,7 @@ void Saving::tell_left_out(const char* when) {
 }
 
 void Saving::begin(int64_t step, double loss, double step_s) {
-    finish();  // another save can be in progress only at the last step
+    finish();  // only the last step may find another save in progress
     const auto began = begun_ = Clock::now();
     require_same_data();
     schedule_.began(step_s > 0);
@@ -169,7 +169,7 @@ void Saving::tell(const std::optional<SavedState::Saved>& saved) {
     ++saved_;
     held_s_ += saved->held_s;
     beside_s_ += saved->whole_s;
-    time_left_.save_took(saved->whole_s - state_.paused_s());  // excludes pauses, since a save at a stop does not pause
+    time_left_.save_took(saved->whole_s - state_.paused_s());  // without pauses, since a save at a stop does not pause
     for (const std::string& said : saved->said) note(said);
     note(
         fmt::format("checkpoint of step {} committed and read back in {:.2f} s asynchronously, steps blocked for "
@@ -209,14 +209,14 @@ void Saving::save(int64_t step, double loss) {
                      run_.store.place()));
 }
 
-/// Seconds since the save in progress began. Pauses are subtracted, since a save at a stop does not pause.
+/// Seconds since the save in progress began, without its pauses, since a save at a stop does not pause.
 double Saving::saving_s() const {
     return state_.status() == Status::saving ? seconds_since(begun_) - state_.paused_s() : -1;
 }
 
 bool Saving::time_left() const { return time_left_.fits(seconds_since_asked(), saving_s()); }
 
-/// A save in progress is finished whether or not time is left, since it has the newest state.
+/// Ends the run at a stop request. A save in progress is finished in any case, since it has the newest state.
 void Saving::end(int64_t step, Status all, const StopVote& vote, double loss) {
     const double needed_s = time_left_.needed_s(saving_s());
     finish();

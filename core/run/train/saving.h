@@ -16,7 +16,7 @@
 
 namespace orrery {
 
-/// Decides when a training run saves, asynchronously or between steps, and reports each save. Collective.
+/// Decides when a training run saves checkpoints, asynchronously or between steps, and reports each save. Collective.
 class Saving {
 public:
     /// `run` and `data` must outlive this object.
@@ -27,36 +27,36 @@ public:
     int64_t newest() const { return newest_; }
     void resumed(int64_t step) { newest_ = committed_ = step; }
 
-    /// Called once before the first step.
+    /// Prepares asynchronous and automatic saves of a run that begins with step `first`. Called once.
     void prepare(int64_t first, const Evaluation& evaluation);
-    /// Called before each step with that step's program.
+    /// Makes the step's executor wait for copies of an asynchronous save. Called before each step.
     void guard(const StepPrograms::Step& step);
-    /// State of this rank's save, for the status word of the step that begins.
+    /// State of this rank's save, for the status word that it puts into the next step.
     Status status() const { return state_.status(); }
-    /// Called after each step; `all` is the status of all ranks together. Throws Error if a save failed: on every rank
-    /// after the same step.
+    /// Called after each step with the status of all ranks together. Throws Error if a save failed: on every rank after
+    /// the same step.
     void look(int64_t step, Status all);
-    /// Records the held-out loss after a step; its checkpoint stores it for retention.
+    /// Records the held-out loss of a step for retention: a checkpoint of the step stores it.
     void evaluated(int64_t step, double loss) { evaluated_ = {step, loss}; }
-    /// Duration of a step and all work until the next one, except the save.
+    /// Records the duration of a step and all work until the next one, except the save.
     void step_took(double seconds) { time_left_.step_took(seconds); }
     /// Whether a rank that was asked to stop has time for one more step and a save.
     bool time_left() const;
     /// Saves the step if it is due. `step_s`: mean duration of a step.
     void save_if_due(int64_t step, Status all, double loss, double step_s);
-    /// Returns once the step is committed and read back.
+    /// Saves a step. Returns once its checkpoint is committed and read back.
     void save(int64_t step, double loss);
     /// Waits for the save in progress, if any; throws its error.
     void finish();
     /// Waits for the save in progress of a run that has failed with another error. Returns the text to append to that
     /// error; "" if the save succeeded.
     std::string finish_too();
-    /// Ends the run because ranks were asked to stop: saves the step first if `all` says that there is time.
+    /// Ends the run because ranks were asked to stop; saves the step first if `all` says that there is time.
     [[noreturn]] void end(int64_t step, Status all, const StopVote& vote, double loss);
-    /// Prints the final count of skipped and delayed saves, once.
+    /// Prints once how many saves were skipped or waited.
     void close();
     /// Called when this rank fails. If a save is in progress, reports the error to the other ranks, so that none waits
-    /// for this one. Also calls close() and writes the run record.
+    /// for this rank. Also calls close() and record().
     void let_go(const std::exception& error);
 
     /// Seconds that saves have blocked steps since the last call.
@@ -83,8 +83,8 @@ private:
     void note(const std::string& line) const;
     void require_same_data();
 
-    static constexpr int64_t told_skips = 3;  ///< the first skips are logged one by one; later only their count, each
-                                              ///< time it doubles and at the end
+    static constexpr int64_t told_skips = 3;  ///< so many skips are reported one by one; later ones as a count, when it
+                                              ///< has doubled and at the end
 
     const TrainingRun& run_;
     Session& session_;
@@ -93,8 +93,8 @@ private:
     SaveSchedule schedule_;
     TimeLeft time_left_;
     bool beside_ = false;                          ///< saves are asynchronous
-    const Executor* guarded_ = nullptr;            ///< the executor that waits for the current copies
-    int64_t newest_ = 0, committed_ = 0;           ///< see newest(); the last step known to be committed
+    const Executor* guarded_ = nullptr;            ///< executor that waits for the copies of an asynchronous save
+    int64_t newest_ = 0, committed_ = 0;           ///< step last saved or being saved; step last committed
     std::chrono::steady_clock::time_point begun_;  ///< when the last asynchronous save began
     std::pair<int64_t, double> evaluated_{-1, 0};  ///< step and loss of the last evaluation
     int64_t begun_at_ = 0;                         ///< wall-clock start of the last asynchronous save, s since 1970

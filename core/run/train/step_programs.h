@@ -8,11 +8,11 @@
 
 namespace orrery {
 
-/// The train step for each step's batch size. All sizes of a batch ramp are compiled before the first step; one train
-/// executor exists at a time.
+/// Provides the train program and executor for each step's batch size. All sizes of a batch ramp are compiled before
+/// the first step; one train executor exists at a time.
 class StepPrograms {
 public:
-    /// `last_step`: batch sizes of later steps are ignored. `data` must outlive this object.
+    /// `last_step`: no step comes after it, so larger batch sizes are left out. `data` must outlive this object.
     StepPrograms(Session& session, const Dataset& data, int64_t last_step);
     StepPrograms(const StepPrograms&) = delete;
 
@@ -23,15 +23,15 @@ public:
         const HostResults& results;
         const std::vector<SnapshotPlan>& snapshots;
     };
-    /// The program of a step. Replaces the executor if the batch size differs from that of the previous step.
+    /// Returns the program of a step. Replaces the executor if the batch size differs from that of the previous step.
     Step at(int64_t step);
-    /// Results of the step that `at` was last called for.
+    /// Results of the step of the last call of at().
     const HostResults& results() const { return *results_; }
-    /// Fills `batch` with the inputs of a step; may run on another thread than the other calls.
+    /// Fills `batch` with the inputs of a step; may be called from another thread than other functions.
     void fill(int64_t step, std::byte* batch) const;
-    /// Bytes that `fill` needs for the largest step.
+    /// Bytes of the inputs of a step with the largest batch.
     int64_t batch_bytes() const;
-    /// Times spent by executors that have been replaced.
+    /// Times that replaced executors have spent.
     const std::vector<Executor::Time>& spent() const { return spent_; }
 
 private:
@@ -44,7 +44,7 @@ private:
     Session& session_;
     const BatchSizes& sizes_;
     std::map<int64_t, Sized> sized_;      ///< programs by batch size
-    std::optional<HostResults> results_;  ///< results of the step that `at` was last called for
+    std::optional<HostResults> results_;  ///< results of the step of the last call of at()
     std::vector<Executor::Time> spent_;
 };
 

@@ -8,10 +8,10 @@ public:
     /// `grace_s`: seconds from the request to stop until the machine goes away; 0: unknown, and fits() is always true.
     explicit TimeLeft(double grace_s) : grace_s_(grace_s) {}
 
-    /// Duration of a step and all work until the next one, except the save. The longest of the recent steps counts.
+    /// Records the duration of a step and all work until the next, except the save. The longest recent one counts.
     void step_took(double seconds);
     void save_took(double seconds) { save_s_ = seconds; }
-    /// Whether one more step, which carries the request to all ranks, and a save fit into the grace period. Each is
+    /// Whether the grace period has time for one more step, which carries the request to all ranks, and a save. Each is
     /// expected to take a quarter more than the last time; a save that was never timed counts as 0 s. `since_s`:
     /// seconds since the request. `saving_s`: seconds since the save in progress began, whose remaining time is added;
     /// -1: none is in progress.

@@ -69,7 +69,7 @@ public:
 
 private:
     void train() {
-        require_same_data();  // the data was opened earlier, before compiling and joining
+        require_same_data();  // the data was opened before compiling and joining, and may have changed
         agree();
         session_.at("resume");
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step);
@@ -100,14 +100,14 @@ private:
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = seconds_since(begin);
-        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // evaluates the current state
+        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // unless the last step was evaluated
         session_.at("save");
         saving_.finish();
         const bool saves = run_.options.checkpoint_final && saving_.newest() != run_.options.steps;
         if (saves && first <= run_.options.steps) saving_.save(run_.options.steps, loss_);
         const bool counted = first <= run_.options.steps && write_costs();
         if (run_.metrics && first <= run_.options.steps) tell_shares(seconds);
-        if (run_.close && counted)  // without new counts, costs.json is another run's
+        if (run_.close && counted)  // otherwise costs.json may be of another run
             if (const std::string said = run_.close(); !said.empty()) note(said);
         if (has_.scale && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
@@ -116,7 +116,7 @@ private:
         if (run_.metrics) run_.metrics->finish();
     }
 
-    /// Compares settings: ranks with different settings would diverge at a step in which only one of them acts.
+    /// Throws Error for settings that differ between ranks: only one of them might act at a step.
     void agree() const {
         const TrainOptions& o = run_.options;
         Agreement parts = {{"train.steps", std::to_string(o.steps)},
@@ -155,7 +155,7 @@ private:
         traced_.reset();
     }
 
-    /// Whether costs.json was written. Only rank 0 reports why it was not.
+    /// Writes costs.json; returns whether it was written. Only rank 0 reports why it was not.
     bool write_costs() {
         if (run_.costs.empty()) return false;
         const std::string why_not =
@@ -171,7 +171,7 @@ private:
         Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
                           other.data());
         const StopVote vote(session_.job().ranks);
-        if (run_.metrics) peak_flops();  // measured here, so that it is not part of a step
+        if (run_.metrics) peak_flops();  // measured now, so that it is not part of a step
         if (run_.metrics) prepare_results();
         saving_.prepare(first, evaluation_);
         session_.keep();
@@ -193,7 +193,7 @@ private:
             session_.at("save");
             saving_.look(step, all);
             const int64_t every = run_.options.evaluate_every;
-            // The last step may be one of the best, so its loss is evaluated before its save.
+            // The last step may be one of the best, so its held-out loss is evaluated before its save.
             const bool may_be_best = run_.keep.best > 0 && step == run_.options.steps && all < Status::stop;
             if ((every > 0 && step % every == 0) || may_be_best) evaluate(step);
             session_.at("save");
@@ -204,13 +204,13 @@ private:
         }
     }
 
-    /// Mean step time of the current executor without its first step; 0: unknown.
+    /// Mean step time of the current executor in seconds, without the executor's first step; 0: unknown.
     double mean_step_s() const {
         const int64_t counted = session_.main().steps_begun() - 1;
         return counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
     }
 
-    /// Ends the run because the loss is 0 / 0, which has made the weights NaN; earlier steps have not diverged.
+    /// Ends the run because the loss is 0 / 0: the weights have become NaN, although earlier steps have not diverged.
     [[noreturn]] void throw_nothing_counts(int64_t step) {
         const std::string save = saving_.finish_too();
         session_.at("loss");
@@ -224,7 +224,7 @@ private:
             Fault::failed);
     }
 
-    /// A step lasts from the end of the previous one to its own end, so host work between steps counts as part of it.
+    /// Runs one step. A step lasts from the end of the previous one to its own end, including host work between steps.
     void one_step(int64_t step, const StepPrograms::Step& now, std::byte* batch, Status status, double data_s) {
         session_.at("step");
         now.feed.set_step(run_.seed, step, batch);
@@ -260,8 +260,8 @@ private:
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
     }
 
-    /// Without a loss scale later steps cannot recover: a gradient that is not finite ends the run before anything
-    /// durable is made of the state.
+    /// Ends the run if a gradient is not finite and there is no loss scale: later steps could not recover, and no
+    /// checkpoint must store the state.
     void require_finite(int64_t step, const StepPrograms::Step& now, double count) {
         double norm = now.results.scalar(norm_of_);
         if (norm_of_ == guard_name) norm = std::sqrt(norm) / count;
@@ -284,7 +284,7 @@ private:
                     Fault::failed);
     }
 
-    /// Ends the run after max_skips steps in a row without an update at the min loss scale: it cannot recover.
+    /// Ends the run after max_skips steps in a row without an update at the min loss scale: the run cannot recover.
     void count_skips(int64_t step, const StepPrograms::Step& now) {
         const auto skipped = static_cast<int64_t>(now.results.scalar("skipped"));
         const double scale = now.results.scalar("loss_scale");
@@ -307,7 +307,7 @@ private:
             Fault::failed);
     }
 
-    /// Adds values of the step that ended that only rank 0 knows.
+    /// Adds to `m` the values of the ended step that only rank 0 knows.
     void tell(StepMetrics& m, const StepPrograms::Step& now) {
         m.time = wall_time();
         m.has = has_;
@@ -332,7 +332,7 @@ private:
         m.waiting_s = spent_.waiting_s - before.waiting_s;
     }
 
-    /// Allocates the results that the script declares, before the first step.
+    /// Allocates the values of results that the script declares, before the first step.
     void prepare_results() {
         const HostResults& results = steps_.results();
         for (const RecordedResult& result : recorded_)
@@ -357,7 +357,7 @@ private:
         }
     }
 
-    /// Seconds of an executor's steps so far, as in the closing breakdown.
+    /// Seconds that an executor's steps have spent so far on communication and waiting.
     struct Spent {
         double communication_s = 0, waiting_s = 0;
     };
@@ -379,10 +379,10 @@ private:
         skipped_ = m.skipped;
     }
 
-    /// Memory in use by the process, or by the device if it has memory of its own.
+    /// Bytes in use by the process, or by the device if it has memory of its own.
     int64_t memory_bytes() { return host_visible_ ? resident_.bytes() : session_.device().limits().used_bytes; }
 
-    /// Reports once whether the step is captured, and which kernels run where the device had a choice.
+    /// Reports once whether the step is captured, and which kernels were chosen where the device had a choice.
     void tell_capture(const Executor& executor) {
         if (capture_told_ || (!executor.captured() && executor.not_captured().empty())) return;
         capture_told_ = true;
@@ -400,7 +400,7 @@ private:
     }
 
     std::vector<TimeShare> shares() {
-        std::map<std::pair<std::string, std::string>, double> seconds;  // seconds by part and name
+        std::map<std::pair<std::string, std::string>, double> seconds;  // seconds by part ("communication dp") and name
         const auto add = [&](const std::vector<Executor::Time>& times) {
             for (const Executor::Time& time : times) {
                 using enum Executor::Time::Kind;
@@ -418,7 +418,7 @@ private:
         return list;
     }
 
-    /// Prints the breakdown and adds it to the run record.
+    /// Prints how the time of the run was spent, and adds it to the run record.
     void tell_shares(double seconds) {
         const std::vector<TimeShare> list = shares();
         note(breakdown_text(list, seconds));
@@ -469,18 +469,18 @@ private:
     const std::string_view norm_of_ = judged_norm(session_.compiled());
     int64_t all_skips_ = -1;        ///< skipped steps since the run's first; -1: unknown
     int64_t skips_at_least_ = 0;    ///< skipped steps in a row at the min loss scale
-    std::vector<StepResult> told_;  ///< results for the metrics, with the last step's values
-    std::vector<float> elements_;   ///< buffer for the largest result
-    Spent spent_;                   ///< times of the last step's executor
+    std::vector<StepResult> told_;  ///< values of the script's results in the last step, for metrics
+    std::vector<float> elements_;   ///< buffer for the elements of the largest result
+    Spent spent_;                   ///< communication and waiting of the last step's executor
     const ResidentSet resident_;
     Saving saving_;
     SavedState& state_;
     Evaluation evaluation_;
-    int64_t traced_step_ = 0;           ///< 0: no step is traced
+    int64_t traced_step_ = 0;           ///< number of the traced step; 0: none
     std::optional<TracedStep> traced_;  ///< trace of the current step, if it is the traced one
-    double counted_s_ = 0;              ///< seconds of the steps counted by mean_step_s()
+    double counted_s_ = 0;              ///< seconds of the steps over which mean_step_s() averages
     bool evaluated_ = false;
-    double loss_ = 0;  ///< loss of the last step
+    double loss_ = 0;  ///< loss of the last step that was run
     const bool host_visible_ = session_.device().limits().host_visible;
     bool capture_told_ = false;
     double peak_ = -1;

@@ -12,11 +12,11 @@
 
 namespace orrery {
 
-/// Everything a training run needs besides its session.
+/// Everything that a training run needs.
 struct TrainingRun {
     Session& session;
     CheckpointStore& store;
-    MetricsWriter* metrics = nullptr;  ///< rank 0 only
+    MetricsWriter* metrics = nullptr;  ///< writes metrics on rank 0; null on other ranks
     Dataset data;
     TrainOptions options;
     uint64_t seed = 1;
@@ -24,23 +24,23 @@ struct TrainingRun {
     std::string weights;            ///< safetensors file or folder to start from; "": random weights
     PublishedWeights sources = {};  ///< where the file of `weights` stores each param
     std::string published = {};     ///< JSON for exports that each manifest stores (rank 0); "": none
-    int64_t from_step = -1;         ///< step to resume from; -1: the newest valid one
-    /// Called on rank 0 when the state to resume from is accepted, before anything in the folder changes.
+    int64_t from_step = -1;         ///< step of the checkpoint to resume from; -1: the newest valid one
+    /// Called on rank 0 when the checkpoint to resume from is accepted, before anything in the folder changes.
     std::function<void()> accepted = {};
     std::string trace = {};  ///< file of a traced step, written by rank 0; "": no trace
-    int64_t trace_step = 0;  ///< 0: the tenth step of this start, or its last
+    int64_t trace_step = 0;  ///< number of the traced step; 0: the tenth step of this start, or its last
     double grace_s = 0;      ///< seconds from a request to stop until the machine goes away; 0: unknown
     std::string costs = {};  ///< file of the measured costs of steps, written by rank 0 at the end; "": none
     /// Called on every rank: `resumed` with the step resumed from, once its state is loaded; `finished` after each
-    /// step.
+    /// step, with its number.
     std::function<void(int64_t step)> resumed = {}, finished = {};
     /// Called on rank 0 after `costs` is written: returns text to print at the end.
     std::function<std::string()> close = {};
     std::function<void(const Json&)> record = {};  ///< adds to the run record, on rank 0
-    /// A saved step is marked as suspect if the next step's loss exceeds the median by this factor; 0: only if that
+    /// A saved step is marked as suspect if the next step's loss exceeds the median loss by this factor; 0: only if the
     /// loss is not finite.
     double suspect_factor = LossJudge::usual_factor;
-    BitSources code = {};  ///< the libraries whose code the ranks run
+    BitSources code = {};  ///< liborrery and plugins, whose code the ranks run
 };
 
 /// Resumes from the newest verified checkpoint or starts from scratch, trains to options.steps, evaluates, then commits
