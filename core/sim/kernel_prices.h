@@ -41,7 +41,7 @@ struct KernelSoftware {
     bool separate_attention = false;  ///< scores of attention are written and read by ops, without causal savings
     bool eight_bit = false;           ///< matrix products run at the 8-bit rate, after casts
     double eight_bit_share = 0.9;     ///< fraction of the 8-bit peak that matrix products reach, over matrix_share
-    int64_t wide = 0;  ///< matrix products with a dim of this size (vocabulary) stay in 16 bits; 0: none
+    int64_t wide = 0;                 ///< matrix products with a dim of this size (vocabulary) stay in 16 bits; 0: none
 };
 
 /// Quantities of a kernel launch that determine its predicted time.

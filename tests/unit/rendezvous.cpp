@@ -145,9 +145,9 @@ TEST_CASE("the tcp rendezvous names host and port, and how long it has waited", 
     JoinOptions unserved;
     unserved.port = taken.port;
     unserved.timeout = 200ms;
-    CHECK_THROWS_WITH(join(unserved),
-                      Contains("cannot reach the rendezvous at 127.0.0.1:" + std::to_string(taken.port)) &&
-                          Contains("refused"));
+    CHECK_THROWS_WITH(
+        join(unserved),
+        Contains("cannot reach the rendezvous at 127.0.0.1:" + std::to_string(taken.port)) && Contains("refused"));
     unserved = place(*server, 1);
     unserved.token.secret = "guess";
     CHECK_THROWS_WITH(join(unserved), Contains("token does not match"));

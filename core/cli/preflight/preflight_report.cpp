@@ -66,12 +66,9 @@ private:
 };
 
 std::vector<std::string> cells(const RankFigures& one) {
-    return {or_dash(one.matrix_f32, flops_text),
-            or_dash(one.matrix_bf16, flops_text),
-            or_dash(one.copy_bytes, bandwidth_text),
-            or_dash(one.write_bytes, bandwidth_text),
-            or_dash(one.read_bytes, bandwidth_text),
-            or_dash(one.sync_s, seconds_text)};
+    return {or_dash(one.matrix_f32, flops_text),     or_dash(one.matrix_bf16, flops_text),
+            or_dash(one.copy_bytes, bandwidth_text), or_dash(one.write_bytes, bandwidth_text),
+            or_dash(one.read_bytes, bandwidth_text), or_dash(one.sync_s, seconds_text)};
 }
 
 /// Min, median and max of each column, for tables of many ranks.

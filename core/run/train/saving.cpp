@@ -65,8 +65,7 @@ void Saving::look(int64_t step, Status all) {
                                 step),
                     Fault::failed);
     }
-    if (state_.status() == Status::go_on)
-        tell(state_.finished());  // the next status reports a failed save
+    if (state_.status() == Status::go_on) tell(state_.finished());  // the next status reports a failed save
 }
 
 /// Throws Error on every rank if the save failed on any. Collective.

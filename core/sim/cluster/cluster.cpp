@@ -186,8 +186,8 @@ double read_failures(Config& table) {
 NodeKind read_node(const std::string& name, Config& table, const std::map<std::string, Accelerator>& accelerators) {
     NodeKind out;
     out.name = name;
-    only(table, {"accelerator", "accelerators", "count", "failures_per_1000_node_days", "mtbf_days",
-                 "scale_up", "nics"});
+    only(table,
+         {"accelerator", "accelerators", "count", "failures_per_1000_node_days", "mtbf_days", "scale_up", "nics"});
     std::vector<std::pair<std::string, Accelerator>> known(accelerators.begin(), accelerators.end());
     out.accelerator = word<Accelerator>(table, "accelerator", known);
     out.accelerators = count(table, "accelerators");
@@ -260,9 +260,9 @@ Cluster::Cluster(Config& file) {
         kinds.push_back(read_node(key, node_tables.table(key), accelerators));
     for (const auto& [key, accelerator] : accelerators)
         if (std::ranges::none_of(kinds, [&](const NodeKind& kind) { return kind.accelerator.name == key; }))
-            throw Error(accelerator_tables.where(key),
-                        fmt::format("no node has the accelerator {}\n  give it to one, or leave the table out",
-                                    quote(key)));
+            throw Error(
+                accelerator_tables.where(key),
+                fmt::format("no node has the accelerator {}\n  give it to one, or leave the table out", quote(key)));
     if (kinds.empty()) throw Error(node_tables.origin(), "no node\n  write a table for each kind, as [node.dgx]");
     if (nodes() > 1) need(file, "fabric", "a table with its kind");
     if (file.has("fabric")) fabric = read_fabric(file.table("fabric"));
@@ -343,8 +343,8 @@ std::vector<int> Cluster::as_fast() const {
 }
 
 bool multiplies_eight_bits(const Cluster& cluster) {
-    return std::ranges::all_of(
-        cluster.kinds, [](const NodeKind& kind) { return kind.accelerator.dense_flops.contains("fp8"); });
+    return std::ranges::all_of(cluster.kinds,
+                               [](const NodeKind& kind) { return kind.accelerator.dense_flops.contains("fp8"); });
 }
 
 double Cluster::failures_per_s() const {
