@@ -147,8 +147,9 @@ double median_of(const fs::path& metrics, const char* key, int64_t steps) {
     std::vector<double> values;
     for (std::string line; std::getline(file, line);) {
         const Json json = parse_json(line, {"", metrics.string(), 0, 0});
-        if (json.contains("loss") && json["step"].get<int64_t>() > steps / 4 && json[key].is_number())
-            values.push_back(json[key].get<double>());
+        const auto value = json.find(key);
+        if (json.contains("loss") && json["step"].get<int64_t>() > steps / 4 && value != json.end() && value->is_number())
+            values.push_back(value->get<double>());
     }
     return values.empty() ? 0 : median(std::move(values));
 }
@@ -170,7 +171,8 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     run.mfu = median_of(folder / "metrics.jsonl", "MFU", command.steps);
     run.parts = parts_of_run(system_env()->read_file((folder / "run.json").string()));
     if (!(run.tokens_per_s > 0))
-        throw Error(fmt::format("scale: the run of {} says no throughput in metrics.jsonl", plural(size.ranks, "rank")),
+        throw Error(fmt::format("scale: metrics.jsonl of the run of {} has no tok/s: the script's inputs are no tokens",
+                                plural(size.ranks, "rank")),
                     Fault::failed);
     return run;
 }
