@@ -145,8 +145,8 @@ refused "weights of more layers, torchrun" "$left" -- as_rank 0 1 "$(free_port)"
     --set run.folder=run --set data.path=letters.txt "${llama[@]}"
 
 # ---- empty values
-refused_set "an empty number" '--set train.steps=: no value after the =, expected an integer' --set train.steps=
-refused_set "an empty list" '--set plugins.path=: no value|[]' --set plugins.path=
+refused_set "an empty number" '--set train.steps=: missing value after the "=", expected an integer' --set train.steps=
+refused_set "an empty list" '--set plugins.path=: missing value|[]' --set plugins.path=
 refused_set "an empty word" 'train.precision is ""|bf16' --set train.precision=
 refused_set "an empty option" '--set script.lr=: script.lr is the text ""' --set script.lr=
 

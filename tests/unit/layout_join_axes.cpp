@@ -79,7 +79,7 @@ TEST_CASE("axes together: names, sizes, groups") {
         }
     CHECK(mesh.with_microbatches(1).ids() == 4 + 4);
     CHECK(Mesh({{"dp", 2}}).ids() == 1);
-    CHECK_THROWS_WITH(Mesh({{"dp+tp", 2}}), Catch::Matchers::Contains("joins the names of axes"));
+    CHECK_THROWS_WITH(Mesh({{"dp+tp", 2}}), Catch::Matchers::Contains("is reserved in names of axes"));
     std::vector<Axis> many;
     for (char name = 'a'; name < 'a' + 9; ++name) many.push_back({std::string(1, name), 2});
     const Mesh nine(many);
