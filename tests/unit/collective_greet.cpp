@@ -61,7 +61,7 @@ TEST_CASE("a greeting names the pair, and the size that does not pass") {
     Narrow small({0, wide, 1400});
     CHECK_THROWS_WITH(small.greet("some"),
                       Contains("1088 of 97344 test bytes arrived: messages of 1024 bytes arrive, one "
-                               "of 2048 does not") &&
+                               "of 2048 bytes does not") &&
                           Contains("MTU"));
     Narrow jumbo({0, 9000});
     CHECK_THROWS_WITH(jumbo.greet("some"), Contains("messages of 8192 bytes arrive, one of 16384 bytes does not"));

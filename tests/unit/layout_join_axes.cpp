@@ -167,12 +167,13 @@ TEST_CASE("what keeps two axes apart is said") {
                                   Catch::Matchers::Contains("rep has transport threads, dp has gloo"));
     options = together(four);
     options.collectives["dp"] = {ring_table(2)};
-    CHECK_THAT(told(replicas(), four, options), Catch::Matchers::Contains("[collectives] has an all_reduce for dp"));
+    CHECK_THAT(told(replicas(), four, options),
+               Catch::Matchers::Contains("[collectives] sets an all_reduce for axis dp"));
     CHECK(messages(compile(replicas(), four, options).plan) ==
           std::map<std::string, int>{{"all_reduce rep", 5}, {"all_reduce dp", 5}});
     for (ChunkTable& table : options.collectives["dp"]) table.collective = Opcode::all_gather;
     CHECK(told(replicas(), four, options).empty());
-    CHECK_THAT(told(replicas(), four, {}), Catch::Matchers::Contains("is not known"));
+    CHECK_THAT(told(replicas(), four, {}), Catch::Matchers::Contains("is unknown"));
 
     // The status word goes with the loss where their messages are joined, and then where the loss does not.
     Model split = mlp(24, 4, 12);
@@ -183,8 +184,8 @@ TEST_CASE("what keeps two axes apart is said") {
     CHECK(told(split.program, both, options).empty());
     split.program.bucket("dp", 1 << 20, {});
     CHECK(told(split.program, both, options) ==
-          "two messages instead of one: 1 value of 4 B summed over dp, then over tp: over dp it shares the loss' "
-          "message\n");
+          "two messages instead of one: 1 value of 4 B summed over dp, then over tp: over dp it is sent together "
+          "with the loss\n");
 
     // The sum over one axis is read by itself.
     Model m = mlp(24, 4, 12, true, false);
@@ -202,7 +203,7 @@ TEST_CASE("what keeps two axes apart is said") {
     const auto left = axes_apart(program, four, carriers);
     REQUIRE(left.size() == 1);
     CHECK(left[0].values == 1);
-    CHECK_THAT(left[0].why, Catch::Matchers::Contains("alone is read, too"));
+    CHECK_THAT(left[0].why, Catch::Matchers::Contains("alone is needed as well"));
 }
 
 TEST_CASE("what is never one message is said, too, also where it is packed") {
