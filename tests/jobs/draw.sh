@@ -75,7 +75,7 @@ echo "F0 X1" > bad.txt
 refused "bad.txt:1: 'X1' is no fragment" --schedule bad.txt
 printf 'F0 B0 F1 B1\nF1 F0 B0 B1\n' > crossed.txt
 refused "crossed.txt:1: never ends: its ranks wait for each other" --schedule crossed.txt
-refused "rank 0, place 1: B0 of stage 0 waits for B0 of stage 1 on pipeline rank 1" --schedule crossed.txt
+refused "rank 0, position 1: B0 of stage 0 waits for B0 of stage 1 on pipeline rank 1" --schedule crossed.txt
 
 # What a plan's check refuses is refused, at its line and with the schedule named once.
 order() { printf 'F0 F1 F2 B0 B1 B2\n%s\n' "$1" > one.txt; }
