@@ -170,7 +170,7 @@ refused_set "a device as weights" '/dev/zero' --set checkpoint.load=/dev/zero
 refused "a device to tokenize" '/dev/zero is a device' -- "$orrery" tokenize /dev/zero out.bin
 refused "a folder as script's module" 'no module' -- "$orrery" check module.lua
 truncate -s 1G large.lua
-refused "a script of a gigabyte" 'large.lua: more than 16 MiB' -- "$orrery" check large.lua
+refused "a script of a gigabyte" 'large.lua: file too large: more than 16 MiB' -- "$orrery" check large.lua
 
 # ---- the command's own words
 refused "a command that there is not" 'no command "chek"|there are: bench, calibrate, check|did you mean "check"?' -- \

@@ -102,7 +102,7 @@ lua word 'return function(p, m) return { "F0 B0", "F0 X0" } end' \
 lua none 'local x = 1' "schedule none: module \"none\" in none.lua returned nothing"
 # The limits are those of a script.
 lua endless 'return function(p, m) while true do end end' \
-    "endless.lua:1: still running after 10 million Lua instructions"
+    "endless.lua:1: instruction limit exceeded: still running after 10 million Lua instructions"
 # A schedule that needs two stages a rank gets them.
 $orrery draw --schedule zbv --stages 2 --micro 4 > picture.txt || fail "zbv without chunks"
 says picture.txt "zbv: 4 stages on 2 pipeline ranks"

@@ -98,5 +98,5 @@ TEST_CASE("broken collectives are refused at their line", "[lua_collectives]") {
     refused("return 1", {"test.toml:3", "returns the number 1"});
     CollectiveHost nobody("nobody", 2);
     CHECK_THROWS_WITH(run_script_text("", "script.lua", ".", nobody),
-                      Catch::Contains("test.toml:3") && Catch::Contains("no collective \"nobody\""));
+                      Catch::Contains("test.toml:3") && Catch::Contains("collective \"nobody\" not found"));
 }

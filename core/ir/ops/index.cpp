@@ -32,7 +32,7 @@ std::vector<std::string> match_ids(Infer& at, int dim) {
 
 void check_index_range(Infer& at, int64_t size) {
     if (size > std::numeric_limits<int32_t>::max())
-        at.fail(fmt::format("a dim of {} elements has indices that i32 does not hold", size));
+        at.fail(fmt::format("a dim of {} elements is too large: its indices do not fit i32", size));
 }
 
 std::vector<Typed> infer_gather(Infer& at) {

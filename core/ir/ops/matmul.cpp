@@ -70,7 +70,8 @@ std::vector<Typed> infer_bias_gelu(Infer& at) {
 std::vector<Typed> infer_gelu_grad(Infer& at) {
     const Typed dx = infer_product(at);
     at.expect_same_dtype(0, 2);
-    if (at.type(2) != dx.type) at.fail(fmt::format("pre {} is not like the product", at.show(2)));
+    if (at.type(2) != dx.type)
+        at.fail(fmt::format("pre {} must have the type and shape of the matrix product", at.show(2)));
     return {dx};
 }
 
@@ -155,7 +156,8 @@ void grad_matmul(Backward& g) { product_gradient(g, g.cast(g.dy(), g.type(g.in(0
 
 void grad_bias_gelu(Backward& g) {
     if (g.op().outputs.size() < 2)
-        throw Error(g.op().origin, "matmul_bias_gelu with drop_pre keeps nothing that its gradient needs");
+        throw Error(g.op().origin,
+                    "matmul_bias_gelu with drop_pre has no gradient: it does not store pre; remove drop_pre");
     g.expect_no_dy(1, "pre");
     const Attributes approx{{"approx", g.attributes().text("approx")}};
     product_gradient(g, g.cast(g.one("gelu_grad", {g.out(1), g.dy()}, approx), g.type(g.in(0)).dtype));

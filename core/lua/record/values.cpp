@@ -21,7 +21,7 @@ Tape& recording(lua_State* L, const Symbol& symbol) {
     if (tape.use == TapeUse::forward || tape.use == TapeUse::update) return tape;
     const std::string name = label_of(*tape.program, symbol.id);
     if (tape.use == TapeUse::annotate)
-        fail(L, fmt::format("a strategy cannot add ops, it can only mark values\n  {} is used in one", name));
+        fail(L, fmt::format("a strategy cannot add ops, it can only mark values\n  an op uses {}", name));
     fail(L,
          fmt::format("{} belongs to the program \"{}\", whose trace has ended\n  use values only inside the function "
                      "given to o.trace",
@@ -121,7 +121,7 @@ int dropout(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
-    if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a share in [0, 1) expected, got {}", p));
+    if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a probability in [0, 1) expected, got {}", p));
     const int64_t stream = tape.streams++;  // counted in eval too, so that programs have the same streams
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);
