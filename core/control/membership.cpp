@@ -417,7 +417,7 @@ private:
         if (!options_.explain)
             return {.cause = Cause::hang,
                     .site = "wait",
-                    .text = fmt::format("rank {} has waited longer than its timeout", late)};
+                    .text = fmt::format("rank {} waits longer than its timeout", late)};
         std::vector<ServeOptions::Standing> all;
         for (const auto& [connection, peer] : peers_)
             if (peer.rank >= 0 && !peer.closed)

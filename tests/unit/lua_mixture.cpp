@@ -88,7 +88,7 @@ TEST_CASE("mixtures that a script or a configuration has wrong are refused at th
         CHECK_THAT(refused("o.data.file {}", {"data.mix=[\"" + bad + "\"]", "data.path="}),
                    Contains("data.mix[1] is \"" + bad + "\", expected a weight and a file, as \"0.7 data/web.bin\""));
     CHECK_THAT(refused("o.data.file {}", {"data.mix=[\"1 a.txt\"]", "data.path=b.txt"}),
-               Contains("data.mix names sources, and data.path b.txt (--set data.path=b.txt)"));
+               Contains("data.mix and data.path = b.txt (--set data.path=b.txt) are both set"));
 }
 
 TEST_CASE("what is evaluated may be a source of its own") {

@@ -81,7 +81,7 @@ TEST_CASE("a missing contributor is named with rank, chunk, step and line", "[pl
     refused(
         table(3, 1,
               {move(Kind::reduce, 0, 0, 1, 0, 4), move(Kind::copy, 1, 0, 0, 1, 5), move(Kind::copy, 1, 0, 0, 2, 6)}),
-        {"mine.lua:4", "chunk 0 of rank 0", "without rank 2's part", "step 0"});
+        {"mine.lua:4", "chunk 0 of rank 0", "the part of rank 2 is missing", "step 0"});
     refused(table(2, 1, {move(Kind::reduce, 0, 0, 1, 0, 4)}), {"mine.lua:1", "chunk 0 of rank 1", "never written"});
 }
 

@@ -197,7 +197,7 @@ TEST_CASE("who is played") {
     uneven.classes[1].ranks = {3};
     for (RankClass& c : uneven.classes)
         for (Instruction& i : c.stream) i.peer = 1;
-    CHECK_THROWS_WITH(actors(uneven, 64), Contains("ranks 0 and 1 share a stream, but member 1"));
+    CHECK_THROWS_WITH(actors(uneven, 64), Contains("ranks 0 and 1 share a stream, but members 1"));
 }
 
 TEST_CASE("gathering to a fixed member plays all who send to it") {

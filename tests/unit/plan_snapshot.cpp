@@ -144,5 +144,5 @@ TEST_CASE("a snapshot with a value left out, twice, too small or in another's pl
     auto beyond = sound;
     beyond[0].bytes -= 64;
     CHECK_THAT(refusal(plan, beyond), Contains("the snapshot has"));
-    CHECK_THAT(refusal(plan, {}), Contains("0 snapshots of 1 classes"));
+    CHECK_THAT(refusal(plan, {}), Contains("0 snapshots for 1 classes"));
 }

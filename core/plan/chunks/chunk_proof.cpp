@@ -152,10 +152,9 @@ private:
 
     [[noreturn]] void differs(int member, int chunk) const {
         const ChunkMove* last = writer_[place(member, chunk)];
-        throw Error(
-            last ? last->origin : table_.origin,
-            fmt::format("{}: rank {} adds chunk {} in another order than rank 0, so the bits of the sums differ",
-                        title(), member, chunk));
+        throw Error(last ? last->origin : table_.origin,
+                    fmt::format("{}: rank {} adds chunk {} in another order than rank 0, so that the bits differ",
+                                title(), member, chunk));
     }
 
     [[noreturn]] void missing(int member, int chunk, int contributor) const {
