@@ -23,7 +23,7 @@ local function sizes_of(config, architecture)
   for _, row in ipairs(architecture.keys) do
     local key, option, absent = row[1], row[2], row[3]
     local value, flag = config:take(key), type(absent) == "boolean" and option ~= "mlp"
-    if value == nil and absent == nil then config:fail(key, "it must be there, a number") end
+    if value == nil and absent == nil then config:fail(key, "missing, expected a number") end
     if value == nil then
       value = absent
     elseif flag then
@@ -60,7 +60,7 @@ local function check_rest(config, architecture)
   end
   for key in pairs(config.left) do
     if not architecture.free[key] and config.all[key] ~= native.null then
-      config:fail(key, "this key is not known, and may change what the model computes\n"
+      config:fail(key, "unknown key, which may change what the model computes\n"
         .. "  where it does not, name it in `unread` (script.unread)")
     end
   end
@@ -78,7 +78,7 @@ function published.read(folder, options)
   local kind, names = config:take "model_type", {}
   local architecture = architectures[kind or ""]
   for name in pairs(architectures) do names[#names + 1] = name end
-  if not architecture then config:fail("model_type", "known are " .. table.concat(names, ", ")) end
+  if not architecture then config:fail("model_type", "expected one of " .. table.concat(names, ", ")) end
   local sizes = sizes_of(config, architecture)
   if architecture.rotary then
     sizes.theta, sizes.rope_scaling = positions.rotary(config)
