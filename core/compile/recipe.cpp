@@ -37,7 +37,7 @@ void check_ramp(const Recipe& recipe, const Program& train, const std::vector<in
         throw Error(
             pipeline.origin,
             fmt::format("schedule {} is made for the {} micro-batches of a step of {} sequences, but the "
-                        "batch grows, and its step of {} sequences has {}\n"
+                        "batch ramp has steps of {} sequences with {} micro-batches\n"
                         "  leave the ramp out (train.ramp_start, train.ramp_increment and "
                         "train.ramp_samples, or ramp of train_with), or take one micro-batch where the "
                         "schedule can (train.microbatches = 1, or microbatches of train_with)",

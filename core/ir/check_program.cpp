@@ -123,7 +123,7 @@ std::string program_updates(const Program& program) {
             return fmt::format("{} is updated but is neither param nor state", describe(program, u.target));
         }
         if (target.type != program.value(u.value).type) {
-            return fmt::format("{} is updated with {} of another type", describe(program, u.target),
+            return fmt::format("{} is updated with {}, which has another type", describe(program, u.target),
                                describe(program, u.value));
         }
         if (!seen.insert(u.target).second) return fmt::format("{} is updated twice", describe(program, u.target));

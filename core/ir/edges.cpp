@@ -52,9 +52,10 @@ void check_prefetch(std::string_view axis, const Attribute& value, const Origin&
         throw Error(origin,
                     fmt::format("prefetch over {} has {} numbers, expected two: layers and bytes", axis, list.size()));
     if (list[0] < 0 || list[1] < 0 || (list[0] > 0 && list[1] > 0))
-        throw Error(origin, fmt::format("gathers over {} cannot run {} layers and {} bytes ahead; give one of both, or "
-                                        "0 layers",
-                                        axis, list[0], list[1]));
+        throw Error(origin,
+                    fmt::format("prefetch over {} cannot be {} layers and {} bytes; give only one of both, 0 or "
+                                "more",
+                                axis, list[0], list[1]));
 }
 
 std::string refused_prefetch(std::string_view axis, const Attribute& asked, const Attribute& taken) {

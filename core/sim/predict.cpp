@@ -158,7 +158,7 @@ std::string text(const Prediction& p, const std::string& title) {
                            seconds_text(p.checkpoint_s));
     if (p.checkpoint_s > 0 && p.restore_s > 0) out += fmt::format(", read in {}", seconds_text(p.restore_s));
     if (p.checkpoint_s > 0 && p.between_failures_s > 0)
-        out += fmt::format("; a failure every {}: best every {}, goodput {}", seconds_text(p.between_failures_s),
+        out += fmt::format("; a failure every {}: best interval {}, goodput {}", seconds_text(p.between_failures_s),
                            seconds_text(p.interval_s), percent(p.goodput));
     if (p.checkpoint_s > 0) out += "\n";
     if (p.checkpoint_s <= 0 && p.between_failures_s > 0)

@@ -96,8 +96,8 @@ TEST_CASE("relative peers: drawn") {
     Plan plan = ring(4, {{send, 0, 1}, {receive, 1, 3}, {send, 0, 1}, {send, 0, 2}});
     plan.schedule = sequential_schedule(1);
     const std::string text = draw_text(picture(plan, false, 0), {});
-    CHECK_THAT(text, Contains("class 0: each member of dp sends to its member +1, 2 a step"));
-    CHECK_THAT(text, Contains("class 0: each member of dp sends to its member +2, 1 a step"));
+    CHECK_THAT(text, Contains("class 0: each member of axis dp sends to member +1, 2 messages a step"));
+    CHECK_THAT(text, Contains("class 0: each member of axis dp sends to member +2, 1 messages a step"));
     for (Instruction& i : plan.classes[0].stream) i.relative = false;
     CHECK_THAT(draw_text(picture(plan, false, 0), {}), !Contains("each member"));
 }

@@ -158,6 +158,6 @@ TEST_CASE("sums: what is missing or too much is named") {
         Plan plan = good;
         plan.classes[0].stream.insert(plan.classes[0].stream.begin() + index, *found);
         order(plan.classes[0]);
-        CHECK_THROWS_WITH(check_values(plan), Contains("with") && Contains("of micro-batch 1 twice"));
+        CHECK_THROWS_WITH(check_values(plan), Contains("with") && Contains("of micro-batch 1 added twice"));
     }
 }

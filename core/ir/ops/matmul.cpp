@@ -53,7 +53,8 @@ Typed infer_product(Infer& at) {
 Typed infer_biased(Infer& at) {
     Typed y = infer_product(at);
     if (at.count() == 2) return y;
-    if (at.rank(1) != 2) at.fail(fmt::format("a bias needs a b of 2 dims, got {}", at.show(1)), "add it afterwards");
+    if (at.rank(1) != 2)
+        at.fail(fmt::format("a bias needs an operand b of 2 dims, got {}", at.show(1)), "add it afterwards");
     at.expect_rank(2, 1, 1);
     at.expect_same_dtype(0, 2);
     y.dims.back() = at.same_dim(1, places(at.attributes, at.rank(0), 2).bn, 2, 0, "bias and columns");

@@ -107,8 +107,8 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
         lua_rawgeti(L, -1, 1);
         const Data* const of = test<Data>(L, -1);
         if (!of)
-            throw Error(place, fmt::format("{} begins with {}, expected {{ source, weight }} with what o.data.NAME "
-                                           "returns",
+            throw Error(place, fmt::format("{} begins with {}, expected {{ source, weight }} with a source from "
+                                           "o.data.NAME",
                                            which, type_text(L, -1)));
         lua_rawgeti(L, -2, 2);
         if (lua_type(L, -1) != LUA_TNUMBER)

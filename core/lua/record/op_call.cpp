@@ -152,7 +152,7 @@ private:
         const int keys = lua_gettop(L_);
         for (lua_Integer i = 1; lua_rawgeti(L_, keys, i) != LUA_TNIL; ++i) {
             if (lua_type(L_, -1) != LUA_TSTRING)
-                fail(L_, fmt::format("{}: options have names: write {{ name = value }}", def_.name));
+                fail(L_, fmt::format("{}: options must have names: write {{ name = value }}", def_.name));
             const std::string key = check_text(L_, -1);
             lua_rawget(L_, index);
             field(key);

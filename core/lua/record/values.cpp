@@ -40,7 +40,9 @@ int check_dim(lua_State* L, int index, const Symbol& of) {
     }
     const int64_t dim = check_integer(L, index);
     if (dim < 1 || dim > rank)
-        bad_argument(L, index, fmt::format("dim {} of {}: dims count from 1", dim, describe(*of.tape->program, of.id)));
+        bad_argument(
+            L, index,
+            fmt::format("dim {} of {} does not exist: dims count from 1", dim, describe(*of.tape->program, of.id)));
     return static_cast<int>(dim - 1);
 }
 
