@@ -188,8 +188,8 @@ double read_failures(Config& table) {
 NodeKind read_node(const std::string& name, Config& table, const std::map<std::string, Accelerator>& accelerators) {
     NodeKind out;
     out.name = name;
-    only(table,
-         {"accelerator", "accelerators", "count", "failures_per_1000_node_days", "mtbf_days", "scale_up", "nics"});
+    only(table, {"accelerator", "accelerators", "count", "failures_per_1000_node_days", "mtbf_days",
+                 "scale_up", "nics"});
     std::vector<std::pair<std::string, Accelerator>> known(accelerators.begin(), accelerators.end());
     out.accelerator = word<Accelerator>(table, "accelerator", known);
     out.accelerators = count(table, "accelerators");
@@ -350,8 +350,8 @@ std::vector<int> Cluster::as_fast() const {
 }
 
 bool multiplies_eight_bits(const Cluster& cluster) {
-    return std::ranges::all_of(cluster.kinds,
-                               [](const NodeKind& kind) { return kind.accelerator.dense_flops.contains("fp8"); });
+    return std::ranges::all_of(
+        cluster.kinds, [](const NodeKind& kind) { return kind.accelerator.dense_flops.contains("fp8"); });
 }
 
 double Cluster::failures_per_s() const {

@@ -136,7 +136,9 @@ public:
 
     std::string arithmetic() override { return cpu_device::arithmetic_of(cpuinfo(), reference_); }
 
-    std::string machine() override { return reference_ ? "" : cpu_device::machine_of(cpuinfo(), context_.threads()); }
+    std::string machine() override {
+        return reference_ ? "" : cpu_device::machine_of(cpuinfo(), context_.threads());
+    }
 
 private:
     /// What this machine lacks is an error when a kernel is launched: a plan may be checked on another.
@@ -144,9 +146,9 @@ private:
         const std::string name = config.text("products", ""), key = config.path() + ".products";
         if (name.empty()) return;
         if (reference_)
-            throw Error(config.where("products"), key +
-                                                      ": the reference kernels have only one kind of matrix products\n "
-                                                      " leave it out, or leave reference out");
+            throw Error(config.where("products"),
+                        key + ": the reference kernels have only one kind of matrix products\n  leave it out, or " +
+                            "leave reference out");
         const std::optional<kernels::Products> kind = cpu_device::parse_products(name);
         if (!kind) {
             std::string there;
