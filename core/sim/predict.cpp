@@ -138,7 +138,7 @@ std::string text(const Prediction& p, const std::string& title) {
     for (const auto& [axis, share] : p.exposed) out += fmt::format(", {} exposed {}", axis, percent(share));
     out += fmt::format(", waiting for other ranks {}\n", percent(p.waiting));
     if (p.ranks > 1)
-        out += fmt::format("            most on rank {}: computing {}\n", p.slowest, percent(p.slowest_computing));
+        out += fmt::format("            slowest rank {}: computing {}\n", p.slowest, percent(p.slowest_computing));
     out += fmt::format("memory      {} of {} on {} at most, {} at least\n", bytes_text(p.memory_bytes),
                        bytes_text(static_cast<int64_t>(p.memory_limit)),
                        p.several_kinds ? fmt::format("rank {}", p.memory_rank) : "a rank", bytes_text(p.memory_least));

@@ -163,8 +163,8 @@ TEST_CASE("what keeps two axes apart is said") {
     CHECK(told(replicas(), four, options).empty());
     options.transports["dp"] = "gloo";
     const std::string of_transports = told(replicas(), four, options);
-    CHECK_THAT(of_transports, Catch::Matchers::Contains("two messages instead of one: 5 values of ") &&
-                                  Catch::Matchers::Contains("rep has transport threads, dp has gloo"));
+    CHECK_THAT(of_transports, Catch::Matchers::Contains("two messages are not merged into one: 5 values of ") &&
+                                  Catch::Matchers::Contains("axis rep has transport threads, axis dp has gloo"));
     options = together(four);
     options.collectives["dp"] = {ring_table(2)};
     CHECK_THAT(told(replicas(), four, options),
@@ -184,7 +184,8 @@ TEST_CASE("what keeps two axes apart is said") {
     CHECK(told(split.program, both, options).empty());
     split.program.bucket("dp", 1 << 20, {});
     CHECK(told(split.program, both, options) ==
-          "two messages instead of one: 1 value of 4 B summed over dp, then over tp: over dp it is sent together "
+          "two messages are not merged into one: 1 value of 4 B summed over dp, then over tp: over dp it is sent "
+          "together "
           "with the loss\n");
 
     // The sum over one axis is read by itself.
@@ -221,10 +222,10 @@ TEST_CASE("what is never one message is said, too, also where it is packed") {
             sharded.program.use(param, "dp", Placement::replicated(), {});
         }
         for (const char* axis : {"rep", "dp"}) sharded.program.bucket(axis, bucket, {});
-        CHECK(
-            told(sharded, four, options) ==
-            "two messages instead of one: 2 values of 192 B reduce-scattered over dp, then summed over rep: each rank "
-            "sums the part alone that it keeps of the first\n");
+        CHECK(told(sharded, four, options) ==
+              "two messages are not merged into one: 2 values of 192 B reduce-scattered over dp, then summed over rep: "
+              "each rank "
+              "sums the part alone that it keeps of the first\n");
         for (const ValueId param : sharded.program.params()) {
             sharded.program.store(param, "rep", Placement::split(0), {});
             sharded.program.use(param, "rep", Placement::replicated(), {});
@@ -235,8 +236,9 @@ TEST_CASE("what is never one message is said, too, also where it is packed") {
                             Catch::Matchers::Contains("one after the other they send no more bytes"));
         CHECK(std::count(all.begin(), all.end(), '\n') == 2);
     }
-    CHECK(apart_text({{"rep", "dp", "all_gather", "all_gather", "why", 2, 1024, "evaluate"}}) ==
-          "two messages instead of one in evaluate: 2 values of 1.0 KiB gathered over rep, then over dp: why\n");
+    CHECK(
+        apart_text({{"rep", "dp", "all_gather", "all_gather", "why", 2, 1024, "evaluate"}}) ==
+        "two messages are not merged into one in evaluate: 2 values of 1.0 KiB gathered over rep, then over dp: why\n");
     // The gradient's norm: the stages' parts are added over them, then over their ranks.
     Model stages = network({0, 1}, false, DType::f32, 16);
     stages.split_names({{"mlp", "tp"}});
@@ -247,10 +249,10 @@ TEST_CASE("what is never one message is said, too, also where it is packed") {
     CompileOptions piped = together(mesh);
     piped.schedule = &schedule;
     piped.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
-    CHECK(
-        told(stages, mesh, piped) ==
-        "two messages instead of one: 1 value of 4 B summed over pp, then over tp: lowering makes the sum over stages, "
-        "after messages have been joined\n");
+    CHECK(told(stages, mesh, piped) ==
+          "two messages are not merged into one: 1 value of 4 B summed over pp, then over tp: lowering makes the sum "
+          "over stages, "
+          "after messages have been joined\n");
 }
 
 TEST_CASE("the proof knows groups over several axes") {

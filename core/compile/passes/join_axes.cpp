@@ -266,7 +266,7 @@ std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, 
         if (found == carriers.transports.end())
             return fmt::format("the transport of axis {} is unknown", mesh.axis(axis).name);
     if (one->second != other->second)
-        return fmt::format("{} has transport {}, {} has {}", first, one->second, second, other->second);
+        return fmt::format("axis {} has transport {}, axis {} has {}", first, one->second, second, other->second);
     for (const std::string* axis : {&first, &second})
         if (carriers.tables.count(*axis)) return fmt::format("[collectives] sets an all_reduce for axis {}", *axis);
     if (!mesh.together({a, b}))
@@ -312,7 +312,7 @@ std::string apart_text(const std::vector<ApartAxes>& apart) {
     std::string text;
     for (const ApartAxes& e : apart) {
         const std::string one = verb(e.first_kind), other = verb(e.then_kind);
-        text += fmt::format("two messages instead of one{}{}: {} of {} {} over {}, then {}over {}: {}\n",
+        text += fmt::format("two messages are not merged into one{}{}: {} of {} {} over {}, then {}over {}: {}\n",
                             e.program.empty() ? "" : " in ", e.program, plural(e.values, "value"), bytes_text(e.bytes),
                             one, e.first, one == other ? "" : other + " ", e.then, e.why);
     }
