@@ -106,7 +106,7 @@ call() {
         fail "$1 was taken"
     said "call.lua:12: |$2" out.txt
 }
-call o.op.sundail 'unknown op "sundail"|did you mean "sundial"'
+call o.op.sundail 'no op "sundail"|did you mean "sundial"'
 call o.op.gelu "gelu is a built-in op; write x:gelu("
 call o.op.sundial_grad "the plugin op/sundial does not define it"
 sed 's/o.op.sundial(h, { rate = 2 })/o.op.sundial(h, { rat = 2 })/' first/try.lua > call.lua

@@ -58,7 +58,8 @@ TEST_CASE_METHOD(Fixture, "a shape error names the op, both operands with dim na
     CHECK(fails("scale", {x}) == "mlp.lua:9: scale: attribute \"by\" (a number) is missing");
     CHECK(fails("scale", {x}, {{"by", std::string("two")}}) ==
           "mlp.lua:9: scale: attribute \"by\" has the wrong type; expected a number");
-    CHECK(fails("gleu", {x}) == "mlp.lua:9: no op \"gleu\"; did you mean \"gelu\"? core/ir/README.md lists all ops");
+    CHECK(fails("gleu", {x}) ==
+          "mlp.lua:9: unknown op \"gleu\"; did you mean \"gelu\"? core/ir/README.md lists all ops");
     CHECK(fails("softmax", {ValueId{99}}).find("operand %99 does not exist") != std::string::npos);
     CHECK(fails("slice", {x}, {{"dim", int64_t{2}}, {"start", int64_t{0}}, {"size", int64_t{1}}})
               .find("dim = 2 is not a dim of x") != std::string::npos);

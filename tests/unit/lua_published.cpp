@@ -166,7 +166,7 @@ TEST_CASE("scalings that are not there are refused with key and value") {
     has(scaled({{"type", "linear"}}), "no rope_scaling.factor: expected a number above 0");
     has(scaled({{"type", "linear"}, {"factor", -2}}), "rope_scaling.factor = -2: expected a number above 0");
     has(scaled({{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}}),
-        "rope_scaling.beta_fast = 32: a scaling of kind");
+        "rope_scaling.beta_fast = 32: unknown number of a scaling of kind");
     has(scaled({{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}}),
         "no rope_scaling.original_max_position_embeddings");
     has(scaled("linear"), "rope_scaling = \"linear\": expected an object");
