@@ -92,7 +92,7 @@ def orrery(build, name, steps, folder, seconds):
     told = told_by(command(build, m, run, steps, tokens_file(folder, m)), seconds)
     lines = lines_of(run)[3:]                                            # issued, captured, and one more
     mib = [x["memory"] / 2**20 for x in lines]
-    notes = [text for text in told if text.startswith(("session: ", "the step is not captured"))]
+    notes = [text for text in told if text.startswith(("memory: ", "the step is not captured"))]
     notes += [text.strip() for text in told if text.startswith("  kernel ") and "own kernel" in text]
     return dict(tok_s=statistics.median(x["tok/s"] for x in lines), mfu=statistics.median(x["MFU"] for x in lines),
                 mib=max(mib), steady=max(mib) - min(mib) <= STEADY_MIB,

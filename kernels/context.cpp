@@ -20,7 +20,7 @@ void* Context::scratch(std::int64_t bytes) {
     if (use_ == Use::count) throw Counted{bytes};
     if (use_ == Use::lent) {
         if (bytes > capacity_)
-            throw std::length_error("a kernel asks for " + std::to_string(bytes) + " bytes of scratch and was lent " +
+            throw std::length_error("a kernel needs " + std::to_string(bytes) + " bytes of scratch, but has only " +
                                     std::to_string(capacity_));
         return lent_;
     }

@@ -15,9 +15,9 @@ void need_descriptors(int64_t count, const std::string& who) {
     const rlim_t before = limit.rlim_cur;
     limit.rlim_cur = wanted;
     if (limit.rlim_max >= wanted && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
-    throw Error(fmt::format("{} may open {} files and sockets at once, the limit is {} (ulimit -Sn; at most {}, ulimit "
-                            "-Hn)\n  raise it: nofile in limits.conf, LimitNOFILE of a service, --ulimit nofile of a "
-                            "container",
+    throw Error(fmt::format("open file limit too low: {} may need {} open files and sockets, the limit is {} (ulimit "
+                            "-Sn; hard limit {}, ulimit -Hn)\n  raise it: nofile in limits.conf, LimitNOFILE of a "
+                            "service, --ulimit nofile of a container",
                             who, count, before, limit.rlim_max),
                 Fault::failed);
 }

@@ -46,8 +46,8 @@ ChunkCommunicator::ChunkCommunicator(std::unique_ptr<Communicator> inner, const 
     : ForwardingCommunicator(std::move(inner)), wire_(std::make_unique<Wire>(*inner_)) {
     for (const ChunkTable& table : tables) {
         if (table.members != group().size())
-            throw Error(fmt::format("collective {} is made for {} ranks, {} has {}", table.name, table.members,
-                                    group().name, group().size()),
+            throw Error(fmt::format("collective {} is made for {} ranks, but group {} has {}", table.name,
+                                    table.members, group().name, group().size()),
                         Fault::failed);
         runners_.emplace(table.collective, ChunkRunner(table, group().me, 0, true));
     }

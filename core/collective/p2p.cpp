@@ -28,7 +28,8 @@ void require_split(const Group& group, std::string_view op, const Tensor& in) {
 
 void require_member(const Group& group, std::string_view op, int peer) {
     if (peer >= 0 && peer < group.size()) return;
-    throw Error(fmt::format("{} over {}: no member {}, the group has {}", op, group.name, peer, group.size()),
+    throw Error(fmt::format("{} over {}: member {} is out of range, the group has {} members", op, group.name, peer,
+                            group.size()),
                 Fault::failed);
 }
 

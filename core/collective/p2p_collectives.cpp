@@ -152,11 +152,11 @@ void P2pCommunicator::greet(std::string_view transport) {
                 const std::string what =
                     i == 0 ? "the connection carries no messages"
                            : fmt::format(
-                                 "messages of {} bytes pass and one of {} does not; the path MTU may be smaller "
+                                 "messages of {} bytes arrive, one of {} bytes does not; the path MTU may be smaller "
                                  "than the MTU of both hosts",
                                  sizes[i - 1], sizes[i]);
-                throw Error(fmt::format("transport {}: {}; between {} and {}, {} of {} bytes had passed: {}", transport,
-                                        error.what(), rank_text(group_.me), rank_text(peer), had, all, what),
+                throw Error(fmt::format("transport {}: {}; between {} and {}, {} of {} test bytes arrived: {}",
+                                        transport, error.what(), rank_text(group_.me), rank_text(peer), had, all, what),
                             error.fault());
             }
     }

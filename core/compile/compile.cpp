@@ -73,12 +73,12 @@ void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
     const int64_t needs = in_device(compiled, arenas[k], k);
     if (memory_bytes <= 0 || needs <= memory_bytes) return;
     std::string text = fmt::format(
-        "the session needs {}{}, device.memory_gib is {:.6g}: {} too much\n  {} for the params, states, inputs and "
-        "results of all its programs, {} of scratch for the largest of them",
+        "out of memory: all programs of the run need {}{}, device.memory_gib is {:.6g}: {} too much\n  {} for params, "
+        "states, inputs and results of all programs, {} of scratch for the largest program",
         bytes_text(needs), whose(compiled, k), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
         bytes_text(needs - memory_bytes), bytes_text(arenas[k].persistent), bytes_text(arenas[k].scratch));
     if (needs > arenas[k].both())
-        text += fmt::format(", {} for the snapshot of saves beside the steps (none: checkpoint.async = false)",
+        text += fmt::format(", {} for the snapshot of asynchronous saves (none with checkpoint.async = false)",
                             bytes_text(needs - arenas[k].both()));
     throw MemoryError(text);
 }
@@ -184,9 +184,9 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
         return compile_one(made.entry, made.program, made.mesh, places, options);
     } catch (const Error& error) {
         if (!is_smaller_step(made.entry, experiment.recipe->batch)) throw;
-        const std::string text =
-            fmt::format("{}\n  in the step of {} tokens, to which train.ramp_start and train.ramp_increment lead",
-                        error.what(), tokens_of(made.program));
+        const std::string text = fmt::format(
+            "{}\n  in the step of {} tokens, a size of the batch ramp (train.ramp_start, train.ramp_increment)",
+            error.what(), tokens_of(made.program));
         if (dynamic_cast<const MemoryError*>(&error)) throw MemoryError(text, error.fault());
         throw Error(text, error.fault());
     }
@@ -346,11 +346,11 @@ std::string summary(const Compiled& compiled) {
     if (compiled.ramp.start > 0) text += fmt::format("batch: {}\n", compiled.sizes.text());
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     const size_t most = largest_class(arenas);
-    text += fmt::format("session: {}{}, {} for the places of {} programs and {} of scratch",
+    text += fmt::format("memory: {}{}, {} for params, states, inputs and results of {} programs, {} of scratch",
                         bytes_text(arenas[most].both()), whose(compiled, most), bytes_text(arenas[most].persistent),
                         compiled.plans().size(), bytes_text(arenas[most].scratch));
     if (const int64_t bytes = compiled.snapshot_bytes(most); bytes > 0)
-        text += fmt::format("; {} more{} for the snapshot of saves beside the steps", bytes_text(bytes),
+        text += fmt::format("; {} more{} for the snapshot of asynchronous saves", bytes_text(bytes),
                             compiled.snapshot == SnapshotPlace::device
                                 ? fmt::format(", {} in all,", bytes_text(arenas[most].both() + bytes))
                                 : " in the host's memory");

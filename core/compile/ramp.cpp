@@ -15,7 +15,7 @@ BatchSizes::BatchSizes(int64_t full, const BatchRamp& ramp) {
     const int64_t rise = full - ramp.start;
     if (ramp.start < 1 || ramp.increment < 1 || ramp.samples < 1 || rise < 1 || rise % ramp.increment != 0)
         throw Error(
-            fmt::format("a batch ramp from {} by {} over {} samples does not rise to the full batch of {} sequences\n"
+            fmt::format("a batch ramp from {} by {} over {} samples does not reach the full batch of {} sequences\n"
                         "  choose start below {} and an increment that divides the difference",
                         ramp.start, ramp.increment, ramp.samples, full, full));
     const int64_t rises = rise / ramp.increment;
@@ -44,8 +44,9 @@ int64_t BatchSizes::samples_before(int64_t step) const {
     int64_t samples = 0;
     if (__builtin_mul_overflow(step - here.step, here.batch, &samples) ||
         __builtin_add_overflow(samples, here.sample, &samples))
-        throw Error(fmt::format("step {} of {} samples each lies beyond 2^63 samples\n  ask for an earlier step", step,
-                                here.batch));
+        throw Error(fmt::format(
+            "step {} is too large: with {} samples a step it exceeds 2^63 samples\n  choose an earlier step", step,
+            here.batch));
     return samples;
 }
 

@@ -22,8 +22,8 @@ int64_t microbatches_of(const Recipe& recipe, int64_t batch) {
     if (micro % full == 0) return micro / full;
     throw Error(
         recipe.train_origin,
-        fmt::format("the ramp's batch of {} sequences is not made of whole micro-batches: {} of {} sequences in a full "
-                    "step\n  choose train.ramp_start and train.ramp_increment as multiples of {}, or other "
+        fmt::format("the ramp's batch of {} sequences is not divisible into micro-batches: a full step has {} of {} "
+                    "sequences\n  choose train.ramp_start and train.ramp_increment as multiples of {}, or another "
                     "train.microbatches",
                     batch, recipe.microbatches, full / recipe.microbatches, full / recipe.microbatches));
 }
@@ -37,7 +37,7 @@ void check_ramp(const Recipe& recipe, const Program& train, const std::vector<in
         throw Error(
             pipeline.origin,
             fmt::format("schedule {} is made for the {} micro-batches of a step of {} sequences, but the "
-                        "batch grows, and its step of {} sequences has {}\n"
+                        "batch ramp has steps of {} sequences with {} micro-batches\n"
                         "  leave the ramp out (train.ramp_start, train.ramp_increment and "
                         "train.ramp_samples, or ramp of train_with), or take one micro-batch where the "
                         "schedule can (train.microbatches = 1, or microbatches of train_with)",
@@ -50,8 +50,8 @@ void check_repeats(const Recipe& recipe, const Program& step) {
     if (print(train_step(recipe, recipe.batch)) == print(step)) return;
     throw Error(
         recipe.train_origin,
-        "the model or the optimizer records another step when it is called again, as it is for the ramp's other "
-        "batches\n  let them depend on nothing that changes: no counter, cache or math.random");
+        "the model or the optimizer is not deterministic: called again for another batch of the ramp, it records "
+        "another step\n  remove what differs between calls, such as a counter, a cache or math.random");
 }
 
 PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* mesh = nullptr) {
@@ -83,10 +83,10 @@ void require_arrays(const Program& of, const Program& program, const std::string
         const Value* other = known == arrays.end() ? nullptr : known->second;
         if (other && other->role == value.role && other->type == value.type && other->dims == value.dims) continue;
         throw Error(value.origin,
-                    fmt::format("the program {} has {} {}, {} has {}\n  let the same params be made whatever the batch "
-                                "is",
+                    fmt::format("params differ: the program {} has {} {}, {} has {}\n  create the same params for "
+                                "every batch",
                                 name, value.name, text_of(value.type, value.dims), whose,
-                                other ? text_of(other->type, other->dims) : "none of the name"));
+                                other ? text_of(other->type, other->dims) : "none of this name"));
     }
 }
 
@@ -100,11 +100,10 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
     } catch (const Error& error) {
         if (entry.added < 0) throw;
         const AddedProgram& added = recipe.added[entry.added];
-        throw Error(
-            fmt::format("{}\n  in the metric {} ({}): it sees the params of the model and is split as the model "
-                        "is",
-                        error.what(), added.name, added.origin.text()),
-            error.fault());
+        throw Error(fmt::format("{}\n  in the metric {} ({}), which uses the params of the model and is split like the "
+                                "model",
+                                error.what(), added.name, added.origin.text()),
+                    error.fault());
     }
 }
 

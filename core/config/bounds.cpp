@@ -59,8 +59,8 @@ private:
         while (end < toml_.size() && (static_cast<unsigned char>(toml_[end]) & 0xc0) == 0x80) ++end;
         throw Error(
             {"", name_, line_, static_cast<int>(at_ - line_start_) + 1},
-            fmt::format("bad TOML: {} outside of quotes and comments\n  put it in quotes; is it a space of a web "
-                        "page?",
+            fmt::format("bad TOML: non-ASCII character {} outside of quotes and comments\n  put it in quotes, or "
+                        "replace it if it is a space pasted from a web page",
                         quote(toml_.substr(at_, end - at_))));
     }
 
@@ -106,7 +106,7 @@ private:
 
 void check_toml_bounds(std::string_view toml, const std::string& name) {
     if (toml.size() > max_toml_bytes)
-        throw Error({"", name, 0, 0}, fmt::format("configuration of {} bytes, at most {} are read\n  "
+        throw Error({"", name, 0, 0}, fmt::format("configuration too large: {} bytes, the limit is {}\n  "
                                                   "is this a TOML file?",
                                                   toml.size(), max_toml_bytes));
     KeyScan(toml, name).run();

@@ -104,7 +104,8 @@ private:
             table(*below, *made);
             return {std::move(made), origin, false};
         }
-        throw Error(origin, fmt::format("{} is {}, which no key takes\n  write it in quotes", path, found(node)));
+        throw Error(origin,
+                    fmt::format("unsupported type: {} is {}\n  write it as text, in quotes", path, found(node)));
     }
 
     static std::string found(const toml::node& node) {
@@ -196,8 +197,8 @@ bool bare(std::string_view text) {
 void refuse_no_value(const SchemaKey* known, const Origin& origin) {
     if (!known || known->kind == ConfigKind::text) return;
     const bool list = known->kind == ConfigKind::texts;
-    throw Error(origin, fmt::format("no value after the =, expected {}\n  {}", name_of(known->kind),
-                                    list ? "an empty list is written []" : "leave it out for the default"));
+    throw Error(origin, fmt::format("missing value after the \"=\", expected {}\n  {}", name_of(known->kind),
+                                    list ? "an empty list is written []" : "omit the key to use its default"));
 }
 
 /// Parses the --set text "table.key=value" into a TOML document with that key.

@@ -123,7 +123,7 @@ void check_axes(const Config& config, const Config& axes, const std::vector<std:
     for (const auto& [axis, value] : axes.items()) {
         check_name("transport", std::get<std::string>(value.data), value.origin, names);
         if (mesh && mesh->has(axis)) continue;
-        throw Error(value.origin, fmt::format("[transport.axis] names the axis {}, which [mesh] lacks{}", quote(axis),
+        throw Error(value.origin, fmt::format("[transport.axis]: axis {} is missing in [mesh]{}", quote(axis),
                                               choices("axes", axis, mesh ? mesh->keys() : std::vector<std::string>())));
     }
 }

@@ -88,16 +88,16 @@ std::string CommitVerdict::text(const std::string& task) const {
         case CommitEnd::given_up: return task + " was given up: " + why;
         case CommitEnd::blocked: return fmt::format("{} failed on rank {}: {}", task, rank, why);
         case CommitEnd::unretired:
-            return fmt::format("{} is good, but removing older ones failed on rank {}: {}", task, rank, why);
+            return fmt::format("{} is complete, but removing older checkpoints failed on rank {}: {}", task, rank, why);
         case CommitEnd::unread:
         case CommitEnd::uncovered:
-            return fmt::format("{} could not be read back on rank {}: {}{}\n  it {}, earlier ones are as they were",
+            return fmt::format("{} failed verification on rank {}: {}{}\n  it {}, earlier checkpoints are unchanged",
                                task, rank,
-                               end == CommitEnd::uncovered ? "what was written does not cover its values: " : "", why,
+                               end == CommitEnd::uncovered ? "the written files do not cover all values: " : "", why,
                                left == Left::nothing ? "was removed" : "could not be removed (" + left_why + ")");
         default: break;
     }
-    return fmt::format("{} failed: {}{}{}\n  earlier checkpoints are as they were", task,
+    return fmt::format("{} failed: {}{}{}\n  earlier checkpoints are unchanged", task,
                        rank < 0 ? "" : fmt::format("on rank {}: ", rank), why, left_of(*this));
 }
 
@@ -220,7 +220,8 @@ void Commit::gathered(const std::vector<std::string>& texts) {
     for (const std::string& text : texts) said.push_back(text.empty() ? "" : text.substr(1));
     if (action_.topic == round::votes) {
         if (!is_well(worst)) {
-            verdict_.why = fmt::format("replicas differ, and rank {} cannot tell its votes: {}", worst.rank, worst.why);
+            verdict_.why =
+                fmt::format("replicas differ, and rank {} failed to compare its values: {}", worst.rank, worst.why);
             return tell(round::blame);
         }
         enter(Action::blame);

@@ -71,7 +71,7 @@ Loss decode_loss(std::string_view text) {
     const auto [cause, code, rank, node, pid, step, hearsay] = numbers;
     if (!good || cause < 0 || cause > static_cast<int64_t>(Cause::node) || code != (code & 255) ||
         words[7].size() > max_word || !is_site(words[8]))
-        throw Error("rendezvous: a loss of an unknown kind", Fault::peer);
+        throw Error("rendezvous: malformed failure report of a rank", Fault::peer);
     return {.cause = static_cast<Cause>(cause),
             .rank = rank,
             .node = node,

@@ -39,22 +39,22 @@ std::string refusal(const wire::Welcome& welcome, const JoinOptions& options) {
         case wire::Status::unknown_rank: return "the job has no such rank or node";
         case wire::Status::rank_taken: return taken_text(welcome, options);
         case wire::Status::old_generation:
-            return fmt::format("generation {} of the job is over; this process comes from before a restart",
+            return fmt::format("the job has restarted: this process is of generation {}, which has ended",
                                options.token.generation);
         case wire::Status::other_run: return "this process belongs to an earlier start of the job";
         case wire::Status::other_members:
             return fmt::format(
-                "the job there was started {} --restarts, this one {}\n  start all nodes in the same way",
+                "the running job was started {} --restarts, this process {}\n  start all nodes in the same way",
                 options.token.launchers ? "without" : "with", options.token.launchers ? "with" : "without");
         case wire::Status::other_shape:
             if (options.token.launchers)
                 return fmt::format(
-                    "the job there has {} nodes with its spares, this one {}\n"
+                    "the running job has {} nodes including spares, this process expects {}\n"
                     "  give every host the same --nodes and --spares",
                     welcome.world, options.world);
-            return fmt::format("the job there has {}, this one {}\n  give every host the same --nodes and [mesh]",
-                               wire::shape_text(welcome.world, welcome.per_host),
-                               wire::shape_text(options.world, options.per_host));
+            return fmt::format(
+                "the running job has {}, this process expects {}\n  give every host the same --nodes and [mesh]",
+                wire::shape_text(welcome.world, welcome.per_host), wire::shape_text(options.world, options.per_host));
         default: return "the job token does not match, or the script's name; is another job using that port?";
     }
 }
@@ -148,8 +148,8 @@ public:
     uint64_t request(std::string_view what, std::string_view key, std::string_view value) {
         if (key.size() > wire::max_key || key.size() + value.size() + 16 > wire::max_frame)
             throw Error(
-                fmt::format("rendezvous: key '{:.40}' of {} bytes with a value of {} bytes is over the limit of "
-                            "512 bytes and 1 MiB",
+                fmt::format("rendezvous: key '{:.40}' ({} bytes) or its value ({} bytes) is too large; the limits are "
+                            "512 bytes for a key and 1 MiB for both",
                             key, key.size(), value.size()),
                 Fault::failed);
         const Kind kind = wire::kind_of(what);
@@ -189,7 +189,7 @@ private:
                             "  start every launcher and rank of a job from one build of orrery",
                             place_, challenge_.magic[name], wire::magic[name]));
         if (std::memcmp(challenge_.magic, wire::magic, 8) != 0)
-            throw Error(fmt::format("what answers at {} is no Orrery rendezvous; check host and port", place_));
+            throw Error(fmt::format("the server at {} is not an Orrery rendezvous; check host and port", place_));
         hello_ = {};
         std::memcpy(hello_.magic, wire::magic, 8);
         hello_.generation = options_.token.generation;
@@ -214,11 +214,10 @@ private:
         const auto status = static_cast<int64_t>(welcome.status);
         if (std::memcmp(welcome.magic, wire::magic, 8) != 0 || status < 0 ||
             status > static_cast<int64_t>(wire::Status::other_members))
-            throw Error(
-                fmt::format("what answers at {} sent no welcome: its bytes were changed, left out or sent again "
-                            "on the way",
-                            place_),
-                Fault::peer);
+            throw Error(fmt::format("the server at {} sent an invalid handshake: its bytes were corrupted, lost or "
+                                    "repeated in transit",
+                                    place_),
+                        Fault::peer);
         // A refusal is not authenticated, and a hello with a bit flipped in transit looks like one with another token.
         // So a refusal counts only when repeated: the service closes this connection, and the member tries again.
         if (welcome.status != wire::Status::ok && std::exchange(refused_, welcome.status) != welcome.status) {
@@ -231,9 +230,9 @@ private:
                                     refusal(welcome, options_)),
                         fault_of(welcome));
         if (!wire::same(welcome.proof, wire::prove(options_.token, welcome, hello_.nonce)))
-            throw Error(
-                fmt::format("the rendezvous at {} does not know the token of job '{}'", place_, options_.token.job),
-                Fault::peer);
+            throw Error(fmt::format("authentication failed: the rendezvous at {} does not have the token of job '{}'",
+                                    place_, options_.token.job),
+                        Fault::peer);
         home_ = welcome.home;
         run_ = wire::text_of(welcome.run);
         from_.emplace(options_.token, wire::End::service, challenge_.nonce, hello_.nonce);

@@ -57,7 +57,7 @@ struct Holder {
 std::string sum_of(const std::string& had, const std::string& more) {
     int64_t sum = 0;
     if (__builtin_add_overflow(std::strtoll(had.c_str(), nullptr, 10), std::strtoll(more.c_str(), nullptr, 10), &sum))
-        throw Error(fmt::format("a count of {} and {} more is beyond 64 bits", had, more), Fault::peer);
+        throw Error(fmt::format("counter overflow: {} + {} exceeds 64 bits", had, more), Fault::peer);
     return std::to_string(sum);
 }
 
@@ -298,14 +298,15 @@ private:
                 if (options_.token.launchers) holders_.erase(peer.rank);  // lets a restarted launcher join again
                 break;
             case Kind::fail: fail(peer, frame); break;
-            default: throw Error("a frame that only the service sends", Fault::peer);
+            default: throw Error("it sent a frame that only the rendezvous service may send", Fault::peer);
         }
     }
 
     void get(uint64_t connection, Peer& peer, const Frame& frame) {
         if (const auto it = values_.find(frame.key); it != values_.end())
             return push(connection, peer, {Kind::value, frame.id, {}, it->second});
-        if (peer.waits.size() >= max_waits) throw Error("waits for too many keys at a time", Fault::peer);
+        if (peer.waits.size() >= max_waits)
+            throw Error("it waits for too many rendezvous keys at the same time", Fault::peer);
         if (peer.waits.emplace(frame.id, frame.key).second) waiting_[frame.key].emplace(connection, frame.id);
     }
 
@@ -414,8 +415,9 @@ private:
 
     Loss explain(int64_t late, LinkTime now) const {
         if (!options_.explain)
-            return {
-                .cause = Cause::hang, .site = "wait", .text = fmt::format("rank {} waits longer than its bound", late)};
+            return {.cause = Cause::hang,
+                    .site = "wait",
+                    .text = fmt::format("rank {} waits longer than its timeout", late)};
         std::vector<ServeOptions::Standing> all;
         for (const auto& [connection, peer] : peers_)
             if (peer.rank >= 0 && !peer.closed)

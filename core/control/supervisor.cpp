@@ -216,7 +216,7 @@ bool Supervisor::refuse(const Loss& how, Orders& orders) {
     }
     if (spent_[how.cause] < options_.restarts) return false;
     finish(how.code,
-           what + fmt::format("; {} restart{} after a failure of this kind ({}) brought no step beyond {}",
+           what + fmt::format("; {} restart{} after the same kind of failure ({}) made no progress past step {}",
                               options_.restarts, options_.restarts == 1 ? "" : "s", text_of(how.cause), best_),
            orders);
     return true;

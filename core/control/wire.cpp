@@ -48,7 +48,8 @@ T take(std::string_view& from) {
 Nonce random_nonce(const LinkHost& here) {
     const std::string bytes = here.random(sizeof(Nonce));
     Nonce nonce{};
-    if (bytes.size() != nonce.size()) throw Error("rendezvous: too few random bytes", Fault::failed);
+    if (bytes.size() != nonce.size())
+        throw Error("rendezvous: the system returned too few random bytes", Fault::failed);
     std::memcpy(nonce.data(), bytes.data(), nonce.size());
     return nonce;
 }
@@ -117,11 +118,12 @@ std::string encode(const Frame& frame) {
 Frame parse(std::string_view body) {
     Frame frame;
     const auto kind = take<uint8_t>(body);
-    if (kind > static_cast<uint8_t>(Kind::lost)) throw Error("rendezvous: frame of an unknown kind", Fault::peer);
+    if (kind > static_cast<uint8_t>(Kind::lost))
+        throw Error("rendezvous: received a frame of an unknown kind", Fault::peer);
     frame.kind = static_cast<Kind>(kind);
     frame.id = take<uint64_t>(body);
     const auto key = take<uint32_t>(body);
-    if (key > max_key || key > body.size()) throw Error("rendezvous: key of a wrong size", Fault::peer);
+    if (key > max_key || key > body.size()) throw Error("rendezvous: received a key of an invalid size", Fault::peer);
     frame.key = body.substr(0, key);
     frame.value = body.substr(key);
     return frame;
@@ -150,14 +152,14 @@ std::optional<Frame> Seal::open(std::string_view received, size_t& at) {
     uint32_t size = 0;
     if (received.size() < sizeof size) return std::nullopt;
     std::memcpy(&size, received.data(), sizeof size);
-    if (size < 13 || size > max_frame) throw Error("rendezvous: frame of a wrong size", Fault::peer);
+    if (size < 13 || size > max_frame) throw Error("rendezvous: received a frame of an invalid size", Fault::peer);
     const size_t whole = sizeof size + size + mac_bytes;
     if (received.size() < whole) return std::nullopt;
     const std::string_view body = received.substr(sizeof size, size);
     const Digest proof = mac(received.substr(0, sizeof size), body);
     if (!same_secret({proof.data(), mac_bytes}, received.substr(sizeof size + size, mac_bytes)))
-        throw Error(fmt::format("the MAC of frame {} is wrong: it was changed, left out or sent again on the way, or "
-                                "somebody else writes into the connection",
+        throw Error(fmt::format("MAC mismatch in frame {}: it was corrupted, lost or repeated in transit, or another "
+                                "process writes into the connection",
                                 number_),
                     Fault::peer);
     ++number_;

@@ -61,8 +61,9 @@ void add_shifts(Picture& picture, const Plan& plan) {
         for (const Instruction& i : plan.classes[k].stream)
             if (i.opcode == Opcode::send && i.relative) ++sends[{i.axis, i.peer}];
         for (const auto& [to, count] : sends)
-            picture.facts.push_back(fmt::format("class {}: each member of {} sends to its member +{}, {} a step", k,
-                                                plan.mesh.axis(to.first).name, to.second, count));
+            picture.facts.push_back(
+                fmt::format("class {}: each member of axis {} sends to member +{}, {} messages a step", k,
+                            plan.mesh.axis(to.first).name, to.second, count));
     }
 }
 

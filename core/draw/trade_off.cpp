@@ -193,7 +193,8 @@ private:
         }
         std::sort(told.begin(), told.end(), [](const auto* a, const auto* b) { return a->place < b->place; });
         if (hidden > 0) {
-            canvas_.text(left, y_ - 18, fmt::format("{} more take over twice the time or memory", hidden), "small");
+            canvas_.text(left, y_ - 18,
+                         fmt::format("{} more choices are not shown: over twice the time or memory", hidden), "small");
             y_ += 8;
         }
         if (!told.empty()) canvas_.heading(edge, y_ += 8, "The fastest that fit");

@@ -155,7 +155,8 @@ void Builder::update(ValueId target, ValueId value, const Origin& origin) {
 }
 
 void Builder::result(std::string_view name, ValueId value, const Origin& origin) {
-    if (program_.result(name)) throw Error(origin, fmt::format("there are two results named \"{}\"", name));
+    if (program_.result(name))
+        throw Error(origin, fmt::format("duplicate result name \"{}\"; rename one of the results", name));
     program_.results.push_back({std::string(name), value});
 }
 

@@ -39,12 +39,12 @@ std::string value_maker(const Program& program, ValueId id) {
     if (v.op == none) return "";
     const auto& outputs = program.op(v.op).outputs;
     const bool listed = v.output >= 0 && v.output < std::ssize(outputs) && outputs[v.output] == id;
-    return listed ? "" : fmt::format("is not output {} of the op that should make it", v.output);
+    return listed ? "" : fmt::format("is not listed as output {} of the op that computes it", v.output);
 }
 
 std::string state_owner(const Program& program, ValueId id) {
     const Value& v = program.value(id);
-    if (v.role != Role::state) return v.of == none ? "" : "belongs to a param but is no state";
+    if (v.role != Role::state) return v.of == none ? "" : "belongs to a param but is not a state";
     if (v.of == none) return "";  // none: a state of the whole optimizer, such as a loss scale
     return exists(program, v.of) && program.value(v.of).role == Role::param ? "" : "is a state of no param";
 }
@@ -53,7 +53,7 @@ std::string op_operands(const Program& program, OpId id) {
     const Op& op = program.op(id);
     for (ValueId input : op.inputs) {
         if (!exists(program, input)) return fmt::format("reads %{}, which does not exist", input);
-        if (dropped(program, input)) return fmt::format("reads {}, which is made by no op", describe(program, input));
+        if (dropped(program, input)) return fmt::format("reads {}, which no op computes", describe(program, input));
         if (program.value(input).op >= id) {
             return fmt::format("reads {}, which is made later", describe(program, input));
         }
@@ -61,7 +61,7 @@ std::string op_operands(const Program& program, OpId id) {
     if (op.outputs.empty()) return "makes nothing";
     for (ValueId output : op.outputs) {
         if (!exists(program, output) || program.value(output).op != id) {
-            return fmt::format("lists %{}, which it does not make", output);
+            return fmt::format("lists output %{}, which it does not compute", output);
         }
     }
     return "";
@@ -73,13 +73,13 @@ std::string op_order(const Program& program, OpId id) {
     if (op.forward == none) return "";
     if (op.phase == Phase::forward) return "is a forward op that belongs to a forward op";
     if (op.forward < 0 || op.forward >= id) return "belongs to an op that does not come before it";
-    return program.op(op.forward).phase == Phase::forward ? "" : "belongs to an op that is no forward op";
+    return program.op(op.forward).phase == Phase::forward ? "" : "belongs to an op that is not a forward op";
 }
 
 std::string op_types(const Program& program, OpId id) {
     const Op& op = program.op(id);
     const OpDef* def = find_op_def(op.kind);
-    if (!def) return "is no op of the table";
+    if (!def) return "is not a known op";
     Attributes attributes = op.attributes;
     const std::vector<Typed> outputs = infer(*def, program, op.inputs, attributes, op.origin);
     if (attributes != op.attributes) {
@@ -123,7 +123,7 @@ std::string program_updates(const Program& program) {
             return fmt::format("{} is updated but is neither param nor state", describe(program, u.target));
         }
         if (target.type != program.value(u.value).type) {
-            return fmt::format("{} is updated with {} of another type", describe(program, u.target),
+            return fmt::format("{} is updated with {}, which has another type", describe(program, u.target),
                                describe(program, u.value));
         }
         if (!seen.insert(u.target).second) return fmt::format("{} is updated twice", describe(program, u.target));
@@ -136,10 +136,11 @@ std::string program_grads(const Program& program) {
         if (!exists(program, param) || !exists(program, grad)) return "a gradient names a value that does not exist";
         if (dropped(program, grad)) return "a gradient is made by no op";
         if (program.value(param).role != Role::param) {
-            return fmt::format("{} has a gradient but is no param", describe(program, param));
+            return fmt::format("{} has a gradient but is not a param", describe(program, param));
         }
         if (program.value(grad).type != TensorType{DType::f32, program.value(param).type.shape}) {
-            return fmt::format("the gradient {} does not fit {}", describe(program, grad), describe(program, param));
+            return fmt::format("the gradient {} does not fit {}: expected f32 and the shape of the param",
+                               describe(program, grad), describe(program, param));
         }
     }
     return "";

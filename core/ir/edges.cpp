@@ -22,7 +22,7 @@ void check_bucket(std::string_view axis, const Attribute& value, const Origin& o
 }
 
 std::string refused_bucket(std::string_view axis, const Attribute& asked, const Attribute& taken) {
-    return fmt::format("bucket of {} bytes over {} is not taken: an earlier strategy chose {}", bytes_of(asked), axis,
+    return fmt::format("bucket of {} bytes over {} is ignored: an earlier strategy chose {}", bytes_of(asked), axis,
                        bytes_of(taken));
 }
 
@@ -49,16 +49,18 @@ PrefetchDepth depth_of(const Attribute& value) {
 void check_prefetch(std::string_view axis, const Attribute& value, const Origin& origin) {
     const auto& list = std::get<std::vector<int64_t>>(value);
     if (list.size() != 2)
-        throw Error(origin, fmt::format("prefetch over {} has {} numbers; give layers and bytes", axis, list.size()));
+        throw Error(origin,
+                    fmt::format("prefetch over {} has {} numbers, expected two: layers and bytes", axis, list.size()));
     if (list[0] < 0 || list[1] < 0 || (list[0] > 0 && list[1] > 0))
-        throw Error(origin, fmt::format("gathers over {} cannot run {} layers and {} bytes ahead; give one of both, or "
-                                        "0 layers",
-                                        axis, list[0], list[1]));
+        throw Error(origin,
+                    fmt::format("prefetch over {} cannot be {} layers and {} bytes; give only one of both, 0 or "
+                                "more",
+                                axis, list[0], list[1]));
 }
 
 std::string refused_prefetch(std::string_view axis, const Attribute& asked, const Attribute& taken) {
-    return fmt::format("prefetch over {} of {} is not taken: an earlier strategy chose {}", axis,
-                       depth_of(asked).text(), depth_of(taken).text());
+    return fmt::format("prefetch over {} of {} is ignored: an earlier strategy chose {}", axis, depth_of(asked).text(),
+                       depth_of(taken).text());
 }
 
 constexpr EdgeOption options[] = {

@@ -82,7 +82,7 @@ int Infer::dim_attribute(std::string_view key, int rank) {
     const int64_t d = given < 0 ? given + rank : given;
     if (d < 0 || d >= rank) {
         fail(fmt::format("{} = {} is not a dim of {}", key, given, show(0)),
-             rank == 0 ? "it is a scalar" : fmt::format("give 0 to {}, or -1 for the last", rank - 1));
+             rank == 0 ? "it is a scalar" : fmt::format("give a dim from 0 to {}, or -1 for the last", rank - 1));
     }
     attributes.set(key, d);
     return d;

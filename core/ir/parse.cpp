@@ -148,7 +148,7 @@ private:
     Value& slot(ValueId id) {
         if (static_cast<size_t>(id) >= program_.values.size()) {
             if (static_cast<size_t>(id) > most_values_) {
-                throw Error(place_, fmt::format("%{} is far beyond the number of values", id));
+                throw Error(place_, fmt::format("%{} is out of range: ids of values must be consecutive", id));
             }
             program_.values.resize(id + 1);
         }
@@ -192,7 +192,7 @@ private:
     void type(Line& line, Value& value) {
         const std::string name = line.word();
         const auto dtype = parse_dtype(name);
-        if (!dtype) line.fail(fmt::format("a type such as f32[8] instead of \"{}\"", name));
+        if (!dtype) line.fail(fmt::format("a type such as f32[8], found \"{}\"", name));
         value.type.dtype = *dtype;
         line.expect("[");
         while (!line.take("]")) {
@@ -228,7 +228,7 @@ private:
         if (line.take("S(")) {
             const int64_t dim = line.integer();
             if (dim < 0 || dim >= static_cast<int64_t>(rank))
-                line.fail(fmt::format("a dim of the {} that there are", rank));
+                line.fail(fmt::format("a dim below {}, the number of dims", rank));
             line.expect(")");
             return Placement::split(dim);
         }
@@ -357,7 +357,7 @@ private:
         } else {
             line.fail(fmt::format(
                 "store, use, microbatches, bucket, reduce, prefetch, stage, recompute, note, grad, update or result "
-                "instead of \"{}\"",
+                "at the start of the line, found \"{}\"",
                 what));
         }
     }

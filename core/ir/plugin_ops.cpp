@@ -45,18 +45,22 @@ bool is_op_of(std::string_view op, std::string_view plugin) {
 
 std::string problem_of(const OpDef& def) {
     if (!is_word(def.name))
-        return fmt::format("the op {} is named with other characters than a-z 0-9 _", quote(def.name));
+        return fmt::format("invalid name {} of an op: only a-z, 0-9 and _ are allowed", quote(def.name));
     for (const OpDef* own : own_ops())
-        if (own->name == def.name) return fmt::format("the op {} is there without plugins", def.name);
+        if (own->name == def.name)
+            return fmt::format("duplicate op {}: it is a built-in op; rename the op of the plugin", def.name);
     if (!def.infer || !def.rule || !def.flops)
         return fmt::format("the op {} lacks {}", def.name, !def.infer ? "infer" : !def.rule ? "rule" : "flops");
-    if (def.operands.empty()) return fmt::format("the op {} has no operands: a script calls it on values", def.name);
+    if (def.operands.empty())
+        return fmt::format("the op {} has no operands: it needs at least one, since scripts call it on a value",
+                           def.name);
     if (const std::string problem = problem_of_types(def); !problem.empty()) return problem;
     for (const AttributeDef& attribute : def.attributes)
         if (set_by_passes(attribute.name))
-            return fmt::format("the op {} has an attribute {}, which passes set", def.name, attribute.name);
+            return fmt::format("the op {} has an attribute {}, which is reserved for compiler passes", def.name,
+                               attribute.name);
     if (def.collective || def.alias)
-        return fmt::format("the op {} says {}, which only ops without a kernel may", def.name,
+        return fmt::format("the op {} sets {}, which is only supported for ops without a kernel", def.name,
                            def.collective ? "collective" : "alias");
     return "";
 }
@@ -74,17 +78,19 @@ std::string problem_of_ops(std::string_view name, const Registry& brought) {
     for (const auto& def : brought.ops()) {
         own = own || def->name == name;
         if (!is_op_of(def->name, name))
-            return fmt::format("it registers the op {0}: ops of op/{1} are called {1} or {1}_more", def->name, name);
+            return fmt::format("it registers the op {0}, but ops of plugin op/{1} must be named {1} or {1}_SUFFIX",
+                               def->name, name);
         if (const std::string problem = problem_of(*def); !problem.empty()) return problem;
     }
     if (!own) return fmt::format("it registers no op {}", name);
     for (const Registry::AddedKernel& kernel : brought.kernels()) {
         const bool known = std::any_of(brought.ops().begin(), brought.ops().end(),
                                        [&](const auto& def) { return def->name == kernel.op; });
-        if (!known) return fmt::format("it registers a kernel of {}, which is no op of its own", quote(kernel.op));
+        if (!known)
+            return fmt::format("it registers a kernel of {}, which is not an op of this plugin", quote(kernel.op));
         if (!kernel.make || !is_word(kernel.device_kind))
-            return fmt::format("its kernel of {} for device {} is {}", kernel.op, quote(kernel.device_kind),
-                               kernel.make ? "for no device that can be named" : "null");
+            return fmt::format("its kernel of {} for device {} has {}", kernel.op, quote(kernel.device_kind),
+                               kernel.make ? "an invalid name of the device" : "a null function");
     }
     return "";
 }
@@ -98,8 +104,8 @@ void add_plugin_ops(std::string_view plugin, std::string_view version, const Reg
         if (!other) continue;
         if (other->plugin != plugin || other->version != version || !same_code(*other->def, *def))
             throw Error(
-                fmt::format("the op {} is there already, from {} {}\n  a process takes an op from one file: name "
-                            "one of them in plugins.path",
+                fmt::format("duplicate op {}: already registered by {} {}\n  a process takes an op from one file: "
+                            "name only one of both files in plugins.path",
                             def->name, other->plugin, other->version));
         ++known;
     }

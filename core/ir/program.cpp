@@ -159,7 +159,7 @@ void Program::stage(std::string_view scope, int stage, const Origin& origin) {
         if (mark.stage == none || mark.scope != scope) continue;
         if (mark.stage != stage)
             note(none,
-                 fmt::format("stage {} for scope {} is not taken: an earlier mark put it on stage {}", stage, scope,
+                 fmt::format("stage {} for scope {} is ignored: an earlier mark put it on stage {}", stage, scope,
                              mark.stage),
                  origin);
         return;
@@ -179,10 +179,10 @@ void Program::note(ValueId value, std::string_view text, const Origin& origin) {
 }
 
 void Program::microbatches(int64_t n, const Origin& origin) {
-    if (n < 1) throw Error(origin, fmt::format("cannot split the batch in {} micro-batches: at least 1", n));
+    if (n < 1) throw Error(origin, fmt::format("cannot split the batch into {} micro-batches, expected at least 1", n));
     if (microbatches_ != 1 && n != microbatches_) {
         throw Error(origin,
-                    fmt::format("asked for {} micro-batches, but the step has {} already, by train.microbatches, "
+                    fmt::format("{} micro-batches requested, but the step has {} already, by train.microbatches, "
                                 "train_with or an earlier strategy: use one number",
                                 n, microbatches_));
     }
@@ -193,7 +193,7 @@ void Program::pipeline(Pipeline pipeline) {
     if (!pipeline_.axis.empty() && (pipeline.axis != pipeline_.axis || pipeline.schedule != pipeline_.schedule ||
                                     pipeline.chunks != pipeline_.chunks)) {
         throw Error(pipeline.origin,
-                    fmt::format("asked for a pipeline over {} ({}, {} chunks), but an earlier strategy chose {} ({}, "
+                    fmt::format("pipeline over {} ({}, {} chunks) requested, but an earlier strategy chose {} ({}, "
                                 "{} chunks): use one",
                                 pipeline.axis, pipeline.schedule, pipeline.chunks, pipeline_.axis, pipeline_.schedule,
                                 pipeline_.chunks));

@@ -145,9 +145,9 @@ std::string problem_of_types(const OpDef& def) {
         std::none_of(outputs.begin(), outputs.end(), [](std::string_view word) { return ending(word) == "..."; });
     if (agree) return "";
     return fmt::format(
-        "the op {} has the operands ({}) and the types \"{}\": give a letter of {} for each operand, with "
-        "its \"?\" or \"...\", \"->\", and one for each output; at the end of a side several \"?\", or one input "
-        "\"...\"",
+        "the op {} has operands ({}) that do not match its types \"{}\": expected a letter of {} for each operand, "
+        "with its \"?\" or \"...\", then \"->\" and a letter for each output; \"?\", and one \"...\" of the inputs, "
+        "come last",
         def.name, fmt::join(def.operands, ", "), def.types, all_letters);
 }
 
@@ -170,7 +170,8 @@ void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& 
     const Sides sides(def.types);
     const auto in = letters_of(sides.inputs, at.count()), out = letters_of(sides.outputs, made.size());
     assert(in);
-    if (!out) at.fail(fmt::format("its inference gives {} outputs, its types are {}", made.size(), def.types));
+    if (!out)
+        at.fail(fmt::format("its infer function returned {} outputs, but its types are {}", made.size(), def.types));
     const size_t inputs = at.count();
     const auto type_of = [&](size_t i) { return i < inputs ? at.dtype(i) : made[i - inputs].type.dtype; };
     const std::string letters = *in + *out;

@@ -43,14 +43,15 @@ private:
         if (!axis || mesh_.size(*axis) == 1) return;
         const Value& value = program_.value(mark.value);
         if (mesh_.axis(*axis).sequential)
-            throw Error(mark.origin, fmt::format("cannot mark {} on axis {}: micro-batches split the dim batch of the "
-                                                 "inputs and nothing else; ask for them by their number",
+            throw Error(mark.origin, fmt::format("cannot mark {} on axis {}: micro-batches split only the dim batch of "
+                                                 "inputs; set train.microbatches instead",
                                                  describe(program_, mark.value), mark.axis));
         const bool at_rest = value.role != Role::temporary;
         if (mark.placement.kind == Kind::partial && at_rest)
-            throw Error(mark.origin, fmt::format("cannot hold {} as {} over {}: only what an op computes can be "
-                                                 "partial; mark it S(dim) or R",
-                                                 describe(program_, mark.value), mark.placement.text(), mark.axis));
+            throw Error(mark.origin,
+                        fmt::format("cannot store {} as {} over {}: only outputs of ops can be partial; mark "
+                                    "it S(dim) or R",
+                                    describe(program_, mark.value), mark.placement.text(), mark.axis));
         const Target target{*axis, mark.placement, mark.keep, mark.optional, mark.origin};
         auto& targets = mark.what == Mark::What::store ? marks_.store[mark.value] : marks_.use[mark.value];
         Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[mark.value]);

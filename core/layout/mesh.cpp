@@ -15,17 +15,16 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
         const Axis& axis = axes_[i];
         if (axis.name.empty()) throw Error(fmt::format("axis {} of the mesh has no name", i));
         if (axis.name.find('+') != std::string::npos)
-            throw Error(fmt::format(
-                "mesh axis \"{}\": a + joins the names of axes that share a message; name it without", axis.name));
+            throw Error(fmt::format("mesh axis \"{}\": the character + is reserved in names of axes; rename the axis",
+                                    axis.name));
         if (axis.size < 1)
-            throw Error(
-                fmt::format("mesh axis {} has size {}; a size is 1 or more, leave the axis out to switch it off",
-                            axis.name, axis.size));
+            throw Error(fmt::format("mesh axis {} has size {}, expected 1 or more; remove the axis to switch it off",
+                                    axis.name, axis.size));
         if (axis.sequential && i + 1 != axes_.size())
-            throw Error(fmt::format("mesh axis {} is sequential but not the last one ({})", axis.name, text()));
+            throw Error(fmt::format("mesh axis {} is sequential, so it must be the last axis of the mesh ({})",
+                                    axis.name, text()));
         for (size_t j = 0; j < i; ++j)
-            if (axes_[j].name == axis.name)
-                throw Error(fmt::format("mesh axis {} is named twice: {}", axis.name, text()));
+            if (axes_[j].name == axis.name) throw Error(fmt::format("duplicate mesh axis {}: {}", axis.name, text()));
     }
     join();
 }

@@ -18,9 +18,10 @@ public:
         for (const ScopeMark& mark : program.scope_marks()) {
             if (mark.stage == none) continue;
             if (mark.stage >= stages)
-                throw Error(mark.origin,
-                            fmt::format("scope {} goes to stage {}, but the pipeline over {} has {} stages, from 0",
-                                        mark.scope, mark.stage, program.pipeline().axis, stages));
+                throw Error(
+                    mark.origin,
+                    fmt::format("scope {} is put on stage {}, but the pipeline over {} has {} stages, counted from 0",
+                                mark.scope, mark.stage, program.pipeline().axis, stages));
             marks_.emplace(mark.scope, mark.stage);
         }
         if (marks_.empty())

@@ -65,8 +65,8 @@ int set_metatable(lua_State* L) {
         lua_pushstring(L, "__gc");
         if (lua_rawget(L, 2) != LUA_TNIL)
             fail(L,
-                 "setmetatable: __gc is refused: when it would run differs from rank to rank\n"
-                 "  end things where they end, or declare them <close> with __close");
+                 "setmetatable: __gc is not supported: garbage collection runs at different times on each rank\n"
+                 "  release resources explicitly, or declare variables <close> with __close");
         lua_pop(L, 1);
     }
     return lua_tocfunction(L, lua_upvalueindex(1))(L);

@@ -105,8 +105,8 @@ int expand_collectives(lua_State* L) {
         const bool own = state.finds(name);
         const std::string module = own ? name : "orrery.collectives." + name;
         if (!own && !state.finds(module))
-            throw Error(choice.asked, fmt::format("no collective {}: neither {}.lua beside the script nor "
-                                                  "orrery/collectives/{}.lua is there",
+            throw Error(choice.asked, fmt::format("collective {} not found: neither {}.lua next to the script nor "
+                                                  "orrery/collectives/{}.lua in the library exists",
                                                   quote(name), name, name));
         state.require(module);
         if (!lua_istable(L, -1))

@@ -71,8 +71,8 @@ int index(lua_State* L) {
         push_object(L, ConfigView{&config.table(key)});
     } else {
         const std::string table = config.path().empty() ? "" : fmt::format(" in [{}]", config.path());
-        fail(L, fmt::format("the configuration knows no {}{}{}\n  a script's own options go to o.options", quote(key),
-                            table, choices("known", key, schema_names(config.path()))));
+        fail(L, fmt::format("unknown configuration key {}{}{}\n  declare the script's own options with o.options",
+                            quote(key), table, choices("known", key, schema_names(config.path()))));
     }
     return 1;
 }
@@ -142,10 +142,11 @@ int options(lua_State* L) {
     std::vector<Host::Option> declared;
     std::vector<std::string> names;
     for (lua_Integer i = 1; lua_rawgeti(L, 3, i) != LUA_TNIL; ++i) {
-        if (lua_type(L, 4) != LUA_TSTRING) fail(L, "o.options: options have names: write steps = 300");
+        if (lua_type(L, 4) != LUA_TSTRING) fail(L, "o.options: options must have names; write for example steps = 300");
         Host::Option option{check_text(L, 4), "", "", ""};
         if (find_schema("script", option.key))
-            fail(L, fmt::format("o.options: script.{} is the command's\n  give the option another name", option.key));
+            fail(L, fmt::format("o.options: script.{} is a reserved key of orrery\n  give the option another name",
+                                option.key));
         lua_rawget(L, 1);
         if (lua_istable(L, 4)) {
             lua_rawgeti(L, 4, 2);

@@ -111,7 +111,7 @@ void Fields::finish(bool with_list) {
             continue;
         }
         if (lua_type(L_, -1) != LUA_TSTRING)
-            fail(L_, fmt::format("{}: options have names, found {} as a key\n  write name = value", function_,
+            fail(L_, fmt::format("{}: options must have names, found {} as a key\n  write name = value", function_,
                                  type_text(L_, -1)));
         const std::string key = lua_tostring(L_, -1);
         lua_pop(L_, 1);

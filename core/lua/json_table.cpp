@@ -32,8 +32,8 @@ void refuse_named_keys(lua_State* L, int index, lua_Integer count, std::string_v
         if (lua_isinteger(L, key) && lua_tointeger(L, key) >= 1 && lua_tointeger(L, key) <= count) continue;
         const std::string text =
             lua_type(L, key) == LUA_TSTRING ? quote(check_text(L, key)) : std::string(type_text(L, key));
-        fail(L, fmt::format("{} has a list of {} and beside it the key {}, which JSON cannot hold\n  make it a list "
-                            "without holes, or a table of names alone",
+        fail(L, fmt::format("{} mixes a list of {} with the key {}, which JSON cannot hold\n  make it a list without "
+                            "holes, or a table with only names as keys",
                             what, plural(count, "item"), text));
     }
 }

@@ -40,7 +40,7 @@ std::filesystem::path script_library(const std::string& configured) {
         names.push_back(place.string());
     }
     throw Error(
-        fmt::format("no script library: orrery/init.lua is in none of\n  {}\n  name its folder with "
+        fmt::format("script library not found: none of these folders has orrery/init.lua\n  {}\n  name its folder with "
                     "--set lua.library=FOLDER",
                     join(names, "\n  ")));
 }

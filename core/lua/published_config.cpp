@@ -21,7 +21,7 @@ int published_config(lua_State* L) {
     const std::string path = folder + "/" + (other ? check_text(L, 2) : "config.json");
     if (const RegularFile file(folder); file.problem().empty()) {
         const FileKind* kind = file_kind(file.text(32));
-        fail(L, fmt::format("{} is {}, expected the folder of a published model: config.json beside its weights{}{}",
+        fail(L, fmt::format("{} is {}, expected the folder of a published model with config.json and weights{}{}",
                             folder, kind ? kind->what : "a file", kind ? "\n  " : "", kind ? kind->as_weights : ""));
     }
     if (other && !RegularFile(path).there()) return 0;

@@ -22,7 +22,7 @@ Origin origin_of(lua_State* L, const std::string& name) {
 /// Last line of an error: "pipeline, gpt.lua:69: asked for: 2 ranks over pp, 3 micro-batches, 1 chunk a rank".
 std::string asked(const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
     const std::string who = pipeline.origin.text();
-    return fmt::format("\n  {}asked for: {}{}, {}, {} a rank", who.empty() ? "" : who + ": ", plural(ranks, "rank"),
+    return fmt::format("\n  {}requested: {}{}, {}, {} a rank", who.empty() ? "" : who + ": ", plural(ranks, "rank"),
                        pipeline.axis.empty() ? "" : " over " + pipeline.axis, plural(microbatches, "micro-batch"),
                        plural(pipeline.chunks, "chunk"));
 }
@@ -31,7 +31,7 @@ std::string asked(const Pipeline& pipeline, int64_t ranks, int64_t microbatches)
 RankSchedule order_of(lua_State* L, const Schedule& schedule, int64_t rank) {
     const auto refuse = [&](const std::string& what) {
         throw Error(schedule.origin, fmt::format("returned {} as the order of pipeline rank {}; expected a text such "
-                                                 "as \"F0 F1 B0\" or a list of such",
+                                                 "as \"F0 F1 B0\" or a list of such texts",
                                                  what, rank));
     };
     std::string text;
@@ -57,8 +57,8 @@ RankSchedule order_of(lua_State* L, const Schedule& schedule, int64_t rank) {
 void read_stages(lua_State* L, int index, Schedule& schedule) {
     if (lua_isnoneornil(L, index)) return;
     const auto refuse = [&] {
-        throw Error(schedule.origin, fmt::format("returned stages that are no list of {} lists of numbers: one for "
-                                                 "each pipeline rank",
+        throw Error(schedule.origin, fmt::format("returned invalid stages: expected a list of {} lists of numbers, one "
+                                                 "for each pipeline rank",
                                                  schedule.ranks.size()));
     };
     if (!lua_istable(L, index)) refuse();
@@ -86,8 +86,8 @@ int push_function(lua_State* L, const std::string& name, const Origin& origin) {
     const State& state = state_of(L);
     const std::string module = state.finds(name) ? name : shipped(name);
     if (!state.finds(module))
-        throw Error(origin, fmt::format("no schedule '{}': there is neither {}.lua beside the script nor {}.lua in "
-                                        "the library",
+        throw Error(origin, fmt::format("schedule '{}' not found: neither {}.lua next to the script nor {}.lua in "
+                                        "the library exists",
                                         name, name, join(split(shipped(name), '.'), "/")));
     lua_getglobal(L, "require");
     push(L, module);
@@ -96,8 +96,8 @@ int push_function(lua_State* L, const std::string& name, const Origin& origin) {
     const auto refuse = [&](const std::string& what) {
         throw Error(
             {"schedule " + name, state.file_of(module), 0, 0},
-            fmt::format("returns {}, expected a function (p, m, v), or {{ chunks = 2, order = function }} where "
-                        "only that many chunks will do",
+            fmt::format("returns {}, expected a function (p, m, v), or {{ chunks = 2, order = function }} for a "
+                        "fixed number of chunks",
                         what));
     };
     if (!lua_istable(L, -1)) refuse(type_text(L, -1));
@@ -122,8 +122,9 @@ Schedule make_schedule(lua_State* L, Pipeline& pipeline, int64_t ranks, int64_t 
     schedule.origin = origin_of(L, pipeline.schedule);
     if (pipeline.chunks == 0) pipeline.chunks = std::max(needed, 1);
     if (needed > 0 && pipeline.chunks != needed)
-        throw Error(schedule.origin, fmt::format("a rank has {} chunks, no other number; leave chunks out{}", needed,
-                                                 asked(pipeline, ranks, microbatches)));
+        throw Error(schedule.origin,
+                    fmt::format("this schedule needs exactly {} chunks a rank; remove the option chunks{}", needed,
+                                asked(pipeline, ranks, microbatches)));
     for (const int64_t number : {ranks, microbatches, int64_t{pipeline.chunks}}) lua_pushinteger(L, number);
     call(L, 3, 2, schedule.name, asked(pipeline, ranks, microbatches));
     const int orders = lua_gettop(L) - 1;
@@ -131,7 +132,7 @@ Schedule make_schedule(lua_State* L, Pipeline& pipeline, int64_t ranks, int64_t 
     const int64_t count = list ? static_cast<int64_t>(lua_rawlen(L, orders)) : 0;
     if (count != ranks)
         throw Error(schedule.origin,
-                    fmt::format("returned {}, expected a list of {}: one for each rank of the pipeline",
+                    fmt::format("returned {}, expected a list of {} orders, one for each rank of the pipeline",
                                 list ? plural(count, "order") : type_text(L, orders), ranks));
     for (int64_t rank = 0; rank < ranks; ++rank) {
         lua_rawgeti(L, orders, rank + 1);

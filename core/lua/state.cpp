@@ -26,7 +26,7 @@ std::string read_file(const std::filesystem::path& file, const std::string& show
     std::string text = in.text(most + 1);
     if (text.size() > most)
         throw Error({"", shown, 0, 0},
-                    fmt::format("more than {} MiB, at most so many are read\n  is this a Lua script?", most >> 20));
+                    fmt::format("file too large: more than {} MiB\n  is this a Lua script?", most >> 20));
     return text;
 }
 
@@ -132,17 +132,19 @@ void State::count(lua_State* L, lua_Debug*) {
     if (state.instructions_ < state.limits_.instructions) return state.see(L);
     lua_sethook(L, count, LUA_MASKCOUNT, 1);  // a pcall may catch this error, so it is raised again at each instruction
     const int64_t million = state.limits_.instructions / 1'000'000;
-    raise(L, std::make_exception_ptr(
-                 Error(where(L), fmt::format("still running after {} million Lua instructions\n  a script describes a "
-                                             "run and ends; where it needs more, --set lua.instructions_million={}",
-                                             million, 2 * million))));
+    raise(L,
+          std::make_exception_ptr(Error(
+              where(L),
+              fmt::format("instruction limit exceeded: still running after {} million Lua instructions\n  does a loop "
+                          "not end? if the script needs more, --set lua.instructions_million={}",
+                          million, 2 * million))));
 }
 
 void State::charge(lua_State* L, uint64_t elements) {
     const int64_t left = std::max<int64_t>(0, limits_.instructions - instructions_);
     if (elements > static_cast<uint64_t>(left))
-        throw Error(where(L), fmt::format("{}: {} elements are more than the {} million instructions that a script may "
-                                          "run\n  look at its counts; where that is meant, "
+        throw Error(where(L), fmt::format("{}: {} elements exceed the limit of {} million instructions of a script\n"
+                                          "  check its counts; if the script needs more, "
                                           "--set lua.instructions_million={}",
                                           function_name(L), elements, limits_.instructions / 1'000'000,
                                           2 * (limits_.instructions / 1'000'000)));
@@ -155,25 +157,27 @@ void State::see(lua_State* L) {
 
 /// Ends a late script. Runs on the deadline's thread while Lua continues, so it must not access the Lua state.
 void State::late(const Origin& seen) {
-    host_.give_up(Error(seen, fmt::format("still running after {} s of processor time\n  this is the line seen last; "
-                                          "where so much is meant, --set script.timeout_s={}",
-                                          limits_.seconds, 2 * limits_.seconds))
-                      .what());
+    host_.give_up(
+        Error(seen, fmt::format("script timed out: still running after {} s of processor time\n  this is the line seen "
+                                "last; if the script needs more, --set script.timeout_s={}",
+                                limits_.seconds, 2 * limits_.seconds))
+            .what());
 }
 
 void State::charge_op() {
     if (++ops_ <= limits_.ops) return;
-    throw Error(where(L_), fmt::format("more than {} ops recorded\n  does a loop of the script not end?", limits_.ops));
+    throw Error(where(L_),
+                fmt::format("too many ops: more than {} recorded\n  does a loop of the script not end?", limits_.ops));
 }
 
 std::exception_ptr State::error_of(int status, const std::string& shown) {
     if (status == LUA_ERRMEM) {
         const Origin place = refused_.file.empty() ? Origin{"", shown, 0, 0} : refused_;
         const int64_t mib = limits_.memory_bytes >> 20;
-        return std::make_exception_ptr(
-            Error(place, fmt::format("the script needs more than {} MiB of memory\n  where that is meant, "
-                                     "--set lua.memory_mib={}",
-                                     mib, 2 * mib)));
+        return std::make_exception_ptr(Error(
+            place, fmt::format("out of memory: the script needs more than {} MiB of memory\n  if this is intended, "
+                               "--set lua.memory_mib={}",
+                               mib, 2 * mib)));
     }
     std::exception_ptr error = exception_at(L_, -1);
     if (!error) {
@@ -302,7 +306,7 @@ void State::require(lua_State* L, const std::string& module) {
     if (module.empty() || !std::ranges::all_of(module, plain) || module.find("..") != std::string::npos)
         fail(L, fmt::format("bad module name {}\n  names are like orrery.nn or beside_me", quote(module)));
     if (std::ranges::find(loading_, module) != loading_.end())
-        fail(L, fmt::format("module {} requires itself: {} -> {}", quote(module), join(loading_, " -> "), module));
+        fail(L, fmt::format("circular require of module {}: {} -> {}", quote(module), join(loading_, " -> "), module));
     std::vector<std::string> shown;
     const std::vector<std::filesystem::path> tried = places(module, shown);
     for (size_t i = 0; i < tried.size(); ++i) {

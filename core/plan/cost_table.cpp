@@ -56,7 +56,7 @@ TensorType type_of(const std::string& text) {
     const size_t open = text.find('[');
     const auto dtype = parse_dtype(text.substr(0, open));
     if (!dtype || open == std::string::npos || text.back() != ']')
-        throw Error(fmt::format("{} is no type, as f32[8,512] is", quote(text)));
+        throw Error(fmt::format("invalid type {}, expected one such as f32[8,512]", quote(text)));
     TensorType type{*dtype, {}};
     const std::string sizes = text.substr(open + 1, text.size() - open - 2);
     double elements = 1;
@@ -224,9 +224,9 @@ std::vector<Row> rows_of(const Json& json, const char* key, Row (*read)(const Js
 
 CostTable table_of(const Json& json) {
     if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
-        throw Error("it is no table of measured costs");
+        throw Error("it is not a table of measured costs");
     if (const int64_t found = whole_number(json.at("version"), "its version"); found != version)
-        throw Error(fmt::format("it has version {}, expected {}", found, version));
+        throw Error(fmt::format("it has version {}, expected {}; measure again: orrery calibrate", found, version));
     CostTable table;
     table.made_by = string_of(json.at("made_by"), "made_by");
     table.device = string_of(json.at("device"), "device");

@@ -27,8 +27,8 @@ HostPlaces collect(const RankClass& ranks, Wanted wanted) {
     for (size_t i = 1; i < parts.size(); ++i)  // copying all as one block would overwrite values in a gap
         if (parts[i].first - parts[i - 1].second >= gap)
             throw Error(
-                fmt::format("plan: what the host copies at once does not lie side by side: bytes {} to {} of the "
-                            "arena are another's",
+                fmt::format("plan: values that the host copies in one block are not contiguous: bytes {} to {} of the "
+                            "arena belong to another value",
                             parts[i - 1].second, parts[i].first),
                 Fault::failed);
     all.begin = parts.front().first;

@@ -31,7 +31,7 @@ public:
         if (const auto found = find(axis); found != contracts_.end()) return found->second;
         std::string names;
         for (const auto& [name, contract] : contracts_) names += (names.empty() ? "" : ", ") + name;
-        throw Error(fmt::format("axis {} has no transport; there is one for: {}", axis, names), Fault::failed);
+        throw Error(fmt::format("axis {} has no transport; axes that have one: {}", axis, names), Fault::failed);
     }
     Contracts::const_iterator begin() const { return contracts_.begin(); }
     Contracts::const_iterator end() const { return contracts_.end(); }

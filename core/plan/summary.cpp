@@ -197,14 +197,14 @@ std::string PlanSummary::text(const Mesh& mesh) const {
     }
     for (size_t axis = 0; axis < ahead.size(); ++axis)
         if (!ahead[axis].none())
-            out += fmt::format("gathers over {} run {} ahead, reduce-scatters trail as far\n", mesh.axis(axis).name,
-                               ahead[axis].text());
+            out += fmt::format("gathers over {} run {} ahead, reduce-scatters are delayed as much\n",
+                               mesh.axis(axis).name, ahead[axis].text());
     const std::string micros = plural(mesh.microbatches(), "micro-batch");
     if (run > 0)
-        out += fmt::format("a stream holds {} of {}: one run of {} stands for {}\n", count_text(stored), micros, run,
-                           count_text(1 + (mesh.microbatches() - stored) / run));
+        out += fmt::format("instruction streams store {} of {}: a repeated part of {} runs {} times\n",
+                           count_text(stored), micros, run, count_text(1 + (mesh.microbatches() - stored) / run));
     else if (stored > written_micros)
-        out += fmt::format("a stream holds all {}: no steady state was found in it\n", micros);
+        out += fmt::format("instruction streams store all {}: no repeated part was found\n", micros);
     return out;
 }
 

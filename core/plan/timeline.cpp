@@ -92,8 +92,8 @@ private:
             for (const Key& need : needs(k)) {
                 const auto holder = item_of_.find(need);
                 if (holder != item_of_.end() && replay.done(holder->second)) continue;
-                waits += fmt::format("\n  pipeline rank {}, place {}: {} waits for {}{}", rank, view_.at(item).source,
-                                     text(k), text(need),
+                waits += fmt::format("\n  pipeline rank {}, position {}: {} waits for {}{}", rank,
+                                     view_.at(item).source, text(k), text(need),
                                      holder == item_of_.end()
                                          ? ", which no rank runs"
                                          : fmt::format(" on pipeline rank {}", view_.at(holder->second).actor));

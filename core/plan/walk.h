@@ -43,7 +43,8 @@ void walk(const RankClass& rank_class, Machine& machine) {
             for (index = repeat.begin; index < repeat.end; ++index) visit(rank_class, index, machine);
         }
     } else if (repeat.times > 1) {
-        throw Error("this machine runs no stretch of a plan more than once; it needs an unrolled one", Fault::failed);
+        throw Error("unsupported: repeated instructions of a plan; this reader of plans needs an unrolled plan",
+                    Fault::failed);
     }
     while (index < end) visit(rank_class, index++, machine);
 }

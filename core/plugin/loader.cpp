@@ -156,7 +156,7 @@ Registry registered(const Found& file, const PluginInfo& info) {
             throw Error(problem + register_line(file));
         return alone;
     }
-    if (!alone.kernels().empty()) throw Error("it registers kernels, which only plugins of kind op do");
+    if (!alone.kernels().empty()) throw Error("it registers kernels, but only a plugin of kind op may");
     if (names != std::vector<std::string>{file.kind + "/" + file.name})
         throw Error("it registers " + (names.empty() ? "nothing" : join(names, ", ")) + ", expected " + file.kind +
                     "/" + file.name + " alone" + register_line(file));

@@ -21,7 +21,7 @@ double rate_or_0(const Accelerator& accelerator, const std::string& dtype) {
 
 KernelSoftware software_of(const std::string& name, const Constants& constants) {
     if (std::find(stacks.begin(), stacks.end(), name) == stacks.end())
-        throw Error(fmt::format("no software \"{}\"; there are {}", name, fmt::join(stacks, ", ")));
+        throw Error(fmt::format("unknown software \"{}\", expected one of: {}", name, fmt::join(stacks, ", ")));
     KernelSoftware software;
     software.launch_s = constants.of("launch_s." + name);
     software.passes = constants.of("passes." + name);

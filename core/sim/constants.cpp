@@ -54,7 +54,7 @@ Constants::Constants() : all_{
 double Constants::of(std::string_view name) const {
     for (const Constant& constant : all_)
         if (constant.name == name) return constant.value;
-    throw Error(fmt::format("there is no constant \"{}\" in core/sim/constants.cpp", name), Fault::failed);
+    throw Error(fmt::format("unknown constant \"{}\": it is not in core/sim/constants.cpp", name), Fault::failed);
 }
 
 bool Constants::has(std::string_view name) const {

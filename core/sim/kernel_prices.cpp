@@ -128,11 +128,11 @@ double KernelPrices::matrix_rate(DType type) const {
     if (rate > 0) return rate * rates_.matrix_share;
     if (type == DType::f8e4m3 || type == DType::f8e5m2)
         throw Error(
-            fmt::format("{} has no products of 8-bit floats\n  take another accelerator, or train.precision = "
+            fmt::format("{} does not support fp8 matrix products\n  take another accelerator, or train.precision = "
                         "\"bf16\"",
                         rates_.name));
     throw Error(
-        fmt::format("{} has no rate for products of {}\n  give it in [accelerator.{}.dense_tflops] of the "
+        fmt::format("{} has no rate for matrix products of {}\n  give it in [accelerator.{}.dense_tflops] of the "
                     "cluster's file",
                     rates_.name, name_of(type), rates_.name));
 }

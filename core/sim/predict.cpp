@@ -30,7 +30,7 @@ double rate_of(const Accelerator& accelerator, const std::string& precision) {
     const auto found = accelerator.dense_flops.find(precision);
     if (found == accelerator.dense_flops.end() || found->second <= 0)
         throw Error(fmt::format(
-            "{0} has no rate for products of {1}; it has {2}\n  give it in [accelerator.{0}.dense_tflops] of "
+            "{0} has no rate for matrix products of {1}; it has {2}\n  give it in [accelerator.{0}.dense_tflops] of "
             "the cluster's file, or take another train.precision",
             accelerator.name, precision, join(names_of(accelerator.dense_flops), ", ")));
     return found->second;
@@ -138,7 +138,7 @@ std::string text(const Prediction& p, const std::string& title) {
     for (const auto& [axis, share] : p.exposed) out += fmt::format(", {} exposed {}", axis, percent(share));
     out += fmt::format(", waiting for other ranks {}\n", percent(p.waiting));
     if (p.ranks > 1)
-        out += fmt::format("            most on rank {}: computing {}\n", p.slowest, percent(p.slowest_computing));
+        out += fmt::format("            slowest rank {}: computing {}\n", p.slowest, percent(p.slowest_computing));
     out += fmt::format("memory      {} of {} on {} at most, {} at least\n", bytes_text(p.memory_bytes),
                        bytes_text(static_cast<int64_t>(p.memory_limit)),
                        p.several_kinds ? fmt::format("rank {}", p.memory_rank) : "a rank", bytes_text(p.memory_least));
@@ -158,7 +158,7 @@ std::string text(const Prediction& p, const std::string& title) {
                            seconds_text(p.checkpoint_s));
     if (p.checkpoint_s > 0 && p.restore_s > 0) out += fmt::format(", read in {}", seconds_text(p.restore_s));
     if (p.checkpoint_s > 0 && p.between_failures_s > 0)
-        out += fmt::format("; a failure every {}: best every {}, goodput {}", seconds_text(p.between_failures_s),
+        out += fmt::format("; a failure every {}: best interval {}, goodput {}", seconds_text(p.between_failures_s),
                            seconds_text(p.interval_s), percent(p.goodput));
     if (p.checkpoint_s > 0) out += "\n";
     if (p.checkpoint_s <= 0 && p.between_failures_s > 0)
@@ -171,11 +171,11 @@ std::string text(const Prediction& p, const std::string& title) {
 
 void require_memory(const Prediction& p) {
     if (static_cast<double>(p.memory_bytes) <= p.memory_limit) return;
-    throw Error(
-        fmt::format("rank {} takes {}, its accelerator has {}: {} too much\n  split more (tp, pp, a higher ZeRO "
-                    "stage), take smaller micro-batches, or recompute; `orrery plan` looks for what fits",
-                    p.memory_rank, bytes_text(p.memory_bytes), bytes_text(static_cast<int64_t>(p.memory_limit)),
-                    bytes_text(p.memory_bytes - static_cast<int64_t>(p.memory_limit))));
+    throw Error(fmt::format(
+        "out of memory: rank {} needs {}, its accelerator has {}: {} too much\n  split more (tp, pp, a higher ZeRO "
+        "stage), take smaller micro-batches, or recompute; `orrery plan` searches for settings that fit",
+        p.memory_rank, bytes_text(p.memory_bytes), bytes_text(static_cast<int64_t>(p.memory_limit)),
+        bytes_text(p.memory_bytes - static_cast<int64_t>(p.memory_limit))));
 }
 
 }  // namespace orrery

@@ -110,7 +110,7 @@ int64_t write_trace(const Plan& plan, const Simulated& run, const std::string& c
         const auto others = static_cast<int64_t>(run.ranks_of[actor].size()) - 1;
         writer.process(rank, whole || others == 0
                                  ? fmt::format("rank {}, predicted", rank)
-                                 : fmt::format("rank {}, predicted, and {} alike", rank, count_text(others)));
+                                 : fmt::format("rank {}, predicted, and {} others like it", rank, count_text(others)));
         writer.lane(rank, step_lane);
         writer.lane(rank, PlanSlices::compute_lane);
         writer.slice({rank, step_lane, "predicted step", "step", 0, run.step_s});

@@ -88,9 +88,10 @@ public:
         const ReplayView& view = played_.view();
         for (int i = 0; i < view.size(); ++i)
             if (!replay_.done(i))
-                throw Error(fmt::format("simulate: the step never ends: {} waits for ever; `orrery check` says why",
-                                        describe(plan_, played_.class_of_actor(view.at(i).actor), played_.issued(i))),
-                            Fault::failed);
+                throw Error(
+                    fmt::format("simulate: deadlock, the step never ends: {} waits forever; `orrery check` says why",
+                                describe(plan_, played_.class_of_actor(view.at(i).actor), played_.issued(i))),
+                    Fault::failed);
         const std::vector<int64_t> met = begun_;
         begin_groups();
         Simulated result;
@@ -157,7 +158,7 @@ private:
         if (takes >= 0 && takes <= most_s) return;
         const int actor = played_.view().at(item).actor;
         throw Error(
-            fmt::format("simulate: {} takes {} s, expected 0 s to 100 days\n  look at the rates in the "
+            fmt::format("simulate: {} takes {} s, expected 0 s to 100 days\n  check the rates in the "
                         "cluster's file or the rows of the table, and at --slow, --jitter and the links",
                         describe(plan_, played_.class_of_actor(actor), played_.issued(item)), takes));
     }

@@ -88,8 +88,8 @@ void AddedTokens::cut(std::string_view text, const Take& take) const {
         if (token->rstrip) found.end = spaces_behind(text, found.end);
         if (found.begin > found.end)
             throw Error(
-                fmt::format("the added token {} lies in the spaces that the one before it takes (rstrip), which "
-                            "is not known here",
+                fmt::format("unsupported: the added token {} overlaps the spaces that the preceding added token "
+                            "strips (rstrip)",
                             quote(token->content)));
         if (done < found.begin) take(text.substr(done, found.begin - done), nullptr);
         if (found.begin < found.end) take(text.substr(found.begin, found.end - found.begin), token);
@@ -109,12 +109,13 @@ std::vector<AddedToken> read_added_tokens(const Field& field, const Normalizer& 
         const std::optional<int32_t> known = model_id(token.content);
         const int64_t expected = known ? *known : next++;
         if (token.id != expected)
-            item.at("id").refuse(fmt::format("is {}, but {} has the id {} in {}", token.id, quote(token.content),
-                                             expected,
-                                             known ? "model.vocab" : "the reference, which counts on from the model"));
-        if (!contents.insert(token.content).second) item.at("content").refuse("is there twice");
+            item.at("id").refuse(fmt::format(
+                "is {}, but the added token {} must have the id {}, as in {}", token.id, quote(token.content), expected,
+                known ? "model.vocab" : "Hugging Face tokenizers, where ids continue after model.vocab"));
+        if (!contents.insert(token.content).second)
+            item.at("content").refuse("is a duplicate: another added token has the same content");
         if (!patterns[token.normalized].insert(token.pattern).second)
-            item.at("content").refuse("is another token's when it is normalized");
+            item.at("content").refuse("is a duplicate: another added token is equal after normalization");
         tokens.push_back(std::move(token));
     }
     return tokens;

@@ -321,7 +321,7 @@ void read_into(const Field& field, std::vector<DecodeStep>& steps) {
         step.replacement = field.at("replacement").character();
         step.drop_first = field.text_or("prepend_scheme", "always") != "never";
     } else {
-        field.refuse_type("ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip");
+        field.refuse_type("decoders: ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip");
     }
     steps.push_back(std::move(step));
 }

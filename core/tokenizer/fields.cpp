@@ -36,7 +36,7 @@ void Field::only(std::initializer_list<std::string_view> keys) const {
     find("");
     for (const auto& [name, value] : value_->get_ref<const Json::object_t&>()) {
         if (std::find(keys.begin(), keys.end(), name) == keys.end())
-            refuse(fmt::format("has the key {}, which is not known here, so that what it asks for would not be done",
+            refuse(fmt::format("has the unsupported key {}, which would be ignored; save the tokenizer without it",
                                quote(name)));
     }
 }
@@ -78,7 +78,7 @@ std::string Field::text_or(std::string_view key, const std::string& otherwise) c
 }
 
 void Field::refuse_type(const std::string& known) const {
-    at("type").refuse(fmt::format("is {}, which is not known here; known are {}", quote(at("type").text()), known));
+    at("type").refuse(fmt::format("is {}, which is unsupported; supported {}", quote(at("type").text()), known));
 }
 
 }  // namespace orrery::tokenizer

@@ -40,8 +40,8 @@ EndOfText generation_end(const fs::path& file, const Tokenizer& tokenizer) {
         const int64_t whole = whole_number(id, file.string() + ": eos_token_id");
         if (!tokenizer.has(whole))
             throw Error({"", file.string()},
-                        fmt::format("eos_token_id is {}, which the tokenizer has not: its ids are below {}", whole,
-                                    tokenizer.vocabulary()));
+                        fmt::format("eos_token_id is {}, but the tokenizer has no such token: its ids are below {}",
+                                    whole, tokenizer.vocabulary()));
         end.ids.push_back(static_cast<int32_t>(whole));
     }
     return end;
@@ -88,8 +88,8 @@ std::vector<std::string> template_notes(const std::string& path, const Tokenizer
         const bool does = id ? std::find(side.ids.begin(), side.ids.end(), *id) != side.ids.end() : !side.ids.empty();
         if (does == asked.get<bool>()) continue;
         notes.push_back(
-            fmt::format("{} has {} = {}, the template of {} puts {} {} a text: texts are encoded by the "
-                        "template",
+            fmt::format("settings differ: {} has {} = {}, but the template of {} puts {} {} a text; the "
+                        "template is used",
                         config.string(), side.key, asked.get<bool>(), tokenizer_file(path),
                         does ? name.empty() ? "a token" : name : "no " + std::string(side.token), side.where));
     }
@@ -108,7 +108,7 @@ EndOfText end_of_text(const std::string& path, const Tokenizer& tokenizer) {
         const auto id = tokenizer.id_of(named.token);
         if (!id)
             throw Error({"", named.file},
-                        fmt::format("eos_token is {}, which the tokenizer has not", quote(named.token)));
+                        fmt::format("eos_token is {}, which is missing in the tokenizer", quote(named.token)));
         return {{*id}, named.file};
     }
     for (const std::string& usual : usual_ends())

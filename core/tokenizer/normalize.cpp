@@ -92,7 +92,7 @@ void Normalizer::read(const Field& field) {
         field.only({"type", "pattern", "content"});
         steps_.push_back({Kind::replace, field.at("content").text(), Pattern::read(field.at("pattern"))});
     } else {
-        field.refuse_type("NFC, Prepend, Replace, Sequence");
+        field.refuse_type("normalizers: NFC, Prepend, Replace, Sequence");
     }
 }
 
@@ -123,7 +123,7 @@ void Normalizer::replace(const Step& step, std::string& text, size_t& head) cons
     for (const Part& part : parts) {
         const std::string_view old = std::string_view(text).substr(part.begin, part.end - part.begin);
         if (part.match && old.empty())
-            throw Error("normalizer: a pattern of Replace matches the empty text, which is not known here");
+            throw Error("normalizer: unsupported: the pattern of a Replace matches an empty text");
         out += part.match ? std::string_view(step.text) : old;
         if (part.match ? part.end <= head : part.begin < head)
             new_head = part.match || part.end <= head ? out.size() : out.size() - (part.end - head);

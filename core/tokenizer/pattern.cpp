@@ -68,7 +68,8 @@ Pattern Pattern::regex(const Field& field, bool by_hand) {
     std::string problem;
     pattern.regex_ = std::make_shared<Compiled>(pattern.text_, problem);
     if (!problem.empty())
-        field.refuse(fmt::format("is {}, which libonig does not take: {}", quote(pattern.text_), problem));
+        field.refuse(fmt::format("is {}, which is not a valid regular expression for libonig: {}", quote(pattern.text_),
+                                 problem));
     if (by_hand) pattern.scanner_ = known_scanner(pattern.text_);
     return pattern;
 }
@@ -82,7 +83,7 @@ Pattern Pattern::known(std::string_view text) {
 
 Pattern Pattern::read(const Field& field) {
     field.only({"String", "Regex"});
-    if (field.json().size() != 1) field.refuse("has both String and Regex, or neither");
+    if (field.json().size() != 1) field.refuse("must have exactly one of the keys String and Regex");
     if (field.has("Regex")) return regex(field.at("Regex"));
     return Pattern(field.at("String").text());
 }
@@ -115,7 +116,7 @@ void Pattern::cut_by_regex(std::string_view text, std::vector<Part>& parts) cons
         const int found = onig_search(regex_->regex, begin, end, begin + from, end, region, ONIG_OPTION_NONE);
         if (found == ONIG_MISMATCH) break;
         if (found < 0)
-            throw Error(fmt::format("the pattern {} was not matched to a text of {}: {}", quote(text_),
+            throw Error(fmt::format("the regular expression {} failed on a text of {}: {}", quote(text_),
                                     bytes_text(static_cast<int64_t>(text.size())), reason(found, nullptr)));
         const auto at = static_cast<size_t>(region->beg[0]), stop = static_cast<size_t>(region->end[0]);
         from = stop;

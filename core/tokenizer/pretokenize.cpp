@@ -93,7 +93,7 @@ void PreTokenizer::read(const Field& field) {
     } else if (type == "ByteLevel") {
         read_byte_level(field, step);
     } else {
-        field.refuse_type("ByteLevel, Digits, Metaspace, Sequence, Split");
+        field.refuse_type("pre-tokenizers: ByteLevel, Digits, Metaspace, Sequence, Split");
     }
     steps_.push_back(std::move(step));
 }
@@ -114,7 +114,7 @@ void PreTokenizer::read_split(const Field& field, Step& step) const {
         std::find_if(names.begin(), names.end(), [&](const auto& name) { return name.first == behaviour.text(); });
     if (found == names.end())
         behaviour.refuse(
-            fmt::format("is {}, known are Removed, Isolated, MergedWithPrevious, MergedWithNext and "
+            fmt::format("is {}, expected Removed, Isolated, MergedWithPrevious, MergedWithNext or "
                         "Contiguous",
                         quote(behaviour.text())));
     step.behaviour = found->second;
@@ -126,13 +126,14 @@ void PreTokenizer::read_metaspace(const Field& field, Step& step) const {
     append_character(step.replacement, field.at("replacement").character());
     const std::string scheme = field.text_or("prepend_scheme", "always");
     if (scheme != "always" && scheme != "first" && scheme != "never")
-        field.at("prepend_scheme").refuse(fmt::format("is {}, known are always, first and never", quote(scheme)));
+        field.at("prepend_scheme").refuse(fmt::format("is {}, expected always, first or never", quote(scheme)));
     step.scheme = scheme == "always" ? Scheme::always : scheme == "first" ? Scheme::first : Scheme::never;
     // In a tokenizer.json from before version 0.19, Metaspace has only the key add_prefix_space.
     if (!field.truth_or("add_prefix_space", true)) {
         if (field.has("prepend_scheme") && step.scheme != Scheme::never)
-            field.at("add_prefix_space").refuse("is false, but prepend_scheme is " + scheme);
-        if (!field.has("prepend_scheme")) field.refuse("has add_prefix_space = false without prepend_scheme = never");
+            field.at("add_prefix_space").refuse("is false, which contradicts prepend_scheme = " + scheme);
+        if (!field.has("prepend_scheme"))
+            field.refuse("has add_prefix_space = false, but prepend_scheme = never is missing");
     }
     step.split = field.truth_or("split", true);
     step.behaviour = Behaviour::merged_with_next;

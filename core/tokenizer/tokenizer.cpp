@@ -27,8 +27,8 @@ std::string beside(const std::string& file) {
         std::error_code ignored;
         if (std::filesystem::exists(folder / name, ignored))
             return fmt::format(
-                "{} is there: transformers' AutoTokenizer writes a tokenizer.json from it "
-                "(save_pretrained), where its kind is BPE",
+                "{} was found: transformers' AutoTokenizer converts it to a tokenizer.json "
+                "(save_pretrained), if it is a BPE tokenizer",
                 name);
     }
     return "";
@@ -46,9 +46,9 @@ Tokenizer::Tokenizer(const Json& json, const std::string& file) {
     root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
                "decoder", "model"});
     if (root.has("version") && root.at("version").text() != "1.0")
-        root.at("version").refuse(fmt::format("is {}, known is \"1.0\"", quote(root.at("version").text())));
+        root.at("version").refuse(fmt::format("is {}, expected \"1.0\"", quote(root.at("version").text())));
     for (const char* key : {"truncation", "padding"})
-        if (root.has(key)) root.at(key).refuse("is set: it would change texts on their way; set it to null");
+        if (root.has(key)) root.at(key).refuse("is set, but truncation and padding are unsupported; set it to null");
     if (root.has("normalizer")) normalizer_ = Normalizer(root.at("normalizer"));
     if (root.has("pre_tokenizer")) pre_tokenizer_ = PreTokenizer(root.at("pre_tokenizer"));
     model_ = std::make_unique<BpeModel>(root.at("model"));
@@ -92,10 +92,10 @@ void Tokenizer::read_post_processor(const Field& field, int& templates) {
     } else if (type == "ByteLevel") {
         field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // keys that only affect tokens' offsets
     } else if (type == "TemplateProcessing") {
-        if (++templates > 1) field.refuse("is the second TemplateProcessing, which would take the first for a pair");
+        if (++templates > 1) field.refuse("is a second TemplateProcessing; only one is supported");
         read_template(field);
     } else {
-        field.refuse_type("ByteLevel, Sequence, TemplateProcessing");
+        field.refuse_type("post-processors: ByteLevel, Sequence, TemplateProcessing");
     }
 }
 
@@ -117,11 +117,11 @@ void Tokenizer::read_template(const Field& field) {
         const Field special = field.at("special_tokens").at(id.text());
         const std::vector<Field> ids = special.at("ids").items();
         for (const Field& each : ids) {
-            if (!has(each.whole())) each.refuse(fmt::format("is {}, which is no token's id", each.whole()));
+            if (!has(each.whole())) each.refuse(fmt::format("is {}, which is not the id of a token", each.whole()));
             (behind ? behind_ : before_).push_back(static_cast<int32_t>(each.whole()));
         }
     }
-    if (!behind) field.at("single").refuse("does not have the text, { \"Sequence\": { \"id\": \"A\" } }");
+    if (!behind) field.at("single").refuse("is missing the entry for the text, { \"Sequence\": { \"id\": \"A\" } }");
 }
 
 std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
@@ -145,7 +145,7 @@ bool Tokenizer::is_special(int64_t id) const {
 
 const std::string& Tokenizer::spelling(int64_t id) const {
     if (!has(id))
-        throw Error(fmt::format("decode: {} is no token's id; the tokenizer has ids below {}", id, vocabulary()));
+        throw Error(fmt::format("decode: unknown token id {}; the tokenizer has ids below {}", id, vocabulary()));
     const AddedToken* token = by_id_[static_cast<size_t>(id)];
     return token ? token->pattern : *names_[static_cast<size_t>(id)];
 }

@@ -67,8 +67,8 @@ TraceWriter::Lane& TraceWriter::lane_of(int64_t process, const std::string& name
 std::pair<int64_t, int64_t> TraceWriter::place(Lane& lane, const TraceSlice& slice) {
     if (!std::isfinite(slice.start) || !std::isfinite(slice.duration) || slice.start < 0 || slice.duration < 0 ||
         slice.start + slice.duration > most_s)
-        throw Error(fmt::format("trace: {} on {} of process {} lasts from {} s for {} s", slice.name, slice.lane,
-                                slice.process, slice.start, slice.duration),
+        throw Error(fmt::format("trace: invalid time of slice {} on {} of process {}: start {} s, duration {} s",
+                                slice.name, slice.lane, slice.process, slice.start, slice.duration),
                     Fault::failed);
     const auto ns = [](double seconds) { return static_cast<int64_t>(std::llround(seconds * 1e9)); };
     int64_t begin = ns(slice.start), end = ns(slice.start + slice.duration);
@@ -81,9 +81,9 @@ std::pair<int64_t, int64_t> TraceWriter::place(Lane& lane, const TraceSlice& sli
     if (slice.end != FlowEnd::none) end = std::max(end, begin + 1);
     const bool inside = lane.open.empty() || end <= lane.open.back().first;
     if (begin < lane.begun || !inside)
-        throw Error(fmt::format("trace: {} on {} of process {}, {} to {} ns, comes behind or cuts across {}",
+        throw Error(fmt::format("trace: slice {} on {} of process {}, {} to {} ns, is out of order or overlaps {}",
                                 slice.name, slice.lane, slice.process, begin, end,
-                                lane.open.empty() ? fmt::format("what began at {} ns", lane.begun)
+                                lane.open.empty() ? fmt::format("the slice that began at {} ns", lane.begun)
                                                   : fmt::format("{}, which ends at {} ns", lane.open.back().second,
                                                                 lane.open.back().first)),
                     Fault::failed);

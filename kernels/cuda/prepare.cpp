@@ -15,8 +15,8 @@ public:
     void launch(Context& context, std::span<void* const> operands, void* scratch) override {
         const std::int64_t bytes = kernel_.scratch_bytes();
         if (bytes > 0 && reinterpret_cast<std::uintptr_t>(scratch) % scratch_alignment != 0) {
-            throw Failure("scratch begins at no multiple of " + std::to_string(scratch_alignment) +
-                          " bytes; libraries need that");
+            throw Failure("misaligned scratch: its address is not a multiple of " + std::to_string(scratch_alignment) +
+                          " bytes, which libraries need");
         }
         Call call = call_on(context);
         call.begin(scratch, bytes);

@@ -85,7 +85,7 @@ Attention attention_sizes(const Request& r) {
     s.causal = r.spec.flag("causal");
     s.shift = r.spec.integer("shift", s.keys - s.queries);
     s.window = r.spec.integer("window");
-    if (s.window < 0 || (s.window > 0 && !s.causal)) r.refuse("a window is of 1 key or more, and of causal attention");
+    if (s.window < 0 || (s.window > 0 && !s.causal)) r.refuse("window must be at least 1 and needs causal attention");
     // the last query sees its first key, so the causal mask is enough
     if (s.window >= s.queries + s.shift) s.window = 0;
     return s;

@@ -24,7 +24,7 @@ bool equal_but(const Sizes& a, const Sizes& b, size_t dim) {
 Picks picks(const Request& r, const Operand& held, const Operand& picked) {
     const Sizes &from = held.shape, &to = picked.shape, &ids = r.input(1).shape;
     const size_t dim = r.dim(from.size());
-    if (!equal_but(from, to, dim)) r.refuse("input and output differ in other dims than the one of indices");
+    if (!equal_but(from, to, dim)) r.refuse("input and output may differ only in the dim of the indices");
     Sizes rows = to;
     std::fill(rows.begin() + static_cast<std::ptrdiff_t>(dim) + 1, rows.end(), 1);
     if (ids != to && ids != rows) r.refuse("ids have another shape than what they pick, and than its rows");
@@ -52,7 +52,8 @@ Launch scatter_add(const Request& r) {
 Launch top_k(const Request& r) {
     const Sizes &x = r.input(0).shape, &y = r.output(0).shape;
     const size_t dim = r.dim(x.size());
-    if (y != r.output(1).shape || !equal_but(x, y, dim)) r.refuse("values and ids are like x but for the dim");
+    if (y != r.output(1).shape || !equal_but(x, y, dim))
+        r.refuse("values and ids must have the shape of x except in dim");
     const i64 k = y[dim];
     if (k < 1 || k > x[dim]) r.refuse("no " + std::to_string(k) + " elements to choose");
     return [f = r.target.kernels.top_k, s = around(x, dim), k](Context& c, Operands t) {

@@ -23,7 +23,7 @@ size_t Request::dim(size_t rank) const {
     const auto dims = static_cast<i64>(rank);
     i64 dim = spec.integer("dim");
     if (dim < 0) dim += dims;
-    if (dim < 0 || dim >= dims) refuse("no such dim");
+    if (dim < 0 || dim >= dims) refuse("dim is out of range");
     return static_cast<size_t>(dim);
 }
 

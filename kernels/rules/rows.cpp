@@ -11,7 +11,7 @@ Launch reduce(const Request& r) {
     uint32_t mask = 0;
     for (i64 d : dims) {
         if (d < 0) d += static_cast<i64>(shape.size());
-        if (d < 0 || d >= static_cast<i64>(shape.size())) r.refuse("no such dim");
+        if (d < 0 || d >= static_cast<i64>(shape.size())) r.refuse("dim is out of range");
         mask |= 1u << d;
     }
     if (!r.has("dims")) mask = (1u << shape.size()) - 1;

@@ -19,7 +19,7 @@ Launch transpose(const Request& r) {
     const std::vector<int> perm(asked.begin(), asked.end());
     uint32_t seen = 0;
     for (i64 d : asked) seen |= d >= 0 && d < max_dims ? 1u << d : 0;
-    if (perm.size() != r.input(0).shape.size() || seen + 1 != 1u << perm.size()) r.refuse("perm is no permutation");
+    if (perm.size() != r.input(0).shape.size() || seen + 1 != 1u << perm.size()) r.refuse("perm is not a permutation");
     return [f = r.target.kernels.transpose, shape = r.input(0).shape, perm](Context& c, Operands t) {
         f(c, in(t[0]), shape, perm, out(t[1]));
     };
@@ -29,7 +29,7 @@ Launch slice(const Request& r) {
     const size_t dim = r.dim(r.input(0).shape.size());
     const i64 start = r.spec.integer("start");
     const i64 size = r.spec.integer("size", r.output(0).shape.at(dim));
-    if (start < 0 || size < 0 || start + size > r.input(0).shape[dim]) r.refuse("the slice is outside");
+    if (start < 0 || size < 0 || start + size > r.input(0).shape[dim]) r.refuse("the slice is out of range");
     return [f = r.target.kernels.slice, shape = r.input(0).shape, dim = static_cast<int>(dim), start, size](
                Context& c, Operands t) { f(c, in(t[0]), shape, dim, start, size, out(t[1])); };
 }
@@ -52,7 +52,7 @@ Launch concat(const Request& r) {
 Launch pad(const Request& r) {
     const size_t dim = r.dim(r.input(0).shape.size());
     const i64 before = r.spec.integer("before"), after = r.spec.integer("after");
-    if (before < 0 || after < 0) r.refuse("cannot pad by less than nothing");
+    if (before < 0 || after < 0) r.refuse("the padding is negative");
     return [f = r.target.kernels.pad, shape = r.input(0).shape, dim = static_cast<int>(dim), before, after](
                Context& c, Operands t) { f(c, in(t[0]), shape, dim, before, after, out(t[1])); };
 }

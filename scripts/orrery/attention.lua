@@ -20,7 +20,7 @@ return function(q, k, v, options)
   local time, keys, heads, groups = q:dim "seq", k:dim "seq", q:dim "heads", k:dim "kv_heads"
   local share, window = heads // groups, options.window or 0
   if window > 0 and not options.causal then
-    native.fail(("attention: window = %d is of causal attention: give causal = true, or leave it out"):format(window))
+    native.fail(("attention: window = %d needs causal attention: give causal = true, or leave it out"):format(window))
   end
   local function by_group(x)                              -- [B, S, G, D] -> [B, G, S, D]
     return x:reshape { "batch", { "keys", keys }, "kv_heads", "head_dim" }

@@ -114,7 +114,7 @@ function nn.attention(x, options)
   local causal = options.causal == nil or options.causal
   local fused = options.fused == nil or options.fused
   if fused and (options.score_dropout or 0) > 0 then
-    native.fail("attention: score_dropout is of scores as values of their own; give fused = false, or leave it out")
+    native.fail("attention: score_dropout needs unfused attention; give fused = false, or leave it out")
   end
   local y
   if fused then y = q:attention(k, v, { causal = causal, window = options.window })

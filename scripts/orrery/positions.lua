@@ -19,14 +19,14 @@ local function scaling_of(config, key, given, theta)
   end
   local kind = given.rope_type or given.type or "default"
   if not numbers_of[kind] then
-    config:fail(key .. (given.rope_type and ".rope_type" or ".type"), "known are default, linear and llama3")
+    config:fail(key .. (given.rope_type and ".rope_type" or ".type"), "expected default, linear or llama3")
   end
   local scaling = { theta = given.rope_theta and number "rope_theta" or theta }
   for name in numbers_of[kind]:gmatch "%S+" do scaling[name] = number(name) end
   for name, value in pairs(given) do
     local known = scaling[name] or name == "rope_type" or name == "type" or name == "rope_theta" or value == null
       or name == "partial_rotary_factor" and value == 1
-    if not known then config:fail(key .. "." .. name, ("a scaling of kind %s has no such number"):format(kind)) end
+    if not known then config:fail(key .. "." .. name, ("unknown number of a scaling of kind %s"):format(kind)) end
   end
   return scaling
 end
@@ -51,7 +51,7 @@ function positions.rotary(config)
   local was = old and scaling_of(config, "rope_scaling", old, theta)
   local is = new and scaling_of(config, "rope_parameters", new, theta)
   local other = was and is and difference(was, is) or old_theta and is and is.theta ~= theta and "theta"
-  if other then config:fail("rope_parameters", ("its %s is not that of rope_theta and rope_scaling"):format(other)) end
+  if other then config:fail("rope_parameters", ("its %s differs from rope_theta or rope_scaling"):format(other)) end
   local result = is or was or { theta = theta }
   theta, result.theta = result.theta, nil
   result.original_positions = math.tointeger(result.original_max_position_embeddings)

@@ -23,7 +23,7 @@ local function sizes_of(config, architecture)
   for _, row in ipairs(architecture.keys) do
     local key, option, absent = row[1], row[2], row[3]
     local value, flag = config:take(key), type(absent) == "boolean" and option ~= "mlp"
-    if value == nil and absent == nil then config:fail(key, "it must be there, a number") end
+    if value == nil and absent == nil then config:fail(key, "missing, expected a number") end
     if value == nil then
       value = absent
     elseif flag then
@@ -64,14 +64,14 @@ local function check_rest(config, architecture)
     local value = config.all[key]
     if not architecture.free[key] and value ~= native.null then
       unknown[#unknown + 1] = key
-      problems[#problems + 1] = ("%s = %s: this key is not known, and may change what the model computes"):format(key,
+      problems[#problems + 1] = ("%s = %s: unknown key, which may change what the model computes"):format(key,
         shown(value))
     end
   end
   if #problems == 0 then return end
   table.sort(problems)
   table.sort(unknown)
-  local advice = #unknown > 0 and ("\n  where a key that is not known changes nothing, name it in `unread`: "
+  local advice = #unknown > 0 and ("\n  where an unknown key changes nothing, name it in `unread`: "
     .. "--set script.unread=%s"):format(table.concat(unknown, ",")) or ""
   native.fail(("%s/config.json: %s%s"):format(config.folder, table.concat(problems, "\n  "), advice))
 end
@@ -88,7 +88,7 @@ function published.read(folder, options)
   local kind, names = config:take "model_type", {}
   local architecture = architectures[kind or ""]
   for name in pairs(architectures) do names[#names + 1] = name end
-  if not architecture then config:fail("model_type", "known are " .. table.concat(names, ", ")) end
+  if not architecture then config:fail("model_type", "expected one of " .. table.concat(names, ", ")) end
   local sizes = sizes_of(config, architecture)
   if architecture.rotary then
     sizes.theta, sizes.rope_scaling = positions.rotary(config)

@@ -76,7 +76,7 @@ TEST_CASE("masks of attention as ops are those of the fused op", "[attention]") 
         }
     }
     CHECK_THROWS_WITH(made(layer, "", "fused = false\ncausal = false\nwindow = 2"),
-                      Catch::Contains("window = 2 is of causal attention"));
+                      Catch::Contains("window = 2 needs causal attention"));
 }
 
 // Scores of 8 bits of precision differ from those that stay in f32 inside of the op.

@@ -80,11 +80,11 @@ refused "resume and start over" 'required|--fresh' -- \
     "$orrery" run "$gpt" --config good.toml --fresh --set run.resume=required
 refused_set "token width" 'data.token_bytes|2 or 4' data.path=odd.bin data.vocab=300 data.token_bytes=3
 refused_set "half a ramp" 'train.ramp_samples is missing' train.ramp_start=2 train.ramp_increment=2
-refused_set "a ramp that misses the batch" 'gpt.lua|does not rise to the full batch of 4' \
+refused_set "a ramp that misses the batch" 'gpt.lua|does not reach the full batch of 4' \
     train.ramp_start=1 train.ramp_increment=2 train.ramp_samples=9
 refused_set "a ramp that the mesh cannot split" 'batch=1|dp=2|train.ramp_start' \
     train.ramp_start=1 train.ramp_increment=1 train.ramp_samples=9
-refused_set "a ramp of torn micro-batches" 'gpt.lua|batch of 3|whole micro-batches' \
+refused_set "a ramp of torn micro-batches" 'gpt.lua|batch of 3|not divisible into micro-batches' \
     train.ramp_start=3 train.ramp_increment=1 train.ramp_samples=9 train.microbatches=2
 refused_set "memory of the whole session" 'memory_gib|too much' device.memory_gib=0.00001
 refused_set "unknown script option" 'layerz|layers' \

@@ -73,9 +73,9 @@ drill "no configuration on node 1, restarts" "the job ends: node 1 is missing|go
     -- $again --config gone.toml
 drill "no plugin on node 1, restarts" "the job ends: node 1 is missing|\"glue\";\"glue\"" "2 2" -- $again \
     -- $again --set run.transport=glue
-nodes=3 drill "another --nodes, restarts" "node 1 is missing|--nodes;the job there has 3" "2 2" -- $again $six \
+nodes=3 drill "another --nodes, restarts" "node 1 is missing|--nodes;the running job has 3" "2 2" -- $again $six \
     -- $again $six
-drill "another mesh, restarts" "the job ends: rank|the job there has 2;the job there has 2" "2 2" -- $again \
+drill "another mesh, restarts" "the job ends: rank|the running job has 2;the running job has 2" "2 2" -- $again \
     -- $again --set mesh.dp=4
 drill "restarts on node 1 alone" "launcher of node 1|in the same way;without --restarts" "2 2" -- -- $again
 drill "restarts on node 0 alone" "node 1 is missing|in the same way;with --restarts" "2 2" -- $again --

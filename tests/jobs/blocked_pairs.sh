@@ -108,7 +108,7 @@ job() {
     start/blocked) words="transport $transport: .*rank [12].*rank [12] on host .* at 10\.77\.2\.[23]" ;;
     start/mtu)
         words="transport $transport: .*rank [12] on host .* at 10\.77\.2\.[23].*between rank [12] and rank [12], [0-9]*"
-        words+=" of [0-9]* bytes had passed: messages of [0-9]* bytes pass and one of [0-9]* does not.*MTU" ;;
+        words+=" of [0-9]* test bytes arrived: messages of [0-9]* bytes arrive, one of [0-9]* bytes does not.*MTU" ;;
     *) words="over $transport it waited for a message of [0-9]* bytes .*rank [12] on host .* at 10\.77\.2\.[23]" ;;
     esac
     # In a step a rank may wait for another one than the pair's, which waits for it in turn.
@@ -158,12 +158,12 @@ rows() {
 }
 rows > rows.txt || { cat rows.txt; exit 1; }
 cat rows.txt
-preflight gloo mtu "messages of [0-9]* bytes pass and one of [0-9]* does not" | tee pair.txt
+preflight gloo mtu "messages of [0-9]* bytes arrive, one of [0-9]* bytes does not" | tee pair.txt
 [ "${PIPESTATUS[0]}" -eq 0 ] || exit 1
 repair
 [ -n "$long" ] || { echo "1 passed, 0 failed"; exit 0; }
 preflight gloo blocked "rank [12] cannot connect to rank [12]" >> pair.txt || { cat pair.txt; exit 1; }
-[ -z "$ucx" ] || preflight ucx blocked "0 of [0-9]* bytes had passed" >> pair.txt || { cat pair.txt; exit 1; }
+[ -z "$ucx" ] || preflight ucx blocked "0 of [0-9]* test bytes arrived" >> pair.txt || { cat pair.txt; exit 1; }
 repair
 
 # Node checks of containers, all with the same process numbers, in one folder.

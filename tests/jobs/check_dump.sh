@@ -59,7 +59,7 @@ for lines in 1 7 60 $(($(wc -l < program.ir) - 1)); do
     refused 'the last line is not "end"' wrong.ir
 done
 sed '0,/dp:R/s//dp:S(9)/' program.ir > wrong.ir
-refused "a dim of the" wrong.ir
+refused "a dim below" wrong.ir
 head -c 100000 /dev/urandom > wrong.ir
 refused "wrong.ir" wrong.ir
 mkfifo pipe.ir

@@ -145,8 +145,8 @@ refused "weights of more layers, torchrun" "$left" -- as_rank 0 1 "$(free_port)"
     --set run.folder=run --set data.path=letters.txt "${llama[@]}"
 
 # ---- empty values
-refused_set "an empty number" '--set train.steps=: no value after the =, expected an integer' --set train.steps=
-refused_set "an empty list" '--set plugins.path=: no value|[]' --set plugins.path=
+refused_set "an empty number" '--set train.steps=: missing value after the "=", expected an integer' --set train.steps=
+refused_set "an empty list" '--set plugins.path=: missing value|[]' --set plugins.path=
 refused_set "an empty word" 'train.precision is ""|bf16' --set train.precision=
 refused_set "an empty option" '--set script.lr=: script.lr is the text ""' --set script.lr=
 
@@ -170,7 +170,7 @@ refused_set "a device as weights" '/dev/zero' --set checkpoint.load=/dev/zero
 refused "a device to tokenize" '/dev/zero is a device' -- "$orrery" tokenize /dev/zero out.bin
 refused "a folder as script's module" 'no module' -- "$orrery" check module.lua
 truncate -s 1G large.lua
-refused "a script of a gigabyte" 'large.lua: more than 16 MiB' -- "$orrery" check large.lua
+refused "a script of a gigabyte" 'large.lua: file too large: more than 16 MiB' -- "$orrery" check large.lua
 
 # ---- the command's own words
 refused "a command that there is not" 'no command "chek"|there are: bench, calibrate, check|did you mean "check"?' -- \

@@ -75,7 +75,7 @@ echo "F0 X1" > bad.txt
 refused "bad.txt:1: 'X1' is no fragment" --schedule bad.txt
 printf 'F0 B0 F1 B1\nF1 F0 B0 B1\n' > crossed.txt
 refused "crossed.txt:1: never ends: its ranks wait for each other" --schedule crossed.txt
-refused "rank 0, place 1: B0 of stage 0 waits for B0 of stage 1 on pipeline rank 1" --schedule crossed.txt
+refused "rank 0, position 1: B0 of stage 0 waits for B0 of stage 1 on pipeline rank 1" --schedule crossed.txt
 
 # What a plan's check refuses is refused, at its line and with the schedule named once.
 order() { printf 'F0 F1 F2 B0 B1 B2\n%s\n' "$1" > one.txt; }
@@ -102,7 +102,7 @@ lua word 'return function(p, m) return { "F0 B0", "F0 X0" } end' \
 lua none 'local x = 1' "schedule none: module \"none\" in none.lua returned nothing"
 # The limits are those of a script.
 lua endless 'return function(p, m) while true do end end' \
-    "endless.lua:1: still running after 10 million Lua instructions"
+    "endless.lua:1: instruction limit exceeded: still running after 10 million Lua instructions"
 # A schedule that needs two stages a rank gets them.
 $orrery draw --schedule zbv --stages 2 --micro 4 > picture.txt || fail "zbv without chunks"
 says picture.txt "zbv: 4 stages on 2 pipeline ranks"

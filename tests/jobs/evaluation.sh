@@ -64,10 +64,10 @@ refused() {
     missing=$(missing_word "$words" "$said")
     [ -z "$missing" ] || { echo "$said"; fail "$2: the message lacks \"$missing\""; }
 }
-refused 'refused.lua:|the program other has p|the train step has none of the name|in the metric other (refused.lua:' \
+refused 'refused.lua:|the program other has p|the train step has none of this name|in the metric other (refused.lua:' \
     'program:metric("other", function(b) local p = o.param { name = "p", shape = { 4 } } return (p * p):sum() end)'
 refused 'called "eval" already' 'program:metric("eval", function(b) return model:loss(b.tokens, b.targets) end)'
-refused 'cannot name a metric: letters, digits' \
+refused 'of a metric: only letters, digits' \
     'program:metric("eval of 1", function(b) return model:loss(b.tokens, b.targets) end)'
 refused 'given to program:metric returned nil' 'program:metric("none", function(b) end)'
 echo "1 passed, 0 failed"

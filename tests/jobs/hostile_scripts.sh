@@ -51,10 +51,10 @@ print(t.x)
 LUA
 
 # Counts that one call works off are charged before it begins.
-ends 2 move 'move.lua:1: move: 9007199254740992 elements are more than the 1000 million instructions' << 'LUA'
+ends 2 move 'move.lua:1: move: 9007199254740992 elements exceed the limit of 1000 million instructions' << 'LUA'
 table.move({}, 1, 2^53, 2)
 LUA
-ends 2 insert 'insert.lua:2: insert: |elements are more than' << 'LUA'
+ends 2 insert 'insert.lua:2: insert: |elements exceed the limit' << 'LUA'
 local t = setmetatable({}, { __len = function() return 1 << 53 end })
 table.insert(t, 1, 0)
 LUA
@@ -80,7 +80,7 @@ ends 2 many_moves 'many_moves.lua:|million' --set lua.instructions_million=20 <<
 local t = {}
 while true do pcall(table.move, t, 1, 5000000, 2) end
 LUA
-ends 2 gc 'gc.lua:1: setmetatable: __gc is refused' << 'LUA'
+ends 2 gc 'gc.lua:1: setmetatable: __gc is not supported' << 'LUA'
 setmetatable({}, { __gc = function() while true do end end })
 LUA
 ends 2 format 'format.lua:1: |invalid' << 'LUA'

@@ -202,7 +202,7 @@ refused() {
 refused "sources sum to 0|a weight above 0|--set data.mix" --set 'data.mix=["0 web.txt", "0 ink.bin"]'
 refused 'source 2 has the weight -1|not negative' --set 'data.mix=["1 web.txt", "-1 ink.bin"]'
 refused 'data.mix[1] is "web.txt"|expected a weight and a file' --set 'data.mix=["web.txt"]'
-refused 'data.mix names sources, and data.path web.txt|leave one of them out' --set data.path=web.txt
+refused 'data.mix and data.path = web.txt|leave one of them out' --set data.path=web.txt
 refused 'data file nowhere.bin|No such file' --set 'data.mix=["1 web.txt", "1 nowhere.bin"]'
 refused 'data file ink.bin: token 0 has id 105, at byte 0; the model' \
     --set 'data.mix=["1 ink.bin", "1 elf.bin"]' --set data.vocab=54

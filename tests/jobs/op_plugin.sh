@@ -107,7 +107,7 @@ call() {
     said "call.lua:12: |$2" out.txt
 }
 call o.op.sundail 'no op "sundail"|did you mean "sundial"'
-call o.op.gelu "gelu needs no plugin; write x:gelu("
+call o.op.gelu "gelu is a built-in op; write x:gelu("
 call o.op.sundial_grad "the plugin op/sundial does not define it"
 sed 's/o.op.sundial(h, { rate = 2 })/o.op.sundial(h, { rat = 2 })/' first/try.lua > call.lua
 $orrery check call.lua "${small[@]}" --set 'plugins.path=["first/build/plugins"]' > out.txt 2>&1 && fail "rat was taken"

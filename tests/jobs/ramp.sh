@@ -50,7 +50,7 @@ refused() {
     missing=$(missing_word "$1" "$said")
     [ -z "$missing" ] || { echo "$said"; fail "$2: the message lacks \"$missing\""; }
 }
-refused 'records another step when it is called again|no counter, cache or math.random' \
+refused 'is not deterministic|a counter, a cache or math.random' \
     's/^  return model:loss(\(.*\))$/  local s, c = model:loss(\1) return s * math.random(), c/'
 refused 'the program train of 6 has pp f32[3,2], the train step has f32[2,3]' \
     's/^  return model:loss(\(.*\))$/  local six = batch.tokens.shape[1] == 6\

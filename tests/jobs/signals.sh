@@ -75,7 +75,8 @@ signalled() {
     [ -n "$new" ] || [ "$what" = start ] || wrong="a step was done, and not saved"
     [ -z "$new" ] || [ "$saved" -eq 0 ] || wrong="one rank saved, another did not"
     [[ $new != *[!0-9]* ]] || wrong="ranks that stopped after different steps"
-    ! grep -qE "died|killed|did not|failed|rror|corrupt|malloc|cannot|closed|waiting" "$folder.log" || wrong="noise"
+    ! grep -qE "died|killed|did not|timed out|failed|rror|corrupt|malloc|cannot|closed|waiting" "$folder.log" ||
+        wrong="noise"
     local resumed
     resumed=$(sed -n 's/^resumed from step \([0-9]*\):.*/\1/p' "$folder.log")
     [ -z "$resumed" ] || [ "$resumed" = "$newest" ] || wrong="resumed from step $resumed, expected ${newest:-none}"

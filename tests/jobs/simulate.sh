@@ -53,9 +53,9 @@ grep -q '<svg xmlns=' step.svg && grep -q 'MFU' step.svg || fail "the drawing is
 refused 2 "128 missing" simulate --set mesh.dp=64 --set train.sequences_per_step=512
 refused 2 "RANK:TIMES" simulate --slow 8:2
 refused 2 "RANK:TIMES" simulate --slow 1:0.5
-refused 2 "no software" simulate --software magic
-refused 2 "no axis" simulate --mapping ep
-refused 2 "rank 0 takes " simulate --set script.layers=64 --set script.embed=16384 --set script.heads=128
+refused 2 "unknown software" simulate --software magic
+refused 2 "unknown axis" simulate --mapping ep
+refused 2 "rank 0 needs " simulate --set script.layers=64 --set script.embed=16384 --set script.heads=128
 refused 2 "No such file" $orrery simulate $gpt --config small.toml --cluster nowhere.toml
 sed 's/memory_gb_s/memory_gbs/' "$clusters/h100.toml" > wrong.toml
 refused 2 'did you mean "memory_gb_s"?' $orrery simulate $gpt --config small.toml --cluster wrong.toml
@@ -76,7 +76,7 @@ mkdir folder.svg
 refused 2 "is a folder" simulate -o folder.svg
 refused 2 "is a folder" simulate --trace folder.svg
 refused 2 ".svg" simulate -o step.png
-refused 2 "no axis" simulate --trace away.json --mapping ep
+refused 2 "unknown axis" simulate --trace away.json --mapping ep
 [ ! -e away.json ] || fail "a forecast that failed left a trace"
 cp step.svg before.svg
 (trap '' XFSZ; ulimit -f 1; simulate -o step.svg --trace step.json > said.txt 2>&1)
@@ -87,7 +87,7 @@ simulate -o link.svg --slow 3:2 > /dev/null && [ -L link.svg ] && ! cmp -s step.
 
 # What would pass silently.
 sed 's/H100-80G-SXM/H100-80G-SMX/' "$clusters/h100.toml" > wrong.toml
-refused 2 'is "H100-80G-SMX", of which no rate is known' $orrery simulate $gpt --config small.toml --cluster wrong.toml
+refused 2 'is "H100-80G-SMX", for which no rate is known' $orrery simulate $gpt --config small.toml --cluster wrong.toml
 refused 2 "the mesh pp=2 dp=2 tp=1 has no collectives of tp" simulate --set mesh.tp=1 --tp-chunks 2
 for form in :2 1: 1 ' 1:2' 1:inf 1:nan; do refused 2 "RANK:TIMES" simulate --slow "$form"; done
 refused 2 "rank 3 is there twice" simulate --slow 3:2 --slow 3:4
@@ -126,7 +126,7 @@ assert abs(mixed["step_s"] / slow["step_s"] - 1) < 1e-9
 assert abs(mixed["mfu"] / slow["mfu"] * (989 + 200) / 2 / 200 - 1) < 1e-9
 assert mixed["waiting"] > 0.05 and slow["waiting"] < 0.01 and mixed["slowest_rank"] == 4 and turned["slowest_rank"] == 0
 CHECK
-refused 2 "rank 4 takes " mixed fast_small
+refused 2 "rank 4 needs " mixed fast_small
 $orrery simulate $gpt --config small.toml --cluster fast_slow.toml | grep -q "^gpt on fast_slow: " ||
     fail "a cluster without a name has not its file's"
 # Where the smaller kind decides what fits, a higher ZeRO stage is tried, and each choice is told against what it has.

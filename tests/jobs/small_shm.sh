@@ -9,7 +9,7 @@ small true 2> /dev/null || { echo "skipped: /dev/shm cannot be replaced"; exit 7
 export source_root orrery
 export -f run_tiny
 small bash -c 'run_tiny ucx 3 --set run.transport=ucx' > ucx.log 2>&1 && fail "it fits in one MiB"
-grep -q "cannot make a worker.*/dev/shm has .* KiB free.*--shm-size.*transports = \"tcp\"" ucx.log ||
+grep -q "cannot create a UCX worker.*/dev/shm has .* KiB free.*--shm-size.*transports = \"tcp\"" ucx.log ||
     { tail -3 ucx.log; fail "/dev/shm is not named"; }
 grep -m1 "/dev/shm has" ucx.log | cut -c1-200
 small bash -c 'run_tiny tcp 3 --set run.transport=ucx --set transport.ucx.transports=tcp' > tcp.log 2>&1 ||

@@ -134,7 +134,7 @@ refused "a missing file" 'nowhere.txt cannot be opened' -- one.txt nowhere.txt -
 mkdir bare
 refused "a folder without a tokenizer" 'bare/tokenizer.json|No such file' -- one.txt --tokenizer bare -o files
 sed 's/"type":"BPE"/"type":"Unigram"/' small/tokenizer.json > bare/tokenizer.json
-refused "another kind" 'model.type is "Unigram"|known are BPE' -- one.txt --tokenizer bare -o files
+refused "another kind" 'model.type is "Unigram"|supported model: BPE' -- one.txt --tokenizer bare -o files
 refused "an unknown end" '--end names "<eos>"' -- one.txt --tokenizer small -o files --end '<eos>'
 refused "no name" 'with -o NAME' -- one.txt --tokenizer small
 refused "half a pair" '--prompt and --completion go together' -- lines.jsonl --prompt p --tokenizer small -o files

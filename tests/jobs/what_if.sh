@@ -67,7 +67,7 @@ refused 2 'no cluster and no table|--cluster FILE|--table FILE' simulate "$sourc
     --set data.path=text.txt --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set train.steps=4
 refused 2 'no table of measured costs nowhere.json' simulate runs/a --table nowhere.json
 echo '{"format": "other"}' > wrong.json
-refused 2 'wrong.json: it is no table of measured costs' simulate runs/a --table wrong.json
+refused 2 'wrong.json: it is not a table of measured costs' simulate runs/a --table wrong.json
 refused 2 'simulate.table: no table of measured costs none.json' simulate runs/a --set simulate.table=none.json
 refused 2 'runs/a is a run of nowhere.lua, which is not there' simulate runs/a --set run.script=nowhere.lua
 cp -r runs/a runs/two

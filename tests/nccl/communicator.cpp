@@ -122,8 +122,8 @@ TEST_CASE("nccl: nobody waits for a message whose group is open") {
     auto& c = f.start();
     c.begin_group();
     const Event sent = c.send(f.t, 1, 0, {});
-    CHECK_THROWS_WITH(sent.done(), Contains("send #1 of dp/0: waited for before its group has ended"));
-    CHECK_THROWS_WITH(sent.native(), Contains("before its group has ended"));
+    CHECK_THROWS_WITH(sent.done(), Contains("send #1 of dp/0: waited for before its group of messages was closed"));
+    CHECK_THROWS_WITH(sent.native(), Contains("before its group of messages was closed"));
     c.end_group();
     CHECK(sent.done());
     CHECK(sent.native());
@@ -219,7 +219,8 @@ TEST_CASE("nccl: a wait ends after the timeout") {
     auto& c = f.start(200ms);
     f.nccl.hold();
     const Event summed = c.all_reduce(f.t, f.t, ReduceOp::sum, {});
-    CHECK_THROWS_WITH(summed.wait(), Contains("all_reduce #1 of dp/0: no answer within 200 ms; rank 1 does not say"));
+    CHECK_THROWS_WITH(summed.wait(),
+                      Contains("all_reduce #1 of dp/0: timed out: no answer within 200 ms; rank 1 does not say"));
 }
 
 TEST_CASE("nccl: who has not come to a collective is named, and who has come is not") {
@@ -233,8 +234,9 @@ TEST_CASE("nccl: who has not come to a collective is named, and who has come is 
         while (!stop.stop_requested() && f.store.add("key", 0) < int64_t{1} << 32) std::this_thread::sleep_for(1ms);
         f.store.set("key/at/1/1", comes ? "2" : "1");
     });
-    CHECK_THROWS_WITH(second.wait(), Contains("all_reduce #2 of dp/0: no answer within 200 ms; ") &&
-                                         Contains(comes ? "all ranks have come to it" : "rank 1 has not come to it"));
+    CHECK_THROWS_WITH(second.wait(),
+                      Contains("all_reduce #2 of dp/0: timed out: no answer within 200 ms; ") &&
+                          Contains(comes ? "all ranks have reached the call" : "rank 1 has not reached the call"));
 }
 
 TEST_CASE("nccl: of a message that is not met the other side is named") {
@@ -242,7 +244,8 @@ TEST_CASE("nccl: of a message that is not met the other side is named") {
     auto& c = f.start(200ms);
     f.nccl.hold();
     const Event sent = c.send(f.t, 1, 0, {});
-    CHECK_THROWS_WITH(sent.wait(), Contains("send #1 of dp/0: no answer within 200 ms; its other side is rank 1"));
+    CHECK_THROWS_WITH(sent.wait(),
+                      Contains("send #1 of dp/0: timed out: no answer within 200 ms; its other side is rank 1"));
 }
 
 TEST_CASE("nccl: the rendezvous names who is lost when NCCL only says that somebody is") {
@@ -261,7 +264,7 @@ TEST_CASE("nccl: the rendezvous names who is lost when NCCL only says that someb
 TEST_CASE("nccl: a start that fails frees what it has made") {
     First f;
     f.nccl.starts = false;
-    CHECK_THROWS_WITH(f.start(100ms), Contains("starting NCCL: not all members started NCCL within 100 ms"));
+    CHECK_THROWS_WITH(f.start(100ms), Contains("starting NCCL: timed out: not all ranks started NCCL within 100 ms"));
     CHECK(f.nccl.aborted == 1);
     CHECK(f.nccl.streams == 0);
     CHECK(f.nccl.events == 0);

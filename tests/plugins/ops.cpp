@@ -70,19 +70,19 @@ TEST_CASE("each way to register ops wrong has its own message") {
           }).empty());
     CHECK(problem([](Registry& r) { r.add_op(op("tide_grad")); }) == "it registers no op tide");
     CHECK(problem([](Registry& r) { r.add_op(op("tides")); }) ==
-          "it registers the op tides: ops of op/tide are called tide or tide_more");
+          "it registers the op tides, but ops of plugin op/tide must be named tide or tide_SUFFIX");
     CHECK(problem([](Registry& r) {
               r.add_op(op("tide"));
               r.add_kernel("moon", "cpu", idle);
-          }) == "it registers a kernel of \"moon\", which is no op of its own");
+          }) == "it registers a kernel of \"moon\", which is not an op of this plugin");
     CHECK(problem([](Registry& r) {
               r.add_op(op("tide"));
               r.add_kernel("tide", "cpu", nullptr);
-          }) == "its kernel of tide for device \"cpu\" is null");
+          }) == "its kernel of tide for device \"cpu\" has a null function");
     CHECK(problem([](Registry& r) {
               r.add_op(op("tide"));
               r.add_kernel("tide", "", idle);
-          }) == "its kernel of tide for device \"\" is for no device that can be named");
+          }) == "its kernel of tide for device \"\" has an invalid name of the device");
     const auto with = [](void (*change)(OpDef&)) {
         return problem([&](Registry& r) {
             OpDef def = op("tide");
@@ -93,18 +93,20 @@ TEST_CASE("each way to register ops wrong has its own message") {
     CHECK(with([](OpDef& def) { def.rule = nullptr; }) == "the op tide lacks rule");
     CHECK(with([](OpDef& def) { def.infer = nullptr; }) == "the op tide lacks infer");
     CHECK(with([](OpDef& def) { def.flops = nullptr; }) == "the op tide lacks flops");
-    CHECK(with([](OpDef& def) { def.alias = true; }) == "the op tide says alias, which only ops without a kernel may");
-    CHECK(with([](OpDef& def) { def.operands.clear(); }) == "the op tide has no operands: a script calls it on values");
+    CHECK(with([](OpDef& def) { def.alias = true; }) ==
+          "the op tide sets alias, which is only supported for ops without a kernel");
+    CHECK(with([](OpDef& def) { def.operands.clear(); }) ==
+          "the op tide has no operands: it needs at least one, since scripts call it on a value");
     CHECK(with([](OpDef& def) { def.types = ""; }).starts_with("the op tide lacks types: a letter for each operand"));
     CHECK(with([](OpDef& def) { def.types = "f f -> f"; })
-              .starts_with("the op tide has the operands (x) and the types "
-                           "\"f f -> f\": give a letter"));
+              .starts_with("the op tide has operands (x) that do not match its types "
+                           "\"f f -> f\": expected a letter"));
     CHECK(with([](OpDef& def) {
               def.attributes = {{"by", AttributeDef::Kind::number}, {"accumulate"}};
-          }) == "the op tide has an attribute accumulate, which passes set");
+          }) == "the op tide has an attribute accumulate, which is reserved for compiler passes");
     CHECK(with([](OpDef& def) {
               def.attributes = {{"sends", AttributeDef::Kind::integers}};
-          }) == "the op tide has an attribute sends, which passes set");
+          }) == "the op tide has an attribute sends, which is reserved for compiler passes");
     Registry twice;
     twice.add_op(op("tide"));
     CHECK_THROWS_WITH(twice.add_op(op("tide")), "the op \"tide\" is registered twice");
@@ -113,7 +115,7 @@ TEST_CASE("each way to register ops wrong has its own message") {
                       "the kernel of \"tide\" for device cpu is registered twice");
     Registry own;
     own.add_op(op("gelu"));
-    CHECK(problem_of_ops("gelu", own) == "the op gelu is there without plugins");
+    CHECK(problem_of_ops("gelu", own) == "duplicate op gelu: it is a built-in op; rename the op of the plugin");
 }
 
 TEST_CASE("an op comes once into the process, from one file, and stays") {
@@ -135,8 +137,8 @@ TEST_CASE("an op comes once into the process, from one file, and stays") {
     CHECK(find_op_def("moon") == def);
 
     const std::string other =
-        "the op moon is there already, from op/moon 0.1\n  a process takes an op from one file: name one of them in "
-        "plugins.path";
+        "duplicate op moon: already registered by op/moon 0.1\n  a process takes an op from one file: name only one of "
+        "both files in plugins.path";
     CHECK_THROWS_WITH(add_plugin_ops("op/moon", "0.2", first), other);
     OpDef changed = op("moon");
     changed.infer = same_too;

@@ -226,9 +226,9 @@ private:
         const int sent = edge.sends.front(), received = edge.receives.front();
         const Instruction &s = at(sender, sent), &r = at(receiver, received);
         if (s.tag != r.tag || s.operands[0].type.bytes() != r.operands[0].type.bytes())
-            throw Error(fmt::format("{} (tag {}, {}) meets {} (tag {}, {})", text({sender, sent}), s.tag,
-                                    s.operands[0].type.text(), text({receiver, received}), r.tag,
-                                    r.operands[0].type.text()));
+            throw Error(fmt::format("send and receive do not match: {} (tag {}, {}) and {} (tag {}, {})",
+                                    text({sender, sent}), s.tag, s.operands[0].type.text(), text({receiver, received}),
+                                    r.tag, r.operands[0].type.text()));
         if (done(sender, sent)) --edge.buffered;
         settle(sender, sent);
         settle(receiver, received);

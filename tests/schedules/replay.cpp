@@ -36,7 +36,7 @@ void break_message(Plan& plan, Random& random) {
 }
 
 /// Where several messages meet wrong ones, who is looked at first decides which is named.
-bool meet_wrongly(const std::string& said) { return said.find(") meets ") != std::string::npos; }
+bool meet_wrongly(const std::string& said) { return said.find("send and receive do not match: ") != std::string::npos; }
 
 }  // namespace
 

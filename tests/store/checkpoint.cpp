@@ -326,7 +326,7 @@ TEST_CASE("replicas that differ are named and nothing is committed") {
     });
     for (const std::string& problem : problems)
         CHECK_THAT(problem, Contains("replicas of norm.g differ: ranks 0, 2 against rank 1") &&
-                                Contains("earlier checkpoints are as they were"));
+                                Contains("earlier checkpoints are unchanged"));
     CHECK(stores.open("vote")->steps().empty());
 }
 
@@ -443,7 +443,7 @@ TEST_CASE("shards that leave a hole are found before older steps go", "[checkpoi
         Checkpoints(*store, mesh, rank, gather, options).save(3, state.values, R"({"seed":1})");
     });
     for (const std::string& problem : problems)
-        REQUIRE_THAT(problem, Contains("could not be read back on rank 0: what was written does not cover its values: "
+        REQUIRE_THAT(problem, Contains("failed verification on rank 0: the written files do not cover all values: "
                                        "step 3, indexes: tensor \"w\": its shards overlap") &&
                                   Contains("it was removed"));
     CHECK(stores.open("hole")->steps() == std::vector<int64_t>{2, 1});

@@ -199,7 +199,8 @@ TEST_CASE("a link that becomes a copy is read back") {
     store->commit(2, "m");
     CHECK(text_at(*store, 2, "a", 0, 7) == "weights");
     hooks.when_written = [](int file) { REQUIRE(::pwrite(file, "W", 1, 0) == 1); };  // the disk loses a bit
-    CHECK_THROWS_WITH(store->link(3, "a", 1, "a"), Contains("a is a copy of") && Contains("cannot be read back"));
+    CHECK_THROWS_WITH(store->link(3, "a", 1, "a"),
+                      Contains("a is a copy of") && Contains("differs from it when read back"));
     CHECK(text_at(*store, 1, "a", 0, 7) == "weights");
 }
 
@@ -448,7 +449,7 @@ TEST_CASE("unfinished steps that cannot be renamed hold up no generation and no 
     REQUIRE(store->claim(2));
     CHECK(fs::exists(partial) == (code != EXDEV));  // another reason may end, and the older generation commit it
     store->act_for(2);
-    CHECK_THROWS_WITH(older->commit(5, "late"), Contains("is for generation 2"));
+    CHECK_THROWS_WITH(older->commit(5, "late"), Contains("belongs to generation 2"));
     hooks.unlink_code = {};
     commit(*store, 5);
     CHECK(text_at(*store, 5, "a", 0, 7) == "weights");
@@ -484,7 +485,7 @@ TEST_CASE("a generation is not taken while another user can commit what an older
         const Other user;
         REQUIRE(user.done == 0);
         CHECK_THROWS_WITH(store->claim(2), Contains(partial.string()) && Contains(std::strerror(EPERM)) &&
-                                               Contains("or start again as the user whose folder it is"));
+                                               Contains("or start again as the owner of the folder"));
     }
     // What stops a folder's owner, or root, stops every user, but for a mount.
     int code = EBUSY;

@@ -209,7 +209,7 @@ TEST_CASE("who lacks the token, the generation or a free rank is refused") {
     CHECK_THROWS_WITH(suite.join(options), Contains("token does not match"));
     options = place(*server, 1);
     options.token.generation = 2;
-    CHECK_THROWS_WITH(suite.join(options), Contains("generation 2 of the job is over"));
+    CHECK_THROWS_WITH(suite.join(options), Contains("of generation 2, which has ended"));
     options = place(*server, 7);
     CHECK_THROWS_WITH(suite.join(options), Contains("no such rank"));
     const auto first = suite.join(place(*server, 1));
@@ -217,7 +217,7 @@ TEST_CASE("who lacks the token, the generation or a free rank is refused") {
     CHECK_THROWS_WITH(suite.join(place(*server, 1)), Contains(holder) && Contains("joined 0 s ago"));
     options = place(*server, 0);
     options.token.launchers = true;
-    CHECK_THROWS_WITH(suite.join(options), Contains("was started without --restarts, this one with"));
+    CHECK_THROWS_WITH(suite.join(options), Contains("was started without --restarts, this process with"));
     options = place(*server, 0);
     options.token.run = "of another start";
     CHECK_THROWS_WITH(suite.join(options), Contains("belongs to an earlier start of the job"));
@@ -317,15 +317,16 @@ TEST_CASE("a job of another shape is refused, and what launchers tell ends those
     SECTION("ranks of each host") {
         options.world = 4;
         options.per_host = 1;
-        CHECK_THROWS_WITH(suite.join(options),
-                          Contains("the job there has 4 ranks, 2 on each host, this one 4 ranks, 1 on each host") &&
-                              Contains("--nodes"));
+        CHECK_THROWS_WITH(
+            suite.join(options),
+            Contains("the running job has 4 ranks, 2 on each host, this process expects 4 ranks, 1 on each host") &&
+                Contains("--nodes"));
         CHECK(wait_lost(*r, 100ms).empty());  // it has not joined
     }
     SECTION("ranks in all") {
         options.world = 8;
         options.per_host = 2;
-        CHECK_THROWS_WITH(suite.join(options), Contains("this one 8 ranks"));
+        CHECK_THROWS_WITH(suite.join(options), Contains("this process expects 8 ranks"));
         CHECK(wait_lost(*r, 100ms).empty());
     }
     SECTION("the launcher that serves") {
@@ -401,7 +402,7 @@ TEST_CASE("a value over the largest frame is refused before it is sent") {
     const Suite suite;
     const auto server = suite.serve(1);
     const auto r = suite.join(place(*server, 0));
-    CHECK_THROWS_WITH(r->set("big", std::string(2 << 20, 'x')), Contains("over the limit"));
+    CHECK_THROWS_WITH(r->set("big", std::string(2 << 20, 'x')), Contains("too large"));
 }
 
 TEST_CASE("who joins before the service is there waits for it") {

@@ -97,7 +97,8 @@ def rendezvous_rows():
             if harm not in ('flip', 'duplicate') or (harm, when) == ('flip', 'hello'):
                 row = Row('rendezvous', harm, way, when, WELL, seconds=JOIN, after=after)
             elif way == 'down':  # it finds what cannot be of this service, before it is in
-                row.says = (ABSENT + '|' + RANK_1, 'sent no welcome|does not know the token|protocol error of rank 0')
+                row.says = (ABSENT + '|' + RANK_1,
+                            'sent an invalid handshake|does not have the token|protocol error of rank 0')
             else:  # the service finds bytes behind a good proof that are not its member's
                 row.seconds, row.says = 0, (RANK_1, RANK_1)
         elif harm == 'half_open':

@@ -86,6 +86,6 @@ TEST_CASE("without failures, costs or hope, the limits", "[checkpoint_interval]"
     CHECK_THROWS_WITH(best_checkpoint_interval({1, 0, 0}), Contains("between failures of 0 s"));
     CHECK_THROWS_WITH(best_checkpoint_interval({1, 0, nan}), Contains("more than 0 seconds"));
     CHECK_THROWS_WITH(best_checkpoint_interval({never, 0, 1}), Contains("checkpoint's cost of inf s"));
-    CHECK_THROWS_WITH(goodput({1, 0, 10}, -2), Contains("interval of -2 s"));
-    CHECK_THROWS_WITH(goodput({1, 0, 10}, nan), Contains("interval of nan s"));
+    CHECK_THROWS_WITH(goodput({1, 0, 10}, -2), Contains("interval is -2 s"));
+    CHECK_THROWS_WITH(goodput({1, 0, 10}, nan), Contains("interval is nan s"));
 }

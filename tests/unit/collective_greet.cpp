@@ -56,13 +56,13 @@ TEST_CASE("a greeting names the pair, and the size that does not pass") {
     CHECK_THROWS_WITH(
         none.greet("some"),
         Contains("transport some: the connection check") && Contains("rank 12 is late") &&
-            Contains("between rank 10 and rank 12, 0 of 97344 bytes had passed: the connection carries no"));
+            Contains("between rank 10 and rank 12, 0 of 97344 test bytes arrived: the connection carries no"));
     CHECK(none.started == 2 * 3 * 7);  // the others were greeted, too
     Narrow small({0, wide, 1400});
     CHECK_THROWS_WITH(small.greet("some"),
-                      Contains("1088 of 97344 bytes had passed: messages of 1024 bytes pass and one "
-                               "of 2048 does not") &&
+                      Contains("1088 of 97344 test bytes arrived: messages of 1024 bytes arrive, one "
+                               "of 2048 bytes does not") &&
                           Contains("MTU"));
     Narrow jumbo({0, 9000});
-    CHECK_THROWS_WITH(jumbo.greet("some"), Contains("messages of 8192 bytes pass and one of 16384 does not"));
+    CHECK_THROWS_WITH(jumbo.greet("some"), Contains("messages of 8192 bytes arrive, one of 16384 bytes does not"));
 }

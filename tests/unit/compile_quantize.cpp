@@ -129,7 +129,7 @@ TEST_CASE("products of dims that 16 does not divide stay in 16 bits, and that is
     const Program made = lowered(m.program);
     CHECK(kinds(made).count("matmul_quantized") == 0);
     REQUIRE_FALSE(made.remarks().empty());
-    CHECK_THAT(made.remarks().back().text, Catch::Contains("need multiples of 16"));
+    CHECK_THAT(made.remarks().back().text, Catch::Contains("needs dims divisible by 16"));
     // What a rank holds decides: 32 is 16 on each of two, 8 on each of four.
     for (const int64_t ranks : {2, 4}) {
         Model split = mlp(64, 64, 32, true, true, DType::f8e4m3);

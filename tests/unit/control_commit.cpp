@@ -106,7 +106,7 @@ TEST_CASE("a verdict has what went wrong, where and why in fields, and says it",
         return end_of(commit);
     };
     const CommitAnswer full{.problem = "the disk is full"};
-    const std::string earlier = "\n  earlier checkpoints are as they were";
+    const std::string earlier = "\n  earlier checkpoints are unchanged";
     CHECK(failing(Kind::make_way, full).text("a save") == "a save failed on rank 0: the disk is full");
     const CommitVerdict unwritten = failing(Kind::write, full);
     CHECK(unwritten == CommitVerdict{CommitEnd::unwritten, 8, 0, "", "the disk is full"});
@@ -121,15 +121,16 @@ TEST_CASE("a verdict has what went wrong, where and why in fields, and says it",
                Contains("\n  whether the step is there cannot be seen: the disk is full\n"));
     CHECK(failing(Kind::read_back, {.problem = "damaged", .object = "rank-0"}).object == "rank-0");
     CHECK(failing(Kind::read_back, {.problem = "damaged"}).text("a save") ==
-          "a save could not be read back on rank 0: damaged\n  it was removed, earlier ones are as they were");
+          "a save failed verification on rank 0: damaged\n  it was removed, earlier checkpoints are unchanged");
     CHECK(failing(Kind::read_back, {.problem = "damaged"}, full).text("a save") ==
-          "a save could not be read back on rank 0: damaged\n  it could not be removed (the disk is full), earlier "
-          "ones are as they were");
+          "a save failed verification on rank 0: damaged\n  it could not be removed (the disk is full), earlier "
+          "checkpoints are unchanged");
     CHECK_THAT(failing(Kind::read_back, {.problem = "a hole", .uncovered = true}).text("a save"),
-               Contains("on rank 0: what was written does not cover its values: a hole"));
+               Contains("on rank 0: the written files do not cover all values: a hole"));
     const CommitVerdict unretired = failing(Kind::retire, full);
     CHECK(unretired.kept());
-    CHECK(unretired.text("a save") == "a save is good, but removing older ones failed on rank 0: the disk is full");
+    CHECK(unretired.text("a save") ==
+          "a save is complete, but removing older checkpoints failed on rank 0: the disk is full");
 
     Commit disputed = at(Kind::judge);
     disputed.done({.text = "dp"});

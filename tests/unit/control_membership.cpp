@@ -23,7 +23,7 @@ const char* words_of(Trouble trouble) {
         case Trouble::fails: return "failed: no space left on the disk";
         case Trouble::told_gone: return "was killed by signal 9";
         case Trouble::forged: return "made a protocol error";
-        case Trouble::repeated: return "made a protocol error (the MAC of frame";
+        case Trouble::repeated: return "made a protocol error (MAC mismatch in frame";
         default: return "died";
     }
 }
@@ -146,20 +146,20 @@ TEST_CASE("frames carry a MAC of the job's secret, both nonces, direction and nu
         return seal.open(bytes, at).has_value();
     };
     CHECK(opens(first, End::member, token, a));
-    CHECK_THROWS_WITH(opens(first, End::service, token, a), Contains("MAC"));                    // sent back
-    CHECK_THROWS_WITH(opens(first, End::member, {"other", "job", 1}, a), Contains("MAC"));       // another secret
-    CHECK_THROWS_WITH(opens(first, End::member, {"secret", "job", 2}, a), Contains("MAC"));      // another generation
-    CHECK_THROWS_WITH(opens(first, End::member, {"secret", "another", 1}, a), Contains("MAC"));  // another job
-    CHECK_THROWS_WITH(opens(first, End::member, token, b), Contains("MAC"));                     // another connection
-    CHECK_THROWS_WITH(opens(second, End::member, token, a), Contains("MAC of frame 0"));         // one is left out
+    CHECK_THROWS_WITH(opens(first, End::service, token, a), Contains("MAC"));                      // sent back
+    CHECK_THROWS_WITH(opens(first, End::member, {"other", "job", 1}, a), Contains("MAC"));         // another secret
+    CHECK_THROWS_WITH(opens(first, End::member, {"secret", "job", 2}, a), Contains("MAC"));        // another generation
+    CHECK_THROWS_WITH(opens(first, End::member, {"secret", "another", 1}, a), Contains("MAC"));    // another job
+    CHECK_THROWS_WITH(opens(first, End::member, token, b), Contains("MAC"));                       // another connection
+    CHECK_THROWS_WITH(opens(second, End::member, token, a), Contains("MAC mismatch in frame 0"));  // one is left out
     wire::Seal takes(token, End::member, a, b);
     size_t at = 0;
     const std::string twice = first + first;
     const auto frame = takes.open(twice, at);
     REQUIRE(frame);
     CHECK((frame->kind == Kind::set && frame->id == 7 && frame->key == "key" && frame->value == "value"));
-    CHECK_THROWS_WITH(takes.open(twice, at), Contains("MAC of frame 1"));  // sent again
-    for (size_t bit = 0; bit < first.size() * 8; ++bit) {                  // every bit counts
+    CHECK_THROWS_WITH(takes.open(twice, at), Contains("MAC mismatch in frame 1"));  // sent again
+    for (size_t bit = 0; bit < first.size() * 8; ++bit) {                           // every bit counts
         std::string changed = first;
         changed[bit / 8] ^= static_cast<char>(1 << bit % 8);
         bool taken = false;
@@ -178,11 +178,11 @@ TEST_CASE("frames are bounded and checked", "[control]") {
     size_t at = 0;
     CHECK(!same.open(good.substr(0, good.size() - 1), at));
     CHECK(at == 0);
-    CHECK_THROWS_WITH(same.open("\xff\xff\xff\x7fx", at), Contains("wrong size"));  // before it is complete
+    CHECK_THROWS_WITH(same.open("\xff\xff\xff\x7fx", at), Contains("invalid size"));  // before it is complete
     std::string body = wire::encode({wire::Kind::set, 0, "key", ""});
     CHECK(wire::parse(body).key == "key");
     body[9] = 100;  // a key longer than the frame
-    CHECK_THROWS_WITH(wire::parse(body), Contains("key of a wrong size"));
+    CHECK_THROWS_WITH(wire::parse(body), Contains("key of an invalid size"));
     CHECK_THROWS_WITH(wire::parse(wire::encode({static_cast<wire::Kind>(99), 0, "", ""})), Contains("unknown kind"));
     CHECK_THROWS_AS(wire::parse("short"), Error);
 }
@@ -225,7 +225,7 @@ TEST_CASE("a frame that is not the member's ends its connection and is named, a 
         }
         CHECK(pair.member->over());
         CHECK_THAT(pair.member->loss().text.shown(),
-                   Contains("protocol error of the launcher") && Contains("MAC of frame 1"));
+                   Contains("protocol error of the launcher") && Contains("MAC mismatch in frame 1"));
     }
 }
 
@@ -329,7 +329,7 @@ TEST_CASE("what is no welcome is refused, and a member that is dropped learns wh
     pair.service->received(1, bytes, pair.now);
     pair.pass();
     CHECK_THAT(pair.member->loss().text.shown(),
-               Contains("rank 1 (pid 7 on host n2) made a protocol error (the MAC of frame 1"));
+               Contains("rank 1 (pid 7 on host n2) made a protocol error (MAC mismatch in frame 1"));
 
     MemberLink member(JoinOptions{}, LinkHost{"n2", 7, [](size_t bytes) { return std::string(bytes, 'r'); }, {}});
     member.opened(LinkTime(0));
@@ -338,7 +338,7 @@ TEST_CASE("what is no welcome is refused, and a member that is dropped learns wh
     challenge.nonce.fill('n');
     const std::string once(reinterpret_cast<const char*>(&challenge), sizeof challenge);
     CHECK_THROWS_WITH(member.received(once + once + once + once + once + once, LinkTime(0)),
-                      Contains("sent no welcome"));
+                      Contains("sent an invalid handshake"));
 }
 
 TEST_CASE("a sum of counts beyond 64 bits ends the connection of who asks for it", "[control]") {
@@ -366,5 +366,5 @@ TEST_CASE("a service of another version is refused by name", "[control]") {
                       Contains("speaks version 2 of its protocol, this process version 4") && Contains("one build"));
     member.opened(LinkTime(0));
     CHECK_THROWS_WITH(member.received(std::string(sizeof challenge, 'H'), LinkTime(0)),
-                      Contains("no Orrery rendezvous"));
+                      Contains("not an Orrery rendezvous"));
 }

@@ -264,8 +264,8 @@ TEST_CASE("a restart is at once, later ones wait longer, and a new step renews t
     REQUIRE(find(last, Kind::finish));
     CHECK(find(last, Kind::finish)->code == 1);
     CHECK(find(last, Kind::finish)->text.shown() ==
-          "rank 2 was killed by signal 9 (Killed) after step 1; 2 restarts after a failure of this kind (process) "
-          "brought no step beyond 1");
+          "rank 2 was killed by signal 9 (Killed) after step 1; 2 restarts after the same kind of failure (process) "
+          "made no progress past step 1");
 }
 
 TEST_CASE("each cause has a budget of its own; the same failure at the same step stops", "[supervisor]") {

@@ -45,7 +45,7 @@ TEST_CASE("trade-off: a mark for each way, the limit, and numbers that do not co
     const std::string svg = draw_svg(all);
     CHECK(svg.find("<svg xmlns=") == 0);
     CHECK(svg.find("has 80.0 GiB") != std::string::npos);
-    CHECK(svg.find("1 more take over twice the time or memory") != std::string::npos);
+    CHECK(svg.find("1 more choices are not shown: over twice the time or memory") != std::string::npos);
     CHECK(svg.find("tp=8 &lt;x&gt;") != std::string::npos);
     CHECK(count(svg, "class=\"lead\"") == 10);
     // Rings in the picture and in the list below, and one in the key.

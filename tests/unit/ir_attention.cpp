@@ -158,10 +158,10 @@ TEST_CASE("a window that makes no sense is refused with a remedy") {
     CHECK(refused({{"causal", true}, {"window", int64_t{3}}}).empty());
     CHECK(refused({{"window", int64_t{0}}}).empty());
     CHECK(refused({{"window", int64_t{3}}}) ==
-          "m.lua:4: attention: window = 3 is of causal attention: its keys are the last ones up to the query's own; "
+          "m.lua:4: attention: window = 3 needs causal attention: a window has the last keys up to the query's own; "
           "add causal = true, or leave the window out");
     CHECK(refused({{"causal", true}, {"window", int64_t{-1}}}) ==
-          "m.lua:4: attention: window = -1 is no number of keys; give 1 or more, the query's own among them, or 0 for "
+          "m.lua:4: attention: window = -1 is negative; give 1 or more, the query's own among them, or 0 for "
           "all keys up to it");
     CHECK(refused({{"causal", true}, {"window", 2.5}}).find("expected an integer") != std::string::npos);
 }
@@ -216,13 +216,13 @@ TEST_CASE("a scaling of rotary positions that makes no sense is refused with a r
         INFO(rope_of(attributes));
         CHECK(rope_of(attributes).find(why) != std::string::npos);
     };
-    refuses({{"factor", 0.0}}, "m.lua:4: rope: factor = 0 is no scaling of positions; give a number above 0");
-    refuses({{"factor", -2.0}}, "factor = -2 is no scaling");
-    refuses({{"factor", INFINITY}}, "factor = inf is no scaling");
+    refuses({{"factor", 0.0}}, "m.lua:4: rope: factor = 0 is not a valid scaling of positions; give a number above 0");
+    refuses({{"factor", -2.0}}, "factor = -2 is not a valid scaling");
+    refuses({{"factor", INFINITY}}, "factor = inf is not a valid scaling");
     refuses({{"factor", 8.0}, {"low_freq_factor", 1.0}}, "give all four, or factor alone");
     refuses({{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_positions", int64_t{64}}},
-            "a scaling of some wavelengths has factor,");
-    refuses(llama3(4, 4, 64), "low_freq_factor = 4 and high_freq_factor = 4 bound no wavelengths");
+            "scaling by wavelength needs factor,");
+    refuses(llama3(4, 4, 64), "low_freq_factor = 4 and high_freq_factor = 4 are not a range of wavelengths");
     refuses(llama3(-1, 4, 64), "low_freq_factor = -1");
-    refuses(llama3(1, 4, 0), "original_positions = 0 is no length");
+    refuses(llama3(1, 4, 0), "original_positions = 0 is too small");
 }

@@ -221,7 +221,7 @@ TEST_CASE("what cannot be differentiated says why") {
     const ValueId y = b.one("mul", {x, w}, {}, {"", "m.lua", 3, 0});
     const ValueId alone = b.one("sumsq", {x}, {}, {"", "m.lua", 4, 0});
     CHECK(message([&] { differentiate(p, y); }) ==
-          "m.lua:3: the loss must be one f32 number, got %2 (mul) f32[embed=3] (m.lua:3); sum it");
+          "m.lua:3: the loss must be an f32 scalar, got %2 (mul) f32[embed=3] (m.lua:3); sum it");
     CHECK(message([&] { differentiate(p, alone); }).find("does not depend on any param") != std::string::npos);
     const auto lse = b.add("rmsnorm", {w, w}, {}, {"", "m.lua", 5, 0});
     const ValueId loss = b.one("sum", {lse[1]}, {}, {"", "m.lua", 6, 0});

@@ -70,11 +70,11 @@ TEST_CASE("every op has types that agree with its operands, but collectives have
     CHECK(problem({"x"}, "") ==
           "the op tide lacks types: a letter for each operand and each output, such as \"f -> f\"; orrery/op.h lists "
           "them");
-    CHECK(problem({"x", "bias?"}, "f f -> f") ==
-          "the op tide has the operands (x, bias?) and the types \"f f -> f\": give a letter of fFa*nsiub for each "
-          "operand, with its \"?\" or \"...\", \"->\", and one for each output; at the end of a side several \"?\", or "
-          "one "
-          "input \"...\"");
+    CHECK(
+        problem({"x", "bias?"}, "f f -> f") ==
+        "the op tide has operands (x, bias?) that do not match its types \"f f -> f\": expected a letter of fFa*nsiub "
+        "for each operand, with its \"?\" or \"...\", then \"->\" and a letter for each output; \"?\", and one "
+        "\"...\" of the inputs, come last");
     for (const char* types : {"f", "f ->", "f f", "f f -> f", "f? -> f", "f... -> f", "x -> f", "ff -> f", "f -> f...",
                               "f -> f?", "f -> f f? f", "f -> f -> f"}) {
         INFO(types);
@@ -130,7 +130,7 @@ TEST_CASE_METHOD(Recorder, "an inference that disagrees with the op's types is r
         },
         "output 0 would be f32, expected bf16 as x (f -> f)");
     refused([](Infer& at) { return std::vector<Typed>(2, at.typed(0)); },
-            "its inference gives 2 outputs, its types are f -> f");
+            "its infer function returned 2 outputs, but its types are f -> f");
 }
 
 TEST_CASE("both devices refuse operands that are not those of the op's definition, and say which") {

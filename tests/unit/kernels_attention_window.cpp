@@ -80,8 +80,8 @@ TEST_CASE("the rules hand a window on, leave out one that masks nothing, and ref
     CHECK(window_of(9, true, 9, 9) == 0);
     CHECK(window_of(11, true, 2, 12) == 11);  // the queries are the last of the keys
     CHECK(window_of(12, true, 2, 12) == 0);
-    CHECK_THROWS_WITH(window_of(-1, true, 9, 9), Catch::Contains("a window is of 1 key or more"));
-    CHECK_THROWS_WITH(window_of(3, false, 9, 9), Catch::Contains("of causal attention"));
+    CHECK_THROWS_WITH(window_of(-1, true, 9, 9), Catch::Contains("window must be at least 1"));
+    CHECK_THROWS_WITH(window_of(3, false, 9, 9), Catch::Contains("needs causal attention"));
 }
 
 TEST_CASE("cpu: attention visits blocks in proportion to the window") {

@@ -79,7 +79,7 @@ TEST_CASE("axes together: names, sizes, groups") {
         }
     CHECK(mesh.with_microbatches(1).ids() == 4 + 4);
     CHECK(Mesh({{"dp", 2}}).ids() == 1);
-    CHECK_THROWS_WITH(Mesh({{"dp+tp", 2}}), Catch::Matchers::Contains("joins the names of axes"));
+    CHECK_THROWS_WITH(Mesh({{"dp+tp", 2}}), Catch::Matchers::Contains("is reserved in names of axes"));
     std::vector<Axis> many;
     for (char name = 'a'; name < 'a' + 9; ++name) many.push_back({std::string(1, name), 2});
     const Mesh nine(many);
@@ -163,16 +163,17 @@ TEST_CASE("what keeps two axes apart is said") {
     CHECK(told(replicas(), four, options).empty());
     options.transports["dp"] = "gloo";
     const std::string of_transports = told(replicas(), four, options);
-    CHECK_THAT(of_transports, Catch::Matchers::Contains("two messages instead of one: 5 values of ") &&
-                                  Catch::Matchers::Contains("rep has transport threads, dp has gloo"));
+    CHECK_THAT(of_transports, Catch::Matchers::Contains("two messages are not merged into one: 5 values of ") &&
+                                  Catch::Matchers::Contains("axis rep has transport threads, axis dp has gloo"));
     options = together(four);
     options.collectives["dp"] = {ring_table(2)};
-    CHECK_THAT(told(replicas(), four, options), Catch::Matchers::Contains("[collectives] has an all_reduce for dp"));
+    CHECK_THAT(told(replicas(), four, options),
+               Catch::Matchers::Contains("[collectives] sets an all_reduce for axis dp"));
     CHECK(messages(compile(replicas(), four, options).plan) ==
           std::map<std::string, int>{{"all_reduce rep", 5}, {"all_reduce dp", 5}});
     for (ChunkTable& table : options.collectives["dp"]) table.collective = Opcode::all_gather;
     CHECK(told(replicas(), four, options).empty());
-    CHECK_THAT(told(replicas(), four, {}), Catch::Matchers::Contains("is not known"));
+    CHECK_THAT(told(replicas(), four, {}), Catch::Matchers::Contains("is unknown"));
 
     // The status word goes with the loss where their messages are joined, and then where the loss does not.
     Model split = mlp(24, 4, 12);
@@ -183,8 +184,9 @@ TEST_CASE("what keeps two axes apart is said") {
     CHECK(told(split.program, both, options).empty());
     split.program.bucket("dp", 1 << 20, {});
     CHECK(told(split.program, both, options) ==
-          "two messages instead of one: 1 value of 4 B summed over dp, then over tp: over dp it shares the loss' "
-          "message\n");
+          "two messages are not merged into one: 1 value of 4 B summed over dp, then over tp: over dp it is sent "
+          "together "
+          "with the loss\n");
 
     // The sum over one axis is read by itself.
     Model m = mlp(24, 4, 12, true, false);
@@ -202,7 +204,7 @@ TEST_CASE("what keeps two axes apart is said") {
     const auto left = axes_apart(program, four, carriers);
     REQUIRE(left.size() == 1);
     CHECK(left[0].values == 1);
-    CHECK_THAT(left[0].why, Catch::Matchers::Contains("alone is read, too"));
+    CHECK_THAT(left[0].why, Catch::Matchers::Contains("alone is needed as well"));
 }
 
 TEST_CASE("what is never one message is said, too, also where it is packed") {
@@ -220,10 +222,10 @@ TEST_CASE("what is never one message is said, too, also where it is packed") {
             sharded.program.use(param, "dp", Placement::replicated(), {});
         }
         for (const char* axis : {"rep", "dp"}) sharded.program.bucket(axis, bucket, {});
-        CHECK(
-            told(sharded, four, options) ==
-            "two messages instead of one: 2 values of 192 B reduce-scattered over dp, then summed over rep: each rank "
-            "sums the part alone that it keeps of the first\n");
+        CHECK(told(sharded, four, options) ==
+              "two messages are not merged into one: 2 values of 192 B reduce-scattered over dp, then summed over rep: "
+              "each rank "
+              "sums the part alone that it keeps of the first\n");
         for (const ValueId param : sharded.program.params()) {
             sharded.program.store(param, "rep", Placement::split(0), {});
             sharded.program.use(param, "rep", Placement::replicated(), {});
@@ -234,8 +236,9 @@ TEST_CASE("what is never one message is said, too, also where it is packed") {
                             Catch::Matchers::Contains("one after the other they send no more bytes"));
         CHECK(std::count(all.begin(), all.end(), '\n') == 2);
     }
-    CHECK(apart_text({{"rep", "dp", "all_gather", "all_gather", "why", 2, 1024, "evaluate"}}) ==
-          "two messages instead of one in evaluate: 2 values of 1.0 KiB gathered over rep, then over dp: why\n");
+    CHECK(
+        apart_text({{"rep", "dp", "all_gather", "all_gather", "why", 2, 1024, "evaluate"}}) ==
+        "two messages are not merged into one in evaluate: 2 values of 1.0 KiB gathered over rep, then over dp: why\n");
     // The gradient's norm: the stages' parts are added over them, then over their ranks.
     Model stages = network({0, 1}, false, DType::f32, 16);
     stages.split_names({{"mlp", "tp"}});
@@ -246,10 +249,10 @@ TEST_CASE("what is never one message is said, too, also where it is packed") {
     CompileOptions piped = together(mesh);
     piped.schedule = &schedule;
     piped.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
-    CHECK(
-        told(stages, mesh, piped) ==
-        "two messages instead of one: 1 value of 4 B summed over pp, then over tp: lowering makes the sum over stages, "
-        "after messages have been joined\n");
+    CHECK(told(stages, mesh, piped) ==
+          "two messages are not merged into one: 1 value of 4 B summed over pp, then over tp: lowering makes the sum "
+          "over stages, "
+          "after messages have been joined\n");
 }
 
 TEST_CASE("the proof knows groups over several axes") {

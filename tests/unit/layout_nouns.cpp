@@ -9,10 +9,10 @@ const Mesh mesh({{"pp", 2}, {"dp", 3}, {"tp", 4}});
 }
 
 TEST_CASE("a mesh refuses names that repeat, empty names, sizes below one, and a sequential axis that is not last") {
-    CHECK_THROWS_WITH(Mesh({{"dp", 2}, {"dp", 2}}), Catch::Contains("dp is named twice"));
+    CHECK_THROWS_WITH(Mesh({{"dp", 2}, {"dp", 2}}), Catch::Contains("duplicate mesh axis dp"));
     CHECK_THROWS_WITH(Mesh({{"", 2}}), Catch::Contains("no name"));
     CHECK_THROWS_WITH(Mesh({{"dp", 0}}), Catch::Contains("axis dp has size 0"));
-    CHECK_THROWS_WITH(Mesh({{"micro", 2, true}, {"dp", 2}}), Catch::Contains("not the last"));
+    CHECK_THROWS_WITH(Mesh({{"micro", 2, true}, {"dp", 2}}), Catch::Contains("must be the last axis"));
 }
 
 TEST_CASE("ranks, coordinates and groups agree") {

@@ -69,7 +69,7 @@ TEST_CASE("heads that the axis does not divide are named where the reshape makes
 TEST_CASE("a param at rest cannot be partial") {
     Model m = mlp(4, 4, 12);
     m.store("up.w", "tp", Placement::partial(ReduceOp::sum));
-    CHECK_THAT(refusal(m.program, tp2), Contains("cannot hold up.w") && Contains("P(sum) over tp"));
+    CHECK_THAT(refusal(m.program, tp2), Contains("cannot store up.w") && Contains("P(sum) over tp"));
 }
 
 TEST_CASE("a gather that no mark asks for is an error when forbidden or over budget, with bytes and both causes") {

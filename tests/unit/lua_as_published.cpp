@@ -124,10 +124,9 @@ TEST_CASE("a table that is a list and has names, too, is no JSON") {
             table + " } } return m end)()");
     };
     using Catch::Matchers::Contains;
-    CHECK_THROWS_WITH(says("{ 1, 2, last = 3 }"),
-                      Contains("config.ids has a list of 2 items and beside it the key \"last\""));
+    CHECK_THROWS_WITH(says("{ 1, 2, last = 3 }"), Contains("config.ids mixes a list of 2 items with the key \"last\""));
     CHECK_THROWS_WITH(says("{ 1, 2, nil, 4 }"),
-                      Contains("config.ids has a list of 2 items and beside it the key the number 4"));
+                      Contains("config.ids mixes a list of 2 items with the key the number 4"));
 }
 
 TEST_CASE("what is published is kept as it was read") {

@@ -84,9 +84,9 @@ TEST_CASE("broken collectives are refused at their line", "[lua_collectives]") {
     const std::string tail = "\nend }";
     refused(
         head + "return { chunks = 1, steps = {{ c.reduce(0, 1, 0) },\n{ c.copy(0, 0, 1), c.copy(0, 0, 2) }} }" + tail,
-        {"my_own.lua:3", "chunk 0 of rank 0 ends without rank 2's part", "step 0"});
+        {"my_own.lua:3", "chunk 0 of rank 0 is incomplete: the part of rank 2 is missing", "step 0"});
     refused(head + "return { chunks = 1, steps = {{ c.reduce(0, 1, 0) },\n{ c.reduce(0, 1, 0) }} }" + tail,
-            {"my_own.lua:4", "counts rank 1's part twice", "step 1"});
+            {"my_own.lua:4", "adds the part of rank 1 twice", "step 1"});
     refused(head + "return { chunks = 1, steps = {{ c.copy(0, 0, 1), \nc.copy(0, 1, 2) }} }" + tail,
             {"my_own.lua:", "a race", "step 0"});
     refused(head + "return { chunks = 1, steps = {{ c.copy(0, 0, 'x') }} }" + tail, {"my_own.lua:3", "copy"});
@@ -98,5 +98,5 @@ TEST_CASE("broken collectives are refused at their line", "[lua_collectives]") {
     refused("return 1", {"test.toml:3", "returns the number 1"});
     CollectiveHost nobody("nobody", 2);
     CHECK_THROWS_WITH(run_script_text("", "script.lua", ".", nobody),
-                      Catch::Contains("test.toml:3") && Catch::Contains("no collective \"nobody\""));
+                      Catch::Contains("test.toml:3") && Catch::Contains("collective \"nobody\" not found"));
 }

@@ -79,7 +79,7 @@ TEST_CASE("mixtures that a script or a configuration has wrong are refused at th
                Contains("source 1 begins with") && Contains("o.data.NAME"));
     CHECK_THAT(refused("o.data.mixture { batch = 4 }"), Contains("a.lua:2: o.data.mixture: it has no sources"));
     CHECK_THAT(refused("o.data.mixture { { o.data.text { path = 'x', batch = 2, seed = 3 }, 1 } }"),
-               Contains("a.lua:2: o.data.mixture: source 1, o.data.text, has batch and seed of its own"));
+               Contains("a.lua:2: o.data.mixture: source 1 (o.data.text) sets batch and seed itself"));
     CHECK_THAT(refused("o.data.text { path = 'x', { " + source + ", 1 } }"),
                Contains("a.lua:2: o.data.text: it takes no sources\n  o.data.mixture does"));
     CHECK_THAT(refused("o.data.file {}", {"data.mix=[\"0 " + web.path + "\"]", "data.path="}),
@@ -88,7 +88,7 @@ TEST_CASE("mixtures that a script or a configuration has wrong are refused at th
         CHECK_THAT(refused("o.data.file {}", {"data.mix=[\"" + bad + "\"]", "data.path="}),
                    Contains("data.mix[1] is \"" + bad + "\", expected a weight and a file, as \"0.7 data/web.bin\""));
     CHECK_THAT(refused("o.data.file {}", {"data.mix=[\"1 a.txt\"]", "data.path=b.txt"}),
-               Contains("data.mix names sources, and data.path b.txt (--set data.path=b.txt)"));
+               Contains("data.mix and data.path = b.txt (--set data.path=b.txt) are both set"));
 }
 
 TEST_CASE("what is evaluated may be a source of its own") {
@@ -112,7 +112,8 @@ TEST_CASE("what is evaluated may be a source of its own") {
                                 {"data.mix=[\"1 " + train.path + "\"]", "data.validation_path=" + held.path}));
     CHECK(mixed.samples(Split::validation) == 8);
     CHECK_THAT(refused("o.data.text { " + path + ", validation = o.data.text { path = 'x', seq = 4 } }"),
-               Contains("a.lua:2: data file x offers other arrays than data file " + train.path));
+               Contains("a.lua:2: arrays to evaluate on (data file x) differ from arrays to train on (data file " +
+                        train.path));
     // Token files of four bytes a token, also the one that is evaluated: 250 tokens.
     const File wide(".bin"), rest(".bin");
     const std::string options = "seq = 20, vocab = 256, token_bytes = 4 }";

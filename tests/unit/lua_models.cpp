@@ -243,7 +243,7 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     CHECK(spread("strategies", ", reduce = 'f32'") == plugin);
     CHECK_THROWS_WITH(spread("strategies", ", reduce = 'f16'"),
                       Catch::Contains("gradients over dp cannot be sent as f16"));
-    CHECK_THROWS_WITH(spread("strategies", ", reduce = 'half'"), Catch::Contains("no type \"half\""));
+    CHECK_THROWS_WITH(spread("strategies", ", reduce = 'half'"), Catch::Contains("unknown type \"half\""));
     CHECK_THROWS_WITH(spread("strategy", ", reduce = 'half'"), Catch::Contains("a.lua:5") &&
                                                                    Catch::Contains("reduce is \"half\"") &&
                                                                    Catch::Contains("\"bf16\" in half the bytes"));

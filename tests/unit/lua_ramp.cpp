@@ -93,10 +93,10 @@ TEST_CASE("a ramp that cannot be is refused, with place and remedy") {
     const std::string full = "train.sequences_per_step=12";
     CHECK(has(message(script(), {full, "train.ramp_start=4"}), "train.ramp_increment is missing"));
     CHECK(has(message(script(), {full, "train.ramp_start=4", "train.ramp_increment=3", "train.ramp_samples=40"}),
-              "does not rise to the full batch of 12"));
+              "does not reach the full batch of 12"));
     CHECK(has(message(script(), {full, "train.microbatches=3", "train.ramp_start=2", "train.ramp_increment=2",
                                  "train.ramp_samples=40"}),
-              "batch of 2 sequences is not made of whole micro-batches"));
+              "batch of 2 sequences is not divisible into micro-batches"));
     CHECK(has(message(script(", { ramp = { start = 4, samples = 40 } }"), {full}), "ramp: increment is nil"));
     CHECK(has(message(script(", { ramp = { start = 4, increment = 4, sampels = 40 } }"), {full}), "samples"));
 }

@@ -74,22 +74,22 @@ TEST_CASE("in half precision, results are still told as f32") {
 TEST_CASE("what o.result cannot take is refused with the line of the script") {
     const std::string twice = refused("o.result('a', y:sum(), 1)\n  o.result('a', y:sum(), 1)");
     CHECK(has(twice, "a.lua:6"));
-    CHECK(has(twice, "there is a result \"a\" already"));
+    CHECK(has(twice, "duplicate result \"a\""));
     const std::string shape = refused("o.result('a', y, 1)");
     CHECK(has(shape, "a.lua:5"));
-    CHECK(has(shape, "is no f32 scalar of this program"));
-    CHECK(has(refused("o.result('a b', y:sum(), 1)"), "cannot name a result: letters, digits"));
-    CHECK(has(refused("o.result('', y:sum(), 1)"), "cannot name a result"));
+    CHECK(has(shape, "is not an f32 scalar of this program"));
+    CHECK(has(refused("o.result('a b', y:sum(), 1)"), "of a result: only letters, digits"));
+    CHECK(has(refused("o.result('', y:sum(), 1)"), "of a result"));
     CHECK(has(refused("o.result('a', y:sum(), 'x')"), "a.lua:5"));
     CHECK(has(refused("o.result('a', 1, 1)"), "a.lua:5"));
     CHECK(has(refused("", "o.result('a', o.constant(1), 1)"), "update:result(name, value)"));
-    CHECK(has(refused("", "", "o.result('a', 1, 1)"), "o.result: only inside"));
+    CHECK(has(refused("", "", "o.result('a', 1, 1)"), "o.result: can only be called inside"));
     CHECK(has(refused("o.result('time', y:sum(), 1)"), "result time has the name of a key of metrics.jsonl"));
     CHECK(has(refused("o.result('lr', y:sum(), 1)"), "result lr has the name of a key of metrics.jsonl"));
     CHECK(has(refused("o.result('a', y:sum(), 1)", "u:result('a', o.constant(1))"), "two results are named a"));
     CHECK(has(refused("", "u:result('a.sum', o.constant(1)) u:result('a.count', o.constant(1))"),
-              "would be a sum and its count"));
+              "would be read as a sum and its count"));
     CHECK(
         has(refused("o.result('a', y:sum(), 1)", "", "p:metric('eval_a', function(b) return b.x:sum(), b.x:sum() end)"),
-            "evaluations tell the result \"a\" as \"eval_a\""));
+            "evaluations report the result \"a\" under the name \"eval_a\""));
 }

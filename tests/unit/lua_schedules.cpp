@@ -117,7 +117,7 @@ TEST_CASE("schedules: a user's own is found beside the script, and blamed by its
         return std::string();
     };
     has(why("nowhere"), "gpt.lua:7");
-    has(why("nowhere"), "nowhere.lua beside the script");
+    has(why("nowhere"), "nowhere.lua next to the script");
     write("short", "return function(p, m) return { 'F0 B0' } end");
     has(why("short"), "short.lua:1");
     has(why("short"), "returned 1 order, expected a list of 2");
@@ -136,7 +136,7 @@ TEST_CASE("schedules: a user's own is found beside the script, and blamed by its
     write("fails", "return function(p)\n  error('not for ' .. p)\nend");
     CHECK(
         why("fails").starts_with("schedule fails: " + (folder / "fails.lua").string() + ":2: not for 2\n  pipeline, "));
-    has(why("fails"), "gpt.lua:7: asked for: 2 ranks over pp, 2 micro-batches, 1 chunk a rank");
+    has(why("fails"), "gpt.lua:7: requested: 2 ranks over pp, 2 micro-batches, 1 chunk a rank");
     write("declares", "return { chunks = 2 }");
     has(why("declares"), "declares.lua: returns a table whose order is nil");
 }
@@ -184,8 +184,8 @@ TEST_CASE("schedules: one that needs two stages a rank gets them where nobody sa
     CHECK(chunks("schedule = 'interleaved', chunks = 2") == 2);
     CHECK(chunks("schedule = 'zbv'", "dp = 1\n") == 1);
     CHECK_THROWS_WITH(chunks("schedule = 'zbv', chunks = 1"),
-                      Catch::Contains("zbv.lua:") && Catch::Contains("a rank has 2 chunks, no other number") &&
-                          Catch::Contains("a.lua:6: asked for: 2 ranks over pp, 2 micro-batches, 1 chunk a rank"));
+                      Catch::Contains("zbv.lua:") && Catch::Contains("this schedule needs exactly 2 chunks a rank") &&
+                          Catch::Contains("a.lua:6: requested: 2 ranks over pp, 2 micro-batches, 1 chunk a rank"));
     FakeHost host;
     int found = 0;
     CHECK(load_schedule({"pp", "zbv", 0, {}}, 2, 2, {}, host, &found).stages.size() == 2);

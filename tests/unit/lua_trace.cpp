@@ -94,7 +94,7 @@ TEST_CASE("a plugin's op is a function with the op's operands and attributes, an
     CHECK(failure(tracing("  return o.op.swish_gate(x)"))
               .starts_with("a.lua:5: bad argument #1 'g' to 'swish_gate' (a value expected, got nothing)"));
     CHECK(failure(tracing("  return o.op.gelu(x)"))
-              .starts_with("a.lua:5: o.op.gelu: gelu needs no plugin; write x:gelu("));
+              .starts_with("a.lua:5: o.op.gelu: gelu is a built-in op; write x:gelu("));
 }
 
 TEST_CASE("operators take values and numbers") {
@@ -205,7 +205,8 @@ TEST_CASE("indices along a dim: dims by name or number, ids from 0") {
               "dim is the text \"sek\", expected the name of a dim"));
     CHECK(has(failure(tracing("  return o.iota { shape = { 4 }, dtype = 'bf16' }")),
               "dtype = \"bf16\" is unknown; there are i32, f32"));
-    CHECK(has(failure(tracing("  return x:top_k(7, 'embed')")), "k = 7 is not from 1 to the 6 elements of dim embed"));
+    CHECK(has(failure(tracing("  return x:top_k(7, 'embed')")),
+              "k = 7 is out of range: expected 1 to the 6 elements of dim embed"));
     CHECK(has(failure(tracing("  return x:gather(x, 1)")), "is not i32"));
 }
 
@@ -222,7 +223,7 @@ TEST_CASE("mistakes in a trace name the script's line, the operands and their di
     CHECK(has(no_op, "values have no field or op \"gellu\"        did you mean \"gelu\"?\n  the closest: gelu"));
     CHECK(has(no_op, "; all "));
     CHECK(has(no_op, "/orrery/meta.lua, class Value"));
-    CHECK(has(failure(tracing("  return x:dropout(0 / 0)")), "a share in [0, 1) expected"));
+    CHECK(has(failure(tracing("  return x:dropout(0 / 0)")), "a probability in [0, 1) expected"));
     CHECK(has(failure(tracing("  return x:layernorm(x, x, { eps = 0 / 0 })")), "nan, expected a number"));
     CHECK(has(failure(tracing("  return x:gellu()")), "did you mean \"gelu\"?"));
     CHECK(has(failure(tracing("  return x:gelu { aprox = 'erf' }")), "gelu: unknown option \"aprox\""));
@@ -232,18 +233,18 @@ TEST_CASE("mistakes in a trace name the script's line, the operands and their di
     CHECK(has(failure(tracing("  return x:reshape { 'batch', 5 }")), "a.lua:5: reshape"));
     CHECK(has(failure(tracing("  return x")), "a.lua:3: the function given to o.trace returned"));
     CHECK(has(failure(tracing("  return 3")), "returned the number 3 as the loss"));
-    CHECK(has(failure(tracing("  return x:dropout(2):sum()")), "a share in [0, 1) expected"));
+    CHECK(has(failure(tracing("  return x:dropout(2):sum()")), "a probability in [0, 1) expected"));
     CHECK(has(failure(tracing("  nn.linear(x, 'a', {'m', 4})\n nn.linear(x, 'a', {'m', 5})")),
-              "param a.weight f32[embed=6,m=5] is there already"));
+              "param a.weight f32[embed=6,m=5]: it already exists"));
     CHECK(has(failure("local o = require 'orrery'\nlocal k\n"
                       "o.trace('t', { x = o.array('f32', { {'batch', 4} }) }, function(b) k = b.x return k:sum() end)\n"
                       "k:sum()"),
               "a.lua:4: x belongs to the program \"t\", whose trace has ended"));
     CHECK(has(failure("require 'orrery'.param { name = 'w', shape = { 3 } }"),
-              "only inside the function given to o.trace"));
+              "can only be called inside the function given to o.trace"));
     CHECK(has(failure("local o = require 'orrery'\no.trace('t', {}, print)"), "the signature has no inputs"));
     CHECK(has(failure("local o = require 'orrery'\no.trace('t', { step = o.array('f32', {}) }, print)"),
-              "cannot be called \"step\""));
+              "reserved name of an input: \"step\""));
 }
 
 TEST_CASE("errors in a model say who called it") {

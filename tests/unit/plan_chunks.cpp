@@ -81,13 +81,13 @@ TEST_CASE("a missing contributor is named with rank, chunk, step and line", "[pl
     refused(
         table(3, 1,
               {move(Kind::reduce, 0, 0, 1, 0, 4), move(Kind::copy, 1, 0, 0, 1, 5), move(Kind::copy, 1, 0, 0, 2, 6)}),
-        {"mine.lua:4", "chunk 0 of rank 0", "without rank 2's part", "step 0"});
+        {"mine.lua:4", "chunk 0 of rank 0", "the part of rank 2 is missing", "step 0"});
     refused(table(2, 1, {move(Kind::reduce, 0, 0, 1, 0, 4)}), {"mine.lua:1", "chunk 0 of rank 1", "never written"});
 }
 
 TEST_CASE("a double contribution is named where it happens", "[plan_chunks]") {
     refused(table(2, 1, {move(Kind::reduce, 0, 0, 1, 0, 4), move(Kind::reduce, 1, 0, 1, 0, 5)}),
-            {"mine.lua:5", "step 1", "chunk 0 from rank 1 to rank 0", "counts rank 1's part twice"});
+            {"mine.lua:5", "step 1", "chunk 0 from rank 1 to rank 0", "adds the part of rank 1 twice"});
 }
 
 TEST_CASE("races are refused", "[plan_chunks]") {
@@ -121,9 +121,9 @@ TEST_CASE("moves that cannot be are refused", "[plan_chunks]") {
     refused(table(2, 1, {move(Kind::copy, 0, 1, 0, 1, 4)}), {"a chunk from 0 to 0"});
     auto gather = table(2, 2, {move(Kind::copy, 0, 1, 0, 1, 4)});
     gather.collective = Opcode::all_gather;
-    refused(gather, {"rank 0 does not have that chunk yet"});
+    refused(gather, {"rank 0 does not have the chunk yet"});
     gather.chunks = 3;
-    refused(gather, {"a multiple of the 2 ranks"});
+    refused(gather, {"not divisible by 2 ranks"});
 }
 
 TEST_CASE("a table that only grouped or buffered sends bring to its end is refused on others", "[plan_chunks]") {

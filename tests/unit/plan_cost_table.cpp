@@ -74,7 +74,7 @@ TEST_CASE("a table of costs reads back as it was") {
 TEST_CASE("a table that is wrong says where") {
     const std::string text = cost_table_text(table());
     const auto refused = [&](const std::string& from, const std::string& to) { return refused_of(text, from, to); };
-    CHECK(refused("orrery costs", "orrery products") == "here.json: it is no table of measured costs");
+    CHECK(refused("orrery costs", "orrery products") == "here.json: it is not a table of measured costs");
     CHECK_THAT(refused("\"version\": 1", "\"version\": 9"), Catch::Contains("here.json: it has version 9, expected 1"));
     CHECK_THAT(refused("f32[8,512]", "f32[8;512]"),
                Catch::Contains("here.json: row 1 of kernels") && Catch::Contains("f32[8;512]"));

@@ -168,7 +168,7 @@ TEST_CASE("pipeline: schedules that are wrong are refused before a rank starts")
                       Contains("never runs W0 on pipeline rank 1 (stage 1); where one rank has a W, all run every W"));
     CHECK_THROWS_WITH(with({"F0 F1.4 B0 B1", good}),
                       Contains("runs F1.4 on pipeline rank 0, which has no chunk 4: it runs one stage"));
-    CHECK_THROWS_WITH(with({"F0 F1 B0 B1", "F1 B1 F0 B0 F2"}), Contains("there are 2 micro-batches, from 0"));
+    CHECK_THROWS_WITH(with({"F0 F1 B0 B1", "F1 B1 F0 B0 F2"}), Contains("there are 2 micro-batches, counted from 0"));
     CHECK_THROWS_WITH(with({good}), Contains("mine"));
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("pipeline: what it cannot run names the line that asked, and what to c
                Contains("mine.lua:7") && Contains("stage 1 of 3 has no op: give it a layer, or use fewer ranks on pp"));
     CHECK_THAT(why(2, {0, 1}), Contains("mine.lua:7") &&
                                    Contains("schedule mine: never runs B1 on pipeline rank 0 (stage 0)\n  ") &&
-                                   Contains("asked for: 2 stages, 1 a rank, and 2 micro-batches"));
+                                   Contains("requested: 2 stages, 1 a rank, and 2 micro-batches"));
 }
 
 TEST_CASE("pipeline: stages must follow the data") {

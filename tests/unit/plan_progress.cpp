@@ -135,7 +135,7 @@ TEST_CASE("tables: a collective made of messages does not begin among the plan's
     };
     const std::string unmet = refusal({{send, 1}, {all_reduce}}, {{all_reduce}, {receive, 1}});
     CHECK_THAT(unmet, Contains("job.toml:7") && Contains("collective mine") && Contains("all_reduce over pp") &&
-                          Contains("send") && Contains("leave pp out of [collectives]"));
+                          Contains("send") && Contains("remove pp from [collectives]"));
     CHECK(refusal({{all_reduce}, {receive, 1}}, {{send, 1}, {all_reduce}}) != "");
     CHECK(refusal({{send, 1}, {all_reduce}}, {{receive, 1}, {all_reduce}}) == "");
     CHECK(refusal({{all_reduce}, {send, 1}}, {{all_reduce}, {receive, 1}}) == "");
@@ -170,7 +170,7 @@ TEST_CASE("contents: a group may not send from where it receives") {
             in.operands[0].buffer = before.operands[0].buffer;
             in.operands[0].offset = before.operands[0].offset;
             CHECK_THROWS_WITH(check_values(plan, options.contracts),
-                              Contains("goes in one group with instruction " + std::to_string(i - 1)));
+                              Contains("is in one message group with instruction " + std::to_string(i - 1)));
             in.operands[0] = was;
             ++broken;
         }
@@ -206,7 +206,7 @@ TEST_CASE("groups: equal sizes do not make two collectives the same") {
         CHECK_NOTHROW(check_collectives(plan));
         REQUIRE(sums[0]->operands[0].type == sums[1]->operands[0].type);
         std::swap(*sums[0], *sums[1]);
-        CHECK_THROWS_WITH(check_collectives(plan), Contains("members of axis pp disagree on its collective number 0"));
+        CHECK_THROWS_WITH(check_collectives(plan), Contains("members of axis pp disagree on collective number 0"));
     }
     SECTION("the members of a joined one, swapped") {
         const ValueId a = sums[0]->operands[0].value, b = sums[0]->operands[1].value;
@@ -221,6 +221,6 @@ TEST_CASE("groups: equal sizes do not make two collectives the same") {
                 }
         CHECK_NOTHROW(check_collectives(plan));
         std::swap(sums[0]->operands[3].value, sums[0]->operands[5].value);
-        CHECK_THROWS_WITH(check_collectives(plan), Contains("disagree on its collective number 0"));
+        CHECK_THROWS_WITH(check_collectives(plan), Contains("disagree on collective number 0"));
     }
 }

@@ -96,21 +96,23 @@ TEST_CASE("relative peers: drawn") {
     Plan plan = ring(4, {{send, 0, 1}, {receive, 1, 3}, {send, 0, 1}, {send, 0, 2}});
     plan.schedule = sequential_schedule(1);
     const std::string text = draw_text(picture(plan, false, 0), {});
-    CHECK_THAT(text, Contains("class 0: each member of dp sends to its member +1, 2 a step"));
-    CHECK_THAT(text, Contains("class 0: each member of dp sends to its member +2, 1 a step"));
+    CHECK_THAT(text, Contains("class 0: each member of axis dp sends to member +1, 2 messages a step"));
+    CHECK_THAT(text, Contains("class 0: each member of axis dp sends to member +2, 1 messages a step"));
     for (Instruction& i : plan.classes[0].stream) i.relative = false;
     CHECK_THAT(draw_text(picture(plan, false, 0), {}), !Contains("each member"));
 }
 
 TEST_CASE("relative peers: form") {
     CHECK_NOTHROW(check_form(ring(4, {{send, 0, 3}}), apart));
-    CHECK_THROWS_WITH(check_form(ring(4, {{send, 0, 0}}), apart), Contains("names member +0 of 4"));
-    CHECK_THROWS_WITH(check_form(ring(4, {{send, 0, 4}}), apart), Contains("names member +4 of 4"));
+    CHECK_THROWS_WITH(check_form(ring(4, {{send, 0, 0}}), apart),
+                      Contains("member +0 is out of range: the axis has 4"));
+    CHECK_THROWS_WITH(check_form(ring(4, {{send, 0, 4}}), apart),
+                      Contains("member +4 is out of range: the axis has 4"));
     Plan plan = ring(4, {{send, 0, 1}});
     plan.classes[0].stream[0].relative = false;
     CHECK_NOTHROW(check_form(plan, apart));
     plan.classes[0].stream[0].peer = none;
-    CHECK_THROWS_WITH(check_form(plan, apart), Contains("names member -1 of 4"));
+    CHECK_THROWS_WITH(check_form(plan, apart), Contains("member -1 is out of range: the axis has 4"));
 }
 
 TEST_CASE("a queue holds what the transport keeps in order") {
@@ -195,7 +197,7 @@ TEST_CASE("who is played") {
     uneven.classes[1].ranks = {3};
     for (RankClass& c : uneven.classes)
         for (Instruction& i : c.stream) i.peer = 1;
-    CHECK_THROWS_WITH(actors(uneven, 64), Contains("ranks 0 and 1 share a stream, but member 1"));
+    CHECK_THROWS_WITH(actors(uneven, 64), Contains("ranks 0 and 1 share a stream, but members 1"));
 }
 
 TEST_CASE("gathering to a fixed member plays all who send to it") {
@@ -231,7 +233,7 @@ TEST_CASE("what a relative message reads and writes is proved as any other's") {
     CHECK_THROWS_WITH(check_values(ring(4, bad), apart), Contains("before anything is written there"));
     // In a group nothing is received before its end.
     CHECK_THROWS_WITH(check_values(ring(4, {{send, 0, 1}, {receive, 1, 3}, {send, 1, 1}, {receive, 2, 3}}), grouped),
-                      Contains("goes in one group with"));
+                      Contains("is in one message group with"));
 }
 
 TEST_CASE("a collective made of messages stays apart from relative ones, too") {
@@ -262,7 +264,8 @@ TEST_CASE("ranks of one class whose collectives have other members are refused")
     plan.classes[0].ranks = {0, 1, 4, 7};
     plan.classes[1].ranks = {2, 3, 5, 6};
     plan.classes[0].stream[1].axis = plan.classes[1].stream[0].axis = 1;
-    CHECK_THROWS_WITH(check_deadlock(plan, {}), Contains("share a stream") && Contains("cannot be of one class"));
+    CHECK_THROWS_WITH(check_deadlock(plan, {}),
+                      Contains("share a stream") && Contains("both ranks cannot be of one class"));
     plan.classes[0].ranks = {0, 1, 2, 3};
     plan.classes[1].ranks = {4, 5, 6, 7};
     CHECK_NOTHROW(check_deadlock(plan, {}));

@@ -95,14 +95,15 @@ TEST_CASE("a bound behind the first write is refused, with the instruction that 
     const int bound = last_written(late).written;
     REQUIRE(bound > 0);
     last_written(late).written = bound + 1;
-    CHECK_THAT(refusal(plan, late), Contains("class 0: snapshot of") && Contains("bound of its copy is") &&
-                                        Contains("instruction " + std::to_string(bound)) && Contains("writes it"));
+    CHECK_THAT(refusal(plan, late), Contains("class 0: snapshot of") && Contains("copy must end before") &&
+                                        Contains("instruction " + std::to_string(bound)) &&
+                                        Contains("writes the value"));
     auto never = sound;
     last_written(never).written = none;
-    CHECK_THAT(refusal(plan, never), Contains("bound of its copy is no instruction, but"));
+    CHECK_THAT(refusal(plan, never), Contains("copy must end before the end of the step, but"));
     auto early = sound;
     first_written(early).written = 0;
-    CHECK_THAT(refusal(plan, early), Contains("which does not write it"));
+    CHECK_THAT(refusal(plan, early), Contains("that does not write the value"));
 }
 
 TEST_CASE("an instruction that writes a param before the bound is found by its bytes", "[snapshot]") {
@@ -133,15 +134,15 @@ TEST_CASE("a snapshot with a value left out, twice, too small or in another's pl
     CHECK_THAT(refusal(plan, less), Contains("no snapshot of"));
     auto twice = sound;
     twice[0].values.push_back(twice[0].values.back());
-    CHECK_THAT(refusal(plan, twice), Contains("or is there twice"));
+    CHECK_THAT(refusal(plan, twice), Contains("or is a duplicate"));
     auto small = sound;
     small[0].values[0].bytes -= 4;
     CHECK_THAT(refusal(plan, small), Contains("bytes of buffer"));
     auto over = sound;
     over[0].values[1].offset = over[0].values[0].offset;
-    CHECK_THAT(refusal(plan, over), Contains("the one before it ends at"));
+    CHECK_THAT(refusal(plan, over), Contains("overlaps the previous copy, which ends at"));
     auto beyond = sound;
     beyond[0].bytes -= 64;
     CHECK_THAT(refusal(plan, beyond), Contains("the snapshot has"));
-    CHECK_THAT(refusal(plan, {}), Contains("0 snapshots of 1 classes"));
+    CHECK_THAT(refusal(plan, {}), Contains("0 snapshots for 1 classes"));
 }

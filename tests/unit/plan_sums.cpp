@@ -109,7 +109,7 @@ TEST_CASE("sums: a kernel that adds where it should write, or the other way roun
                           << describe(good, good.classes[k], static_cast<int>(i)));
                 if (adds)
                     CHECK_THROWS_WITH(check_values(plan),
-                                      Contains("its bytes hold it without") && Contains("of micro-batch"));
+                                      Contains("its bytes hold the sum without") && Contains("of micro-batch"));
                 else
                     CHECK_THROWS_AS(check_values(plan), Error);
             }
@@ -133,7 +133,7 @@ TEST_CASE("sums: a gradient reduced before its last micro-batch is found") {
                 INFO(name << ": early " << describe(good, good.classes[k], i));
                 CHECK_THROWS_AS(check_values(plan), Error);
                 if (in.opcode == Opcode::reduce_scatter)
-                    CHECK_THROWS_WITH(check_values(plan), Contains("but its bytes hold it"));
+                    CHECK_THROWS_WITH(check_values(plan), Contains("but its bytes hold the sum"));
                 ++moved;
             }
     CHECK(moved > 5);
@@ -158,6 +158,6 @@ TEST_CASE("sums: what is missing or too much is named") {
         Plan plan = good;
         plan.classes[0].stream.insert(plan.classes[0].stream.begin() + index, *found);
         order(plan.classes[0]);
-        CHECK_THROWS_WITH(check_values(plan), Contains("with") && Contains("of micro-batch 1 twice"));
+        CHECK_THROWS_WITH(check_values(plan), Contains("with") && Contains("of micro-batch 1 added twice"));
     }
 }

@@ -71,8 +71,8 @@ TEST_CASE("timeline: an order that waits for ever is named") {
     CHECK_THROWS_WITH(
         timeline(crossed),
         Contains("its ranks wait for each other\n") &&
-            Contains("pipeline rank 0, place 1: B0 of stage 0 waits for B0 of stage 1 on pipeline rank 1") &&
-            Contains("pipeline rank 1, place 0: F1 of stage 1 waits for F1 of stage 0 on pipeline rank 0"));
+            Contains("pipeline rank 0, position 1: B0 of stage 0 waits for B0 of stage 1 on pipeline rank 1") &&
+            Contains("pipeline rank 1, position 0: F1 of stage 1 waits for F1 of stage 0 on pipeline rank 0"));
     const Schedule lacking{"lacking", {RankSchedule::parse("F0 B0"), RankSchedule::parse("F0")}, {}};
     CHECK_THROWS_WITH(timeline(lacking), Contains("waits for B0 of stage 1, which no rank runs"));
 }

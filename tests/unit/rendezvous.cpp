@@ -136,7 +136,7 @@ TEST_CASE("the tcp rendezvous names host and port, and how long it has waited", 
     const auto server = serve(4);
     const auto r = join(place(*server, 2));
     CHECK_THROWS_WITH(r->get("dp/0/1", 20ms),
-                      "nobody set key 'dp/0/1' within 20 ms: 3 of 4 ranks have not joined: 0, 1, 3");
+                      "no rank set key 'dp/0/1' within 20 ms: 3 of 4 ranks have not joined: 0, 1, 3");
     CHECK(r->get("address/2", 5s) == "127.0.0.1");
     auto options = options_for(1);
     options.port = server->port();

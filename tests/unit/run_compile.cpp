@@ -97,7 +97,7 @@ TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipe
     options.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
     CHECK_THROWS_WITH(compile_training(*made("pp = 2\n", pipeline, ramp), options),
                       Contains("a.lua:") && Contains("schedule zb_h1 is made for the 2 micro-batches of a step of 4") &&
-                          Contains("step of 2 sequences has 1") && Contains("train.microbatches = 1"));
+                          Contains("steps of 2 sequences with 1 micro-batches") && Contains("train.microbatches = 1"));
     ramp.back() = "train.microbatches=1";  // the remedy
     CHECK(compile_training(*made("pp = 2\n", pipeline, ramp), options).programs.size() == 3);
     // The strategy says the number as well.
@@ -106,7 +106,7 @@ TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipe
             "train.microbatches=4"};
     CHECK_THROWS_WITH(compile_training(*made("pp = 2\n", says, ramp), options),
                       Contains("a.lua:") && Contains("is made for the 4 micro-batches of a step of 12") &&
-                          Contains("step of 3 sequences has 1"));
+                          Contains("steps of 3 sequences with 1 micro-batches"));
     ramp.back() = "train.microbatches=1";
     CHECK(compile_training(*made("pp = 2\n",
                                  "o.strategy.pipeline { axis = 'pp', schedule = 'zb_h1', microbatches = "

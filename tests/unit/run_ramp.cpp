@@ -47,7 +47,7 @@ TEST_CASE("without a ramp every step takes the full batch") {
     CHECK(sizes.samples_before(11) == 80);
     CHECK(BatchSizes(int64_t{1} << 40).samples_before((1 << 23) + 0LL) == ((int64_t{1} << 23) - 1) << 40);
     CHECK_THROWS_WITH(BatchSizes(int64_t{1} << 40).samples_before((1 << 23) + 1LL),
-                      Catch::Contains("lies beyond 2^63 samples"));
+                      Catch::Contains("exceeds 2^63 samples"));
     CHECK(sizes.sizes() == std::vector<int64_t>{8});
 }
 

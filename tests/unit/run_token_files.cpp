@@ -112,10 +112,11 @@ TEST_CASE("a pair that is cut, damaged or another's is refused with file and byt
     const auto fresh = [&](bool mask = true) { write_pair(folder, 2, mask); };
     fresh();
     std::filesystem::resize_file(folder.name("a.idx"), 20);
-    CHECK_THAT(now(), Contains("script.lua:3: data file") && Contains("a.idx, byte 20: it ends here, in the 34 bytes"));
+    CHECK_THAT(now(), Contains("script.lua:3: data file") &&
+                          Contains("a.idx, byte 20: it is truncated here, in the 34 bytes"));
     fresh();
     std::filesystem::resize_file(folder.name("a.idx"), 100);
-    CHECK_THAT(now(), Contains("a.idx, byte 100: it ends here; its header says 3 sequences and 4 ends"));
+    CHECK_THAT(now(), Contains("a.idx, byte 100: it is truncated here; its header says 3 sequences and 4 ends"));
     fresh();
     std::ofstream(folder.name("a.idx"), std::ios::app) << "more";
     CHECK_THAT(now(), Contains("a.idx, byte 102: 4 bytes follow its end"));
@@ -124,7 +125,7 @@ TEST_CASE("a pair that is cut, damaged or another's is refused with file and byt
     CHECK_THAT(now(), Contains("a.idx, byte 102: it has modes of sequences"));
     fresh();
     folder.put<char>("a.idx", 0, 'T');
-    CHECK_THAT(now(), Contains("a.idx, byte 0: it does not begin as an index of Megatron's") && Contains("tokenize"));
+    CHECK_THAT(now(), Contains("a.idx, byte 0: it is not a Megatron index") && Contains("tokenize"));
     fresh();
     folder.put<uint64_t>("a.idx", 9, 2);
     CHECK_THAT(now(), Contains("a.idx, byte 9: it is of version 2, supported is 1"));
@@ -137,7 +138,8 @@ TEST_CASE("a pair that is cut, damaged or another's is refused with file and byt
     }
     fresh();
     folder.put<uint64_t>("a.idx", 18, UINT64_MAX);
-    CHECK_THAT(now(), Contains("a.idx, byte 102: it ends here; its header says 18446744073709551615 sequences"));
+    CHECK_THAT(now(),
+               Contains("a.idx, byte 102: it is truncated here; its header says 18446744073709551615 sequences"));
     fresh();
     std::filesystem::resize_file(folder.name("a.bin"), 18);
     CHECK_THAT(now(), Contains("a.idx, byte 62: the last sequence is 7 tokens of 2 bytes from byte 6 on") &&
@@ -150,7 +152,7 @@ TEST_CASE("a pair that is cut, damaged or another's is refused with file and byt
     CHECK_THAT(now(), Contains("a.idx, byte 94: the last document does not end with the last sequence"));
     fresh();
     std::filesystem::resize_file(folder.name("a.mask"), 1);
-    CHECK_THAT(now(), Contains("a.mask, byte 1: it ends here, a bit a token needs 2 bytes"));
+    CHECK_THAT(now(), Contains("a.mask, byte 1: it is truncated here: one bit a token needs 2 bytes"));
     std::filesystem::resize_file(folder.name("a.mask"), 3);
     CHECK_THAT(now(), Contains("a.mask, byte 2: its end is expected here, it has 3 bytes"));
     fresh();

@@ -103,7 +103,7 @@ TEST_CASE("cluster: bad files are refused with their place") {
     refused("[fabric]", "[fabrik]", "c.toml", "did you mean \"fabric\"?");
     refused("gb_s = 50", "gbps = 400", "c.toml:17:8", "unknown key \"gbps\" in [node.n.nics]");
     // Numbers that no machine has.
-    refused("bf16 = 1000", "bf16 = 1e15", "c.toml:6", "at most 1e+06; is it in the unit that the key names?");
+    refused("bf16 = 1000", "bf16 = 1e15", "c.toml:6", "at most 1e+06; check the unit, which the key's name gives");
     refused("memory_gib = 80", "memory_gib = inf", "c.toml:3",
             "accelerator.a.memory_gib is the number inf, expected a finite");
     refused("memory_gib = 80", "memory_gib = nan", "c.toml:3", "expected a finite");
@@ -113,13 +113,13 @@ TEST_CASE("cluster: bad files are refused with their place") {
     refused("accelerator = \"a\"", "accelerator = \"b\"", "c.toml:8", "it can be: a");
     refused("bf16 = 1000", "bf17 = 1000", "c.toml:6", "unknown dtype \"bf17\"");
     refused("gb_s = 400", "gb_s = 400\ndomain_accelerators = 12", "c.toml:14", "expected a multiple of 8");
-    refused("\"nvswitch\"", "\"pcie\"\nnvls = true", "c.toml:13:8", "without an NVSwitch");
+    refused("\"nvswitch\"", "\"pcie\"\nnvls = true", "c.toml:13:8", "NVLS needs an NVSwitch");
     refused("[node.n.nics]\nkind = \"infiniband\"\ncount = 8\ngb_s = 50\n", "", "c.toml:7", "missing [node.n.nics]");
     refused("[fabric]\nkind = \"single_switch\"\n", "", "c.toml", "missing fabric");
     refused("\"single_switch\"", "\"fat_tree\"\nnodes_per_leaf = 4\nleaf_oversubscription = 0.5", "c.toml:21:25",
             "expected at least 1");
     refused("\"single_switch\"", "\"fat_tree\"\nnodes_per_leaf = 4\nnodes_per_pod = 2", "c.toml:21:17",
-            "more than the 4 of the level below");
+            "more than the 4 nodes of the level below");
 }
 
 TEST_CASE("cluster: the shipped ones are sound") {
@@ -154,8 +154,9 @@ TEST_CASE("mapping: what cannot be is refused") {
     CHECK_THROWS_WITH(Mapping(cluster, Mesh({{"dp", 5}, {"tp", 8}})),
                       Catch::Contains("40 ranks") && Catch::Contains("32 accelerators: 8 missing"));
     const Mesh mesh({{"dp", 4}, {"tp", 8}});
-    CHECK_THROWS_WITH(Mapping(cluster, mesh, {"pp"}), Catch::Contains("no axis \"pp\"") && Catch::Contains("dp, tp"));
-    CHECK_THROWS_WITH(Mapping(cluster, mesh, {"tp", "tp"}), Catch::Contains("twice"));
+    CHECK_THROWS_WITH(Mapping(cluster, mesh, {"pp"}),
+                      Catch::Contains("unknown axis \"pp\"") && Catch::Contains("dp, tp"));
+    CHECK_THROWS_WITH(Mapping(cluster, mesh, {"tp", "tp"}), Catch::Contains("duplicate"));
 }
 
 TEST_CASE("cluster: whose rates an accelerator has is a name that is known, or a part is given") {
@@ -163,7 +164,7 @@ TEST_CASE("cluster: whose rates an accelerator has is a name that is known, or a
     CHECK(parse(with(sound, place, place + "measured_as = \"H100-80G-SXM\"\n")).kinds[0].accelerator.measured_as ==
           "H100-80G-SXM");
     refused(place, place + "measured_as = \"H100-80G-SMX\"\n", "c.toml:4",
-            "accelerator.a.measured_as is \"H100-80G-SMX\", of which no rate is known");
+            "accelerator.a.measured_as is \"H100-80G-SMX\", for which no rate is known");
     refused(place, place + "measured_as = \"H100-80G-SMX\"\n", "c.toml:4", "did you mean \"H100-80G-SXM\"?");
     refused(place, place + "measured_as = \"H100-80G-SXM\"\nmatrix_share = 0.7\n", "c.toml:5", "leave one out");
 }

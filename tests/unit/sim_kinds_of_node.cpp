@@ -179,7 +179,7 @@ TEST_CASE("kinds of node: the rate that MFU is told over is that of all ranks' a
     CHECK(mean_rate(cluster_of({slow, fast}), 8, "bf16") == Approx(600e12));
     CHECK(mean_rate(both, 4, "bf16") == 1000e12);
     CHECK(mean_rate(both, 6, "bf16") == Approx((4 * 1000e12 + 2 * 200e12) / 6));
-    CHECK_THROWS_WITH(mean_rate(both, 8, "fp8"), Catch::Contains("no rate for products of fp8"));
+    CHECK_THROWS_WITH(mean_rate(both, 8, "fp8"), Catch::Contains("no rate for matrix products of fp8"));
     CHECK(Mapping(both, Mesh({{"dp", 6}})).text() == "dp=6 over 2 nodes; 4 ranks on fast (fast), 2 on slow (slow)");
     CHECK(Mapping(cluster_of({fast}), Mesh({{"dp", 4}})).text() == "dp=4 in a node");
 }

@@ -194,5 +194,5 @@ TEST_CASE("tokenizer: what is special, and which ids there are") {
     CHECK(tokenizer->vocabulary() == 480 + 5 + 10);
     CHECK_FALSE(tokenizer->id_of("no such token"));
     const Ids beyond{1, static_cast<int32_t>(tokenizer->vocabulary())};
-    CHECK_THROWS_WITH(tokenizer->decode(beyond), Catch::Contains("decode: 495 is no token's id"));
+    CHECK_THROWS_WITH(tokenizer->decode(beyond), Catch::Contains("decode: unknown token id 495"));
 }

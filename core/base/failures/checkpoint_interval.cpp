@@ -14,7 +14,7 @@ constexpr double never = std::numeric_limits<double>::infinity();
 
 void require_times(const CheckpointTimes& times) {
     const auto refuse = [](const char* what, double found, const char* expected) {
-        throw Error(fmt::format("{} of {} s cannot be; expected {}", what, found, expected));
+        throw Error(fmt::format("{} of {} s is invalid, expected {}", what, found, expected));
     };
     if (!(times.cost_s >= 0) || times.cost_s == never) refuse("a checkpoint's cost", times.cost_s, "0 or more seconds");
     if (!(times.restart_s >= 0) || times.restart_s == never) refuse("a restart", times.restart_s, "0 or more seconds");
@@ -35,7 +35,7 @@ double best_checkpoint_interval(const CheckpointTimes& times) {
 
 double goodput(const CheckpointTimes& times, double interval_s) {
     require_times(times);
-    if (!(interval_s >= 0)) throw Error(fmt::format("an interval of {} s between checkpoints cannot be", interval_s));
+    if (!(interval_s >= 0)) throw Error(fmt::format("the checkpoint interval is {} s, expected 0 or more", interval_s));
     const double mean = times.between_failures_s, whole = interval_s + times.cost_s;
     if (mean == never) return whole == 0 || interval_s == never ? 1 : interval_s / whole;
     const double restarts = std::exp(-times.restart_s / mean);

@@ -33,7 +33,7 @@ void check_loss(const Program& program, ValueId loss, const std::vector<char>& w
     const Value& value = program.value(loss);
     if (value.type != TensorType{DType::f32, {}}) {
         throw Error(value.origin,
-                    fmt::format("the loss must be one f32 number, got {}; sum it", describe(program, loss)));
+                    fmt::format("the loss must be an f32 scalar, got {}; sum it", describe(program, loss)));
     }
     if (!wanted[loss]) {
         throw Error(value.origin, fmt::format("the loss {} does not depend on any param", describe(program, loss)));
@@ -70,7 +70,8 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
         if (!reached) continue;
         const OpDef& def = op_def(op.kind);
         if (!def.gradient) {
-            throw Error(op.origin, fmt::format("the loss depends on {}, which has no gradient", describe(program, op)));
+            throw Error(op.origin,
+                        fmt::format("the loss depends on {}, an op that has no gradient", describe(program, op)));
         }
         for (ValueId input : op.inputs) last[input] = id;
         backward.begin(id);

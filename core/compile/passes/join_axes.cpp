@@ -46,7 +46,7 @@ public:
     /// Why two consecutive all-reduces cannot be one, whatever their transports are; "" if they can.
     std::string why_apart(const Op& first, const Op& then) const {
         if (readers_[then.inputs[0]] > 1)
-            return fmt::format("the sum over {} alone is read, too", first.attributes.text("axis"));
+            return fmt::format("the sum over {} alone is needed as well", first.attributes.text("axis"));
         if (first.phase != then.phase) return "they belong to different phases";
         if (first.stage != then.stage) return "they belong to different stages";
         if (first.attributes.text("keep") != then.attributes.text("keep")) return "they are kept for different times";
@@ -231,7 +231,7 @@ private:
         std::string why = why_parts_apart(mesh_, carriers_, a, chains_.axis_of(then));
         if (why.empty()) why = chains_.why_apart(first, then);
         if (why.empty() && then.attributes.text("cause") == fmt::format("result {}", status_name))
-            why = fmt::format("over {} it shares the loss' message", mesh_.axis(a).name);
+            why = fmt::format("over {} it is sent together with the loss", mesh_.axis(a).name);
         assert(!why.empty());  // if both could share a message, join_axes would have joined them
         add(first.kind, a, then, why, 1);
     }
@@ -264,13 +264,13 @@ std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, 
     const auto one = carriers.transports.find(first), other = carriers.transports.find(second);
     for (const auto& [found, axis] : {std::pair(one, a), std::pair(other, b)})
         if (found == carriers.transports.end())
-            return fmt::format("the transport of {} is not known", mesh.axis(axis).name);
+            return fmt::format("the transport of axis {} is unknown", mesh.axis(axis).name);
     if (one->second != other->second)
-        return fmt::format("{} has transport {}, {} has {}", first, one->second, second, other->second);
+        return fmt::format("axis {} has transport {}, axis {} has {}", first, one->second, second, other->second);
     for (const std::string* axis : {&first, &second})
-        if (carriers.tables.count(*axis)) return fmt::format("[collectives] has an all_reduce for {}", *axis);
+        if (carriers.tables.count(*axis)) return fmt::format("[collectives] sets an all_reduce for axis {}", *axis);
     if (!mesh.together({a, b}))
-        return fmt::format("{} is not among the first eight axes of more than one rank",
+        return fmt::format("axis {} is not among the first eight axes of more than one rank",
                            mesh.axis(std::max(a, b)).name);
     return "";
 }
@@ -312,7 +312,7 @@ std::string apart_text(const std::vector<ApartAxes>& apart) {
     std::string text;
     for (const ApartAxes& e : apart) {
         const std::string one = verb(e.first_kind), other = verb(e.then_kind);
-        text += fmt::format("two messages instead of one{}{}: {} of {} {} over {}, then {}over {}: {}\n",
+        text += fmt::format("two messages are not merged into one{}{}: {} of {} {} over {}, then {}over {}: {}\n",
                             e.program.empty() ? "" : " in ", e.program, plural(e.values, "value"), bytes_text(e.bytes),
                             one, e.first, one == other ? "" : other + " ", e.then, e.why);
     }

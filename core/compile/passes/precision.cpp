@@ -139,12 +139,12 @@ void set_precision(Program& program, DType compute) {
         return mark_products(program);
     }
     if (compute != DType::bf16 && compute != DType::f16) {
-        throw Error(fmt::format("cannot compute in {}: there are f32, bf16, f16 and fp8", name_of(compute)));
+        throw Error(fmt::format("unsupported precision {}: expected f32, bf16, f16 or fp8", name_of(compute)));
     }
     for (const Op& op : program.ops) {
         if (op.phase == Phase::forward) continue;
-        throw Error(op.origin, fmt::format("the precision must be set before the program is differentiated: {} is no "
-                                           "forward op",
+        throw Error(op.origin, fmt::format("the precision must be set before the program is differentiated: {} is not "
+                                           "a forward op",
                                            describe(program, op)));
     }
     Precision(program, compute).run();

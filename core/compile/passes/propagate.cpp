@@ -136,15 +136,16 @@ private:
         };
         for (const ValueId input : inputs)
             if (input < 0 || input >= std::ssize(versions_.program.values))
-                refuse(fmt::format("reads value {}, which there is not", input));
+                refuse(fmt::format("reads value {}, which does not exist", input));
         if (made.empty()) return;
         const std::vector<Typed> typed = infer(op_def(kind), versions_.program, inputs, attributes, op.origin);
         if (made.size() != typed.size()) refuse(fmt::format("has {} outputs, {} are named", typed.size(), made.size()));
         for (size_t i = 0; i < made.size(); ++i) {
             if (std::ranges::count(op.outputs, made[i]) == 0)
-                refuse(fmt::format("is to make value {}, which is no output of the op", made[i]));
+                refuse(fmt::format("names value {} as output, which is not an output of the op", made[i]));
             if (versions_.program.value(made[i]).type != typed[i].type)
-                refuse(fmt::format("makes another type than output {} has", versions_.program.value(made[i]).name));
+                refuse(fmt::format("returns a type that differs from the type of output {}",
+                                   versions_.program.value(made[i]).name));
         }
     }
 
@@ -245,7 +246,7 @@ private:
             const std::string axis = fmt::format("{}={}", mesh_.axis(w.axis).name, mesh_.size(w.axis));
             throw Error(op.origin,
                         fmt::format("{} cannot be split over {}: {} is split in dim {}{}, which holds {}of size {}; "
-                                    "choose a size that {}{} divide, or keep that dim whole over {}",
+                                    "choose a size divisible by {}{}, or do not split this dim over {}",
                                     title(op), axis, describe(versions_.program, input), w.dim,
                                     cause.empty() ? "" : " by " + cause, name.empty() ? "a factor " : name + " ",
                                     rule.factors[w.factor].size, axis, others, mesh_.axis(w.axis).name));
@@ -376,7 +377,7 @@ private:
         for (ValueId input : read)
             if (input != late && in_loop(versions_.held(input).preferred)) piece = describe(versions_.program, input);
         throw Error(op.origin,
-                    fmt::format("{} uses {}, a sum over all {} micro-batches, together with {}, of which there is one "
+                    fmt::format("{} combines {}, a sum over all {} micro-batches, with {}, which exists for one "
                                 "micro-batch at a time; compute it per sample, or use one micro-batch",
                                 title(op), describe(versions_.program, late), mesh_.microbatches(),
                                 piece.empty() ? "another value" : piece));

@@ -54,8 +54,8 @@ private:
             const int64_t last = shape.back(), rows = count_of(shape) / std::max<int64_t>(last, 1);
             if (last % granule == 0 && rows % granule == 0) continue;
             const std::string text = fmt::format(
-                "its products stay in 16 bits: on a rank an operand is {}, and products "
-                "of 8 bits need multiples of {}",
+                "its matrix products stay in 16 bits, not fp8: an operand is {} on a rank, and fp8 needs "
+                "dims divisible by {}",
                 text_of(shape), granule);
             if (remarked_.insert(op.scope).second) program_.note(none, op.scope + ": " + text, op.origin);
             return false;

@@ -66,7 +66,8 @@ float word_of(Status status) {
 }
 
 Status status_of(float sum) {
-    if (!(sum >= 0)) throw Error(fmt::format("the ranks' status words add up to {}", sum), Fault::failed);
+    if (!(sum >= 0))
+        throw Error(fmt::format("the sum of the ranks' status words is {}, expected 0 or more", sum), Fault::failed);
     for (int status = static_cast<int>(largest); status > 0; --status)
         if (sum >= word_of(static_cast<Status>(status))) return static_cast<Status>(status);
     return Status::go_on;
@@ -75,7 +76,8 @@ Status status_of(float sum) {
 void add_status(Program& program, const Mesh& mesh, const AxisCarriers& carriers) {
     if (mesh.ranks() == 1) return;
     if (program.find(status_name) || program.result(status_name))
-        throw Error(fmt::format("\"{}\" is the name of what ranks tell each other: take another one", status_name));
+        throw Error(fmt::format("the name \"{}\" is reserved for the status of ranks: rename the input or result",
+                                status_name));
     std::vector<AxisId> axes = axes_of_loss(program, mesh);
     const auto summed_over = [&](AxisId id) {
         return std::any_of(axes.begin(), axes.end(), [&](AxisId axis) {

@@ -231,8 +231,8 @@ void Versions::enforce_budget(ValueId value, const Layout& needed, const Reshard
     throw Error(
         reader.origin,
         fmt::format(
-            "{} would move {} that no strategy asked for: {} sends {} per rank{}\n  {} lies {}\n"
-            "  {} needs it {}: {}\n  mark how it is used, mark it otherwise, or allow the bytes",
+            "{} would move {}, which no strategy asked for: {} sends {} per rank{}\n  layout of {}: {}\n"
+            "  {} needs it as {}: {}\n  mark its use, mark another layout, or raise implicit_budget_mib",
             subject(reader.cause), describe(program, value), steps, bytes_text(bytes),
             options_.forbid_implicit ? "" : fmt::format(", over the budget of {}", bytes_text(options_.budget_bytes)),
             label_of(program, value), causes_text(value, held_[value].preferred), subject(reader.cause),
@@ -250,8 +250,9 @@ void Versions::fail(ValueId value, const Layout& needed, const Reader& reader) c
                 "it exists one micro-batch at a time and cannot be gathered; use one micro-batch, or keep the "
                 "batch dim out of this op";
     }
-    throw Error(reader.origin, fmt::format("{} cannot have {} as {}\n  it lies {}\n  {}\n  {}", subject(reader.cause),
-                                           describe(program, value), needed.text(mesh_), causes_text(value, lies),
+    throw Error(reader.origin, fmt::format("{} needs {} as {}, which cannot be made\n  its layout: {}\n  {}\n  {}",
+                                           subject(reader.cause), describe(program, value), needed.text(mesh_),
+                                           causes_text(value, lies),
                                            reader.why.empty() ? "its use is marked so" : reader.why, remedy));
 }
 

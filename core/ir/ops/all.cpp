@@ -88,8 +88,8 @@ const OpDef& op_def(std::string_view kind, const Origin& asked) {
     std::vector<std::string> names;
     for (const OpDef* def : all_ops()) names.emplace_back(def->name);
     const std::string guess = did_you_mean(kind, names);
-    throw Error(asked,
-                fmt::format("no op \"{}\"; {}core/ir/README.md lists all ops", kind, guess.empty() ? "" : guess + ' '));
+    throw Error(asked, fmt::format("unknown op \"{}\"; {}core/ir/README.md lists all ops", kind,
+                                   guess.empty() ? "" : guess + ' '));
 }
 
 const OpDef& op_def(std::string_view kind) {

@@ -15,14 +15,14 @@ namespace {
 void check_window(Infer& at) {
     const int64_t window = at.attributes.integer("window");
     if (window < 0) {
-        at.fail(fmt::format("window = {} is no number of keys", window),
+        at.fail(fmt::format("window = {} is negative", window),
                 "give 1 or more, the query's own among them, or 0 for all keys up to it");
     }
     if (window == 0) {
         at.attributes.erase("window");
     } else if (!at.attributes.flag("causal")) {
         at.fail(
-            fmt::format("window = {} is of causal attention: its keys are the last ones up to the query's own", window),
+            fmt::format("window = {} needs causal attention: a window has the last keys up to the query's own", window),
             "add causal = true, or leave the window out");
     }
 }
@@ -35,7 +35,7 @@ void check_heads(Infer& at) {
     const int64_t heads = at.shape(0)[2];
     const int64_t groups = at.shape(1)[2];
     if (heads % groups != 0) {
-        at.fail(fmt::format("{} query heads do not share {} key/value heads evenly: {} and {}", heads, groups,
+        at.fail(fmt::format("{} query heads are not divisible by {} key/value heads: {} and {}", heads, groups,
                             at.show(0), at.show(1)),
                 "the first must be a multiple of the second");
     }
@@ -124,19 +124,20 @@ void check_scaling(Infer& at) {
     Attributes& given = at.attributes;
     const double factor = given.number("factor", 1);
     if (!std::isfinite(factor) || factor <= 0)
-        at.fail(fmt::format("factor = {} is no scaling of positions", factor), "give a number above 0, as 8");
+        at.fail(fmt::format("factor = {} is not a valid scaling of positions", factor), "give a number above 0, as 8");
     int64_t parts = 0;
     for (const std::string_view name : scalings) parts += name != "factor" && given.has(name);
     if (parts > 0 && (parts < 3 || !given.has("factor")))
-        at.fail("a scaling of some wavelengths has factor, low_freq_factor, high_freq_factor and original_positions",
+        at.fail("scaling by wavelength needs factor, low_freq_factor, high_freq_factor and original_positions",
                 "give all four, or factor alone to scale every wavelength");
     if (parts > 0) {
         const double low = given.number("low_freq_factor"), high = given.number("high_freq_factor");
         if (!(low > 0 && low < high && std::isfinite(high)))
-            at.fail(fmt::format("low_freq_factor = {} and high_freq_factor = {} bound no wavelengths", low, high),
-                    "give numbers above 0, the second the larger");
+            at.fail(
+                fmt::format("low_freq_factor = {} and high_freq_factor = {} are not a range of wavelengths", low, high),
+                "give numbers above 0, the second the larger");
         if (const int64_t positions = given.integer("original_positions"); positions < 1)
-            at.fail(fmt::format("original_positions = {} is no length", positions), "give 1 or more");
+            at.fail(fmt::format("original_positions = {} is too small", positions), "give 1 or more");
     }
     if (factor != 1) return;
     for (const std::string_view name : scalings) given.erase(name);

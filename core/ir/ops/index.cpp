@@ -32,7 +32,7 @@ std::vector<std::string> match_ids(Infer& at, int dim) {
 
 void check_index_range(Infer& at, int64_t size) {
     if (size > std::numeric_limits<int32_t>::max())
-        at.fail(fmt::format("a dim of {} elements has indices that i32 does not hold", size));
+        at.fail(fmt::format("a dim of {} elements is too large: its indices do not fit i32", size));
 }
 
 std::vector<Typed> infer_gather(Infer& at) {
@@ -122,7 +122,7 @@ std::vector<Typed> infer_top_k(Infer& at) {
     const size_t d = at.dim_attribute("dim", at.rank(0));
     const int64_t k = at.attributes.integer("k"), size = at.shape(0)[d];
     if (k < 1 || k > size)
-        at.fail(fmt::format("k = {} is not from 1 to the {} elements of dim {} of {}", k, size,
+        at.fail(fmt::format("k = {} is out of range: expected 1 to the {} elements of dim {} of {}", k, size,
                             at.dims(0)[d].empty() ? fmt::format("{}, counted from 0,", d) : at.dims(0)[d], at.show(0)));
     check_index_range(at, size);
     Typed values = at.typed(0);

@@ -53,7 +53,8 @@ Typed infer_product(Infer& at) {
 Typed infer_biased(Infer& at) {
     Typed y = infer_product(at);
     if (at.count() == 2) return y;
-    if (at.rank(1) != 2) at.fail(fmt::format("a bias needs a b of 2 dims, got {}", at.show(1)), "add it afterwards");
+    if (at.rank(1) != 2)
+        at.fail(fmt::format("a bias needs an operand b of 2 dims, got {}", at.show(1)), "add it afterwards");
     at.expect_rank(2, 1, 1);
     at.expect_same_dtype(0, 2);
     y.dims.back() = at.same_dim(1, places(at.attributes, at.rank(0), 2).bn, 2, 0, "bias and columns");
@@ -70,7 +71,8 @@ std::vector<Typed> infer_bias_gelu(Infer& at) {
 std::vector<Typed> infer_gelu_grad(Infer& at) {
     const Typed dx = infer_product(at);
     at.expect_same_dtype(0, 2);
-    if (at.type(2) != dx.type) at.fail(fmt::format("pre {} is not like the product", at.show(2)));
+    if (at.type(2) != dx.type)
+        at.fail(fmt::format("pre {} must have the type and shape of the matrix product", at.show(2)));
     return {dx};
 }
 
@@ -155,7 +157,8 @@ void grad_matmul(Backward& g) { product_gradient(g, g.cast(g.dy(), g.type(g.in(0
 
 void grad_bias_gelu(Backward& g) {
     if (g.op().outputs.size() < 2)
-        throw Error(g.op().origin, "matmul_bias_gelu with drop_pre keeps nothing that its gradient needs");
+        throw Error(g.op().origin,
+                    "matmul_bias_gelu with drop_pre has no gradient: it does not store pre; remove drop_pre");
     g.expect_no_dy(1, "pre");
     const Attributes approx{{"approx", g.attributes().text("approx")}};
     product_gradient(g, g.cast(g.one("gelu_grad", {g.out(1), g.dy()}, approx), g.type(g.in(0)).dtype));

@@ -20,7 +20,7 @@ std::vector<Typed> infer_reshape(Infer& at) {
         } else if (shape[d] < 1) {
             at.fail(fmt::format("shape = {}: sizes must be at least 1, and one may be -1", text_of(shape)));
         } else if (__builtin_mul_overflow(known, shape[d], &known)) {
-            at.fail(fmt::format("shape = {}: more elements than 64 bits count", text_of(shape)));
+            at.fail(fmt::format("shape = {}: too large, the number of elements overflows 64 bits", text_of(shape)));
         }
     }
     const int64_t count = at.type(0).count();
@@ -120,7 +120,8 @@ std::vector<int64_t> permutation(Infer& at) {
         if (good) seen[d] = 1;
     }
     if (!good)
-        at.fail(fmt::format("perm = {} is no order of the {} dims of {}", text_of(perm), at.rank(0), at.show(0)));
+        at.fail(
+            fmt::format("perm = {} is not a permutation of the {} dims of {}", text_of(perm), at.rank(0), at.show(0)));
     at.attributes.set("perm", perm);
     return perm;
 }
@@ -159,7 +160,8 @@ std::vector<Typed> infer_slice(Infer& at) {
     const int64_t start = at.attributes.integer("start");
     const int64_t size = at.attributes.integer("size");
     if (start < 0 || size < 1 || start + size > at.shape(0)[d]) {
-        at.fail(fmt::format("elements {} to {} of dim {} are outside {}", start, start + size - 1, d, at.show(0)));
+        at.fail(
+            fmt::format("elements {} to {} of dim {} are out of range of {}", start, start + size - 1, d, at.show(0)));
     }
     Typed y = at.typed(0);
     y.type.shape[d] = size;

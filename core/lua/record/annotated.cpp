@@ -167,7 +167,7 @@ int microbatches(lua_State* L) {
 int bucket(lua_State* L) {
     Tape& tape = annotated(L, "bucket");
     const double mib = check_number(L, 3);
-    if (!(mib >= 0)) bad_argument(L, 3, fmt::format("0 MiB or more expected, got {}", mib));
+    if (!(mib >= 0)) bad_argument(L, 3, fmt::format("a size of 0 MiB or more expected, got {}", mib));
     tape.program->bucket(check_text(L, 2), static_cast<int64_t>(mib * (1 << 20)), mark_origin(tape));
     return 0;
 }
@@ -177,7 +177,7 @@ int reduce(lua_State* L) {
     Tape& tape = annotated(L, "reduce");
     const std::string name = check_text(L, 3);
     const std::optional<DType> type = parse_dtype(name);
-    if (!type) bad_argument(L, 3, fmt::format("no type \"{}\"; gradients can be sent as \"bf16\"", name));
+    if (!type) bad_argument(L, 3, fmt::format("unknown type \"{}\"; gradients can be sent as \"bf16\"", name));
     tape.program->reduce_as(check_text(L, 2), *type, mark_origin(tape));
     return 0;
 }
@@ -194,7 +194,8 @@ int prefetch(lua_State* L) {
         ahead.bytes = static_cast<int64_t>(mib * (1 << 20));
     } else {
         ahead.layers = check_integer(L, 3);
-        if (ahead.layers < 0) bad_argument(L, 3, fmt::format("0 layers or more expected, got {}", ahead.layers));
+        if (ahead.layers < 0)
+            bad_argument(L, 3, fmt::format("a number of 0 layers or more expected, got {}", ahead.layers));
     }
     tape.program->prefetch(check_text(L, 2), ahead, mark_origin(tape));
     return 0;

@@ -107,15 +107,15 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
         lua_rawgeti(L, -1, 1);
         const Data* const of = test<Data>(L, -1);
         if (!of)
-            throw Error(place, fmt::format("{} begins with {}, expected {{ source, weight }} with what o.data.NAME "
-                                           "returns",
+            throw Error(place, fmt::format("{} begins with {}, expected {{ source, weight }} with a source from "
+                                           "o.data.NAME",
                                            which, type_text(L, -1)));
         lua_rawgeti(L, -2, 2);
         if (lua_type(L, -1) != LUA_TNUMBER)
             throw Error(place, fmt::format("{} has {} for its weight, expected a number", which, type_text(L, -1)));
         if (!of->own.empty())
-            throw Error(of->spec.origin, fmt::format("{}, {}, has {} of its own\n  give it to {}, which draws the "
-                                                     "samples of all its sources",
+            throw Error(of->spec.origin, fmt::format("{} ({}) sets {} itself\n  set it in {} instead, which draws "
+                                                     "the samples of all sources",
                                                      which, of->function, join(of->own, " and "), function));
         parts.push_back({of->spec.source, lua_tonumber(L, -1), place});
         sources.push_back(of);
@@ -134,8 +134,8 @@ void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
     if (!own && lua_isnil(L, -1)) own = test<Data>(L, 4);
     if (own) {
         if (own->spec.source->arrays() != spec.source->arrays())
-            throw Error(spec.origin, fmt::format("{} offers other arrays than {}\n  evaluate what has the same names, "
-                                                 "types and dims as what is trained on",
+            throw Error(spec.origin, fmt::format("arrays to evaluate on ({}) differ from arrays to train on ({})\n"
+                                                 "  use data with the same names, types and dims for both",
                                                  own->spec.source->place(), spec.source->place()));
         spec.held_out = own->spec.source;
         spec.held_out_plugin = own->spec.plugin;
@@ -217,10 +217,10 @@ int mix(lua_State* L) {
     const std::vector<std::string> all = config.texts("mix");
     if (all.empty()) return 0;
     if (const std::string path = config.text("path", ""); !path.empty())
-        throw Error(config.where("mix"),
-                    fmt::format("data.mix names sources, and data.path {} ({})\n  leave one of them "
-                                "out: --set data.path=",
-                                path, config.where("path").text()));
+        throw Error(
+            config.where("mix"),
+            fmt::format("data.mix and data.path = {} ({}) are both set\n  leave one of them out: --set data.path=",
+                        path, config.where("path").text()));
     lua_createtable(L, static_cast<int>(all.size()), 0);
     for (size_t i = 0; i < all.size(); ++i) {
         const std::string_view entry = trim(all[i]);

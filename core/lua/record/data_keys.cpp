@@ -46,7 +46,7 @@ void give_of_sources(Data& data, const std::vector<const Data*>& sources) {
             data.given.push_back(given);
             if (all_give(sources, given)) continue;
             data.given.back().value.reset();
-            data.given.back().shown = fmt::format("gives the {} of one source alone", given.key);
+            data.given.back().shown = fmt::format("sets {} of only one of the sources", given.key);
         }
     }
 }

@@ -17,7 +17,7 @@ namespace orrery::lua {
 
 Tape& annotating(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view function) {
     if (tape->use != TapeUse::annotate)
-        fail(L, fmt::format("{}: only inside of a strategy's function, see strategy.define", function));
+        fail(L, fmt::format("{}: can only be called inside a strategy's function, see strategy.define", function));
     return *tape;
 }
 
@@ -86,7 +86,7 @@ void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<V
     const int keys = lua_gettop(L);
     for (lua_Integer i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; ++i) {
         if (lua_type(L, -1) != LUA_TSTRING)
-            fail(L, fmt::format("{}: axes have names: write {{ dp = S \"batch\" }}", function));
+            fail(L, fmt::format("{}: each mark must name its axis: write {{ dp = S \"batch\" }}", function));
         const std::string axis = check_text(L, -1);
         if (axis == "keep" || axis == "optional") {
             lua_pop(L, 1);
@@ -119,7 +119,7 @@ int use(lua_State* L) {
     const auto& grads = x.tape->program->grads();
     const bool grad = std::any_of(grads.begin(), grads.end(), [&](const auto& pair) { return pair.second == x.id; });
     if (x.value().role != Role::param && !grad)
-        fail(L, fmt::format("use: {} is no param or gradient; other values rest as they are read: mark store",
+        fail(L, fmt::format("use: {} is not a param or gradient; mark other values with store",
                             describe(*x.tape->program, x.id)));
     mark(L, x.tape, {x.id}, Mark::What::use);
     return 1;

@@ -152,7 +152,7 @@ private:
         const int keys = lua_gettop(L_);
         for (lua_Integer i = 1; lua_rawgeti(L_, keys, i) != LUA_TNIL; ++i) {
             if (lua_type(L_, -1) != LUA_TSTRING)
-                fail(L_, fmt::format("{}: options have names: write {{ name = value }}", def_.name));
+                fail(L_, fmt::format("{}: options must have names: write {{ name = value }}", def_.name));
             const std::string key = check_text(L_, -1);
             lua_rawget(L_, index);
             field(key);
@@ -199,7 +199,7 @@ namespace {
 int plugin_op(lua_State* L) {
     const std::string name = check_text(L, 1);
     const OpDef* own = find_op_def(name);
-    if (own && !find_plugin_op(name)) fail(L, fmt::format("o.op.{0}: {0} needs no plugin; write x:{0}(...)", name));
+    if (own && !find_plugin_op(name)) fail(L, fmt::format("o.op.{0}: {0} is a built-in op; write x:{0}(...)", name));
     const OpDef& def = state_of(L).host().use_op(name, where(L));
     lua_pushlightuserdata(L, const_cast<OpDef*>(&def));
     lua_pushcclosure(L, guard<call_op>, 1);

@@ -13,7 +13,7 @@ void fill_config(lua_State* L, int index, Config& config, const Origin& origin) 
     const int keys = lua_gettop(L);
     for (lua_Integer i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; ++i) {
         if (lua_type(L, -1) != LUA_TSTRING)
-            fail(L, fmt::format("{}: options have names, found {} as a key", config.path(), type_text(L, -1)));
+            fail(L, fmt::format("{}: options must have names, found {} as a key", config.path(), type_text(L, -1)));
         const std::string key = check_text(L, -1);
         lua_rawget(L, index);
         ConfigValue value;

@@ -20,7 +20,8 @@ void check_name(lua_State* L, int index, const std::string& name, const char* wh
         return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
     };
     if (name.empty() || !std::all_of(name.begin(), name.end(), plain))
-        bad_argument(L, index, fmt::format("{} cannot name {}: letters, digits, _ . - can", quote(name), what));
+        bad_argument(L, index,
+                     fmt::format("invalid name {} of {}: only letters, digits, _ . - are allowed", quote(name), what));
 }
 
 Traced& open_program(lua_State* L, std::string_view function) {
@@ -40,8 +41,8 @@ int64_t full_batch(lua_State* L, const Traced& traced) {
         for (size_t d = 0; d < spec.dims.size(); ++d) {
             if (spec.dims[d] != "batch") continue;
             if (first && spec.type.shape[d] != batch)
-                fail(L, fmt::format("o.trace: the dim batch is {} in input {} and {} in {}; a step has one batch\n"
-                                    "  call one of them otherwise",
+                fail(L, fmt::format("o.trace: the size of dim batch differs: {} in input {} and {} in input {}\n"
+                                    "  rename the dim of one input",
                                     batch, quote(*first), spec.type.shape[d], quote(spec.name)));
             batch = spec.type.shape[d];
             first = &spec.name;
@@ -202,11 +203,11 @@ int metric(lua_State* L) {
     const auto named = [&](const AddedProgram& added) { return added.name == name; };
     if (name.empty() || taken.count(name) > 0 ||
         std::any_of(traced.recipe.added.begin(), traced.recipe.added.end(), named))
-        bad_argument(L, 2, fmt::format("a metric is called {} already; give it another name", quote(name)));
+        bad_argument(L, 2, fmt::format("duplicate metric {}; give it another name", quote(name)));
     const bool told = name.starts_with("eval_") && traced.forward.result(quotient_of(name.substr(5)).sum);
     if (told)
         bad_argument(L, 2,
-                     fmt::format("evaluations tell the result {} as {}; give the metric another name",
+                     fmt::format("evaluations report the result {} under the name {}; give the metric another name",
                                  quote(name.substr(5)), quote(name)));
     check_name(L, 2, name, "a metric");
     traced.recipe.added.push_back({name, where(L), {}});

@@ -38,9 +38,10 @@ void read_padded(lua_State* L, Fields& fields, const Program& program, WeightSou
     const bool fits = padded.size() == 2 && padded[0] >= 1 && padded[0] <= rank && padded[1] >= 1 && source.dim < 0 &&
                       padded[1] <= shape[static_cast<size_t>(source.transpose ? rank - padded[0] : padded[0] - 1)];
     if (!fits)
-        fail(L, fmt::format("weights: padded of {} must be {{ dim, count }} of the stored tensor, without a part, and "
-                            "no more than the param has",
-                            source.param));
+        fail(L,
+             fmt::format("weights: padded of {} must be {{ dim, count }} of the stored tensor, with count at most the "
+                         "param's size, and cannot be combined with part",
+                         source.param));
     source.padded = static_cast<int>(padded[0] - 1);
     source.rows = padded[1];
 }

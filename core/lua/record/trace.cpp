@@ -18,7 +18,9 @@ namespace orrery::lua {
 
 std::shared_ptr<Tape> current_tape(lua_State* L, std::string_view function) {
     std::shared_ptr<Tape> tape = state_of(L).tape;
-    if (!tape) fail(L, fmt::format("{}: only inside the function given to o.trace, or in an optimizer", function));
+    if (!tape)
+        fail(L,
+             fmt::format("{}: can only be called inside the function given to o.trace, or in an optimizer", function));
     return tape;
 }
 
@@ -93,7 +95,7 @@ Attributes init_field(lua_State* L, Fields& fields) {
 /// The current scope is prepended to the name. A second call with the same name returns the same value: tied weights.
 int param(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.param");
-    if (tape->use != TapeUse::forward) fail(L, "o.param: only inside the function given to o.trace");
+    if (tape->use != TapeUse::forward) fail(L, "o.param: can only be called inside the function given to o.trace");
     Fields fields(L, 1, "o.param");
     std::string name = fields.text("name").value_or("");
     if (name.empty()) fields.wrong("name", "a text");
@@ -106,8 +108,9 @@ int param(lua_State* L) {
     if (const auto old = tape->params.find(name); old != tape->params.end()) {
         const Value& value = tape->program->value(old->second);
         if (value.role != Role::param || value.type != type || value.dims != dims)
-            fail(L, fmt::format("param {} {} is there already as {}\n  a second param needs another name or scope",
-                                name, text_of(type, dims), describe(*tape->program, old->second)));
+            fail(L, fmt::format(
+                        "duplicate param {} {}: it already exists as {}\n  give the second param another name or scope",
+                        name, text_of(type, dims), describe(*tape->program, old->second)));
         push_symbol(L, tape, old->second);
         return 1;
     }
@@ -218,7 +221,7 @@ ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     const Value& value = symbol.value();
     if (symbol.tape != tape || value.type != TensorType{DType::f32, {}})
         bad_argument(L, index,
-                     fmt::format("{} is no f32 scalar of this program\n  sum it: x:sum()",
+                     fmt::format("{} is not an f32 scalar of this program\n  sum it: x:sum()",
                                  describe(*symbol.tape->program, symbol.id)));
     return symbol.id;
 }
@@ -227,7 +230,9 @@ ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
 int result(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.result");
     if (tape->use != TapeUse::forward)
-        fail(L, "o.result: only inside the function given to o.trace; an optimizer has update:result(name, value)");
+        fail(L,
+             "o.result: can only be called inside the function given to o.trace; an optimizer has "
+             "update:result(name, value)");
     const std::string name = check_text(L, 1);
     check_name(L, 1, name, "a result");
     const ValueId sum = check_part(L, 2, tape);
@@ -240,8 +245,7 @@ int result(lua_State* L) {
     if (!tape->declares) return 0;
     const Quotient quotient = quotient_of(name);
     if (tape->program->result(quotient.sum))
-        bad_argument(L, 1,
-                     fmt::format("there is a result {} already; its parts are to be added up first", quote(name)));
+        bad_argument(L, 1, fmt::format("duplicate result {}; add up its parts and call o.result once", quote(name)));
     tape->builder.result(quotient.sum, sum, where(L));
     tape->builder.result(quotient.count, count, where(L));
     return 0;
@@ -270,7 +274,8 @@ InputSpec input_spec(lua_State* L, const std::string& name) {
     shape_fields(L, fields, spec.type.shape, spec.dims);
     fields.finish();
     if (spec.name == "step" || spec.name == "seed" || spec.name == status_name)
-        fail(L, fmt::format("an input cannot be called {}: the host fills that one by itself", quote(spec.name)));
+        fail(L,
+             fmt::format("reserved name of an input: {} is filled by the host; choose another name", quote(spec.name)));
     return spec;
 }
 
@@ -374,7 +379,8 @@ ValueId check_result(lua_State* L, int index, const Recorded& recorded, const Ta
 Program record(lua_State* L, const Traced& traced, const Recorded& recorded, bool training, const Sizes& sizes) {
     State& state = state_of(L);
     if (state.tape)
-        fail(L, fmt::format("{} inside of another trace; call it from the top of the script", recorded.given_to));
+        fail(L, fmt::format("{} cannot be called inside another trace; call it at the top level of the script",
+                            recorded.given_to));
     struct Current {
         State& state;
         ~Current() { state.tape = nullptr, state.recorded_again.clear(); }

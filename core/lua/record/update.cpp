@@ -92,8 +92,8 @@ int update_result(lua_State* L) {
     tape->builder.result(name, check<Symbol>(L, 3).id, where(L));
     if (quotients(*tape->program).size() != told)
         bad_argument(L, 2,
-                     fmt::format("{} and another result would be a sum and its count, as o.result has them; give "
-                                 "it another name",
+                     fmt::format("result {} and another result would be read as a sum and its count, as of o.result; "
+                                 "give it another name",
                                  quote(name)));
     return 0;
 }
@@ -104,7 +104,8 @@ void push_update(lua_State* L, const std::shared_ptr<Tape>& tape) { push_object(
 
 Program record_update(lua_State* L, const Traced& traced, Program program) {
     State& state = state_of(L);
-    if (state.tape) fail(L, "train_with inside of a trace or an optimizer; call it from the top of the script");
+    if (state.tape)
+        fail(L, "train_with cannot be called inside a trace or an optimizer; call it at the top level of the script");
     const auto tape = std::make_shared<Tape>(std::move(program));
     for (const ValueId id : tape->program->inputs()) tape->inputs.emplace(tape->program->value(id).name, id);
     tape->use = TapeUse::update;

@@ -21,7 +21,7 @@ Tape& recording(lua_State* L, const Symbol& symbol) {
     if (tape.use == TapeUse::forward || tape.use == TapeUse::update) return tape;
     const std::string name = label_of(*tape.program, symbol.id);
     if (tape.use == TapeUse::annotate)
-        fail(L, fmt::format("a strategy cannot add ops, it can only mark values\n  {} is used in one", name));
+        fail(L, fmt::format("a strategy cannot add ops, it can only mark values\n  an op uses {}", name));
     fail(L,
          fmt::format("{} belongs to the program \"{}\", whose trace has ended\n  use values only inside the function "
                      "given to o.trace",
@@ -40,7 +40,9 @@ int check_dim(lua_State* L, int index, const Symbol& of) {
     }
     const int64_t dim = check_integer(L, index);
     if (dim < 1 || dim > rank)
-        bad_argument(L, index, fmt::format("dim {} of {}: dims count from 1", dim, describe(*of.tape->program, of.id)));
+        bad_argument(
+            L, index,
+            fmt::format("dim {} of {} does not exist: dims count from 1", dim, describe(*of.tape->program, of.id)));
     return static_cast<int>(dim - 1);
 }
 
@@ -161,7 +163,7 @@ int dropout(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
-    if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a share in [0, 1) expected, got {}", p));
+    if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a probability in [0, 1) expected, got {}", p));
     const int64_t stream = tape.streams++;  // dropouts count in eval, too, so that programs have the same streams
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);

@@ -27,8 +27,8 @@ public:
         if (repeats(class_))
             repeat();
         else if (class_.repeat.begin != 0 || class_.repeat.end != 0 || class_.repeat.times != 1)
-            throw Error(fmt::format("class {} has a stretch that is run {} times", &class_ - plan_.classes.data(),
-                                    class_.repeat.times));
+            throw Error(fmt::format("class {}: invalid repeat: its instructions run {} times",
+                                    &class_ - plan_.classes.data(), class_.repeat.times));
         frames();
         for (const Buffer& b : class_.buffers) buffer(b);
         for (index_ = 0; index_ < std::ssize(class_.stream); ++index_) instruction(at());
@@ -42,8 +42,8 @@ private:
     void buffer(const Buffer& b) const {
         const auto id = &b - class_.buffers.data();
         if (b.bytes < 0 || b.offset < 0 || b.offset % arena_alignment != 0)
-            throw Error(
-                fmt::format("buffer b{} lies at {}, which is no multiple of {}", id, b.offset, arena_alignment));
+            throw Error(fmt::format("misaligned buffer b{}: its offset {} is not a multiple of {}", id, b.offset,
+                                    arena_alignment));
         if (b.arena == Arena::scratch && b.first >= 0 && b.offset + b.bytes > class_.scratch_bytes)
             throw Error(fmt::format("buffer b{} ends at {}, past the scratch arena of {} bytes", id, b.offset + b.bytes,
                                     class_.scratch_bytes));
@@ -55,16 +55,16 @@ private:
         const int size = class_.stream.size();
         if (r.length() <= 0 || r.from() < 0 || r.end > size || r.micros <= 0 ||
             r.micros > (plan_.mesh.microbatches() - 1) / (r.times - 1))
-            throw Error(
-                fmt::format("class {}: instructions {} to {} of {}, like those from {} on, cannot be run {} "
-                            "times for {} of {} micro-batches each",
-                            &class_ - plan_.classes.data(), r.begin, r.end, size, r.from(), r.times, r.micros,
-                            plan_.mesh.microbatches()));
+            throw Error(fmt::format(
+                "class {}: invalid repeat: instructions {} to {} of {}, equal to those from {} on, cannot run {} "
+                "times for {} of {} micro-batches each",
+                &class_ - plan_.classes.data(), r.begin, r.end, size, r.from(), r.times, r.micros,
+                plan_.mesh.microbatches()));
         if (is_message(class_.stream[r.begin - 1].opcode))
-            throw Error(
-                fmt::format("class {}: the stretch that is run {} times begins at {}, behind a message: groups "
-                            "of messages would be others in its first run",
-                            &class_ - plan_.classes.data(), r.times, r.begin));
+            throw Error(fmt::format(
+                "class {}: invalid repeat: the instructions that run {} times begin at {}, directly after a "
+                "message, so the groups of messages in the first run would differ from later runs",
+                &class_ - plan_.classes.data(), r.times, r.begin));
         const std::vector<int> groups = groups_of(plan_, class_, contracts_);
         const auto group = [&](int i) { return groups[i]; };
         for (index_ = r.from(); index_ < r.begin; ++index_) {
@@ -73,7 +73,8 @@ private:
             if (x.opcode != y.opcode || x.queue != y.queue || x.axis != y.axis || x.peer != y.peer ||
                 grouped != (group(index_ + r.length()) != none) ||
                 (grouped && index_ > r.from() && group(index_) + r.length() != group(index_ + r.length())))
-                fail(fmt::format("is not like instruction {}, a run later", index_ + r.length()));
+                fail(fmt::format("differs from instruction {}, the same instruction one repetition later",
+                                 index_ + r.length()));
         }
     }
 
@@ -93,13 +94,13 @@ private:
                 f.stride > (class_.scratch_bytes - f.offset) / f.slots || !slots ||
                 !std::all_of(class_.frames.begin(), class_.frames.end(), same_pool))
                 throw Error(
-                    fmt::format("frames {} of {} slots of {} bytes at {} are not inside the scratch arena of {} "
-                                "bytes, or not those of their pool",
+                    fmt::format("frames {} of {} slots of {} bytes at {} are outside the scratch arena of {} bytes, "
+                                "or differ from their pool",
                                 kind, f.slots, f.stride, f.offset, class_.scratch_bytes));
             for (const Frames& other : class_.frames)
                 if (other.pool != f.pool && other.offset < f.offset + f.stride * f.slots &&
                     f.offset < other.offset + other.stride * other.slots)
-                    throw Error(fmt::format("frames at {} and {} lie over each other", f.offset, other.offset));
+                    throw Error(fmt::format("frames at {} and {} overlap", f.offset, other.offset));
         }
         for (const Buffer& b : class_.buffers) {
             if (b.frames == none) continue;
@@ -107,11 +108,11 @@ private:
             if (!known || b.micro < 0 || b.micro >= stored_micros(class_, plan_.mesh) ||
                 b.bytes > class_.frames[b.frames].stride ||
                 b.offset != address(class_, {static_cast<int>(&b - class_.buffers.data()), 0, {}, none, 0}, 0))
-                throw Error(fmt::format("buffer b{} does not lie in its frame", &b - class_.buffers.data()));
+                throw Error(fmt::format("buffer b{} is not inside its frame", &b - class_.buffers.data()));
         }
         if (repeats(class_) && !slots_turn(class_))
             throw Error(
-                fmt::format("class {}: frames that share a slot in the first run of its repeated stretch do not "
+                fmt::format("class {}: frames share a slot in the first run of its repeated instructions, but not "
                             "in every run",
                             &class_ - plan_.classes.data()));
     }
@@ -128,10 +129,11 @@ private:
             if (wait < 0 || wait >= index_)
                 fail(fmt::format("waits for instruction {}, which does not come before it", wait));
             if (class_.stream[wait].queue == i.queue)
-                fail(fmt::format("waits for instruction {} of its own queue", wait));
+                fail(
+                    fmt::format("waits for instruction {} of its own queue, which runs in order without a wait", wait));
         }
         if (i.opcode == Opcode::copy && i.operands[0].type.bytes() != i.operands[1].type.bytes())
-            fail("copies between places of different sizes");
+            fail("copies between operands of different sizes");
         if (i.opcode != Opcode::kernel && i.opcode != Opcode::copy) communication(i);
     }
 
@@ -139,13 +141,13 @@ private:
         if (i.kernel < 0 || i.kernel >= std::ssize(class_.kernels)) fail("has no kernel");
         const KernelSpec& spec = class_.kernels[i.kernel];
         if (i.operands.size() != spec.inputs.size() + spec.outputs.size())
-            fail(fmt::format("has {} operands, its kernel {}", i.operands.size(),
+            fail(fmt::format("has {} operands, but its kernel expects {}", i.operands.size(),
                              spec.inputs.size() + spec.outputs.size()));
         for (size_t o = 0; o < i.operands.size(); ++o) {
             const bool output = o >= spec.inputs.size();
             const TensorType& type = output ? spec.outputs[o - spec.inputs.size()] : spec.inputs[o];
             if (i.operands[o].type != type)
-                fail(fmt::format("operand {} is {}, its kernel wants {}", o, i.operands[o].type.text(), type.text()));
+                fail(fmt::format("operand {} is {}, its kernel expects {}", o, i.operands[o].type.text(), type.text()));
         }
         if (i.workspace != none) workspace(i);
     }
@@ -155,28 +157,29 @@ private:
         if (i.workspace < 0 || i.workspace >= std::ssize(class_.buffers)) fail("its workspace has no buffer");
         const Buffer& b = class_.buffers[i.workspace];
         if (b.arena != Arena::scratch || index_ < b.first || index_ > b.last)
-            fail(fmt::format("its workspace b{} is not alive in the scratch arena", i.workspace));
+            fail(fmt::format("its workspace b{} is used outside its lifetime, or is not in the scratch arena",
+                             i.workspace));
         const Operand own{i.workspace, 0, {DType::u8, {b.bytes}}, none};
         for (const Operand& o : i.operands)
             if (o.buffer >= 0 && o.buffer < std::ssize(class_.buffers) && overlap(own, o))
-                fail(fmt::format("its workspace b{} lies over its operand in b{}", i.workspace, o.buffer));
+                fail(fmt::format("its workspace b{} overlaps its operand in b{}", i.workspace, o.buffer));
         if (b.offset % scratch_alignment != 0)
-            fail(fmt::format("its workspace b{} lies at {}, which is no multiple of {}", i.workspace, b.offset,
-                             scratch_alignment));
+            fail(fmt::format("its workspace b{} is misaligned: its offset {} is not a multiple of {}", i.workspace,
+                             b.offset, scratch_alignment));
     }
 
     void operand(const Operand& o) const {
         if (o.buffer < 0 || o.buffer >= std::ssize(class_.buffers)) fail("an operand has no buffer");
         const Buffer& b = class_.buffers[o.buffer];
         if (o.offset < 0 || o.offset + o.type.bytes() > b.bytes)
-            fail(fmt::format("an operand of {} bytes at {} does not fit buffer b{} of {}", o.type.bytes(), o.offset,
-                             o.buffer, b.bytes));
+            fail(fmt::format("an operand of {} bytes at offset {} is out of bounds of buffer b{} of {} bytes",
+                             o.type.bytes(), o.offset, o.buffer, b.bytes));
         const int64_t last = o.offset + o.step * class_.repeat.micros * last_run(class_);
         if (index_ >= class_.repeat.begin && (last < 0 || last + o.type.bytes() > b.bytes))
-            fail(fmt::format("an operand at {} moves out of buffer b{} of {} bytes, to {}", o.offset, o.buffer, b.bytes,
-                             last));
+            fail(fmt::format("an operand at offset {} leaves the bounds of buffer b{} of {} bytes in later runs, at {}",
+                             o.offset, o.buffer, b.bytes, last));
         if (o.offset % size_of(o.type.dtype) != 0 || o.step % size_of(o.type.dtype) != 0)
-            fail("an operand is not aligned to its elements");
+            fail("an operand is misaligned: its offset or step is not a multiple of its element size");
         if (index_ < b.first || index_ > b.last)
             fail(fmt::format("uses buffer b{} outside its lifetime {}..{}", o.buffer, b.first, b.last));
     }
@@ -185,11 +188,12 @@ private:
         if (i.axis < 0 || i.axis >= plan_.mesh.ids()) fail("has no axis");
         const Axis& axis = plan_.mesh.axis(i.axis);
         if (axis.sequential) fail("runs over a sequential axis");
-        if (is_message(i.opcode) && plan_.mesh.joined(i.axis)) fail("is a message over several axes");
-        if (i.queue == 0) fail("is communication on the compute queue");
+        if (is_message(i.opcode) && plan_.mesh.joined(i.axis))
+            fail("is a send or receive over several axes, expected one axis");
+        if (i.queue == 0) fail("is communication on the compute queue, expected a queue of its own");
         const int least = !is_message(i.opcode) ? none : i.relative ? 1 : 0;
         if (i.peer < least || i.peer >= axis.size)
-            fail(fmt::format("names member {}{} of {}", i.relative ? "+" : "", i.peer, axis.size));
+            fail(fmt::format("member {}{} is out of range: the axis has {}", i.relative ? "+" : "", i.peer, axis.size));
         queue(i, axis);
         const int64_t in = i.operands[0].type.bytes();
         const int64_t out = i.operands.size() > 1 ? i.operands[1].type.bytes() : in;
@@ -197,18 +201,20 @@ private:
                              : i.opcode == Opcode::reduce_scatter ? in / axis.size
                                                                   : in;
         if (i.operands.size() > 1 && out != want)
-            fail(fmt::format("turns {} bytes into {}; {} members make {}", in, out, axis.size, want));
+            fail(fmt::format("has {} bytes of input and {} of output; over {} members the output must have {}", in, out,
+                             axis.size, want));
         if ((i.opcode == Opcode::reduce_scatter || i.opcode == Opcode::all_to_all) &&
             i.operands[0].type.count() % axis.size != 0)
-            fail(fmt::format("cannot cut {} elements in {} equal blocks", i.operands[0].type.count(), axis.size));
+            fail(fmt::format("{} elements are not divisible into {} equal blocks", i.operands[0].type.count(),
+                             axis.size));
         const TransportContract& contract = contracts_.of(axis.name);
         const auto& dtypes = contract.dtypes;
         const DType dtype = i.operands[0].type.dtype;
         if (!dtypes.empty() && std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end())
-            fail(fmt::format("the transport of axis {} does not carry {}; choose another for {} in [transport.axis]",
+            fail(fmt::format("the transport of axis {} does not support {}; choose another for {} in [transport.axis]",
                              axis.name, name_of(dtype), join(split(axis.name, '+'), " and ")));
         if (i.opcode == Opcode::all_reduce && !contract.in_place && overlap(i.operands[0], i.operands[1]))
-            fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
+            fail(fmt::format("is in place, which the transport of axis {} does not support", axis.name));
     }
 
     /// Checks that the instructions of a queue share a lane of the transport, and hence run in order.
@@ -220,13 +226,13 @@ private:
         const auto [known, fresh] = lanes_.try_emplace(i.queue, std::pair(lane, index_));
         if (!fresh && std::get<0>(known->second.first) != i.axis)
             fail(
-                fmt::format("shares queue {} with instruction {} over another axis, which no transport keeps in order "
-                            "with it",
+                fmt::format("shares queue {} with instruction {} over another axis; no transport keeps different axes "
+                            "in order",
                             i.queue, known->second.second));
         if (!fresh && known->second.first != lane)
             fail(
-                fmt::format("shares queue {} with instruction {}, which the transport of axis {} does not keep in "
-                            "order with it: {}",
+                fmt::format("shares queue {} with instruction {}, but the transport of axis {} does not keep both "
+                            "in order: {}",
                             i.queue, known->second.second, axis.name, contracts_.of(axis.name).text()));
     }
 
@@ -271,8 +277,8 @@ void check_memory(const Plan& plan, int64_t memory_bytes) {
         const int64_t needed = c.persistent_bytes + c.scratch_bytes;
         if (needed <= memory_bytes) continue;
         throw MemoryError(fmt::format(
-            "program {} needs {} per rank, device.memory_gib is {:.6g}: {} too much; largest: {}", plan.program.name,
-            bytes_text(needed), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
+            "out of memory: program {} needs {} per rank, device.memory_gib is {:.6g}: {} too much; largest: {}",
+            plan.program.name, bytes_text(needed), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
             bytes_text(needed - memory_bytes), largest_values(plan, c)));
     }
 }

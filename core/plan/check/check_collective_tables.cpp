@@ -67,10 +67,10 @@ private:
             const Issued& collective = (unmet ? sent : received).collectives[k];
             const ChunkTable& table = *tables.at(c.stream[collective.index].opcode);
             throw Error(table.asked,
-                        fmt::format("collective {} makes messages of {}, in the lanes of the plan's own over {}\n"
-                                    "  but {} comes before it, and its partner after it: the message of one would be "
-                                    "taken for the other's\n"
-                                    "  leave {} out of [collectives], so that the transport's own collective runs",
+                        fmt::format("messages of collective {} ({}) and of the plan over {} would be confused\n"
+                                    "  {} comes before the collective on this rank, and its partner after the "
+                                    "collective on the other rank\n"
+                                    "  remove {} from [collectives], so that the transport's own collective runs",
                                     table.name, describe(plan_, c, collective), plan_.mesh.axis(axis_).name,
                                     describe(plan_, c, early[message]), plan_.mesh.axis(axis_).name));
         }

@@ -37,14 +37,15 @@ void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
         if (x.opcode == y.opcode && x.reduce == y.reduce && x.peer == y.peer && tx.count() == ty.count() &&
             tx.dtype == ty.dtype && same_meaning(x, y))
             continue;
-        throw Error(fmt::format("members of axis {} disagree on its collective number {}: {} ({}), but {} ({})",
-                                plan.mesh.axis(axis).name, i, describe(plan, first, mine[i]), tx.text(),
-                                describe(plan, second, theirs[i]), ty.text()));
+        throw Error(fmt::format(
+            "collective mismatch: members of axis {} disagree on collective number {}: {} ({}), but {} ({})",
+            plan.mesh.axis(axis).name, i, describe(plan, first, mine[i]), tx.text(), describe(plan, second, theirs[i]),
+            ty.text()));
     }
     if (mine.size() == theirs.size()) return;
     const bool first_more = mine.size() > theirs.size();
     throw Error(fmt::format(
-        "members of axis {} disagree: {} has no partner in class {}", plan.mesh.axis(axis).name,
+        "collective mismatch: members of axis {} disagree: {} has no partner in class {}", plan.mesh.axis(axis).name,
         first_more ? describe(plan, first, mine[theirs.size()]) : describe(plan, second, theirs[mine.size()]),
         first_more ? b : a));
 }
@@ -68,7 +69,8 @@ std::vector<int> classes_of_ranks(const Plan& plan) {
     for (size_t k = 0; k < plan.classes.size(); ++k)
         for (int64_t rank : plan.classes[k].ranks) {
             if (rank < 0 || rank >= std::ssize(class_of) || class_of[rank] != none)
-                throw Error(fmt::format("rank {} is in no mesh {} or in two classes", rank, plan.mesh.text()));
+                throw Error(
+                    fmt::format("rank {} is not a rank of mesh {}, or is in two classes", rank, plan.mesh.text()));
             class_of[rank] = k;
         }
     const auto missing = std::find(class_of.begin(), class_of.end(), none);

@@ -43,8 +43,9 @@ public:
         const Instruction &s = played_.instruction(send), &r = played_.instruction(receive);
         const int64_t sent = played_.view().at(send).tag, received = played_.view().at(receive).tag;
         if (sent != received || s.operands[0].type.bytes() != r.operands[0].type.bytes())
-            throw Error(fmt::format("{} (tag {}, {}) meets {} (tag {}, {})", text(send), sent,
-                                    s.operands[0].type.text(), text(receive), received, r.operands[0].type.text()));
+            throw Error(fmt::format("send and receive do not match: {} (tag {}, {}) and {} (tag {}, {})", text(send),
+                                    sent, s.operands[0].type.text(), text(receive), received,
+                                    r.operands[0].type.text()));
     }
 
 private:

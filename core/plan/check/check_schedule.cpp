@@ -73,8 +73,8 @@ private:
                                        ? "it runs one stage, whose fragments are written without a chunk"
                                        : fmt::format("it runs {} stages, chunks 0 to {}", chunks(), chunks() - 1)));
             if (f.micro >= micros_)
-                refuse(fmt::format("runs {}{}, but there are {} micro-batches, from 0", text_of(f), whose(f.chunk),
-                                   micros_));
+                refuse(fmt::format("runs {}{}, but there are {} micro-batches, counted from 0", text_of(f),
+                                   whose(f.chunk), micros_));
             if (!seen.emplace(f.kind, f.micro, f.chunk).second)
                 refuse(fmt::format("runs {} twice{}", text_of(f), whose(f.chunk)));
             const Kind needs = f.kind == Kind::weight ? Kind::backward : Kind::forward;
@@ -103,14 +103,15 @@ private:
         for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
             for (int stage : schedule_.stages_of(rank)) {
                 if (stage < 0 || stage >= stages_)
-                    refuse(fmt::format("runs stage {} on pipeline rank {}, but the program has {} stages, from 0",
-                                       stage, rank, stages_));
+                    refuse(
+                        fmt::format("runs stage {} on pipeline rank {}, but the program has {} stages, counted from 0",
+                                    stage, rank, stages_));
                 if (++ranks_of[stage] > 1) refuse(fmt::format("runs stage {} twice", stage));
             }
         const auto missing = std::find(ranks_of.begin(), ranks_of.end(), 0);
         if (missing != ranks_of.end())
-            refuse(
-                fmt::format("runs stage {} nowhere; the program has {} stages", missing - ranks_of.begin(), stages_));
+            refuse(fmt::format("runs stage {} on no pipeline rank; the program has {} stages",
+                               missing - ranks_of.begin(), stages_));
     }
 
     const Schedule& schedule_;

@@ -30,7 +30,8 @@ public:
             });
         for (const CopiedValue& value : snapshot_.values)
             if (value.written != none && found_.count(value.value) == 0)
-                fail(value, fmt::format("bound of its copy is {}, which does not write it", at(value.written)));
+                fail(value, fmt::format("copy must end before {}, an instruction that does not write the value",
+                                        at(value.written)));
     }
 
 private:
@@ -58,13 +59,13 @@ private:
         int last = 0;
         for (const CopiedValue& value : snapshot_.values) {
             const auto place = wanted.find(value.value);
-            if (place == wanted.end()) fail(value, "value is no param or state of this class, or is there twice");
+            if (place == wanted.end()) fail(value, "value is not a param or state of this class, or is a duplicate");
             const Operand& lies = *place->second;
             if (value.buffer != lies.buffer || value.bytes != lies.type.bytes())
-                fail(value, fmt::format("copy is of {} bytes of buffer b{}, it has {} in b{}", value.bytes,
+                fail(value, fmt::format("copy has {} bytes of buffer b{}, but the value has {} in b{}", value.bytes,
                                         value.buffer, lies.type.bytes(), lies.buffer));
             const int bound = value.written == none ? std::ssize(class_.stream) : value.written;
-            if (bound < last) fail(value, "bound of its copy comes before that of what is copied earlier");
+            if (bound < last) fail(value, "copy must end earlier than the previous copy: copies are out of order");
             last = bound;
             const int64_t begin = address(class_, lies);
             if (value.bytes > 0) lies_.emplace(begin, Bytes{begin + value.bytes, &value});
@@ -80,10 +81,13 @@ private:
         int64_t end = 0;
         for (const CopiedValue& value : snapshot_.values) {
             if (value.offset < end || value.offset % arena_alignment != 0)
-                fail(value, fmt::format("copy lies at {}, the one before it ends at {}", value.offset, end));
+                fail(value,
+                     fmt::format("copy at offset {} is misaligned or overlaps the previous copy, which ends at {}",
+                                 value.offset, end));
             end = value.offset + value.bytes;
             if (end > snapshot_.bytes)
-                fail(value, fmt::format("copy ends at {}, the snapshot has {} bytes", end, snapshot_.bytes));
+                fail(value, fmt::format("copy is out of bounds: it ends at {}, the snapshot has {} bytes", end,
+                                        snapshot_.bytes));
         }
     }
 
@@ -102,8 +106,8 @@ private:
             if (at_or_behind->second.end <= begin) continue;
             const CopiedValue& value = *at_or_behind->second.value;
             if (value.written == none || index < value.written)
-                fail(value, fmt::format("bound of its copy is {}, but {} writes it",
-                                        value.written == none ? "no instruction" : at(value.written), at(index)));
+                fail(value, fmt::format("copy must end before {}, but {} writes the value",
+                                        value.written == none ? "the end of the step" : at(value.written), at(index)));
             if (index == value.written) found_.insert(value.value);
         }
     }
@@ -119,7 +123,8 @@ private:
 
 void check_snapshots(const Plan& plan, const std::vector<SnapshotPlan>& snapshots) {
     if (snapshots.size() != plan.classes.size())
-        throw Error(fmt::format("{} snapshots of {} classes of ranks", snapshots.size(), plan.classes.size()));
+        throw Error(fmt::format("{} snapshots for {} classes of ranks, expected one for each", snapshots.size(),
+                                plan.classes.size()));
     for (size_t k = 0; k < plan.classes.size(); ++k) Snapshots(plan, plan.classes[k], snapshots[k]).run();
 }
 

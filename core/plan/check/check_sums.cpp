@@ -156,10 +156,10 @@ std::string Sums::difference(ValueId value, int64_t micro, const Contributions& 
     for (ValueId part : parts) {
         const std::string name = label_of(plan_.program, part);
         if (missing == hash(part, -1)) return "without " + name;
-        if (missing == Contributions{} - hash(part, -1)) return fmt::format("with {} twice", name);
+        if (missing == Contributions{} - hash(part, -1)) return fmt::format("with {} added twice", name);
         for (int64_t first = 0; first < micros_; ++first) {
             if (missing == Contributions{} - hash(part, first))
-                return fmt::format("with {} of micro-batch {} twice", name, first);
+                return fmt::format("with {} of micro-batch {} added twice", name, first);
             Contributions sum;
             for (int64_t last = first; last < micros_; ++last) {
                 sum += hash(part, last);

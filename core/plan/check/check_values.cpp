@@ -249,8 +249,9 @@ private:
             const Contributions expected = runs_at_begin_[op].all.later(r.micros) + run;
             if (runs_at_end_[op].all == expected) continue;
             index_ = r.begin;
-            fail(fmt::format("begins what is run {} times for {} micro-batches each, but {} does not run in each once",
-                             r.times, r.micros, describe(plan_.program, plan_.program.ops[op])));
+            fail(fmt::format(
+                "begins instructions that run {} times for {} micro-batches each, but {} does not run once for each",
+                r.times, r.micros, describe(plan_.program, plan_.program.ops[op])));
         }
     }
 
@@ -260,8 +261,10 @@ private:
         const auto refuse = [&](const std::string& what) {
             run_ = 0;
             index_ = r.begin;
-            fail(fmt::format("begins what is run {} times, but its end does not leave what the next run needs: {}",
-                             r.times, what));
+            fail(
+                fmt::format("begins instructions that run {} times, but one run does not leave the state that the next "
+                            "run needs: {}",
+                            r.times, what));
         };
         LaterRun note(class_, queues_, now_.clock);
         const auto alike = [&](const Held& before, const Held& after, bool framed) {
@@ -286,26 +289,29 @@ private:
             if (!is) differs = fmt::format("{} became {}", text_of(before), text_of(after));
             return is;
         };
-        const auto what = [&] { return differs.empty() ? "other bytes were touched" : differs; };
+        const auto what = [&] { return differs.empty() ? "other bytes were accessed" : differs; };
         Ranges<Held> before = begin.ranges[0];  // inputs are left out: each run reads other bytes of them
         for (const Buffer& b : class_.buffers)
             if (b.arena == Arena::persistent && b.use == BufferUse::input)
                 for (Ranges<Held>* all : {&before, &now_.ranges[0]}) all->replace(b.offset, b.offset + b.bytes, {});
         if (!a_run_later(class_, Arena::persistent, before, now_.ranges[0], same))
-            refuse("of params, states and results, " + what());
+            refuse("in params, states and results " + what());
         if (!a_run_later(class_, Arena::scratch, begin.ranges[1], now_.ranges[1], same))
             refuse("in the scratch arena " + what());
-        if (!note.holds()) refuse("some instructions are those of the same run still, and earlier ones are not");
+        if (!note.holds())
+            refuse("some values come from instructions of the same run, others from instructions of an earlier run");
         const int* rows = done_.data() + r.begin * queues_;
         const size_t count = r.length();
         if (!note.at_least(begin.clock.data(), now_.clock.data(), queues_) ||
             !note.at_least(rows, rows + count * queues_, count))
-            refuse("fewer instructions are known to be done");
+            refuse("fewer instructions are known to have completed");
         for (size_t i = r.begin; i < class_.stream.size(); ++i)
             for (const int wait : class_.stream[i].waits)
                 if (wait < r.from() && !note.stays(done_.data() + wait * queues_))
                     refuse(
-                        fmt::format("instruction {} waits for {} in all runs, whose like is another in each", i, wait));
+                        fmt::format("instruction {} waits for instruction {} in all runs, but must wait for another "
+                                    "one in each run",
+                                    i, wait));
     }
 
     std::string text_of(const Held& held) const {
@@ -350,14 +356,15 @@ private:
         const bool same_run = (stored(other) == other) == (run_ == 0);
         if (group != none && other != index_ && same_run && group_[stored(other)] == group)
             fail(
-                fmt::format("goes in one group with instruction {}, which has {} the same bytes; nothing in a group is "
-                            "done before its end",
+                fmt::format("is in one message group with instruction {}, which has {} the same bytes; a group only "
+                            "completes as a whole",
                             other, did));
         const size_t queue = at(other).queue;
         const size_t mine = at(index_).queue;
         if (queue == mine || other <= now_.clock[mine * queues_ + queue]) return;
-        fail(fmt::format("may run before instruction {} of queue {} has {} the same bytes; a wait is missing", other,
-                         queue, did));
+        fail(
+            fmt::format("data race: may run before instruction {} of queue {} has {} the same bytes; a wait is missing",
+                        other, queue, did));
     }
 
     void one() {
@@ -444,7 +451,7 @@ private:
     void complete_sum(ValueId value, int64_t micro, const Contributions& found, std::string_view does) {
         const std::optional<Contributions> expected = sums_->expected(value, micro);
         if (expected && *expected != found)
-            fail(fmt::format("{} {}, but its bytes hold it {}", does, label(value),
+            fail(fmt::format("{} {}, but its bytes hold the sum {}", does, label(value),
                              sums_->difference(value, micro, found)));
     }
 
@@ -454,7 +461,7 @@ private:
                              held.writer == none ? "" : fmt::format(", written by instruction {}", held.writer)));
         const int64_t micro = micro_of(index_);
         if (held.writer != none && micro >= 0 && held.micro >= 0 && held.micro != micro && split_over_micro(held.value))
-            fail(fmt::format("reads {} of micro-batch {}, but its bytes hold that of {}", label(o.value), micro,
+            fail(fmt::format("reads {} of micro-batch {}, but its bytes hold micro-batch {}", label(o.value), micro,
                              held.micro));
     }
 
@@ -490,11 +497,11 @@ private:
             ValueId found = held.value;
             if (updated && found == place.value && held.writer != none) found = at(held.writer).operands[0].value;
             if (found == none || source(found) != source(expected))
-                throw Error(fmt::format("after the step the place of {} holds {} instead of {}", label(place.value),
+                throw Error(fmt::format("after the step the buffer of {} holds {} instead of {}", label(place.value),
                                         label(found), label(expected)));
             const std::optional<Contributions> sum = sums_->expected(expected, -1);
             if (sum && *sum != held.sum)
-                throw Error(fmt::format("after the step the place of {} holds {} {}", label(place.value),
+                throw Error(fmt::format("after the step the buffer of {} holds {} {}", label(place.value),
                                         label(expected), sums_->difference(expected, -1, held.sum)));
         });
     }

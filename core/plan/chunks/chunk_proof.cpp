@@ -107,7 +107,7 @@ private:
             const ChunkMove& m = table_.moves[i];
             const Word* from = of(m.from, m.chunk);
             if (std::all_of(from, from + words_, [](Word w) { return w == 0; }))
-                throw Error(m.origin, fmt::format("{}: rank {} does not have that chunk yet", at(m), m.from));
+                throw Error(m.origin, fmt::format("{}: rank {} does not have the chunk yet", at(m), m.from));
             before_.insert(before_.end(), from, from + words_);
             sums_before_.push_back(sum_[place(m.from, m.chunk)]);
             in_order_.push_back(i);
@@ -133,7 +133,7 @@ private:
     [[noreturn]] void twice(const ChunkMove& m, size_t word, Word both) const {
         int bit = 0;
         while (!(both >> bit & 1)) ++bit;
-        throw Error(m.origin, fmt::format("{}: counts rank {}'s part twice: both have it already", at(m),
+        throw Error(m.origin, fmt::format("{}: adds the part of rank {} twice: both ranks have it already", at(m),
                                           static_cast<int>(word) * 64 + bit));
     }
 
@@ -153,7 +153,7 @@ private:
     [[noreturn]] void differs(int member, int chunk) const {
         const ChunkMove* last = writer_[place(member, chunk)];
         throw Error(last ? last->origin : table_.origin,
-                    fmt::format("{}: rank {} adds chunk {} in another order than rank 0, so that their bits differ",
+                    fmt::format("{}: rank {} adds chunk {} in another order than rank 0, so that the bits differ",
                                 title(), member, chunk));
     }
 
@@ -162,9 +162,10 @@ private:
         const std::string found = last ? fmt::format("last written in step {} by the {} from rank {}", last->step,
                                                      last->kind == Kind::copy ? "copy" : "reduce", last->from)
                                        : "never written";
-        throw Error(last ? last->origin : table_.origin,
-                    fmt::format("{}: chunk {} of rank {} ends without rank {}'s part; it is {}", title(), chunk, member,
-                                contributor, found));
+        throw Error(
+            last ? last->origin : table_.origin,
+            fmt::format("{}: chunk {} of rank {} is incomplete: the part of rank {} is missing; the chunk is {}",
+                        title(), chunk, member, contributor, found));
     }
 
     const ChunkTable& table_;
@@ -245,8 +246,9 @@ private:
                                     w.sends ? "sends" : "receives", w.first, w.sends ? "to" : "from", w.peer);
                 break;
             }
-        throw Error(origin, fmt::format("collective {}: deadlock, it never ends under {}; these wait for each other:{}",
-                                        table_.name, contract_.text(), text));
+        throw Error(origin,
+                    fmt::format("collective {}: deadlock, it never ends under {}; these ranks wait for each other:{}",
+                                table_.name, contract_.text(), text));
     }
 
     const ChunkTable& table_;
@@ -264,13 +266,14 @@ void prove(const ChunkTable& table) {
     };
     if (table.collective != Opcode::all_reduce && table.collective != Opcode::all_gather &&
         table.collective != Opcode::reduce_scatter)
-        refuse("only all_reduce, all_gather and reduce_scatter are made of chunks");
+        refuse("unsupported; only all_reduce, all_gather and reduce_scatter can be made of chunks");
     if (table.members < 1 || table.chunks < 1) refuse("expected at least one chunk");
     if (table.collective != Opcode::all_reduce && table.chunks % table.members != 0)
-        refuse(fmt::format("{} chunks; expected a multiple of the {} ranks, whose blocks they are parts of",
-                           table.chunks, table.members));
+        refuse(fmt::format("{} chunks are not divisible by {} ranks", table.chunks, table.members));
     const double bits = static_cast<double>(table.members) * table.members * table.chunks;
-    if (bits > 8e9) refuse(fmt::format("{} chunks on {} ranks are too many to prove", table.chunks, table.members));
+    if (bits > 8e9)
+        refuse(
+            fmt::format("{} chunks on {} ranks are too many to verify; use fewer chunks", table.chunks, table.members));
     Contributions(table).run();
 }
 

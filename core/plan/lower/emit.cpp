@@ -372,8 +372,7 @@ void Emitter::collective(const Step& step) {
     if (step.part == Part::end || step.part == Part::release) {
         const auto found = underway_.find(key);
         if (found == underway_.end())
-            throw Error(program().op(step.op).origin,
-                        "a collective ends before it begins; the order of steps is wrong");
+            throw Error(program().op(step.op).origin, "invalid order of steps: a collective ends before it begins");
         hold(found->second);
         if (step.part == Part::end) arrive(step, found->second);
         underway_.erase(found);
@@ -407,7 +406,7 @@ Emitter::Underway Emitter::send_off(const Step& step) {
         case Opcode::kernel:
         case Opcode::copy:
         case Opcode::send:
-        case Opcode::receive: throw Error(op.origin, "no instruction for collective '" + op.kind + "'");
+        case Opcode::receive: throw Error(op.origin, "unsupported: no instruction for collective '" + op.kind + "'");
     }
     for (const Operand& operand : out_.stream.back().operands) message.buffers.push_back(operand.buffer);
     return message;

@@ -159,7 +159,7 @@ Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerO
     } catch (const Error& error) {
         const Pipeline& pipeline = plan.program.pipeline();
         const std::string asked = pipeline.origin.text();
-        throw Error(fmt::format("{}\n  {}asked for: {}, {} a rank, and {}", error.what(),
+        throw Error(fmt::format("{}\n  {}requested: {}, {} a rank, and {}", error.what(),
                                 asked.empty() ? "" : asked + ": ", plural(stages, "stage"), pipeline.chunks,
                                 plural(mesh.microbatches(), "micro-batch")));
     }

@@ -159,8 +159,8 @@ std::vector<int> ordered(const std::vector<Draft>& drafts) {
             if (--open[after[a]] == 0) order.push_back(after[a]);
     }
     if (order.size() != drafts.size())
-        throw Error(fmt::format("the step never ends: {} of {} parts wait for each other", drafts.size() - order.size(),
-                                drafts.size()),
+        throw Error(fmt::format("deadlock: the step never ends, {} of {} parts wait for each other",
+                                drafts.size() - order.size(), drafts.size()),
                     Fault::failed);
     return order;
 }

@@ -77,9 +77,10 @@ PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector
     int64_t items = 0;
     for (const Actor& actor : actors_) items += issues(class_at(actor));
     if (items > INT_MAX)
-        throw Error(fmt::format("the order of messages cannot be proved: {} instructions of {} members, {} at most",
-                                items, actors_.size(), INT_MAX),
-                    Fault::failed);
+        throw Error(
+            fmt::format("plan too large to check the order of messages: {} instructions of {} members, the limit is {}",
+                        items, actors_.size(), INT_MAX),
+            Fault::failed);
     find_members();
     std::vector<int> groups;
     for (size_t a = 0; a < actors_.size(); ++a) {
@@ -169,8 +170,8 @@ void PlanView::require_alike(AxisId axis) const {
             const auto m = std::mismatch(line.begin(), line.end(), members.begin()).first - line.begin();
             const auto who = std::find(line.begin(), line.end(), at) - line.begin();
             throw Error(
-                fmt::format("ranks {} and {} share a stream, but member {} of their groups of axis {} does "
-                            "not: they cannot be of one class",
+                fmt::format("ranks {} and {} share a stream, but members {} of their groups of axis {} do not, so both "
+                            "ranks cannot be of one class",
                             actor.rank(), first + who * stride(axis), m, plan_.mesh.axis(axis).name));
         }
     }

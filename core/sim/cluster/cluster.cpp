@@ -41,7 +41,8 @@ void only(const Config& table, const std::vector<std::string>& known) {
 /// Rejects a key's value that no machine has, usually a number in another unit.
 void plausible(Config& table, std::string_view key, double value, double most) {
     if (!(value <= most))
-        out_of_range(table, key, value, fmt::format("at most {:.6g}; is it in the unit that the key names?", most));
+        out_of_range(table, key, value,
+                     fmt::format("at most {:.6g}; check the unit, which the key's name gives", most));
 }
 
 /// Reads the number above 0 of a required key.
@@ -101,7 +102,7 @@ std::string measured_as(Config& table) {
         if (constant.name.starts_with("matrix.")) names.push_back(constant.name.substr(7));
     if (!found.empty() && std::ranges::find(names, found) == names.end())
         throw Error(table.where("measured_as"),
-                    fmt::format("{} is {}, of which no rate is known{}\n  or leave it out and give matrix_share",
+                    fmt::format("{} is {}, for which no rate is known{}\n  or leave it out and set matrix_share",
                                 path_of(table, "measured_as"), quote(found), choices("known are", found, names)));
     return found;
 }
@@ -136,8 +137,8 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
     out.matrix_share = amount(table, "matrix_share", 1);
     if (!out.measured_as.empty() && out.matrix_share > 0)
         throw Error(table.where("matrix_share"),
-                    fmt::format("{} beside measured_as\n  each says what part of the dense "
-                                "rate products reach; leave one out",
+                    fmt::format("{} and measured_as are both set\n  each gives the share of the dense "
+                                "rate that matrix products reach; leave one out",
                                 path_of(table, "matrix_share")));
     out.price_hour = amount(table, "price_per_hour", 1e6);
     return out;
@@ -155,8 +156,8 @@ ScaleUp read_scale_up(Config& table) {
     out.bytes_s = rate(table, "gb_s", 1e5) * 1e9;
     out.nvls = table.flag("nvls", false);
     if (out.nvls && out.kind != ScaleUp::Kind::nvswitch)
-        throw Error(table.where("nvls"), fmt::format("{} is true without an NVSwitch\n  the switch is what adds; "
-                                                     "kind = \"nvswitch\" or nvls = false",
+        throw Error(table.where("nvls"), fmt::format("{} is true, but NVLS needs an NVSwitch\n  "
+                                                     "set kind = \"nvswitch\" or nvls = false",
                                                      path_of(table, "nvls")));
     return out;
 }
@@ -179,7 +180,8 @@ double read_failures(Config& table) {
     if (!table.has("mtbf_days")) return amount(table, "failures_per_1000_node_days", 1e6) / 1000;
     if (table.has("failures_per_1000_node_days"))
         throw Error(table.where("mtbf_days"),
-                    fmt::format("{} beside failures_per_1000_node_days\n  leave one out", path_of(table, "mtbf_days")));
+                    fmt::format("{} and failures_per_1000_node_days are both set\n  leave one out",
+                                path_of(table, "mtbf_days")));
     return 1 / rate(table, "mtbf_days", 1e6);
 }
 
@@ -195,15 +197,16 @@ NodeKind read_node(const std::string& name, Config& table, const std::map<std::s
     out.scale_up = read_scale_up(needed_table(table, "scale_up", "a table with kind and gb_s"));
     const int64_t domain = count(table.table("scale_up"), "domain_accelerators", out.accelerators);
     if (domain % out.accelerators)
-        throw Error(table.table("scale_up").where("domain_accelerators"),
-                    fmt::format("{} accelerators in one domain of nodes with {} each\n  expected a multiple of {}",
-                                domain, out.accelerators, out.accelerators));
+        throw Error(
+            table.table("scale_up").where("domain_accelerators"),
+            fmt::format("{} accelerators in one domain are not divisible by {} a node\n  expected a multiple of {}",
+                        domain, out.accelerators, out.accelerators));
     out.scale_up.domain_nodes = domain / out.accelerators;
     if (table.has("nics")) out.nics = read_nics(table.table("nics"));
     if (!table.has("nics") && out.count > out.scale_up.domain_nodes)
         throw Error(table.origin(),
-                    fmt::format("missing [{}.nics]: {} nodes reach each other over NICs\n  it has kind, "
-                                "count (a node) and gb_s (of each)",
+                    fmt::format("missing [{}.nics]: {} nodes need NICs to reach each other\n  its keys are kind, "
+                                "count (a node) and gb_s (of each NIC)",
                                 table.path(), out.count));
     out.failures_per_node_day = read_failures(table);
     return out;
@@ -228,7 +231,7 @@ Fabric read_fabric(Config& table) {
             out_of_range(table, over, made.oversubscription, "at least 1, which is full rate");
         if (!out.levels.empty() && made.nodes <= out.levels.back().nodes)
             out_of_range(table, nodes, static_cast<double>(made.nodes),
-                         fmt::format("more than the {} of the level below", out.levels.back().nodes));
+                         fmt::format("more than the {} nodes of the level below", out.levels.back().nodes));
         out.levels.push_back(made);
     };
     if (tree) {
@@ -260,10 +263,12 @@ Cluster::Cluster(Config& file) {
         kinds.push_back(read_node(key, node_tables.table(key), accelerators));
     for (const auto& [key, accelerator] : accelerators)
         if (std::ranges::none_of(kinds, [&](const NodeKind& kind) { return kind.accelerator.name == key; }))
-            throw Error(
-                accelerator_tables.where(key),
-                fmt::format("no node has the accelerator {}\n  give it to one, or leave the table out", quote(key)));
-    if (kinds.empty()) throw Error(node_tables.origin(), "no node\n  write a table for each kind, as [node.dgx]");
+            throw Error(accelerator_tables.where(key),
+                        fmt::format("unused accelerator {}: no node has it\n  give it to a node, or remove its table",
+                                    quote(key)));
+    if (kinds.empty())
+        throw Error(node_tables.origin(),
+                    "missing nodes: the cluster has none\n  write a table for each kind, as [node.dgx]");
     if (nodes() > 1) need(file, "fabric", "a table with its kind");
     if (file.has("fabric")) fabric = read_fabric(file.table("fabric"));
     if (file.has("storage")) {
@@ -288,8 +293,9 @@ int64_t Cluster::accelerators() const {
 
 Cluster Cluster::with_nodes(int64_t count) const {
     if (kinds.size() != 1)
-        throw Error(fmt::format("{} nodes of a cluster with {} kinds of them\n  set node.NAME.count of each", count,
-                                kinds.size()));
+        throw Error(
+            fmt::format("{} nodes requested, but the cluster has {} kinds of nodes\n  set node.NAME.count of each kind",
+                        count, kinds.size()));
     if (count < 1 || count > most_nodes)
         throw Error(fmt::format("a cluster of {} nodes, expected 1 to {}", count, most_nodes));
     Cluster out = *this;
@@ -313,7 +319,8 @@ Cluster::Place Cluster::place(int64_t slot) const {
         out.domain += (kind.count + kind.scale_up.domain_nodes - 1) / kind.scale_up.domain_nodes;
         ++out.kind;
     }
-    throw Error(fmt::format("accelerator {} of a cluster that has {}", slot + accelerators(), accelerators()));
+    throw Error(
+        fmt::format("accelerator {} is out of range: the cluster has {}", slot + accelerators(), accelerators()));
 }
 
 std::vector<int64_t> Cluster::ranks_by_kind(int64_t ranks) const {

@@ -21,11 +21,12 @@ std::vector<AxisId> ordered(const Mesh& mesh, const std::vector<std::string>& or
     for (const std::string& name : order) {
         const auto found = std::ranges::find(names, name);
         if (found == names.end())
-            throw Error(
-                fmt::format("no axis \"{}\" in the mesh {}{}", name, mesh.text(), choices("it has", name, names)));
+            throw Error(fmt::format("unknown axis \"{}\" in the order of the mapping: the mesh is {}{}", name,
+                                    mesh.text(), choices("it has", name, names)));
         const AxisId axis = *mesh.find(name);
         if (std::ranges::find(out, axis) != out.end())
-            throw Error(fmt::format("axis \"{}\" twice in the order of the mapping\n  name each at most once", name));
+            throw Error(
+                fmt::format("duplicate axis \"{}\" in the order of the mapping\n  name each axis at most once", name));
         out.push_back(axis);
     }
     for (auto name = names.rbegin(); name != names.rend(); ++name) {

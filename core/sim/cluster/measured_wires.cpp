@@ -57,10 +57,10 @@ int64_t ring_steps(Opcode opcode, int64_t ranks) {
 MeasuredTable::MeasuredTable(std::vector<Row> rows) {
     for (const Row& row : rows) {
         if (row.ranks < 2 || row.bytes < 1 || !(row.seconds > 0) || !(row.processor_seconds >= 0))
-            throw Error(
-                fmt::format("{}: {} s and {} processor seconds\n  expected at least 2 ranks, 1 byte and times "
-                            "above 0",
-                            text_of(row), row.seconds, row.processor_seconds));
+            throw Error(fmt::format(
+                "invalid measurement: {}: {} s and {} processor seconds\n  expected at least 2 ranks, 1 byte and times "
+                "above 0",
+                text_of(row), row.seconds, row.processor_seconds));
         curves_[{row.transport, row.op}][row.ranks][row.bytes] = {row.seconds, row.processor_seconds};
     }
 }

@@ -231,11 +231,11 @@ NcclChoice choose(Opcode opcode, int64_t bytes, const NcclGroup& group, const Nc
         }
     }
     if (best.predicted_s == infinity)
-        throw Error(
-            fmt::format("{} by {} is asked for, which {} ranks in {} domain{} cannot have\n  leave the algorithm to "
-                        "NCCL's choice",
-                        name_of(opcode), settings.algorithm ? algorithm_names[at(*settings.algorithm)] : "no algorithm",
-                        group.ranks, group.domains, group.domains == 1 ? "" : "s"));
+        throw Error(fmt::format(
+            "unsupported algorithm: NCCL has no {} by {} for {} ranks in {} domain{}\n  leave the algorithm "
+            "to NCCL's choice",
+            name_of(opcode), settings.algorithm ? algorithm_names[at(*settings.algorithm)] : "no algorithm",
+            group.ranks, group.domains, group.domains == 1 ? "" : "s"));
     return best;
 }
 

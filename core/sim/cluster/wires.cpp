@@ -34,8 +34,8 @@ ClusterWires::ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mappi
     for (const NodeKind& kind : cluster.kinds) {
         if (kind.scale_up.kind == ScaleUp::Kind::host)
             throw Error(
-                fmt::format("node {} is a host, whose transports are priced by what was measured there\n"
-                            "  give a measured table, or a scale_up.kind with links",
+                fmt::format("node {} is a host: the speed of its transports is only known from measurements\n"
+                            "  give a table of measured costs, or set a scale_up.kind with links",
                             kind.name));
     }
 }

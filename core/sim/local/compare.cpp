@@ -43,7 +43,7 @@ void add_played(const Plan& plan, const Simulated& run, Parts& kernels, Parts& w
 
 void add_measured(const CostTable& measured, Parts& kernels, Parts& wires) {
     const double steps = fact_of(measured, "steps", 0) * fact_of(measured, "ranks", 1);
-    if (steps <= 0) throw Error("the run has counted no steps: it had none behind its first");
+    if (steps <= 0) throw Error("the run has no measured steps: it needs at least 2, because the first is not counted");
     double counted = 0;
     for (const KernelCost& row : measured.kernels) {
         const double seconds = row.time.seconds * static_cast<double>(row.time.samples) / steps;

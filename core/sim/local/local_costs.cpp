@@ -222,8 +222,8 @@ CostTable joined_costs(const std::vector<CostTable>& tables) {
     for (size_t i = 1; i < plain.size(); ++i) {
         const CostTable& more = plain[i];
         if (more.device != all.device)
-            throw Error(fmt::format("tables of the devices \"{}\" and \"{}\" are no table of one machine", all.device,
-                                    more.device));
+            throw Error(fmt::format("tables of different devices, \"{}\" and \"{}\", cannot be one table of a machine",
+                                    all.device, more.device));
         const auto later = [](auto& to, const auto& row) { to = row; };
         add_rows(all.kernels, more.kernels, later);
         add_rows(all.wires, more.wires, later);
@@ -267,7 +267,7 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
             continue;
         }
         if (plain.device != measured.device)
-            throw Error(fmt::format("runs on the devices \"{}\" and \"{}\" are no table of one machine",
+            throw Error(fmt::format("runs on different devices, \"{}\" and \"{}\", cannot be one table of a machine",
                                     measured.device, plain.device));
         const auto mean = [](auto& to, const auto& more) { take_mean(to, more); };
         add_rows(measured.kernels, plain.kernels, mean);
@@ -279,9 +279,9 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
     });
     measured.notes.clear();
     if (in_turns > 0)
-        measured.notes.push_back(fmt::format(
-            "{} of ranks that took turns on processors: left out, as others have the kernel or the transport",
-            plural(in_turns, "row")));
+        measured.notes.push_back(
+            fmt::format("{} left out: the ranks shared processors, and other rows have the kernel or the transport",
+                        plural(in_turns, "row")));
     if (!kept) return measured;
     CostTable both = joined_costs({before, measured});
     both.notes = measured.notes;

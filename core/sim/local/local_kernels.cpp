@@ -75,8 +75,8 @@ LocalKernels::LocalKernels(const CostTable& plain, int threads, int64_t ranks, d
     }
     if (by_op_.empty())
         throw Error(
-            "the table has no kernels to go by\n  measure them: orrery calibrate, or a run whose kernels the host can "
-            "time");
+            "the table of measured costs has no kernels\n  measure them: orrery calibrate, or a run whose kernels the "
+            "host can time");
     find_rates();
 }
 
@@ -189,10 +189,10 @@ double LocalKernels::by_rates(const KernelSpec& spec, const Row& asked) const {
     const bool flops = multiplies(asked.work.work);
     const double rate = flops ? flops_per_s_ : bytes_per_s_;
     if (rate <= 0)
-        throw Error(
-            fmt::format("the table has no row of {}, and none that tells how fast the machine {}\n  measure "
-                        "more: orrery calibrate",
-                        spec.op, flops ? "multiplies" : "moves bytes"));
+        throw Error(fmt::format(
+            "the table of measured costs has no row of {}, and no other row from which to estimate how fast "
+            "the machine {}\n  measure more: orrery calibrate",
+            spec.op, flops ? "multiplies" : "moves bytes"));
     return asked.amount / rate;
 }
 

@@ -314,13 +314,13 @@ void Search::find_edges(Found& found) const {
         if (at) found.edges.push_back(text);
     };
     edge(space_.varies_mesh && best.tp == space_.most_tp && space_.ranks > best.tp,
-         fmt::format("tp = {} is the largest that was looked at (--most-tp)", best.tp));
+         fmt::format("tp = {} is the largest value searched (--most-tp)", best.tp));
     edge(space_.varies_mesh && best.pp == space_.most_pp && space_.ranks > best.pp && best.pp > 1,
-         fmt::format("pp = {} is the largest that was looked at (--most-pp)", best.pp));
+         fmt::format("pp = {} is the largest value searched (--most-pp)", best.pp));
     edge(space_.varies_samples && best.samples == most_samples,
-         fmt::format("micro-batches of {} samples are the largest that were looked at", best.samples));
+         fmt::format("micro-batches of {} samples are the largest searched", best.samples));
     edge(space_.varies_schedule && best.pp > 1 && best.chunks == most_chunks,
-         fmt::format("{} stages a rank are the most that were looked at", most_chunks));
+         fmt::format("{} stages a rank are the largest number searched", most_chunks));
 }
 
 }  // namespace orrery

@@ -26,15 +26,16 @@ size_t low_index(char32_t character) {
 BpeModel::BpeModel(const Field& field) {
     // The model in a tokenizer.json from before version 0.9 has no type.
     if (!field.has("type") ? !field.has("merges") : field.at("type").text() != "BPE") {
-        if (field.has("type")) field.refuse_type("BPE");
-        field.refuse("has neither type nor merges: it is not BPE, the only kind that is known here");
+        if (field.has("type")) field.refuse_type("model: BPE");
+        field.refuse("has neither type nor merges: it is not BPE, the only supported tokenizer model");
     }
     field.only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
                 "byte_fallback", "ignore_merges", "vocab", "merges"});
     if (field.has("dropout")) {
         const Field dropout = field.at("dropout");
         if (!dropout.json().is_number() || dropout.json().get<double>() != 0)
-            dropout.refuse("is not 0: the same text would have other ids each time; set it to null");
+            dropout.refuse(
+                "is not 0, which is unsupported: BPE dropout gives a text different ids each time; set it to null");
     }
     has_unknown_ = field.has("unk_token");
     unknown_ = field.text_or("unk_token", "");
@@ -50,13 +51,13 @@ BpeModel::BpeModel(const Field& field) {
 }
 
 void BpeModel::read_vocabulary(const Field& field) {
-    if (!field.json().is_object()) field.refuse("is no object of tokens and ids");
+    if (!field.json().is_object()) field.refuse("is not an object that maps tokens to ids");
     const auto& entries = field.json().get_ref<const Json::object_t&>();
     int64_t greatest = -1;
     for (const auto& [token, value] : entries) {
         const bool fits = value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(most_ids);
         if (!fits)
-            field.refuse(fmt::format("gives {} the id {}, expected an integer below {}", quote(token),
+            field.refuse(fmt::format("gives the token {} the id {}, expected an integer below {}", quote(token),
                                      quote(message_text(value)), most_ids));
         greatest = std::max(greatest, value.get<int64_t>());
     }
@@ -65,7 +66,8 @@ void BpeModel::read_vocabulary(const Field& field) {
     for (const auto& [token, value] : entries) {
         const auto id = value.get<size_t>();
         if (there_[id])
-            field.refuse(fmt::format("gives the id {} to both {} and {}", id, quote(tokens_[id]), quote(token)));
+            field.refuse(
+                fmt::format("has the duplicate id {}: of the tokens {} and {}", id, quote(tokens_[id]), quote(token)));
         there_[id] = true;
         tokens_[id] = token;
     }
@@ -90,18 +92,19 @@ void BpeModel::read_merges(const Field& field) {
     size_t index = 0;
     for (const Json& value : field.json()) {
         const auto item = [&] { return Field(value, fmt::format("{}[{}]", field.way(), index), field.file()); };
-        if (value.is_string() != texts) item().refuse("is not of the kind of the first one: texts \"a b\" or pairs");
+        if (value.is_string() != texts)
+            item().refuse("differs in format from the first merge: write all merges as texts \"a b\", or all as pairs");
         if (texts) {
             const std::string& text = value.get_ref<const std::string&>();
             const size_t space = text.find(' ');
             if (!text.starts_with("#version")) {
                 if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-                    item().refuse(fmt::format("is {}, expected two tokens and a space between them", quote(text)));
+                    item().refuse(fmt::format("is {}, expected a merge: two tokens separated by a space", quote(text)));
                 add_merge(item, text.substr(0, space), text.substr(space + 1), rank++);
             }
         } else {
             if (!value.is_array() || value.size() != 2 || !value[0].is_string() || !value[1].is_string())
-                item().refuse(fmt::format("is {}, expected a pair of tokens", quote(message_text(value))));
+                item().refuse(fmt::format("is {}, expected a merge: a pair of tokens", quote(message_text(value))));
             add_merge(item, value[0].get_ref<const std::string&>(), value[1].get_ref<const std::string&>(), rank++);
         }
         ++index;
@@ -113,8 +116,8 @@ void BpeModel::add_merge(const std::function<Field()>& at, const std::string& le
     const auto id = [&](const std::string& token) {
         const auto found = ids_.find(token);
         if (found == ids_.end())
-            at().refuse(
-                fmt::format("joins {} and {}, but model.vocab has no {}", quote(left), quote(right), quote(token)));
+            at().refuse(fmt::format("merges {} and {}, but the token {} is missing in model.vocab", quote(left),
+                                    quote(right), quote(token)));
         return found->second;
     };
     const int32_t left_id = id(left), right_id = id(right);
@@ -230,8 +233,9 @@ void BpeModel::characters(std::string_view word, std::vector<int32_t>& ids, int6
             }
             const std::optional<int32_t> unknown = id_of(unknown_);
             if (!unknown)
-                throw Error(fmt::format("model.vocab has no character {}, and no {} (unk_token) to stand for it",
-                                        quote(character), quote(unknown_)));
+                throw Error(fmt::format(
+                    "cannot encode the character {}: it is missing in model.vocab, and so is the unk_token {}",
+                    quote(character), quote(unknown_)));
             if (!fuse_unknown_) put_pending();
             pending = *unknown;
         }

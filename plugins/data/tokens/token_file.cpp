@@ -78,11 +78,11 @@ void TokenFile::read_index(const std::string& bin) {
     const DataFile& file = *index_;
     const int64_t bytes = file.bytes();
     if (bytes < index_header)
-        refuse(file, bytes, "it ends here, in the " + text(index_header) + " bytes of its header", whole);
+        refuse(file, bytes, "it is truncated here, in the " + text(index_header) + " bytes of its header", whole);
     char magic[9];
     file.read(-1, 0, magic, sizeof magic);
     if (std::memcmp(magic, "MMIDIDX\0\0", sizeof magic) != 0)
-        refuse(file, 0, "it does not begin as an index of Megatron's, \"MMIDIDX\"",
+        refuse(file, 0, "it is not a Megatron index: it does not begin with \"MMIDIDX\"",
                "write the pair with `orrery tokenize` or Megatron's preprocess_data.py, or move the .idx away for " +
                    bin + " to be read as ids only");
     if (const auto version = number<uint64_t>(file, 9); version != 1)
@@ -100,7 +100,7 @@ void TokenFile::read_index(const std::string& bin) {
     const uint64_t need = std::min(sequences, most) * 12 + std::min(documents, most) * 8 + index_header;
     if (sequences > most || documents > most || need > static_cast<uint64_t>(bytes))
         refuse(file, bytes,
-               "it ends here; its header says " + std::to_string(sequences) + " sequences and " +
+               "it is truncated here; its header says " + std::to_string(sequences) + " sequences and " +
                    std::to_string(documents) + " ends of documents",
                whole);
     if (need + sequences == static_cast<uint64_t>(bytes) && sequences > 0)
@@ -149,7 +149,7 @@ void TokenFile::open_mask(const std::string& path) {
     mask_.emplace(path, "NAME.bin of a pair, whose NAME.mask can be read", asked_);
     if (const int64_t need = (tokens_ + 7) / 8; mask_->bytes() != need)
         refuse(*mask_, std::min(need, mask_->bytes()),
-               mask_->bytes() < need ? "it ends here, a bit a token needs " + text(need) + " bytes"
+               mask_->bytes() < need ? "it is truncated here: one bit a token needs " + text(need) + " bytes"
                                      : "its end is expected here, it has " + text(mask_->bytes()) + " bytes",
                "tokenize again, or remove it for all tokens to be targets");
 }

@@ -59,8 +59,9 @@ void check_isa() {
     for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
         if (cpu_device::name_of(isa) != asked) continue;
         if (kernels::cpu::available(isa)) return;
-        throw Error("ORRERY_CPU_ISA = " + std::string(asked) +
-                    ": this machine has no such instructions\n  take a narrower one, or leave the variable unset");
+        throw Error(
+            "ORRERY_CPU_ISA = " + std::string(asked) +
+            ": this machine does not support these instructions\n  take a narrower one, or leave the variable unset");
     }
     throw Error("ORRERY_CPU_ISA = \"" + std::string(asked) +
                 "\": expected portable, avx2 or avx512\n  leave the variable unset for the widest of this machine");
@@ -146,13 +147,14 @@ private:
         if (name.empty()) return;
         if (reference_)
             throw Error(config.where("products"),
-                        key + ": the reference kernels have one kind of products\n  leave it out, or reference");
+                        key + ": the reference kernels have only one kind of matrix products\n  leave it out, or " +
+                            "leave reference out");
         const std::optional<kernels::Products> kind = cpu_device::parse_products(name);
         if (!kind) {
             std::string there;
             for (const std::string& one : cpu_device::product_names()) there += (there.empty() ? "" : ", ") + one;
             throw Error(config.where("products"),
-                        key + " \"" + name + "\": no such kind of products\n  there are: " + there);
+                        key + " \"" + name + "\": unknown kind of matrix products\n  there are: " + there);
         }
         if (const std::string why = kernels::cpu::why_not(*kind); !why.empty())
             lacks_ = key + " \"" + name + "\": " + why;

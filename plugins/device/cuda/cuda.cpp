@@ -121,14 +121,14 @@ public:
         }
         DeviceLimits limits = *measured_;
         size_t free = 0, total = 0;
-        require(cudaMemGetInfo(&free, &total), "asking for free memory");
+        require(cudaMemGetInfo(&free, &total), "reading the free memory");
         limits.used_bytes = static_cast<int64_t>(total - free);
         return limits;
     }
 
     std::string arithmetic() override {
         int driver = 0;
-        require(cudaDriverGetVersion(&driver), "asking for the driver's version");
+        require(cudaDriverGetVersion(&driver), "reading the driver's version");
         std::string lines = "processor=" + context_.chip().name + "\ndriver=" + std::to_string(driver) +
                             "\ncuBLASLt=" + std::to_string(cublasLtGetVersion()) +
                             "\ndevice.cuda.tf32=" + (options_.tf32 ? "true" : "false") + "\n";
@@ -177,7 +177,7 @@ public:
         }
         auto& own = static_cast<CudaKernel&>(kernel);
         if (reinterpret_cast<uintptr_t>(scratch) % scratch_alignment != 0 && own.scratch_bytes() > 0)
-            throw Error("device cuda: " + *own.name + ": its scratch lies at an address that is no multiple of " +
+            throw Error("device cuda: " + *own.name + ": its scratch is misaligned: the address is not a multiple of " +
                             std::to_string(scratch_alignment),
                         Fault::failed);
         launcher_.launch(own, operands, scratch);
@@ -185,7 +185,7 @@ public:
 
     void copy(int queue, void* to, const void* from, int64_t bytes) override {
         if (queue >= first_free_queue)
-            throw Error("device cuda: queue " + std::to_string(queue) + " is for waits and records alone",
+            throw Error("device cuda: queue " + std::to_string(queue) + " only supports waits and records",
                         Fault::failed);
         if (queue == 0) launcher_.flush();
         staging_.copy(stream(queue), to, from, bytes);

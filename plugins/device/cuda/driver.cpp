@@ -34,7 +34,7 @@ std::string cannot_run() {
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
         return "the NVIDIA driver shows no GPU" + hidden;
     if (status != cudaSuccess)
-        return std::string("the NVIDIA driver does not start: ") + cudaGetErrorName(status) + ", " +
+        return std::string("the NVIDIA driver failed to start: ") + cudaGetErrorName(status) + ", " +
                cudaGetErrorString(status) + hidden;
     return "";
 }

@@ -64,7 +64,7 @@ void wait_for(cudaStream_t stream, const Event& event) {
     unsigned flags = 0;
     if (dynamic_cast<const Gate*>(event.owner)) {
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-        require(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+        require(cudaStreamIsCapturing(stream, &status), "checking for a stream capture");
         if (status == cudaStreamCaptureStatusActive) flags = cudaEventWaitExternal;
     }
     require(cudaStreamWaitEvent(stream, native, flags), "waiting for other work");

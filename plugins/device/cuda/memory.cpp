@@ -99,7 +99,7 @@ void Staging::open() {
 bool Staging::ordinary(const void* data) {
     if (arenas_.place_of(data) != Arenas::Place::elsewhere) return false;
     cudaPointerAttributes about{};
-    require(cudaPointerGetAttributes(&about, data), "asking whose memory it is");
+    require(cudaPointerGetAttributes(&about, data), "reading the type of a pointer's memory");
     if (about.type == cudaMemoryTypeDevice && about.device != device_) reach(about.device);
     return about.type == cudaMemoryTypeUnregistered;
 }
@@ -109,19 +109,19 @@ void Staging::reach(int peer) {
     if (std::find(peers_.begin(), peers_.end(), peer) != peers_.end()) return;
     peers_.push_back(peer);
     int can = 0;
-    require(cudaDeviceCanAccessPeer(&can, device_, peer), "asking for a way to another GPU");
+    require(cudaDeviceCanAccessPeer(&can, device_, peer), "checking for peer access to another GPU");
     if (!can) return;
     const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
     if (status == cudaErrorPeerAccessAlreadyEnabled)
         cudaGetLastError();
     else
-        require(status, "opening the way to another GPU");
+        require(status, "enabling peer access to another GPU");
 }
 
 /// A captured step would read the pieces as they are when it runs, and never fill or empty them.
 void Staging::refuse_capture(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    require(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+    require(cudaStreamIsCapturing(stream, &status), "checking for a stream capture");
     if (status != cudaStreamCaptureStatusNone)
         throw Error(
             "device cuda: a copy of ordinary host memory cannot be captured; memory allocated on the device or pinned "

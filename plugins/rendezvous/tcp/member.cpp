@@ -194,7 +194,7 @@ void Member::receive() {
 std::string Member::get(std::string_view key, Milliseconds timeout) {
     if (auto value = look(key, timeout)) return *std::move(value);
     throw Error(
-        "nobody set key '" + std::string(key) + "' within " + std::to_string(timeout.count()) + " ms: " + absent(),
+        "no rank set key '" + std::string(key) + "' within " + std::to_string(timeout.count()) + " ms: " + absent(),
         Fault::peer);
 }
 

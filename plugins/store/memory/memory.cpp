@@ -171,8 +171,9 @@ private:
 
     void need_current(int64_t step) const {
         if (acts_for_ > 0 && place_->generation > acts_for_)
-            fail(step, "is for generation " + std::to_string(place_->generation) + " of the job, this is generation " +
-                           std::to_string(acts_for_) + ", which may change nothing any more");
+            fail(step, "belongs to generation " + std::to_string(place_->generation) +
+                           " of the job; this process is of the older generation " + std::to_string(acts_for_) +
+                           " and must not write any more");
     }
 
     /// The step that is written to. Begins it if it does not exist.
@@ -186,7 +187,7 @@ private:
     void add(int64_t step, std::string_view key, Bytes bytes) {
         const std::lock_guard lock(place_->mutex);
         Step& open = opened(step);
-        if (open.committed) fail(step, "is committed, nothing can be added");
+        if (open.committed) fail(step, "is committed already, so nothing can be added");
         if (!open.objects.emplace(key, std::move(bytes)).second)
             fail(step, "has the object \"" + std::string(key) + "\" already");
     }

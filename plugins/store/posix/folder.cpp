@@ -189,7 +189,7 @@ void Folder::replace(const std::string& name, std::string_view text) const {
 
 int64_t Folder::file_system() const {
     struct statfs info {};
-    if (::fstatfs(file_, &info) != 0) fail("look at the file system of", path_, errno);
+    if (::fstatfs(file_, &info) != 0) fail("read the type of the file system of", path_, errno);
     return static_cast<int64_t>(info.f_type);
 }
 
@@ -202,7 +202,7 @@ void Folder::read(const std::string& name, int64_t offset, std::span<std::byte> 
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) fail("read", at(name), errno);
         if (got == 0)
-            throw orrery::Error(at(name) + " is cut short: asked for " + std::to_string(bytes.size()) +
+            throw orrery::Error(at(name) + " is truncated: asked for " + std::to_string(bytes.size()) +
                                     " bytes from byte " + std::to_string(offset) + ", it ends at byte " +
                                     std::to_string(offset + static_cast<int64_t>(done)),
                                 orrery::Fault::failed);

@@ -100,9 +100,9 @@ void need_newest(const Folder& root, int64_t generation) {
     int64_t newest = 0;
     for (int look = 0; look < looks && newest < generation; ++look) newest = newest_generation(root);
     if (newest > generation)
-        throw orrery::Error(root.path() + " is for generation " + std::to_string(newest) +
-                                " of the job, this is generation " + std::to_string(generation) +
-                                ", which may change nothing any more",
+        throw orrery::Error(root.path() + " belongs to generation " + std::to_string(newest) +
+                                " of the job; this process is of the older generation " + std::to_string(generation) +
+                                " and must not write any more",
                             orrery::Fault::failed);
     // Also look the file up by name, because a network file system may list cached names.
     if (newest < generation && root.size(file_of(generation)) < 0) throw_gone(root.path(), generation);

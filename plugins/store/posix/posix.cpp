@@ -149,7 +149,7 @@ public:
             // A pin set from here on fails, because the step is gone.
             if (folder.size(pin_name) < 0) return;
             if (!take_back())
-                throw Error(root.path() + "/" + name + " is a pinned step, whose place was taken meanwhile",
+                throw Error(root.path() + "/" + name + " is pinned, but its name was taken by another copy meanwhile",
                             Fault::failed);
             need_unpinned(folder, step);
         });
@@ -232,11 +232,12 @@ public:
             const int code = root.try_rename(name, to);
             if (code == EEXIST) continue;
             if (code != 0 && !refused_to_all(root, name, generation, code))
-                throw Error(
-                    root.path() + "/" + name + ": an older generation of the job writes it, and it cannot be " +
-                        "renamed: " + std::generic_category().message(code) + "\n  that one could still " +
-                        "commit it: stop it, and remove the folder, or start again as the user whose folder it is",
-                    Fault::failed);
+                throw Error(root.path() + "/" + name + ": an older generation of the job writes it, and it cannot be " +
+                                "renamed: " + std::generic_category().message(code) +
+                                "\n  the older generation could still " +
+                                "commit it: stop its processes and remove the folder, or start again as the owner of "
+                                "the folder",
+                            Fault::failed);
             try {
                 if (code == 0 || code == EXDEV) erase_or_move(root, code == 0 ? to : name);
             } catch (const Error&) {
@@ -311,7 +312,7 @@ private:
         if (now && now.same(open)) return;
         if (now) erase_or_move(root, name);
         need_newest(root, acts_for_);
-        throw Error(place_ + ": step " + std::to_string(step) + " was taken away while it was committed",
+        throw Error(place_ + ": step " + std::to_string(step) + " was moved or removed while it was being committed",
                     Fault::failed);
     }
 
@@ -330,7 +331,7 @@ private:
         }
         if (!equal)
             throw Error(to.path() + "/" + copy + " is a copy of " + from.path() + "/" + name +
-                            ", and cannot be read back as it was written",
+                            ", but differs from it when read back",
                         Fault::failed);
     }
 

@@ -153,7 +153,7 @@ private:
         const bool late = how.find("imed out") != std::string::npos;
         for (int i = 0; !late && !over_ && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
         const std::string& place = places_[static_cast<size_t>(peer)];
-        std::string why = late ? rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) +
+        std::string why = late ? rank_text(peer) + " timed out: no answer within " + std::to_string(timeout_.count()) +
                                      " ms (raise it by run.timeout_s, or transport.gloo's own)"
                                : rank_text(peer) + ": " + how;
         if (over_) {
@@ -203,7 +203,7 @@ public:
           options_(P2pOptions::read(config, {.segment_bytes = segment_bytes})) {
         for (const char* key : {"interface", "host"}) config.of_host(key);
         if (!interface_.empty() && !host_.empty())
-            throw Error(config.where("host"), "transport.gloo.host and transport.gloo.interface exclude each other");
+            throw Error(config.where("host"), "transport.gloo.host and transport.gloo.interface cannot both be set");
     }
 
     TransportContract contract() const override {

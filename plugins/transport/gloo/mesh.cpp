@@ -47,8 +47,8 @@ std::string own_address(const std::string& host) {
         if (here && ::getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
             return text;
     }
-    throw Error("transport gloo: host '" + host + "' is no address of this machine: " + why +
-                "; set transport.gloo.interface or transport.gloo.host to one of it");
+    throw Error("transport gloo: host '" + host + "' is not an address of this machine: " + why +
+                "; set transport.gloo.interface or transport.gloo.host to one of this machine");
 }
 
 /// During its lifetime, threads that the calling thread creates are SCHED_BATCH, so that they can be identified.

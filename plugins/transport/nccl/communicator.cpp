@@ -20,7 +20,7 @@ NcclCommunicator::NcclCommunicator(Group group, int device, const ncclUniqueId& 
     : group_(std::move(group)), device_(device), timeout_(timeout), ring_(ring_size), guarded_(16) {
     require(cudaSetDevice(device_), "choosing the GPU");
     int least = 0, greatest = 0;
-    require(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
+    require(cudaDeviceGetStreamPriorityRange(&least, &greatest), "reading the priorities of streams");
     // High priority for messages: kernels that wait for them have nothing else to do.
     cudaStream_t stream = nullptr;
     require(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "making a stream");
@@ -68,7 +68,7 @@ void NcclCommunicator::record() {
 void NcclCommunicator::require_recorded(uint64_t ticket) {
     if (ticket <= recorded_) return;
     const Slot& mine = slot(ticket);
-    throw Error(what(mine.op, mine.sequence) + ": waited for before its group has ended", Fault::failed);
+    throw Error(what(mine.op, mine.sequence) + ": waited for before its group of messages was closed", Fault::failed);
 }
 
 /// Queues a collective, which is never part of a group: an open group was left by an error, and would delay its event.
@@ -162,7 +162,7 @@ Event NcclCommunicator::reduce_scatter(const Tensor& in, const Tensor& out, Redu
 void* NcclCommunicator::room(int64_t bytes) {
     if (bytes > room_bytes_) {
         void* larger = nullptr;
-        require(cudaMalloc(&larger, static_cast<size_t>(bytes)), "allocating room for all_to_all in place");
+        require(cudaMalloc(&larger, static_cast<size_t>(bytes)), "allocating memory for all_to_all in place");
         rooms_.emplace_back(larger);
         room_bytes_ = bytes;
     }
@@ -182,7 +182,7 @@ Event NcclCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Ev
         require(
             // in.data may be pinned host memory.
             cudaMemcpyAsync(copy, in.data, static_cast<size_t>(in.bytes()), cudaMemcpyDefault, stream_.get()),
-            "copying what all_to_all sends");
+            "copying the input of all_to_all");
         from = static_cast<char*>(copy);
     }
     auto* const to = static_cast<char*>(out.data);
@@ -286,7 +286,7 @@ void NcclCommunicator::end_late(uint64_t ticket) {
     const Message message{false, nullptr, 0, mine.peer};
     const std::string who = guards || mine.collective > 0 ? handle_->behind(guards ? collectives_ : mine.collective)
                                                           : other_sides(std::span(&message, 1));
-    handle_->end("no answer within " + std::to_string(timeout_.count()) + " ms; " + who, true);
+    handle_->end("timed out: no answer within " + std::to_string(timeout_.count()) + " ms; " + who, true);
 }
 
 void NcclCommunicator::abort(std::string_view reason) {

@@ -37,7 +37,7 @@ void prepare_environment(bool deterministic, const Origin& origin) {
         if (given(name).value_or(0) != 0)
             throw Error(origin, "transport.nccl.deterministic is true, but " + std::string(name) + "=" +
                                     std::getenv(name) +
-                                    " in the environment lets switches add, in any order\n  unset "
+                                    " in the environment lets switches add in any order\n  unset "
                                     "it, or set transport.nccl.deterministic = false");
     }
     set_unless_given("NCCL_NVLS_ENABLE", "0");

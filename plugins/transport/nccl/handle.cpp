@@ -117,7 +117,7 @@ void Handle::start(const ncclUniqueId& id) {
     while (state == ncclInProgress) {
         Message why = rendezvous_.lost();
         if (why.empty() && Clock::now() > deadline)
-            why = "not all members started NCCL within " + std::to_string(timeout_.count()) + " ms";
+            why = "timed out: not all ranks started NCCL within " + std::to_string(timeout_.count()) + " ms";
         if (!why.empty()) {
             end(why.shown(), false);
             await_release();
@@ -139,7 +139,8 @@ void Handle::settle(ncclResult_t status, const std::string& what, const std::fun
         if (over_) fail(what);
         if (Clock::now() > deadline) {
             // At the first use of a connection NCCL waits for the other side.
-            end("NCCL did not take it within " + std::to_string(timeout_.count()) + " ms; " + who(), false);
+            end("timed out: NCCL did not accept the call within " + std::to_string(timeout_.count()) + " ms; " + who(),
+                false);
             fail(what);
         }
         std::this_thread::yield();
@@ -199,16 +200,16 @@ std::string Handle::behind(int64_t collective) {
             std::string problem;
             try {
                 const std::string at = rendezvous_.get(answers + std::to_string(i), std::max(left, Milliseconds(1)));
-                if (std::stoll(at) < collective) problem = " has not come to it";
+                if (std::stoll(at) < collective) problem = " has not reached the call";
             } catch (const Error&) {
-                problem = " does not say whether it has come to it";
+                problem = " does not say whether it has reached the call";
             }
             if (!problem.empty()) text += (text.empty() ? "" : ", ") + rank + problem;
         }
     } catch (const Error& error) {
         return error.what();
     }
-    return text.empty() ? "all ranks have come to it" : text;
+    return text.empty() ? "all ranks have reached the call" : text;
 }
 
 /// Answers the others' questions, and returns why one of them has aborted, "" when none has. Costs a message, five

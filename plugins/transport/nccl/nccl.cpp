@@ -20,15 +20,15 @@ int device_of(std::span<const Memory> arenas, const Group& group) {
         cudaGetLastError();
     }
     throw Error("transport nccl: axis " + group.axis +
-                " has its tensors in ordinary host memory, NCCL moves those of GPUs\n  set run.device = \"cuda\", or "
-                "another transport for this axis");
+                " has its tensors in host memory, but NCCL needs GPU memory\n  set run.device = \"cuda\", or another "
+                "transport for this axis");
 }
 
 /// "host/0000:17:00.0": a text that identifies the GPU.
 std::string name_of_gpu(int device) {
     char host[256] = "", bus[64] = "";
     ::gethostname(host, sizeof host - 1);
-    require(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "asking for the GPU's place");
+    require(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "reading the GPU's PCI address");
     return std::string(host) + "/" + bus;
 }
 
@@ -36,7 +36,8 @@ class NcclTransport : public Transport {
 public:
     explicit NcclTransport(Config& config)
         : timeout_s_(config.integer("timeout_s", 0)), deterministic_(config.flag("deterministic", true)) {
-        if (timeout_s_ < 0) throw Error(config.where("timeout_s"), "transport.nccl.timeout_s is below 0");
+        if (timeout_s_ < 0)
+            throw Error(config.where("timeout_s"), "transport.nccl.timeout_s is below 0, expected 0 or more");
         prepare_environment(deterministic_, config.where("deterministic"));
     }
 
@@ -61,9 +62,9 @@ public:
                 if (gpus[i] == gpus[j])
                     throw Error("transport nccl: ranks " + std::to_string(group.ranks[j]) + " and " +
                                 std::to_string(group.ranks[i]) + " of axis " + group.axis + " share GPU " + gpus[i] +
-                                "; NCCL needs one for each\n  start as many ranks on a host as it has GPUs");
+                                "; NCCL needs a GPU for each rank\n  start as many ranks on a host as it has GPUs");
         ncclUniqueId id{};
-        if (group.me == 0) require(ncclGetUniqueId(&id), "making an id");
+        if (group.me == 0) require(ncclGetUniqueId(&id), "creating an NCCL id");
         const auto ids = exchange(group, rendezvous, name + "/id", to_hex(&id, sizeof id), timeout);
         from_hex(ids[0], &id, sizeof id);
         return std::make_unique<NcclCommunicator>(group, device, id, rendezvous, name + "/aborts", timeout);

@@ -9,7 +9,7 @@ std::string cannot_run() {
     const cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) return "the NVIDIA driver shows no GPU";
     if (status != cudaSuccess)
-        return std::string("the NVIDIA driver does not start: ") + cudaGetErrorName(status) + ", " +
+        return std::string("the NVIDIA driver failed to start: ") + cudaGetErrorName(status) + ", " +
                cudaGetErrorString(status);
     return "";
 }
@@ -28,7 +28,7 @@ ncclDataType_t reducible(DType type) {
         case DType::f8e4m3:
         case DType::f8e5m2: break;
     }
-    throw Error("transport nccl: NCCL does not add " + std::string(name_of(type)), Fault::failed);
+    throw Error("transport nccl: NCCL does not support reducing " + std::string(name_of(type)), Fault::failed);
 }
 
 ncclRedOp_t operation(ReduceOp op) {
@@ -69,7 +69,7 @@ std::string to_hex(const void* data, size_t bytes) {
 
 void from_hex(const std::string& text, void* data, size_t bytes) {
     const auto value = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-    if (text.size() != 2 * bytes) throw Error("transport nccl: another rank sent no NCCL id", Fault::peer);
+    if (text.size() != 2 * bytes) throw Error("transport nccl: another rank sent an invalid NCCL id", Fault::peer);
     for (size_t i = 0; i < bytes; ++i)
         static_cast<unsigned char*>(data)[i] =
             static_cast<unsigned char>(value(text[2 * i]) << 4 | value(text[2 * i + 1]));

@@ -115,7 +115,7 @@ std::string Control::hopeless(int member, Clock::time_point start) const {
     }
     const orrery::Message lost = rendezvous_.lost();
     if (!lost.empty() || Clock::now() - start < timeout_) return lost.shown();
-    return name(member) + " did not come within " + std::to_string(timeout_.count()) +
+    return name(member) + " timed out: no answer within " + std::to_string(timeout_.count()) +
            " ms (raise it by run.timeout_s); its process " + process_state(pids_[static_cast<size_t>(member)]);
 }
 

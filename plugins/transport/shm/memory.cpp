@@ -26,7 +26,7 @@ Mapping::Mapping(int64_t bytes) : bytes_(bytes), fd_(::memfd_create("orrery-shm"
     if (fd_ < 0 || ::ftruncate(fd_, bytes) != 0) {
         const std::string why = std::strerror(errno);
         if (fd_ >= 0) ::close(fd_);
-        throw Error("transport shm: cannot make a shared block of " + std::to_string(bytes) + " bytes: " + why,
+        throw Error("transport shm: cannot allocate a shared block of " + std::to_string(bytes) + " bytes: " + why,
                     Fault::failed);
     }
     data_ = map(fd_, bytes);
@@ -84,7 +84,7 @@ Arenas::Arenas(const Group& group, Rendezvous& rendezvous, std::span<const Memor
         text >> count;
         if (count != mine.size())
             throw Error("transport shm: rank " + std::to_string(rank) + " has " + std::to_string(count) +
-                            " arenas, this rank " + std::to_string(mine.size()),
+                            " arenas, but this rank has " + std::to_string(mine.size()),
                         Fault::peer);
         base_.emplace_back();
         for (size_t arena = 0; arena < count; ++arena) {
@@ -112,7 +112,7 @@ Place Arenas::place(const Tensor& tensor, std::string_view op) const {
             return {static_cast<int32_t>(i), data - begin};
     }
     throw Error("transport shm: a tensor of " + std::string(op) + " of " + std::to_string(tensor.bytes()) +
-                    " bytes lies outside the arenas given to make(); other ranks cannot reach it",
+                    " bytes is outside the arenas given to make(), so other ranks cannot access it",
                 Fault::failed);
 }
 

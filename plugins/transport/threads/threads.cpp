@@ -265,7 +265,8 @@ private:
         for (int member; (member = missing()) >= 0 || !state_->aborted.empty();) {
             Message why = state_->aborted.empty() ? rendezvous_.lost() : Message(state_->aborted);
             if (why.empty() && Clock::now() >= deadline)
-                why = "rank " + rank(member) + " did not come within " + std::to_string(timeout_.count()) + " ms";
+                why =
+                    "rank " + rank(member) + " timed out: no answer within " + std::to_string(timeout_.count()) + " ms";
             if (!why.empty())
                 give_up(lock, std::string(op) + (tag < 0 ? "" : " of tag " + std::to_string(tag)), why.shown());
             state_->changed.wait_until(lock, std::min(deadline, Clock::now() + Milliseconds(50)));
@@ -399,7 +400,7 @@ public:
             if (process != processes[0])
                 throw Error("transport threads: the members of " + group.name + " are processes " +
                             pid_of(processes[0]) + " and " + pid_of(process) +
-                            ", not threads of one; use transport shm");
+                            ", not threads of one process; use transport shm");
         // All members are here: member 0 offers its state until all have taken it.
         std::optional<Shown> mine;
         if (group.me == 0) mine.emplace(std::make_shared<State>(static_cast<size_t>(group.size())));
@@ -407,7 +408,7 @@ public:
         std::shared_ptr<State> state = Shown::find(keys[0]);
         if (!state)
             throw Error("transport threads: " + group.name + ": rank " + std::to_string(group.ranks[0]) +
-                            " has given up while others joined",
+                            " gave up while other ranks joined",
                         Fault::peer);
         exchange(group, rendezvous, name + "/ready", "", timeout);
         return std::make_unique<ThreadsCommunicator>(group, std::move(state), rendezvous, timeout);

@@ -95,8 +95,8 @@ public:
         const Reach reach = reach_.narrowed(local, [&] {
             if (reached.empty() && !local)
                 throw Error("transport ucx: members of " + group.name +
-                            " are on other hosts, and it is not known by which "
-                            "address this rank reaches them; set transport.ucx.devices");
+                            " are on other hosts, but the address by which they reach this rank "
+                            "is unknown; set transport.ucx.devices");
             return reached;
         });
         auto made =

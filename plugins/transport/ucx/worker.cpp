@@ -37,7 +37,7 @@ ucp_context_h open_context(const Reach& reach) {
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM;
     ucp_context_h context = nullptr;
-    require(ucp_init(&params, config, &context), "cannot open UCX");
+    require(ucp_init(&params, config, &context), "cannot initialize UCX");
     return context;
 }
 
@@ -59,7 +59,7 @@ ucp_worker_h open_worker(ucp_context_h context) {
     params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
     ucp_worker_h worker = nullptr;
     const ucs_status_t status = ucp_worker_create(context, &params, &worker);
-    require(status, ("cannot make a worker" + (status == UCS_OK ? "" : shared_memory_text())).c_str());
+    require(status, ("cannot create a UCX worker" + (status == UCS_OK ? "" : shared_memory_text())).c_str());
     return worker;
 }
 
@@ -313,7 +313,7 @@ std::string Worker::late(int peer) {
     std::string text = "rank " + std::to_string(group_.ranks[p]);
     const bool here = peers_[p]->place.host == peers_[static_cast<size_t>(group_.me)]->place.host;
     if (here) text += " (pid " + std::to_string(peers_[p]->place.pid) + ")";
-    text += " did not come within " + std::to_string(timeout_.count()) +
+    text += " timed out: no answer within " + std::to_string(timeout_.count()) +
             " ms (raise it by run.timeout_s, or transport.ucx's own)";
     return here ? text + "; its process " + process_state(peers_[p]->place.pid) : text;
 }

@@ -4,7 +4,7 @@
 -- Bubble (p-1)/(v m+p-1); rank s stores min(v m, 2(p-s-1)+(v-1)p+1) activations of chunks. p must divide m.
 return function(p, m, v)
   if m % p ~= 0 then
-    error(("%d micro-batches are no multiple of the pipeline's %d ranks"):format(m, p))
+    error(("%d micro-batches are not divisible by the pipeline's %d ranks"):format(m, p))
   end
   local function fragment(kind, k, chunk)
     local name = kind .. k // (p * v) * p + k % p

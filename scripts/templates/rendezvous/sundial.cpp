@@ -226,7 +226,7 @@ public:
     }
     std::string get(std::string_view key, Milliseconds timeout) override {
         if (auto value = look(key, timeout)) return *std::move(value);
-        throw Error("nobody set key '" + std::string(key) + "': " + absent(), Fault::peer);
+        throw Error("no rank set key '" + std::string(key) + "': " + absent(), Fault::peer);
     }
     std::optional<std::string> look(std::string_view key, Milliseconds timeout) override {
         return ask("get", key, "", timeout);

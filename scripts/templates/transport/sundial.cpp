@@ -235,7 +235,7 @@ protected:
                 fail(over_ ? why() : !lost.empty() ? lost.shown() : rank_text(peer) + " closed its connection");
             }
             if (Clock::now() >= deadline)
-                fail(rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) +
+                fail(rank_text(peer) + " timed out: no answer within " + std::to_string(timeout_.count()) +
                      " ms; its process " + process_state(pids_[static_cast<size_t>(peer)]));
         }
     }
