@@ -159,11 +159,10 @@ TEST_CASE("who cannot read its own part is at fault before who misses another's,
 }
 
 TEST_CASE("a word that is none ends the save, and never well", "[commit]") {
-    for (const std::string word :
-         {"", "good", "-", "-{}", "-[]", "-{\"end\":\"good\"}", "-{\"end\":7}",
-          R"(-{"end":12,"left":0,"left_why":"","object":"","rank":1,"step":8,"why":""})",
-          R"(-{"end":11,"left":0,"left_why":"","object":"","rank":1,"step":8,"why":""})",
-          R"(-{"end":8,"left":0,"left_why":"","object":"","rank":1,"step":9,"why":""})"}) {
+    for (const std::string word : {"", "good", "-", "-{}", "-[]", "-{\"end\":\"good\"}", "-{\"end\":7}",
+                                   R"(-{"end":12,"left":0,"left_why":"","object":"","rank":1,"step":8,"why":""})",
+                                   R"(-{"end":11,"left":0,"left_why":"","object":"","rank":1,"step":8,"why":""})",
+                                   R"(-{"end":8,"left":0,"left_why":"","object":"","rank":1,"step":9,"why":""})"}) {
         CAPTURE(word);
         for (const std::string topic : {"report", "read"}) {
             const CommitVerdict verdict = end_of(at(Kind::over, {{topic, word}}));

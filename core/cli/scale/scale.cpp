@@ -148,7 +148,8 @@ double median_of(const fs::path& metrics, const char* key, int64_t steps) {
     for (std::string line; std::getline(file, line);) {
         const Json json = parse_json(line, {"", metrics.string(), 0, 0});
         const auto value = json.find(key);
-        if (json.contains("loss") && json["step"].get<int64_t>() > steps / 4 && value != json.end() && value->is_number())
+        if (json.contains("loss") && json["step"].get<int64_t>() > steps / 4 && value != json.end() &&
+            value->is_number())
             values.push_back(value->get<double>());
     }
     return values.empty() ? 0 : median(std::move(values));

@@ -136,9 +136,7 @@ public:
 
     std::string arithmetic() override { return cpu_device::arithmetic_of(cpuinfo(), reference_); }
 
-    std::string machine() override {
-        return reference_ ? "" : cpu_device::machine_of(cpuinfo(), context_.threads());
-    }
+    std::string machine() override { return reference_ ? "" : cpu_device::machine_of(cpuinfo(), context_.threads()); }
 
 private:
     /// What this machine lacks is an error when a kernel is launched: a plan may be checked on another.
