@@ -162,7 +162,7 @@ sed -i '/ringbytes/d' run.toml
 refused 'needs --rendezvous HOST:PORT' --nodes 2
 refused 'several nodes need one secret|ORRERY_TOKEN' --nodes 2 --rendezvous 10.0.0.1:29500
 refused '3 ranks do not divide over --nodes 2' --ranks 3 --nodes 2 --rendezvous 10.0.0.1:29500
-ORRERY_TOKEN=a-secret-of-this-test refused 'shm joins ranks of one host|--transport gloo' --ranks 2 --nodes 2 \
+ORRERY_TOKEN=a-secret-of-this-test refused 'shm connects ranks on one host only|--transport gloo' --ranks 2 --nodes 2 \
     --rendezvous 10.0.0.1:29500
-refused 'i8 travels as bytes without a sign|--op sum' --dtype i8 --op max
+refused 'not supported for i8, which is sent as unsigned bytes|--op sum' --dtype i8 --op max
 echo "1 passed, 0 failed"

@@ -41,12 +41,12 @@ exits 0 show "$orrery" checkpoints show whole/checkpoints 60
 digest=$(sha256sum < "$(step whole 60)/rank-00000-000.safetensors" | cut -d' ' -f1)
 has show.txt "rank-00000-000.safetensors|wte.weight|f32[256,48]|dp:R|$digest"
 exits 0 verify "$orrery" checkpoints verify whole all
-has verify.txt "step 80: 2 objects|step 30: 2 objects|as its manifest says"
+has verify.txt "step 80: valid, 2 objects|step 30: valid, 2 objects|match its manifest"
 
 # Refused with what there is.
 refused "step 50: there is no such checkpoint in whole/checkpoints|there are 80, 70, 60" \
     "$orrery" checkpoints show whole 50
-refused "nowhere is no folder" "$orrery" checkpoints list nowhere
+refused "nowhere is not a folder" "$orrery" checkpoints list nowhere
 refused "--keep|1" "$orrery" checkpoints prune whole --keep 1
 refused "--mesh \"dp\": expected axes" "$orrery" checkpoints copy whole 80 --to there --mesh dp
 refused "checkpoint.keep is 1, expected at least 2" run few 20 --set checkpoint.keep=1
@@ -69,13 +69,13 @@ has list.txt "pinned: for the paper"
 exits 0 dry "$orrery" checkpoints prune whole --keep-every-steps 40 --keep-best 0 --dry-run
 has dry.txt "step 60 stays: pinned: for the paper"
 exits 0 unpin "$orrery" checkpoints unpin whole 60
-has unpin.txt "it was: for the paper"
+has unpin.txt "the reason was: for the paper"
 refused "step 60 in whole/checkpoints is not pinned" "$orrery" checkpoints unpin whole 60
 # A step that was saved while the clock was ten hours ahead: said so, and of no hour before that time comes.
 cp -r whole early
 saved_at "$(step early 60)" 36000
 exits 0 early "$orrery" checkpoints list early
-grep "wall clock was ahead, not counted for any hour or day" early.txt > ahead.txt
+grep "wall clock was ahead; not counted by rules per hour or day" early.txt > ahead.txt
 [ "$(wc -l < ahead.txt)" -eq 1 ] && grep -q "^ *60 .*saved at a time later than now (2" ahead.txt ||
     { cat early.txt; fail "list: a step of later than now"; }
 exits 0 early "$orrery" checkpoints prune early --keep-every-steps 0 --keep-best 0 --keep-hourly 1 --dry-run
@@ -86,7 +86,7 @@ exits 0 raw "$orrery" checkpoints list whole
 rm "$(step whole 60)/suspect.txt"
 has raw.txt 'suspect: \x1b[2Jnot this\x0d\xc2\x9b one\n000|000...'
 LC_ALL=C grep -q $'[\033\r\302]' raw.txt && fail "list: raw bytes of suspect.txt"
-refused "pin: \"\": expected a line" "$orrery" checkpoints pin whole 60 " "
+refused "pin: \"\": expected the reason, one line" "$orrery" checkpoints pin whole 60 " "
 
 # Damage: named by object, tensor and bytes; it counts for nothing and stays.
 cp -r whole hurt
@@ -160,12 +160,12 @@ wait_for bash -c '! flock -n busy/.step-00000060.lock true' || fail "nobody hold
 refused "busy is in use by another copy of that step|wait for it" "$orrery" checkpoints copy whole 60 --to busy
 kill $holder
 for to in whole/checkpoints/step-00000060 whole/inside whole/checkpoints/x archive/step-00000060/x; do
-    refused "$to lies in the |name a run itself, or a folder outside" "$orrery" checkpoints copy whole 60 --to $to
+    refused "$to is inside the |name the run's folder itself, or a folder outside" "$orrery" checkpoints copy whole 60 --to $to
 done
-refused "--to whole/checkpoints is where step 60 lies already" \
+refused "--to whole/checkpoints is the store that step 60 is copied from" \
     "$orrery" checkpoints copy whole 60 --to whole/checkpoints --mesh dp=1
 exits 0 dry "$orrery" checkpoints copy whole 60 --to moved/checkpoints --mesh dp=1 --dry-run
-has dry.txt "would be written to moved/checkpoints for mesh"
+has dry.txt "would be copied to moved/checkpoints for mesh"
 [ ! -e moved ] || fail "a dry run has written"
 good moved "$orrery" checkpoints copy archive 60 --to moved/checkpoints --mesh dp=1
 good gone_on run moved 80
@@ -214,7 +214,7 @@ refused "--from-step 80: it is marked as suspect (the run went on from step 60)"
 # A mark that is taken off: the step counts again. A marked step goes once two valid ones are after it.
 cp -r whole unmarked
 exits 0 unmark "$orrery" checkpoints unmark unmarked 80
-has unmark.txt "step 80 is not marked as suspect any more; it was: the run went on from step 60"
+has unmark.txt "step 80 is no longer marked as suspect; the reason was: the run went on from step 60"
 refused "step 80 in unmarked/checkpoints is not marked as suspect" "$orrery" checkpoints unmark unmarked 80
 refused "step 50: there is no such checkpoint" "$orrery" checkpoints unmark unmarked 50
 good unmarked run unmarked 80

@@ -127,7 +127,7 @@ grep -q "cannot resume.*its source_1.of_4096 is 2048, this run's is 1639" weight
 cp elf.bin kept.bin
 printf 'X' | dd of=elf.bin conv=notrunc bs=1 2> /dev/null
 exits 2 changed $orrery data one --step 7
-grep -q "is not what the run in one has read up to step 24" changed.err || { cat changed.err; fail "changed data"; }
+grep -q "differs from the data that the run in one read up to step 24" changed.err || { cat changed.err; fail "changed data"; }
 mv kept.bin elf.bin
 
 # What the run has kept is run, whatever becomes of its script; what would draw other samples is refused.
@@ -157,7 +157,7 @@ for other in run.seed=6:seed train.sequences_per_step=4:sequences_per_step data.
     data.tokens_per_sequence=16:sequence; do
     # shellcheck disable=SC2086
     exits 2 other $orrery data own --step 3 --set ${other%:*}
-    grep -q "is not what the run in own has read up to step 8: its ${other#*:} is" other.err ||
+    grep -q "differs from the data that the run in own read up to step 8: its ${other#*:} is" other.err ||
         { cat other.err; fail "$other"; }
 done
 

@@ -81,7 +81,7 @@ refused 2 'runs/young has no costs.json|--table FILE' simulate runs/young
 echo "a run, what if, and what is refused"
 
 "$orrery" calibrate --refit runs/a -o fit.json > fit.txt || fail "refit into a new table"
-has "begins with nothing|fit.json: |rows of kernels" fit.txt
+has "starting from an empty table|fit.json: |rows of kernels" fit.txt
 "$orrery" calibrate --refit runs/a --keep > kept.txt || fail "a table that is kept"
 kept=$(sed -n "s|^\($XDG_CACHE_HOME/orrery/costs/[0-9a-f]*.json\): .*|\1|p" kept.txt)
 [ -f "$kept" ] || { cat kept.txt; fail "where it is kept"; }
@@ -89,16 +89,16 @@ run_tiny runs/b 12 > told.txt 2>&1 || { cat told.txt; fail "a run with a table";
 has "where the time went|predicted against measured|matmul|dp: all_reduce|the rest|as measured" told.txt
 has "  costs: what is kept for this machine ($kept)" told.txt
 "$orrery" calibrate --refit runs/a runs/b/costs.json -o fit.json > fit.txt || fail "refit of two"
-has "begins with fit.json" fit.txt
+has "starting from the table fit.json" fit.txt
 # A row that only the kept table has: what is refitted and kept begins with it, whatever -o has.
 card='{"transport":"card","op":"message","ranks":2,"bytes":8,"seconds":1e-3,"samples":1}'
 sed -i "s/^ \"communication\": \[/&\n  $card,/" "$kept"
 "$orrery" calibrate --refit runs/b -o fit.json --keep > both.txt || fail "refit of both"
-has "begins with $kept|fit.json: |$kept: " both.txt
+has "starting from $kept|fit.json: |$kept: " both.txt
 cmp -s fit.json "$kept" && grep -q '"card"' fit.json || { cat both.txt; fail "-o and --keep have other tables"; }
 "$orrery" calibrate --refit runs/b > printed.json 2> printed.txt || fail "refit on standard output"
 cmp -s fit.json printed.json || fail "what is printed is another table"
-has "begins with $kept" printed.txt
+has "starting from $kept" printed.txt
 "$orrery" simulate runs/young --table fit.json > young.txt || fail "a run by another's table"
 has "fit.json|what is kept for this machine ($kept)" young.txt
 ! grep -q "another machine" young.txt || { cat young.txt; fail "this machine is another"; }
@@ -117,16 +117,16 @@ what_if > left.txt || fail "a damaged table ends a run's question"
 has "what is kept for this machine is left out: $kept: not valid json|runs/a/costs.json" left.txt
 refused 2 "runs/young has no costs.json|what is kept for this machine is left out: $kept" simulate runs/young
 "$orrery" calibrate --refit runs/a -o new.json > new.txt || fail "refit beside a damaged table"
-has "$kept: not valid json|it is not used|begins with nothing" new.txt
+has "$kept: not valid json|it is not used|starting from an empty table" new.txt
 sed -E 's/"processors": *"[0-9]+"/"processors":"-2"/' runs/a/costs.json > wrong.json
 refused 2 'wrong.json: facts.processors is "-2", expected a whole number' simulate runs/a --table wrong.json
-refused 2 'runs/young: there is no runs/young/costs.json' calibrate --refit runs/young -o fit.json
+refused 2 'runs/young: runs/young/costs.json is missing' calibrate --refit runs/young -o fit.json
 refused 2 'made by calibrate, expected a run' calibrate --refit fit.json -o new.json
 cp runs/a/costs.json before.json
-refused 2 '-o runs/a/costs.json: it is what the run measured' calibrate --refit runs/a -o runs/a/costs.json
-refused 2 '-o runs/b/costs.json: it is what a run measured' calibrate --refit runs/a -o runs/b/costs.json
+refused 2 '-o runs/a/costs.json: it would overwrite the costs that the run measured' calibrate --refit runs/a -o runs/a/costs.json
+refused 2 '-o runs/b/costs.json: it would overwrite the costs that a run measured' calibrate --refit runs/a -o runs/b/costs.json
 cmp -s before.json runs/a/costs.json || fail "what a run measured is gone"
-refused 2 '--refit measures nothing' calibrate "$source_root/scripts/gpt.lua" --refit runs/a
+refused 2 '--refit takes no script' calibrate "$source_root/scripts/gpt.lua" --refit runs/a
 sed 's/"threads": *"1"/"threads": "7"/; s/"\(model[^"]*\)": "[^"]*"/"\1": "another"/' runs/b/costs.json > other.json
 cmp -s other.json runs/b/costs.json && fail "the test makes no other machine"
 refused 2 'another machine' calibrate --refit runs/a other.json -o new.json

@@ -203,7 +203,7 @@ TEST_CASE("rounds that there is no time for are left out on all ranks alike", "[
         CHECK(report.figures.pairs.empty());
         CHECK(report.figures.pairs_left_out == 3);
     }
-    CHECK_THAT(preflight_text(all[0]), Contains("3 of 3 links were left out"));
+    CHECK_THAT(preflight_text(all[0]), Contains("3 of 3 links were not measured"));
 }
 
 TEST_CASE("a folder that cannot be used is a finding, not an error", "[preflight]") {

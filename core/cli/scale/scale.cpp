@@ -131,7 +131,7 @@ void refuse_given(const std::string& errors, const ScaleCommand& command) {
     for (const auto& [key, what] :
          {std::pair<std::string, std::string>{"train.steps", fmt::format("--steps {}", command.steps)},
           {"train.sequences_per_step", "the batch of a size"}}) {
-        const std::string words = key + " is not used: ";
+        const std::string words = key + " has no effect: ";
         const size_t at = errors.find(words);
         if (at == std::string::npos) continue;
         const std::string call = errors.substr(at + words.size(), errors.find('\n', at) - at - words.size());
