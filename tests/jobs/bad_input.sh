@@ -48,7 +48,7 @@ refused "wrong type" 'type.toml:10|train|steps|integer' -- "$orrery" run "$gpt" 
 sed 's/\[script\]/[scripts]/' good.toml > table.toml
 refused "unknown table" 'table.toml|scripts|script' -- "$orrery" run "$gpt" --config table.toml
 refused "missing config" 'nowhere.toml' -- "$orrery" run "$gpt" --config nowhere.toml
-refused "missing script" 'no script nowhere.lua|name a Lua file' -- "$orrery" run nowhere.lua --config good.toml
+refused "missing script" 'script nowhere.lua not found|name a Lua file' -- "$orrery" run nowhere.lua --config good.toml
 refused_set "unknown transport" '--set|shmm|shm' \
     run.transport=shmm
 # A typo in a backend's own table, used by this run or not, is found before a rank starts, and by check.
@@ -220,7 +220,7 @@ wait $holder
 refused "a folder that may not be resumed" 'run.resume = "never"|checkpoint of step|--fresh' -- \
     "$orrery" run "$gpt" --config good.toml --set run.folder=other --set run.resume=never
 mkdir precious && touch precious/thesis.tex
-refused "starting over in a folder that is no run's" 'precious|no run' -- \
+refused "starting over in a folder that is no run's" 'precious|not a run' -- \
     "$orrery" run "$gpt" --config good.toml --set run.folder=precious --fresh
 [ -e precious/thesis.tex ] || fail "--fresh moved a folder that is no run's"
 

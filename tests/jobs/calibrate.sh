@@ -42,7 +42,8 @@ assert {(w["transport"], w["ranks"]) for w in rows} == {("gloo", 2), ("gloo", 3)
 missing = [n for n in table["notes"] if n.startswith("transport card between 2 ranks is not measured: ")]
 assert len(missing) == 1 and "nobody has such a card" in missing[0], table["notes"]
 CHECK
-grep -q "^transport card between 2 ranks is not measured: " grid.log || { cat grid.log; fail "what is left out is not told"; }
+grep -q "^transport card between 2 ranks is not measured: " grid.log ||
+    { cat grid.log; fail "what is left out is not told"; }
 [ ! -e cache/orrery/costs ] || fail "a table is kept that nobody asked for"
 echo "a grid, over two sizes of group"
 
@@ -84,7 +85,7 @@ refused() {
 refused "--ranks 1,2: expected numbers of ranks from 2 to 1024" --ranks 1,2
 [ "$(nproc)" -ge 16 ] || refused "--ranks 2,1000: 1000 ranks on |the maximum is 64 for each processor" --ranks 2,1000
 refused "--transports threads|use shm, gloo or ucx" --transports threads
-refused "no script nothing.lua" nothing.lua
+refused "script nothing.lua not found" nothing.lua
 refused 'no transport "gloa"|there are: gloo, |did you mean "gloo"?' --transports shm,gloa
 refused 'no transport ""|there are: gloo, ' --transports ""
 refused "-o '': expected the name of a file" -o ""

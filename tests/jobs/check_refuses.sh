@@ -127,10 +127,10 @@ refused "an op that there is not" \
     "$orrery" check unknown_op.lua
 
 # ---- data that is not there; none at all is a plan's shapes
-refused_set "data that is not there" "no data file nowhere.txt, seen from $(pwd)|--set data.path=" \
+refused_set "data that is not there" "data file nowhere.txt not found from folder $(pwd)|--set data.path=" \
     --set data.path=nowhere.txt
 taken "no data" "${good[@]}" --set data.path=
-grep -q "no data: the plan is proved for its shapes" taken.log ||
+grep -q "no data: the plan is checked for its shapes only" taken.log ||
     { echo "FAILED no data: $(cat taken.log)"; failures=$((failures + 1)); }
 refused_set "weights that are not there" 'nowhere.safetensors' --set checkpoint.load=nowhere.safetensors
 
@@ -175,7 +175,7 @@ refused "a script of a gigabyte" 'large.lua: more than 16 MiB' -- "$orrery" chec
 # ---- the command's own words
 refused "a command that there is not" 'no command "chek"|there are: bench, calibrate, check|did you mean "check"?' -- \
     "$orrery" chek
-refused "an option that there is not" 'check: it does not take --confg|did you mean "--config"?' -- \
+refused "an option that there is not" 'check: unknown option or argument --confg|did you mean "--config"?' -- \
     "$orrery" check "$gpt" --confg=a.toml
 refused "the same, its value apart" 'did you mean "--config"?' -- "$orrery" check "$gpt" --confg a.toml
 # ---- what is printed and cannot be written

@@ -160,7 +160,8 @@ wait_for bash -c '! flock -n busy/.step-00000060.lock true' || fail "nobody hold
 refused "busy is in use by another copy of that step|wait for it" "$orrery" checkpoints copy whole 60 --to busy
 kill $holder
 for to in whole/checkpoints/step-00000060 whole/inside whole/checkpoints/x archive/step-00000060/x; do
-    refused "$to is inside the |name the run's folder itself, or a folder outside" "$orrery" checkpoints copy whole 60 --to $to
+    refused "$to is inside the |name the run's folder itself, or a folder outside" \
+        "$orrery" checkpoints copy whole 60 --to $to
 done
 refused "--to whole/checkpoints is the store that step 60 is copied from" \
     "$orrery" checkpoints copy whole 60 --to whole/checkpoints --mesh dp=1

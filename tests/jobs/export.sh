@@ -82,7 +82,8 @@ text = text[:text.index(',"digest":')] + "}"
 open(sys.argv[1], "w").write(text[:-1] + ',"digest":"%s"}' % hashlib.sha256(text.encode()).hexdigest())
 PY
 exported old old_out --step 2
-grep -q 'has no record of the published model; it is taken from old/lua/gpt.lua' exported.err || fail "$(cat exported.err)"
+grep -q 'has no record of the published model; it is taken from old/lua/gpt.lua' exported.err ||
+    fail "$(cat exported.err)"
 same old_out made_here "by the kept script"
 cmp -s old_out/config.json made_here/config.json || fail "config.json by the kept script"
 
@@ -90,7 +91,8 @@ cmp -s old_out/config.json made_here/config.json || fail "config.json by the kep
 rank=$(ls old/checkpoints/step-00000004/rank-00000-*.safetensors | head -1)
 printf 'x' | dd of="$rank" bs=1 seek=3000 conv=notrunc status=none
 exported old older
-grep -q 'of step 2,' exported.txt && grep -q 'exporting an older checkpoint instead' exported.err || fail "a damaged step"
+grep -q 'of step 2,' exported.txt && grep -q 'exporting an older checkpoint instead' exported.err ||
+    fail "a damaged step"
 exits 1 damaged "$orrery" export old damaged_out --step 4
 grep -q 'step 4, rank-00000' damaged.err || { cat damaged.err; fail "the damage is not named"; }
 echo "loss is nan" > made/checkpoints/step-00000004/suspect.txt

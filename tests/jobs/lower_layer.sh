@@ -87,7 +87,8 @@ fi
 if strace -o /dev/null true 2> said; then
     cp -r whole unsure
     exits 1 unsure strace -f -qq -o /dev/null -e inject=fsync:error=EIO "$orrery" checkpoints prune unsure --keep 2
-    says unsure.txt "step 20 removed: no rule keeps it; its removal may be lost in a power failure: .*Input/output error"
+    says unsure.txt \
+        "step 20 removed: no rule keeps it; its removal may be lost in a power failure: .*Input/output error"
     [ ! -e "$(step unsure 20)" ] || fail "unsure: step 20 is there"
     cp -r "$(step whole 20)" "$(step unsure 20)"
     exits 1 unsure strace -f -qq -o /dev/null -e inject=fsync:error=EIO \

@@ -127,7 +127,8 @@ grep -q "cannot resume.*its source_1.of_4096 is 2048, this run's is 1639" weight
 cp elf.bin kept.bin
 printf 'X' | dd of=elf.bin conv=notrunc bs=1 2> /dev/null
 exits 2 changed $orrery data one --step 7
-grep -q "differs from the data that the run in one read up to step 24" changed.err || { cat changed.err; fail "changed data"; }
+grep -q "differs from the data that the run in one read up to step 24" changed.err ||
+    { cat changed.err; fail "changed data"; }
 mv kept.bin elf.bin
 
 # What the run has kept is run, whatever becomes of its script; what would draw other samples is refused.

@@ -40,7 +40,7 @@ refused 2 '--ranks 1,65536: a run of 65536 ranks on this host|(64 on each proces
     --ranks 1,65536
 refused 2 '3 ranks do not divide by the 2 of the mesh' --ranks 3 --set mesh.tp=2
 refused 2 'a batch of 4 sequences at 3 ranks does not grow to a whole one at 4' --ranks 3,4
-refused 2 'name the file .svg' --ranks 1 -o picture.png
+refused 2 'a file name that ends in .svg' --ranks 1 -o picture.png
 refused 2 'there is no folder no/such' --ranks 1 -o no/such/picture.svg
 refused 2 'expected the name of a file' --ranks 1 -o ''
 refused 2 '--target 2: expected a part' --ranks 1 --target 2

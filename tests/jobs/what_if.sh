@@ -69,13 +69,13 @@ refused 2 'no table of measured costs nowhere.json' simulate runs/a --table nowh
 echo '{"format": "other"}' > wrong.json
 refused 2 'wrong.json: it is no table of measured costs' simulate runs/a --table wrong.json
 refused 2 'simulate.table: no table of measured costs none.json' simulate runs/a --set simulate.table=none.json
-refused 2 'runs/a is a run of nowhere.lua, which is not there' simulate runs/a --set run.script=nowhere.lua
+refused 2 'runs/a is a run of script nowhere.lua, which is not found' simulate runs/a --set run.script=nowhere.lua
 cp -r runs/a runs/two
 sed -E 's/"hosts": *"1"/"hosts": "2"/' runs/a/costs.json > runs/two/costs.json
 refused 2 'the run had 2 hosts|--cluster FILE' simulate runs/two
 refused 2 'simulate.table: no table of measured costs none.json' run runs/a --set simulate.table=none.json
 mkdir runs/empty
-refused 2 'runs/empty is no run' simulate runs/empty
+refused 2 'runs/empty is not a run' simulate runs/empty
 cp -r runs/a runs/young && rm runs/young/costs.json
 refused 2 'runs/young has no costs.json|--table FILE' simulate runs/young
 echo "a run, what if, and what is refused"
@@ -123,8 +123,10 @@ refused 2 'wrong.json: facts.processors is "-2", expected a whole number' simula
 refused 2 'runs/young: runs/young/costs.json is missing' calibrate --refit runs/young -o fit.json
 refused 2 'made by calibrate, expected a run' calibrate --refit fit.json -o new.json
 cp runs/a/costs.json before.json
-refused 2 '-o runs/a/costs.json: it would overwrite the costs that the run measured' calibrate --refit runs/a -o runs/a/costs.json
-refused 2 '-o runs/b/costs.json: it would overwrite the costs that a run measured' calibrate --refit runs/a -o runs/b/costs.json
+refused 2 '-o runs/a/costs.json: it would overwrite the costs that the run measured' \
+    calibrate --refit runs/a -o runs/a/costs.json
+refused 2 '-o runs/b/costs.json: it would overwrite the costs that a run measured' \
+    calibrate --refit runs/a -o runs/b/costs.json
 cmp -s before.json runs/a/costs.json || fail "what a run measured is gone"
 refused 2 '--refit takes no script' calibrate "$source_root/scripts/gpt.lua" --refit runs/a
 sed 's/"threads": *"1"/"threads": "7"/; s/"\(model[^"]*\)": "[^"]*"/"\1": "another"/' runs/b/costs.json > other.json

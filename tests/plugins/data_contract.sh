@@ -38,7 +38,7 @@ named() {
         grep -qF -- "$word" "$log" || { cat "$log"; failed "$log lacks \"$word\""; }
     done <<< "$3|"
     grep -qF "plugin data/sundial" "$log" || { cat "$log"; failed "$log does not name the plugin"; }
-    ! grep -q "mistake of Orrery\|internal error" "$log" || { cat "$log"; failed "$log blames Orrery"; }
+    ! grep -q "bug in Orrery\|internal error" "$log" || { cat "$log"; failed "$log blames Orrery"; }
 }
 words() {
     case $1 in

@@ -131,7 +131,7 @@ void DrillWorld::over(Launcher& launcher, int code) {
 
 int64_t DrillWorld::mint(int64_t after) {
     if (moved >= 0)
-        throw Error(fmt::format("checkpoints has no generation {} of this job any more: it was removed, moved away or "
+        throw Error(fmt::format("checkpoints no longer has generation {} of this job: it was removed, moved away or "
                                 "unmounted",
                                 moved),
                     Fault::failed);
