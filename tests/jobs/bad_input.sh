@@ -106,7 +106,7 @@ refused_set "truncated token file" 'odd.bin|4001 bytes|truncated' \
 cp text.txt kept.txt
 ln text.txt same.txt
 "$orrery" tokenize text.txt same.txt > /dev/null 2> said.txt
-[ $? -eq 2 ] && grep -q "are one file" said.txt || { cat said.txt; fail "tokenize over its own text"; }
+[ $? -eq 2 ] && grep -q "are the same file" said.txt || { cat said.txt; fail "tokenize over its own text"; }
 cmp text.txt kept.txt || fail "tokenize has overwritten its text"
 rm same.txt
 refused_set "more ranks than there are" 'mesh.dp = 1000000000|more than 1048576 ranks' \

@@ -53,7 +53,7 @@ must simulated.log "$orrery" simulate "$source_root/scripts/gpt.lua" \
     --set train.microbatches=2 --set train.sequences_per_step=4 --set train.steps=12 \
     --set train.precision=bf16 --set data.tokens_per_sequence=32 --set data.vocab=256 --set script.layers=2 \
     --set script.embed=48 --set script.heads=3 --trace predicted.json
-grep -q "^trace of the predicted step: predicted.json, [0-9,]* bars; ui.perfetto.dev shows it$" simulated.log ||
+grep -q "^trace of the predicted step: predicted.json, [0-9,]* bars; open it in ui.perfetto.dev$" simulated.log ||
     { cat simulated.log; fail "simulate does not tell of its trace"; }
 python3 check_trace.py predicted.json 4 predicted || fail "the predicted trace"
 

@@ -45,7 +45,7 @@ what_if --json --processors 1000 > more.json || fail "more processors"
 [ "$(value as_measured more.json)" = False ] || fail "more processors are what was measured"
 [ "$(value processors more.json)" = 1000.0 ] || fail "processors are not those that were asked for"
 what_if --set mesh.dp=4 > four.txt || fail "four ranks"
-has "dp=4, 4 ranks|scaled by their work|of the run as it was" four.txt
+has "dp=4, 4 ranks|scaled by their work|that the run measured" four.txt
 what_if --set script.zero=3 > zero.txt || fail "ZeRO-3"
 has "not measured: |all_gather by shm (from its all_reduce)" zero.txt
 
@@ -62,7 +62,7 @@ refused 2 'transport gloo of axis dp was not measured|shm|orrery calibrate --tra
     simulate runs/a --set run.transport=gloo
 refused 2 'did you mean "layers"' simulate runs/a --set script.layerss=2
 refused 2 'RANK:TIMES' simulate runs/a --slow 9:2
-refused 2 '--link-us: of which link' simulate runs/a --link-us 5
+refused 2 '--link-us needs the rate of the link' simulate runs/a --link-us 5
 refused 2 'no cluster and no table|--cluster FILE|--table FILE' simulate "$source_root/scripts/gpt.lua" \
     --set data.path=text.txt --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set train.steps=4
 refused 2 'no table of measured costs nowhere.json' simulate runs/a --table nowhere.json
@@ -87,7 +87,7 @@ kept=$(sed -n "s|^\($XDG_CACHE_HOME/orrery/costs/[0-9a-f]*.json\): .*|\1|p" kept
 [ -f "$kept" ] || { cat kept.txt; fail "where it is kept"; }
 run_tiny runs/b 12 > told.txt 2>&1 || { cat told.txt; fail "a run with a table"; }
 has "where the time went|predicted against measured|matmul|dp: all_reduce|the rest|as measured" told.txt
-has "  costs: what is kept for this machine ($kept)" told.txt
+has "  costs: the saved costs of this machine ($kept)" told.txt
 "$orrery" calibrate --refit runs/a runs/b/costs.json -o fit.json > fit.txt || fail "refit of two"
 has "starting from the table fit.json" fit.txt
 # A row that only the kept table has: what is refitted and kept begins with it, whatever -o has.
@@ -100,7 +100,7 @@ cmp -s fit.json "$kept" && grep -q '"card"' fit.json || { cat both.txt; fail "-o
 cmp -s fit.json printed.json || fail "what is printed is another table"
 has "starting from $kept" printed.txt
 "$orrery" simulate runs/young --table fit.json > young.txt || fail "a run by another's table"
-has "fit.json|what is kept for this machine ($kept)" young.txt
+has "fit.json|the saved costs of this machine ($kept)" young.txt
 ! grep -q "another machine" young.txt || { cat young.txt; fail "this machine is another"; }
 sed -E 's/"(model name|CPU part)":"[^"]*"/"\1":"Other CPU"/; s/"oneDNN":"[^"]*"/"oneDNN":"0.1"/' fit.json > carried.json
 "$orrery" simulate runs/young --table carried.json > carried.txt || fail "a table of another machine"
@@ -114,8 +114,8 @@ for file in "$XDG_CACHE_HOME"/orrery/costs/*.json; do echo "{" > "$file"; done
 run_tiny runs/c 6 > damaged.txt 2>&1 || { cat damaged.txt; fail "a damaged table ends a run"; }
 has "nothing predicted: |not valid json" damaged.txt
 what_if > left.txt || fail "a damaged table ends a run's question"
-has "what is kept for this machine is left out: $kept: not valid json|runs/a/costs.json" left.txt
-refused 2 "runs/young has no costs.json|what is kept for this machine is left out: $kept" simulate runs/young
+has "the saved costs of this machine are not used: $kept: not valid json|runs/a/costs.json" left.txt
+refused 2 "runs/young has no costs.json|the saved costs of this machine are not used: $kept" simulate runs/young
 "$orrery" calibrate --refit runs/a -o new.json > new.txt || fail "refit beside a damaged table"
 has "$kept: not valid json|it is not used|starting from an empty table" new.txt
 sed -E 's/"processors": *"[0-9]+"/"processors":"-2"/' runs/a/costs.json > wrong.json

@@ -117,7 +117,7 @@ def agents_rows():
     for harm, way, when, after in strikes('meeting'):
         row = Row('agents', harm, way, when, WELL, seconds=AGAIN + (SILENCE if harm == 'half_open' else 0), after=after)
         if when == 'running':
-            row.codes, row.restarts, row.says = (75, 75), (1, 1), ('node 1 is lost', 'meets the others again')
+            row.codes, row.restarts, row.says = (75, 75), (1, 1), ('node 1 is lost', 'rejoins the other nodes')
         if when == 'order':
             row.codes, row.restarts = (75, 75), (0, 2)
         rows.append(row)

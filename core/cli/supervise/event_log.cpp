@@ -110,7 +110,7 @@ public:
         changed_.notify_all();
         if (changed_.wait_for(lock, last_lines, [&] { return over_; })) return true;
         std::fprintf(stderr,
-                     "orrery: cannot write %s: its disk has not answered for %lld s; the last events are not there\n",
+                     "orrery: cannot write %s: its disk has not answered for %lld s; the last events are missing\n",
                      file_.path().c_str(), static_cast<long long>(last_lines.count()));
         return false;
     }

@@ -155,7 +155,7 @@ void RankProcesses::ended(Child& child, int status) {
                     ? ""
                     : " before it joined");
     } else if (early) {
-        const std::string how = fmt::format("(pid {}) ended with exit code 0 before its end", child.pid);
+        const std::string how = fmt::format("(pid {}) exited with code 0 before the run was complete", child.pid);
         std::fprintf(stderr, "orrery: rank %lld %s\n", static_cast<long long>(child.rank), how.c_str());
         if (first) tell_gone(child, {.cause = Cause::early_end, .code = own, .site = "exit", .text = how});
     } else if (first && weight(own) == 3) {
@@ -197,9 +197,10 @@ void RankProcesses::kill_late() {
         told_stuck_ = true;
         for (const Child& child : children_)
             if (child.running)
-                std::fprintf(stderr, "orrery: rank %lld (pid %d) was killed and does not go: the system holds it%s\n",
+                std::fprintf(stderr,
+                             "orrery: rank %lld (pid %d) was killed but has not exited: blocked in the kernel%s\n",
                              static_cast<long long>(child.rank), child.pid,
-                             state_of(child.pid) == 'D' ? ", it waits for a disk" : "");
+                             state_of(child.pid) == 'D' ? ", waiting for a disk" : "");
     }
     if (!deadline_ || Clock::now() < *deadline_) return;
     for (Child& child : children_) {
