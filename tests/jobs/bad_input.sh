@@ -200,7 +200,7 @@ TOML
 refused_set "foreign safetensors" 'foreign.safetensors|no tensor|it has' \
     checkpoint.load=foreign.safetensors
 head -c 1000 foreign.safetensors > cut.safetensors
-refused_set "corrupt safetensors" 'cut.safetensors: the header should be |has 1000: it is cut short|copy or export' \
+refused_set "corrupt safetensors" 'cut.safetensors: the header should be |has 1000: it is truncated|copy or export' \
     checkpoint.load=cut.safetensors
 refused_set "gradients in a type of too little range" 'reduce is "f16"|sent as "f32", or as "bf16"|gpt.lua' \
     script.reduce=f16

@@ -139,7 +139,7 @@ llama=(--set "checkpoint.load=$source_root/tests/parity/llama/model.safetensors"
     --set script.model=llama --set script.layers=1 --set script.embed=40 --set script.heads=4 --set script.kv_heads=2
     --set script.mlp=50)
 tr -c '\n' 'A' < text.txt > letters.txt
-left="gpt.lua:|llama/model.safetensors: no param is read from 9 of its 21 tensors"
+left="gpt.lua:|llama/model.safetensors: the model has no param for 9 of its 21 tensors"
 refused_set "weights of more layers" "$left|script.layers" --set data.path=letters.txt "${llama[@]}"
 refused "weights of more layers, torchrun" "$left" -- as_rank 0 1 "$(free_port)" "$orrery" run "${good[@]:2}" \
     --set run.folder=run --set data.path=letters.txt "${llama[@]}"

@@ -141,7 +141,7 @@ has gap_from.log "passed over: step-00000080 has no manifest.json|resumed from s
 # A copy is the same bit for bit, appears whole, and a run goes on from it as from the original.
 exits 0 copy "$orrery" checkpoints copy whole 60 --to archive
 diff -r "$(step whole 60)" archive/step-00000060 || fail "the copy differs"
-refused "step 60 is in archive already" "$orrery" checkpoints copy whole 60 --to archive
+refused "step 60 already exists in archive" "$orrery" checkpoints copy whole 60 --to archive
 # Several at once: one makes it, whole; the others are refused.
 copies=()
 for i in 1 2 3 4 5 6; do
@@ -182,14 +182,16 @@ good once run queued 65 --from-step 60
 cp -r queued set_back
 saved_at "$(step set_back 65)" -36000  # the clock was set back meanwhile
 good set_back run set_back 75 --from-step 60
-has set_back.log "resumed from step 65|--from-step 60: the run did so before (step 80 is marked|has saved step 65 since"
+has set_back.log \
+    "resumed from step 65|--from-step 60: an earlier start did this (step 80 is marked|step 65 was saved since"
 good queued run queued 75 --from-step 60
-has queued.log "resumed from step 65|--from-step 60: the run did so before (step 80 is marked|has saved step 65 since"
+has queued.log \
+    "resumed from step 65|--from-step 60: an earlier start did this (step 80 is marked|step 65 was saved since"
 cp -r queued queued_late
 rm -r queued_late/checkpoints/step-00000060
 good queued_late run queued_late 78 --from-step 60
 has queued_late.log "resumed from step 75"
-refused "--from-step 60: train.steps is 60, so no step is left to run behind it" run whole 60 --from-step 60
+refused "--from-step 60: train.steps is 60, so no step is left to run after it" run whole 60 --from-step 60
 if "$orrery" checkpoints pin whole 70 "for the paper" > pin.txt 2>&1; then
     refused "--from-step 60: step 70 in whole/checkpoints is pinned (for the paper)|unpin" run whole 80 --from-step 60
     exits 0 unpin "$orrery" checkpoints unpin whole 70
@@ -197,8 +199,8 @@ fi
 exits 0 list "$orrery" checkpoints list whole
 grep -q suspect list.txt && { cat list.txt; fail "a refused --from-step has marked steps"; }
 good back run whole 80 --from-step 60
-has back.log "resumed from step 60|left behind, marked as suspect until their place is needed: steps 80, 70|"\
-"in the place of step 70 is kept as"
+has back.log "resumed from step 60|later checkpoints, marked as suspect until they are overwritten: steps 80, 70|"\
+"the previous files of step 70 were set aside as"
 losses whole > back.txt
 cmp whole.txt back.txt || fail "--from-step: another trajectory"
 [ "$(steps_in whole | cut -d' ' -f1-3)" = "80 70 60" ] || fail "--from-step: $(steps_in whole)"
@@ -266,8 +268,8 @@ mkdir room
 # One checkpoint takes 0.84 MiB and the rest of a run 0.15 MiB; two do not fit in 1.4 MiB.
 if room 1m true 2> /dev/null; then
     room 1m bash -c 'run_tiny room/run 40' > room.log 2>&1 && fail "it fits in one MiB"
-    has room.log "room/run/checkpoints has 1.0 MiB free, and this run needs 2.4 MiB: 3 checkpoints of |"\
-"as 2 and the one that is being written|choose another run.folder"
+    has room.log "room/run/checkpoints has 1.0 MiB free, but this run needs 2.4 MiB: 3 checkpoints of |"\
+"since 2 and the one being written|choose another run.folder"
     room 1400k bash -c 'run_tiny room/run 4 --set checkpoint.every_steps=0' > one.log 2>&1 ||
         { cat one.log; fail "one fits"; }
     room 4m bash -c 'run_tiny room/run 40' > fits.log 2>&1 || { cat fits.log; fail "three fit in 4 MiB"; }

@@ -107,12 +107,12 @@ kept() {
 }
 kept > before.txt
 exits 0 evaluated "$orrery" evaluate damaged text.txt
-refuses "another model" 2 'is of another program' run_tiny damaged 40 --set script.layers=1
+refuses "another model" 2 'is from another program' run_tiny damaged 40 --set script.layers=1
 refuses "another seed" 2 'seed' run_tiny damaged 40 --set run.seed=6
 kept > after.txt
 cmp before.txt after.txt || { diff before.txt after.txt; fail "a refused resume has changed the folder"; }
 # Fewer layers find all of their params in the checkpoint, and are another model.
-refuses "an evaluation of another model" 2 'params that this one lacks|h.1.' \
+refuses "an evaluation of another model" 2 'params that this program lacks|h.1.' \
     "$orrery" evaluate damaged text.txt --set script.layers=1
 
 # What is a pipe in the place of a file is told, not waited for.

@@ -64,7 +64,7 @@ if cp -r whole retired && overlaid retired 2> said; then
     overlaid damaged
     good damaged run damaged 40
     says damaged.log "resumed from step 30" "its manifest is manifest.json.aside-1 now" \
-        "in the place of step 40 is kept as .*step-00000040 (it cannot be renamed: "
+        "the previous files of step 40 were set aside as .*step-00000040 (it cannot be renamed: "
     [ -f "$(step damaged 40)/manifest.json.aside-1" ] || fail "the damaged step was not kept"
     good listed "$orrery" checkpoints list damaged
     says listed.log "step-00000040 cannot be renamed, and was set aside where it is: "

@@ -64,9 +64,10 @@ grep -q 'prompt: "38" is no token id below 38' sampled.log || { cat sampled.log;
 
 spoilt() { rm -rf bad && cp -r "$folder/llama" bad && chmod -R u+w bad; }
 spoilt && rm bad/model-00002-of-00004.safetensors
-refused 'bad/model-00002-of-00004.safetensors is not there|model.safetensors.index.json it holds' model out bad 1
+refused 'bad/model-00002-of-00004.safetensors is missing|model.safetensors.index.json it has' model out bad 1
 spoilt && cp bad/model-00001-of-00004.safetensors bad/model-00002-of-00004.safetensors
-refused 'bad/model-00002-of-00004.safetensors: tensor "model.embed_tokens.weight" is in bad/model-00001' model out bad 1
+refused 'bad/model-00002-of-00004.safetensors: duplicate tensor "model.embed_tokens.weight", also in bad/model-00001' \
+    model out bad 1
 spoilt && truncate -s -10 bad/model-00003-of-00004.safetensors
 refused 'bad/model-00003-of-00004.safetensors: tensor|copy or export it again' model out bad 1
 spoilt && sed -i 's/"vocab_size": 38/"vocab_size": 40/' bad/config.json

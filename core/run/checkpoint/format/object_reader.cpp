@@ -82,7 +82,8 @@ void ObjectReader::check_header(std::string_view tensor) {
     uint64_t length = 0;
     std::memcpy(&length, start.data(), 8);
     if (length > static_cast<uint64_t>(object_.bytes) - 8)
-        throw Damaged(fmt::format("{} has {} bytes, its header should have {}", name(), object_.bytes, length));
+        throw Damaged(
+            fmt::format("{} has {} bytes, too few for its header of {} bytes", name(), object_.bytes, length));
     start.resize(8 + length);
     read(8, std::span(start).subspan(8), tensor);
     try {
@@ -110,12 +111,13 @@ void ObjectReader::compare_header(const std::vector<std::byte>& start) {
         const std::string stored = stored_name(tensor.name, before[held[i].first]++);
         if (own[i].name == stored && own[i].foreign.empty() && own[i].type == type && own[i].begin == shard.begin)
             continue;
-        throw Error(fmt::format("{} has {} {} at byte {} by its own header, {} {} at byte {} by the manifest", name(),
-                                own[i].name, own[i].text(), own[i].begin, stored, type.text(), shard.begin));
+        throw Error(fmt::format(
+            "{} does not match the manifest: its header has {} {} at byte {}, the manifest {} {} at byte {}", name(),
+            own[i].name, own[i].text(), own[i].begin, stored, type.text(), shard.begin));
     }
     if (own.size() != held.size())
-        throw Error(
-            fmt::format("{} has {} tensors by its own header, {} by the manifest", name(), own.size(), held.size()));
+        throw Error(fmt::format("{} does not match the manifest: its header has {} tensors, the manifest {}", name(),
+                                own.size(), held.size()));
 }
 
 std::string ObjectReader::verify(bool digest) {
