@@ -127,9 +127,9 @@ ORRERY_CPU_ISA=avx3 refused_set "unknown instruction set" 'ORRERY_CPU_ISA|avx3|p
 refused_set "option of another model" 'script.qk_norm|gpt has no such option' \
     script.qk_norm=true
 refused "ranks of two hosts over shared memory" \
-    '--set run.transport=shm|with 1 on each, ranks 0 and 1 of axis dp|transport.axis.dp' -- \
+    '--set run.transport=shm|with 1 on each host, ranks 0 and 1 of axis dp|transport.axis.dp' -- \
     "$orrery" run "$gpt" --config good.toml --set run.transport=shm --nodes 2
-refused "the same, checked" 'transport shm joins ranks of one host|gloo' -- \
+refused "the same, checked" 'transport shm connects ranks on one host only|gloo' -- \
     "$orrery" check "$gpt" --config good.toml --set run.ranks=1
 "$orrery" check "$gpt" --config good.toml --set run.ranks=2 > /dev/null || fail "shared memory of one host is refused"
 refused "a rendezvous without port" '--rendezvous ::1:29912|[fd00::1]:29500' -- \

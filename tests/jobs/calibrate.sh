@@ -13,7 +13,7 @@ python3 - plan.json << 'CHECK' || fail "the table of a plan"
 import json, re, sys
 table = json.load(open(sys.argv[1]))
 assert table["format"] == "orrery costs" and table["made_by"] == "calibrate" and table["machine"], table["made_by"]
-assert all(n.startswith("the time was over before ") for n in table["notes"]), table["notes"]
+assert all(n.startswith("the time limit was reached before ") for n in table["notes"]), table["notes"]
 for k in table["kernels"]:
     assert k["seconds"] > 0 and k["threads"] == 1 and k["samples"] >= 3 and k["spread"] >= 0, k
     assert all(re.fullmatch(r"[a-z0-9]+\[[0-9,]*\]", t) for t in k["inputs"] + k["outputs"]), k
@@ -35,7 +35,7 @@ export XDG_CACHE_HOME=$work/cache
 python3 - grid.json << 'CHECK' || fail "the table of a grid"
 import json, sys
 table = json.load(open(sys.argv[1]))
-over = [n for n in table["notes"] if n.startswith("the time was over before ")]
+over = [n for n in table["notes"] if n.startswith("the time limit was reached before ")]
 assert len(table["kernels"]) > 300 or over, len(table["kernels"])
 rows = [w for w in table["communication"] if w["op"] != "message"]
 assert {(w["transport"], w["ranks"]) for w in rows} == {("gloo", 2), ("gloo", 3)}

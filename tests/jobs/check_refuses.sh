@@ -88,7 +88,7 @@ end)
 p:train_with(o.optim.sgd {})
 p:compile():train(data, { steps = 2 })
 LUA
-refused "an input that nothing fills" 'float_input.lua:4|nothing fills the input "noise" f32[4]' -- \
+refused "an input that nothing fills" 'float_input.lua:4|no data for the input "noise" f32[4]' -- \
     "$orrery" check float_input.lua
 script other_dims << LUA
 $trains

@@ -119,7 +119,8 @@ for asked in words.txt "--choices few.jsonl"; do
     second=$?
     wait $first
     [ $? -ne 0 ] && [ $second -ne 0 ] || { cat host0.log; fail "$asked: two ranks of other files"; }
-    grep -q "would not do the same" host1.log && grep -Eq "the (ids of the text|choices): " host1.log ||
+    grep -q "the configuration differs between rank 1" host1.log &&
+        grep -Eq "the (ids of the text|choices): " host1.log ||
         { cat host0.log host1.log; fail "$asked: no word of the files"; }
 done
 
@@ -162,14 +163,16 @@ refused 'latin.txt: byte 0xff at offset 1 is not UTF-8' "$orrery" evaluate run l
 truncate -s 1100M hole.txt
 refused 'hole.txt has 1.1 GiB, the maximum is 1.0 GiB|split it' "$orrery" evaluate run hole.txt
 refused 'neither config.toml nor config.json' "$orrery" evaluate small held.txt
-refused 'text has no ids of this model|data.tokenizer' "$orrery" evaluate "$llama" held.txt
+refused 'cannot convert text to token ids|data.tokenizer' "$orrery" evaluate "$llama" held.txt
 printf '\xff\x01\x00\x00' > far.bin
 refused 'far.bin: token 0 has id 511, at byte 0; the model|510' "$orrery" evaluate run far.bin
 sed '3s/"label": ./"label": 2/' choices.jsonl > bad.jsonl
-refused 'bad.jsonl:3: "label" is 2, there are 2 endings' "$orrery" evaluate run --choices bad.jsonl
+refused 'bad.jsonl:3: "label" is 2, but there are 2 endings' "$orrery" evaluate run --choices bad.jsonl
 cp "$source_root/tests/tokenizer/qwen2.json" other.json
-refused 'other.json is not the one that the run in run|run.folder' "$orrery" sample run --set data.tokenizer=other.json
-refused 'other.json is not the one that the run in run' run_tiny run 30 "${words[@]}" --set data.tokenizer=other.json
-refused 'has 510 ids, the model has rows for 300' run_tiny few 3 "${words[@]}" --set data.vocab=300
+refused 'other.json differs from the one that the run in run|run.folder' \
+    "$orrery" sample run --set data.tokenizer=other.json
+refused 'other.json differs from the one that the run in run' \
+    run_tiny run 30 "${words[@]}" --set data.tokenizer=other.json
+refused "has 510 token ids, but the model's vocabulary has 300" run_tiny few 3 "${words[@]}" --set data.vocab=300
 refused 'text.txt is a text that is read as bytes|orrery tokenize text.txt' run_tiny wrong 3 --set data.tokenizer=small
 echo "1 passed, 0 failed"

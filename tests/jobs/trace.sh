@@ -11,7 +11,7 @@ must() {
 
 # A pipeline with data parallelism beside it: messages and collectives.
 must run.log run_tiny run 12 --trace step.json --set mesh.pp=2 --set train.microbatches=2
-grep -q "^trace of step 10: step.json, [0-9]* bars; ui.perfetto.dev shows it$" run.log ||
+grep -q "^trace of step 10: step.json, [0-9]* bars; open it in ui.perfetto.dev$" run.log ||
     { cat run.log; fail "the run does not tell of its trace"; }
 [ "$(grep -c "^trace of" run.log)" = 1 ] || fail "more than one trace"
 cat > check_trace.py << 'CHECK'

@@ -104,7 +104,7 @@ def rendezvous_rows():
             row.seconds = SILENCE
             if when == 'meeting':
                 row.seconds = JOIN + SILENCE
-                row.says = (RANK_1 + '|rank 1 has not come', RANK_0 + '|rank 0 has not come')
+                row.says = (RANK_1 + '|rank 1 has not reached', RANK_0 + '|rank 0 has not reached')
         rows.append(row)
     rows.append(Row('rendezvous', 'gone', 'both', 'hello', LOST, (1, 1), JOIN,
                     (ABSENT, r'rank 1 cannot reach the rendezvous at \S+ within')))
@@ -132,7 +132,8 @@ def gloo_rows():
     rows = [Row('gloo', harm, 'both', 'throughout', WELL)
             for harm in ('delay', 'slow', 'reorder', 'duplicate', 'drop', 'flip')]
     # In one collective or in two, as they were when packets were lost.
-    stuck = '(no transport ends it( \([^)]*\))?|ranks wait for each other); rank [01] waits for .* rank [01] in class 0'
+    stuck = ('(no transport ends it( \([^)]*\))?|ranks wait for each other); '
+             'rank [01] has waited for .* rank [01] in class 0')
     # The kernel tells of a reset once, in a read or in a write; what asks after that finds the connection closed.
     ended = '([Rr]eset by peer|closed by peer|Broken pipe)'
     rows += [Row('gloo', 'reset', 'both', 'running', LOST, (1, 1), 0, (f'rank 1: .*{ended}', f'rank 0: .*{ended}')),

@@ -177,8 +177,10 @@ void DrillWorld::do_event(const Drill::Event& event) {
     } else if (event.what == "stop") {
         all([&](Rank& one) { one.process.stopped = true; });
     } else if (event.what == "mistake") {
-        const Error differs("rank 1 on host n1 would not do the same:\n  checkpoint.async: false, rank 0 has true",
-                            Fault::usage);
+        const Error differs(
+            "the configuration differs between rank 1 on host n1 and rank 0 on host n0:\n"
+            "  checkpoint.async: false, rank 0 has true",
+            Fault::usage);
         all([&](Rank& one) { fail(one, differs, "setup", {}); });
     } else if (event.what == "begin") {
         begin_node(event.number);

@@ -259,13 +259,13 @@ TEST_CASE("bars come from what is expected, and from data sheets", "[preflight]"
     said = {};
     said.fabric_bytes = 100e9;
     said.unsaid = {{&ExpectedFigures::fabric_bytes, 1, 2}};
-    CHECK_THAT(named(healthy(2, 2), said), Contains("so are 4 of the 4 links between nodes, this one most"));
+    CHECK_THAT(named(healthy(2, 2), said), Contains("4 of the 4 links between nodes are slow, this one most"));
     said.unsaid = {{&ExpectedFigures::fabric_bytes, 0, 2}};
     CHECK(named(healthy(2, 2), said) == "");
     // Where a whole fabric is slow one line says so.
     said = {};
     said.fabric_bytes = 100e9;
-    CHECK_THAT(named(healthy(4, 2), said), Contains("so are 24 of the 24 links between nodes, this one most"));
+    CHECK_THAT(named(healthy(4, 2), said), Contains("24 of the 24 links between nodes are slow, this one most"));
     CHECK(lines(named(healthy(4, 2), said)) == 1);
     said = {};
     said.storage_write_bytes = 20e9;

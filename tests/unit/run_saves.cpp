@@ -475,7 +475,7 @@ TEST_CASE("automatic saves are refused where nothing says how often nodes fail",
         }
         return std::string();
     };
-    CHECK_THAT(refused(""), Contains("a.toml:2") && Contains("nothing says it") && Contains("checkpoint.mtbf_days"));
+    CHECK_THAT(refused(""), Contains("a.toml:2") && Contains("which is not set") && Contains("checkpoint.mtbf_days"));
     CHECK_THAT(refused("mtbf_days = 0\n"), Contains("a.toml:3") && Contains("expected more than 0"));
     CHECK_THAT(refused("mtbf_days = 30\nevery_steps = 7\n"),
                Contains("a.toml:2") && Contains("checkpoint.every_steps = 7") && Contains("leave one of them out"));

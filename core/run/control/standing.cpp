@@ -151,7 +151,7 @@ public:
     Loss loss() const {
         const Standing& waiter = told_.standing(late_);
         const std::string waits =
-            fmt::format("rank {} waits for {:.1f} s, longer than the bound of {:.4g} s, in {}", waiter.rank,
+            fmt::format("rank {} has waited for {:.1f} s, longer than the timeout of {:.4g} s, in {}", waiter.rank,
                         waiter.position.here_s, waiter.position.bound_s, place_of(waiter.position));
         if (replay_.done(told_.here(late_)))
             return hang(-1, "transport",
