@@ -456,7 +456,7 @@ Json tell_choices(const Scored& scored, const std::string& file,
     }
     const auto all = static_cast<double>(choices.size());
     const double acc = static_cast<double>(right) / all, acc_norm = static_cast<double>(right_normed) / all;
-    std::printf("%s: %s choices, %s endings\nacc       %.4f, %s are right\nacc_norm  %.4f, %s are right\n",
+    std::printf("%s: %s choices, %s endings\nacc       %.4f, %s are correct\nacc_norm  %.4f, %s are correct\n",
                 file.c_str(), count_text(static_cast<int64_t>(choices.size())).c_str(),
                 count_text(static_cast<int64_t>(scored.endings.size())).c_str(), acc, count_text(right).c_str(),
                 acc_norm, count_text(right_normed).c_str());

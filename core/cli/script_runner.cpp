@@ -254,7 +254,7 @@ std::unique_ptr<Device> ScriptRunner::counting_device(const Job& of, const Setti
     if (const std::string why = looks ? loader.cannot_run("device", on.device) : ""; !why.empty()) {
         if (use_.scratch == by_ranks)  // the ranks on this machine cannot run it either
             throw Error(config_.table("run").where("device"),
-                        fmt::format("device {} cannot run here: {}", on.device, why));
+                        fmt::format("device {} cannot run on this host: {}", on.device, why));
         note(fmt::format("scratch memory of kernels is not counted: device {} cannot run on this host: {}", on.device,
                          why));
         return nullptr;

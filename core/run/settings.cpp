@@ -56,7 +56,7 @@ void read_saves(Config& table, Settings& settings) {
     settings.suspect_factor = table.number("suspect_factor", 0);
     if (settings.suspect_factor > 0 && settings.suspect_factor <= 1)
         throw Error(table.where("suspect_factor"),
-                    fmt::format("checkpoint.suspect_factor = {}: any step's loss may be that much above the median\n  "
+                    fmt::format("checkpoint.suspect_factor = {}: a normal loss may be that much above the median\n  "
                                 "set it above 1, or to 0 to mark a step only when the next loss is not finite",
                                 settings.suspect_factor));
     settings.auto_saves = table.text("every", "") == "auto";
@@ -174,8 +174,8 @@ int64_t ranks_per_host(const Settings& settings, Config& config, int64_t hosts) 
         if (fits) return settings.ranks;
         const std::string on = hosts > 1 ? fmt::format(" on each of {} hosts", hosts) : "";
         throw Error(config.table("run").where("ranks"),
-                    fmt::format("run.ranks = {}{}, but {}\n  change one of them, say with --nodes how many hosts take "
-                                "part, or leave run.ranks out",
+                    fmt::format("run.ranks = {}{}, but {}\n  change one of them, set --nodes to the number of hosts, "
+                                "or leave run.ranks out",
                                 settings.ranks, on, whole));
     }
     if (hosts > 1 && all % hosts != 0)

@@ -93,7 +93,7 @@ for i in $(seq 0 19); do
         "$i" "${endings[$right]}" "${endings[1 - right]}" "$right"
 done > choices.jsonl
 exits 0 choices "$orrery" evaluate run --choices choices.jsonl -o choices.json
-grep -q "^acc  *1.0000, 20 are right" choices.txt || { cat choices.txt; fail "acc of what was trained"; }
+grep -q "^acc  *1.0000, 20 are correct" choices.txt || { cat choices.txt; fail "acc of what was trained"; }
 exits 0 split "$orrery" evaluate run --choices choices.jsonl -o split.json --set mesh.dp=1 --set mesh.tp=2
 paste <(tr -d ' []"' < choices.json | grep '^-') <(tr -d ' []"' < split.json | grep '^-') | tr -d , |
     awk '{ d = $1 - $2; if (d < 0) d = -d } d > 1e-3 { bad = 1 } END { exit bad || NR != 40 }' ||

@@ -199,4 +199,4 @@ choices = json.load(sys.stdin)["choices"]
 assert len(choices) > 3 and all(c["dp"] * c["samples"] * 2 == 32 for c in choices), choices' ||
     fail "a choice has other microbatches than the script gives"
 refused 2 "no such option" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --keep colour
-refused 2 "are missing" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 1000
+refused 2 "too few" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 1000

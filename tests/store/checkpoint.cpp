@@ -122,7 +122,7 @@ TEST_CASE("damage is named and an older checkpoint is used") {
     }
     SECTION("a truncated shard") {
         edit(folder / "rank-00001-000.safetensors", [](std::string& bytes) { bytes.pop_back(); });
-        expected = "step 2, rank-00001-000.safetensors is cut short: it has ";
+        expected = "step 2, rank-00001-000.safetensors is truncated: it has ";
     }
     SECTION("a missing shard") {
         fs::remove(folder / "rank-00002-000.safetensors");

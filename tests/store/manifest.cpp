@@ -119,7 +119,7 @@ TEST_CASE("text of the host that is not UTF-8 does not end a save or a start wit
 TEST_CASE("a step of version 1 is refused with the commit that reads it") {
     const TwoSteps two("manifest_version");
     Damage::sign(two.manifest, [](Json& json) { json["version"] = 1; });
-    two.refused({"step 2, manifest: it has version 1, which this orrery no longer reads; commit 5b67068 does"});
+    two.refused({"step 2, manifest: unsupported version 1: this orrery no longer reads it, commit 5b67068 does"});
 }
 
 TEST_CASE("an index that was signed anew is held against the root, and the headers of its objects") {

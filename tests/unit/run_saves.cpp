@@ -721,7 +721,7 @@ TEST_CASE("automatic saves follow from what a save costs, alike on all ranks", "
         const Ended end = ended(often);
         CHECK(end.errors == std::vector<std::string>(2));
         CHECK_THAT(end.notes, Contains("checkpoint of step 10 committed"));
-        CHECK_THAT(end.notes, Contains("on a checkpoint every") && Contains("checkpoint.every = \"auto\""));
+        CHECK_THAT(end.notes, Contains("a checkpoint is saved every") && Contains("checkpoint.every = \"auto\""));
         CHECK(end.record["checkpoints"]["saved"] > 2);
         Training seldom{async ? "seldom" : "seldom held"};
         seldom.every = 0;

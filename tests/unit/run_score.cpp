@@ -269,7 +269,7 @@ TEST_CASE("a choice is a line with context, endings and label") {
     const auto refused = [&](const std::string& line, const std::string& words) {
         CHECK_THROWS_WITH(parse_choice(line, where), Catch::Contains("a.jsonl:7") && Catch::Contains(words));
     };
-    refused("[]", "is no object");
+    refused("[]", "is not a JSON object");
     refused(R"({"endings": ["a"], "label": 0})", "no key \"context\"");
     refused(R"({"context": "a", "endings": "b", "label": 0})", "not a list of strings");
     refused(R"({"context": "a", "endings": ["b", ""], "label": 0})", "an element that is empty");

@@ -278,8 +278,8 @@ TEST_CASE("verify: what cannot be done is said before anything runs") {
     };
     CHECK(asked("scale,rank=2,tensor=up.w.grad").find("rank 2 does not exist") != std::string::npos);
     CHECK(asked("scale,rank=1,tensor=up.w.gradd").find("did you mean \"up.w.grad\"") != std::string::npos);
-    CHECK(asked("unreduced,rank=1,tensor=residual1").find("reduces no \"residual1\"") != std::string::npos);
-    CHECK(asked("unexchanged,rank=1,tensor=residual1").find("exchanges no \"residual1\"") != std::string::npos);
+    CHECK(asked("unreduced,rank=1,tensor=residual1").find("reduces no tensor \"residual1\"") != std::string::npos);
+    CHECK(asked("unexchanged,rank=1,tensor=residual1").find("exchanges no tensor \"residual1\"") != std::string::npos);
     CHECK(asked("double,rank=1").find("expected scale, unreduced or unexchanged") != std::string::npos);
     CHECK(asked("scale,rank=one,tensor=x").find("\"one\" is not a number") != std::string::npos);
     CHECK(asked("scale,rank=1").find("the tensor is missing") != std::string::npos);

@@ -94,7 +94,7 @@ void prepare_grid(Calibration& all, const ScriptCommand& script, const Calibrate
     const std::string& name = all.settings.device;
     all.loader->load("device", name, all.registry, {});
     if (const std::string why = all.loader->cannot_run("device", name); !why.empty())
-        throw Error(fmt::format("calibrate: device {} cannot run here: {}", name, why));
+        throw Error(fmt::format("calibrate: device {} cannot run on this host: {}", name, why));
     all.device = make_device(all.settings, all.config, all.registry, Job{});
     all.cases = kernel_grid(*all.device, *parse_dtype(command.dtype));
     all.pool_bytes = pool_bytes_here();

@@ -141,8 +141,8 @@ int export_command(const ExportCommand& command) {
     for (size_t i = 0; i < steps.size(); ++i) try {
             std::string what;
             const Exported written = write(run, command, steps[i], what);
-            std::printf("%s: %s of step %lld, %s tensors in %s, %s of %s\n", command.folder.c_str(), what.c_str(),
-                        static_cast<long long>(steps[i]), count_text(written.tensors).c_str(),
+            std::printf("%s: exported %s of step %lld, %s tensors in %s, %s of %s\n", command.folder.c_str(),
+                        what.c_str(), static_cast<long long>(steps[i]), count_text(written.tensors).c_str(),
                         plural(written.files, "file").c_str(), bytes_text(written.bytes).c_str(),
                         std::string(name_of(written.dtype)).c_str());
             return 0;

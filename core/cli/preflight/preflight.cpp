@@ -81,7 +81,7 @@ void load(const Loader& loader, Backends& backends, const char* kind, const std:
     const Origin asked = backends.config.table("run").where(kind);
     loader.load(kind, name, backends.registry, asked);
     if (const std::string why = loader.cannot_run(kind, name); !why.empty())
-        throw Error(asked, fmt::format("preflight: {} {} cannot run here: {}", kind, name, why));
+        throw Error(asked, fmt::format("preflight: {} {} cannot run on this host: {}", kind, name, why));
 }
 
 /// `several`: more than one host. Throws for invalid configurations before a rank starts.
@@ -285,7 +285,8 @@ int preflight_command(const PreflightCommand& command) {
         const int64_t mesh = read_settings(config).mesh.ranks();
         ranks = mesh > 1 ? mesh : std::max<int64_t>(2, command.nodes);
     }
-    if (ranks > most_ranks) throw Error(fmt::format("preflight: {} ranks; expected 1 to {}", ranks, most_ranks));
+    if (ranks > most_ranks)
+        throw Error(fmt::format("preflight: the mesh has {} ranks; expected 1 to {}", ranks, most_ranks));
     const auto backends = open_backends(command, ranks, command.nodes > 1);
     if (ranks == 1 && command.nodes == 1) return print(command, measure(command, *backends, job, nullptr));
     LaunchSpec spec = over_hosts(hosts, ranks);

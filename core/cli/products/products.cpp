@@ -23,7 +23,7 @@ std::unique_ptr<Device> open_device(const ProductsCommand& command) {
     check_backends(config, loader.names());
     loader.load("device", command.device, registry, {});
     if (const std::string why = loader.cannot_run("device", command.device); !why.empty())
-        throw Error(fmt::format("products: device {} cannot run here: {}", command.device, why));
+        throw Error(fmt::format("products: device {} cannot run on this host: {}", command.device, why));
     Config& options = config.table("device").table(command.device);
     if (command.rank_threads > 0) options.set("threads", {command.rank_threads, Origin{"", "--threads", 0, 0}, true});
     auto device = registry.device(command.device, {})(options);

@@ -51,7 +51,7 @@ int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, con
         ranks = mesh;
     }
     if (ranks > site.most_ranks())
-        throw Error(fmt::format("{}: the cluster has {} accelerators, {} are missing",
+        throw Error(fmt::format("{}: the cluster has only {} accelerators, {} too few",
                                 command.ranks > 0 ? fmt::format("--ranks {}", ranks) : plural(ranks, "rank"),
                                 site.most_ranks(), ranks - site.most_ranks()));
     return ranks;

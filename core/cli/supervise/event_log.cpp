@@ -95,7 +95,7 @@ public:
             try {
                 file_.write(line);
             } catch (const Error& error) {
-                if (!std::exchange(said, true)) std::fprintf(stderr, "orrery: %s; the job goes on\n", error.what());
+                if (!std::exchange(said, true)) std::fprintf(stderr, "orrery: %s; the job continues\n", error.what());
             }
             lock.lock();
         }

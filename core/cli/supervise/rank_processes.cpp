@@ -25,7 +25,8 @@ constexpr auto tell_stuck = std::chrono::seconds(5), give_up = std::chrono::seco
 
 void pin(const std::vector<int>& processors) {
     if (!run_on(processors))
-        std::fprintf(stderr, "orrery: cannot pin the ranks: %s; set run.pin_ranks = false\n", std::strerror(errno));
+        std::fprintf(stderr, "orrery: cannot pin the ranks to processors: %s; set run.pin_ranks = false\n",
+                     std::strerror(errno));
 }
 
 /// Priority of a rank's exit code for the job's exit code, highest first: failure, SIGINT, other signals, success.

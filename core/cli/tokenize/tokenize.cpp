@@ -105,7 +105,7 @@ private:
     }
 
     static const std::string& field(const Json& json, const std::string& key, const Origin& where) {
-        if (!json.is_object()) throw Error(where, "is no object of JSON");
+        if (!json.is_object()) throw Error(where, "is not a JSON object");
         const auto found = json.find(key);
         if (found == json.end()) {
             std::vector<std::string> keys;
@@ -190,7 +190,7 @@ int tokenize_command(const TokenizeCommand& command) {
     }
     if (pair.documents() == 0) throw Error("tokenize: the input has no documents");
     pair.finish();
-    std::printf("%s.bin, %s.idx: %s tokens of %d bytes, %s documents, vocabulary %s\n", command.out.c_str(),
+    std::printf("wrote %s.bin and %s.idx: %s tokens of %d bytes, %s documents, vocabulary %s\n", command.out.c_str(),
                 command.out.c_str(), count_text(pair.tokens()).c_str(), tokenizing.token_bytes(),
                 count_text(pair.documents()).c_str(), count_text(tokenizing.vocabulary()).c_str());
     for (const std::string& note : tokenizing.notes()) std::printf("%s\n", note.c_str());

@@ -155,7 +155,7 @@ public:
                         waiter.position.here_s, waiter.position.bound_s, place_of(waiter.position));
         if (replay_.done(told_.here(late_)))
             return hang(-1, "transport",
-                        "no rank is behind: by what ranks have told it could end, but no device and no transport ends "
+                        "no rank is behind: all have reached the operation, but no device and no transport ends "
                         "it (orrery preflight, and a restart, check the connection of each pair); " +
                             waits + list("; ", taking_part()));
         if (behind_.empty()) return hang(-1, "circle", "ranks wait for each other; " + waits + list("; ", cycle()));

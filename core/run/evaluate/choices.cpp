@@ -65,7 +65,7 @@ const Json& key_of(const Json& json, const char* key, const Origin& where) {
 
 MultipleChoice parse_choice(std::string_view line, const Origin& where) {
     const Json json = parse_json(line, where);
-    if (!json.is_object()) throw Error(where, "is no object of JSON");
+    if (!json.is_object()) throw Error(where, "is not a JSON object");
     MultipleChoice choice;
     choice.where = where;
     const Json &context = key_of(json, "context", where), &endings = key_of(json, "endings", where);

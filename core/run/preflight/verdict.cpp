@@ -26,7 +26,7 @@ std::string against(double found, double wanted, Text text, bool higher, std::st
 }
 
 std::string below_bar(double found, double expected, double bar, Text text) {
-    return fmt::format("{}, {} of {}; at least {:.0f} % is expected", text(found), percent(found, expected),
+    return fmt::format("{}, {} of the expected {}; the minimum is {:.0f} %", text(found), percent(found, expected),
                        text(expected), 100 * bar);
 }
 

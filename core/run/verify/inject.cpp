@@ -123,7 +123,7 @@ void require_injectable(const Injection& injection, const Plan& plan) {
     }
     names.erase("");
     const char* const does[] = {"makes", "reduces", "exchanges"};
-    throw Error(fmt::format("--inject {}: rank {} {} no {}{}", injection.text, injection.rank,
+    throw Error(fmt::format("--inject {}: rank {} {} no tensor {}{}", injection.text, injection.rank,
                             does[static_cast<int>(injection.what)], quote(injection.tensor),
                             choices("there are", injection.tensor, {names.begin(), names.end()})));
 }

@@ -117,13 +117,14 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
                         line.worst > 0 ? fmt::format("{}, rank {}", title(program, line.value), line.rank) : "");
     }
     if (gradients >= 0)
-        text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of it{}{}\n",
+        text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of this bound{}{}\n",
                             gradients, gradients > 0 ? ", " + title(program, worst_gradient) : "",
                             judges_gradients ? "" : " (not judged: 16-bit values)");
     for (const std::string& axis : program.axes_with("reduce"))
         if (plan.mesh.size(axis) > 1)
-            text += fmt::format("  gradients are sent as {} over {}: judged within the rounding of their terms\n",
-                                name_of(program.reduced_as(axis).value()), axis);
+            text +=
+                fmt::format("  gradients are sent as {} over {}: the tolerance includes the rounding of their terms\n",
+                            name_of(program.reduced_as(axis).value()), axis);
     const int64_t left_out = compared[3].left_out;
     if (left_out > 0)
         text += fmt::format("  {} elements of the update not compared: their gradients are below rounding noise\n",

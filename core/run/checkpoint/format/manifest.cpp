@@ -225,7 +225,8 @@ Manifest parsed(std::string_view text) {
     Manifest manifest;
     const int64_t version = whole_number(json.at("version"), "its version");
     if (version < Manifest::version)
-        throw Error(fmt::format("it has version {}, which this orrery no longer reads; commit 5b67068 does", version));
+        throw Error(
+            fmt::format("unsupported version {}: this orrery no longer reads it, commit 5b67068 does", version));
     if (version > Manifest::version)
         throw Error(fmt::format("unsupported version {}: orrery {} reads up to version {}; use a newer orrery", version,
                                 ORRERY_VERSION, Manifest::version));

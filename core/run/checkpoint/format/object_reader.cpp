@@ -41,9 +41,8 @@ void ObjectReader::load(int64_t piece, std::string_view tensor) {
         const int64_t size = store_.size(manifest_.step, object_.key);
         if (size < 0) throw Damaged(name() + " is missing" + of);
         if (size != object_.bytes)
-            throw Damaged(fmt::format("{} {} {} bytes, the manifest says {}{}", name(),
-                                      size < object_.bytes ? "is cut short: it has" : "has grown: it has", size,
-                                      object_.bytes, of));
+            throw Damaged(fmt::format("{} {}: it has {} bytes, but the manifest says {}{}", name(),
+                                      size < object_.bytes ? "is truncated" : "is too long", size, object_.bytes, of));
         sized_ = true;
     }
     buffer_.resize(static_cast<size_t>(bytes));
@@ -57,8 +56,8 @@ void ObjectReader::load(int64_t piece, std::string_view tensor) {
             if (same_place) throw Damaged(name() + " holds the contents of " + other.key + of);
         }
         throw Damaged(
-            fmt::format("{} is damaged between bytes {} and {}: CRC-32C is {:08x}, the manifest says {:08x}{}", name(),
-                        begin, begin + bytes, crc, expected, of));
+            fmt::format("{} is damaged between bytes {} and {}: CRC-32C is {:08x}, but the manifest says {:08x}{}",
+                        name(), begin, begin + bytes, crc, expected, of));
     }
     loaded_ = piece;
 }

@@ -140,9 +140,8 @@ RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const Index
     const int64_t size = store.size(manifest.step, key);
     if (size < 0) throw Damaged(name + " is missing");
     if (size != entry.bytes)
-        throw Damaged(fmt::format("{} {} {} bytes, the manifest says {}", name,
-                                  size < entry.bytes ? "is cut short: it has" : "has grown: it has", size,
-                                  entry.bytes));
+        throw Damaged(fmt::format("{} {}: it has {} bytes, but the manifest says {}", name,
+                                  size < entry.bytes ? "is truncated" : "is too long", size, entry.bytes));
     std::string text(static_cast<size_t>(size), '\0');
     store.get(manifest.step, key, 0, std::as_writable_bytes(std::span(text)));
     const std::string digest = sha256(text);

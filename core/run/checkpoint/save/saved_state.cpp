@@ -31,8 +31,9 @@ int64_t number_of(const std::string& text) {
     int64_t number = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (problem != std::errc() || end != text.data() + text.size() || number < 1)
-        throw Error(fmt::format("protocol error: rank 0 says that the next save comes after {} steps", quote(text)),
-                    Fault::peer);
+        throw Error(
+            fmt::format("protocol error: rank 0 sent an invalid number of steps until the next save: {}", quote(text)),
+            Fault::peer);
     return number;
 }
 
@@ -106,7 +107,7 @@ Json identity_of(uint64_t seed, const BatchRamp& ramp, const Dataset& data) {
 std::string difference_of(const Json& saved, const Json& now) {
     for (const auto& [key, value] : now.items())
         if (!saved.contains(key) || saved[key] != value)
-            return fmt::format("its {} is {}, this run's is {}", key,
+            return fmt::format("the saved {} is {}, but this run's is {}", key,
                                saved.contains(key) ? saved[key].dump() : "unknown", value.dump());
     return "";
 }
