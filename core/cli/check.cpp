@@ -101,12 +101,13 @@ void check_tables(ScriptRunner& script) {
                 script.loader.load(kind, name, registry, options.origin());
             } catch (const Error& problem) {
                 // The table may be for another machine's backend; backends of this run were loaded before.
-                script.notes.push_back(fmt::format("not checked: [{}]: {}", options.path(), problem.what()));
+                script.notes.push_back(
+                    fmt::format("plugin options not checked: [{}]: {}", options.path(), problem.what()));
                 continue;
             }
             if (const std::string why = script.loader.cannot_run(kind, name); !why.empty()) {
-                script.notes.push_back(
-                    fmt::format("not checked: [{}]: it cannot run on this host: {}", options.path(), why));
+                script.notes.push_back(fmt::format(
+                    "plugin options not checked: [{}]: the plugin cannot run on this host: {}", options.path(), why));
                 continue;
             }
             const bool keeps = kind == "device" && !script.loader.facts(kind, name, {}).of_device().leaves_nothing;

@@ -6,7 +6,7 @@ tiny=("$source_root/scripts/gpt.lua" --set train.steps=10 --set data.path= --set
     --set script.layers=2 --set script.embed=48 --set script.heads=3 --set mesh.dp=2)
 "$orrery" calibrate "${tiny[@]}" --threads 1 --seconds 4 --bytes 4096,65536 -o plan.json > plan.log 2>&1 ||
     { cat plan.log; fail "a script"; }
-grep -qE "^plan.json: written with [0-9]+ rows of kernels and 10 rows of communication$" plan.log ||
+grep -qE "^plan.json: table of measured costs written, [0-9]+ rows of kernels and 10 rows of communication$" plan.log ||
     { cat plan.log; fail "what it says"; }
 "$orrery" check "${tiny[@]}" --set run.threads_per_rank=1 --print plan > plan.txt || fail "the plan"
 python3 - plan.json << 'CHECK' || fail "the table of a plan"

@@ -26,8 +26,9 @@ TOML
 # told NAME: the two lines of a start, each once in all that it says.
 told() {
     [ "$(cat "$1.txt" "$1.err" | grep -c 'has no effect')" -eq 2 ] || { cat "$1.err"; fail "$1: not two lines"; }
-    grep -qx 'train.steps = 300 of a.toml:6 has no effect: a.lua:7 gives 3' "$1.err" || fail "$1: train.steps"
-    grep -qx 'data.path = "other.txt" of a.toml:9 has no effect: a.lua:2 gives "text.txt"' "$1.err" ||
+    grep -qx 'train.steps = 300 of a.toml:6 has no effect: the script at a.lua:7 gives 3' "$1.err" ||
+        fail "$1: train.steps"
+    grep -qx 'data.path = "other.txt" of a.toml:9 has no effect: the script at a.lua:2 gives "text.txt"' "$1.err" ||
         fail "$1: data.path"
 }
 # recorded FOLDER: its config.toml says what ran, and where that is from.
@@ -75,7 +76,7 @@ for set in train.steps=9 data.path=more.txt train.sequences_per_step=8 train.pre
         refused "--set $set: ${set%%=*} has no effect: |a.lua:|leave --set ${set%%=*} out" $orrery $command --set $set
     done
 done
-refused 'train.microbatches has no effect: b.lua:5 gives 2' $orrery simulate \
+refused 'train.microbatches has no effect: the script at b.lua:5 gives 2' $orrery simulate \
     "$(sed 's/"bf16"/"bf16", microbatches = 2/' a.lua > b.lua; echo b.lua)" --set data.validation=0 \
     --cluster "$source_root/configs/clusters/h100.toml" --set train.steps=3 --set train.microbatches=4
 echo "refused by every command of a script"
@@ -103,7 +104,8 @@ echo "what the script reads is used"
 sized() { TMPDIR=$work $orrery scale "$1" --ranks 1 --steps 4 --rounds 1 --set train.sequences_per_step=4; }
 sed 's/steps = 3, evaluate_every = 3/evaluate_every = 100, log_every = 1/' a.lua > sized.lua
 exits 0 sized sized sized.lua
-refused 'scale: --steps 4 has no effect: a.lua:7 gives 3|remove the value of train.steps' sized a.lua
+refused 'scale: --steps 4 has no effect: the script at a.lua:7 gives 3|remove the value of train.steps from the script' \
+    sized a.lua
 grep -q -e '--set' refused.err && { cat refused.err; fail "scale names a --set that was not given"; }
 
 # Ids of 4 bytes.

@@ -198,7 +198,8 @@ TEST_CASE("a key of [train] and [data] that a call gives, too, is refused or rec
         command.config = folder + "/x.toml";
         std::ofstream(command.config) << "[" << table << "]\n" << key << " = " << given.other << "\n";
         const auto told = recorded(command);
-        const std::string line = given.key + " = " + given.other + " of " + command.config + ":2 has no effect: ";
+        const std::string line =
+            given.key + " = " + given.other + " of " + command.config + ":2 has no effect: the script at ";
         CHECK(std::ranges::count_if(told->told(), [&](const std::string& one) {
                   return one.starts_with(line + script + ":") && one.ends_with(" gives " + given.gives);
               }) >= 1);

@@ -85,7 +85,7 @@ void TableFiles::print(const CostTable& table) const {
 void TableFiles::write(const CostTable& table, const std::string& file) const {
     std::fflush(stdout);  // the file may be standard output
     write_result(file, cost_table_text(table));
-    tell(fmt::format("{}: written with {} of kernels and {} of communication", file,
+    tell(fmt::format("{}: table of measured costs written, {} of kernels and {} of communication", file,
                      plural(static_cast<int64_t>(table.kernels.size()), "row"),
                      plural(static_cast<int64_t>(table.wires.size()), "row")));
 }

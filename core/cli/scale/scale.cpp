@@ -138,9 +138,9 @@ void refuse_given(const std::string& errors, const ScaleCommand& command) {
         const size_t at = errors.find(words);
         if (at == std::string::npos) continue;
         const std::string call = errors.substr(at + words.size(), errors.find('\n', at) - at - words.size());
-        throw Error(fmt::format("scale: {} has no effect: {}\n  remove the value of {} from the script's call", what,
-                                call, key),
-                    Fault::usage);
+        throw Error(
+            fmt::format("scale: {} has no effect: {}\n  remove the value of {} from the script", what, call, key),
+            Fault::usage);
     }
 }
 

@@ -141,7 +141,7 @@ void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
         if (__builtin_add_overflow(elements, shard.box.count(), &elements)) throw Error("its shards overlap");
     }
     if (elements != tensor.type.count())
-        throw Error(fmt::format("it has {} elements, but its shards have {}", tensor.type.count(), elements));
+        throw Error(fmt::format("it has {} elements, but its shards have {} elements", tensor.type.count(), elements));
     if (byte_count(tensor.type.dtype, tensor.type.shape) > 0 && !tiling_of(tensor.type.shape, boxes).exact)
         throw Error("its shards overlap");  // the counts are equal, so that an overlap also leaves a hole
 }
@@ -158,8 +158,8 @@ void check_part(const ManifestTensor& tensor, const Block& part) {
         boxes.push_back(*std::move(box));
     }
     if (elements != part.count())
-        throw Error(fmt::format("its part of {} elements at {} is incomplete: its shards have {}", part.count(),
-                                part.text(), elements));
+        throw Error(fmt::format("its part of {} elements at {} is incomplete: its shards have {} elements",
+                                part.count(), part.text(), elements));
     if (elements > 0 && !tiling_of(part.shape, boxes).exact) throw Error("its shards overlap");
 }
 

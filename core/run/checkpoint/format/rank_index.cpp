@@ -155,8 +155,8 @@ RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const Index
         if (index.step != manifest.step) throw Error(fmt::format("it was written for step {}", index.step));
         if (index.rank != entry.rank) throw Error(fmt::format("it is of rank {}", index.rank));
         if (index.piece_bytes != manifest.piece_bytes)
-            throw Error(fmt::format("it has checksums of {} bytes each, but the manifest of {}", index.piece_bytes,
-                                    manifest.piece_bytes));
+            throw Error(fmt::format("it has a checksum for every {} bytes, but the manifest for every {} bytes",
+                                    index.piece_bytes, manifest.piece_bytes));
         return index;
     } catch (const Error& problem) {
         throw Damaged(name + ": " + problem.what());

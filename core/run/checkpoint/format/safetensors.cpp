@@ -260,8 +260,8 @@ void SafetensorsFile::read(std::string_view name, const Shape& offset, const Ten
     for (size_t dim = 0; inside && dim < offset.size(); ++dim)
         inside = offset[dim] >= 0 && out.shape[dim] <= found.type.shape[dim] - offset[dim];
     if (!inside || out.dtype != found.type.dtype)
-        throw Error(fmt::format("{}: tensor {} is {}, which has no {}{} at {}", path_, quote(name), found.type.text(),
-                                name_of(out.dtype), text_of(out.shape), text_of(offset)));
+        throw Error(fmt::format("{}: tensor {} is {}, which has no part {}{} at offset {}", path_, quote(name),
+                                found.type.text(), name_of(out.dtype), text_of(out.shape), text_of(offset)));
     const int64_t size = size_of(out.dtype);
     const Block all{Shape(offset.size(), 0), found.type.shape}, part{offset, out.shape};
     for_runs(part, all, part, [&](int64_t from, int64_t to, int64_t count) {
