@@ -94,7 +94,7 @@ printf '\xff' | dd of="$(step hurt 70)/rank-00000-000.safetensors" bs=1 seek=200
 rm "$(step hurt 30)/rank-00000-000.safetensors"
 exits 1 verify "$orrery" checkpoints verify hurt
 has verify.txt "damaged: step 70, rank-00000-000.safetensors is damaged between bytes 0 and|(holds |"\
-"damaged: step 30, rank-00000-000.safetensors is missing|step 80: 2 objects"
+"damaged: step 30, rank-00000-000.safetensors is missing|step 80: valid, 2 objects"
 exits 1 one "$orrery" checkpoints verify hurt 70 --json
 grep -q '"damage": \[$' one.txt || { cat one.txt; fail "verify --json"; }
 exits 0 sound "$orrery" checkpoints verify hurt 80
@@ -124,7 +124,7 @@ cp -r "$(step gap 60)" gap/checkpoints/step-00000060.aside-1
 mkdir gap/checkpoints/step-00000090.partial && head -c 1000 text.txt > gap/checkpoints/step-00000090.partial/some
 exits 1 gap "$orrery" checkpoints verify gap
 has gap.txt "no checkpoint: step-00000080 has no manifest.json|step-00000070 has a manifest.json that is no file|"\
-"step 60: 2 objects"
+"step 60: valid, 2 objects"
 exits 1 gap "$orrery" checkpoints verify gap 80
 exits 1 gap "$orrery" checkpoints verify gap --json
 has gap.txt '"step": 80'

@@ -22,7 +22,8 @@ same() { $look same "$1" "$2" > same.txt 2>&1 || { cat same.txt; fail "$3"; }; }
 imported eight "$fixtures/llama" --set mesh.dp=2 --set mesh.tp=2 --set mesh.pp=2 --set train.microbatches=2 \
     --set script.zero=1
 exported eight whole
-grep -q "whole: llama of step 1, 21 tensors in 1 file, 18.7 KiB of bf16" exported.txt || fail "$(cat exported.txt)"
+grep -q "whole: exported llama of step 1, 21 tensors in 1 file, 18.7 KiB of bf16" exported.txt ||
+    fail "$(cat exported.txt)"
 same whole "$fixtures/llama" "dp=2 tp=2 pp=2: the export is not what was imported"
 exported eight cut/ --shard-gb 0.000007 --step 1
 same cut "$fixtures/llama" "several files: the export is not what was imported"

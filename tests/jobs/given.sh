@@ -104,8 +104,7 @@ echo "what the script reads is used"
 sized() { TMPDIR=$work $orrery scale "$1" --ranks 1 --steps 4 --rounds 1 --set train.sequences_per_step=4; }
 sed 's/steps = 3, evaluate_every = 3/evaluate_every = 100, log_every = 1/' a.lua > sized.lua
 exits 0 sized sized sized.lua
-refused 'scale: --steps 4 has no effect: the script at a.lua:7 gives 3|remove the value of train.steps from the script' \
-    sized a.lua
+refused 'scale: --steps 4 has no effect: the script at a.lua:7 gives 3|remove the value of train.steps' sized a.lua
 grep -q -e '--set' refused.err && { cat refused.err; fail "scale names a --set that was not given"; }
 
 # Ids of 4 bytes.
