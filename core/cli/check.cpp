@@ -34,8 +34,9 @@ void list_marks(const Program& program) {
         std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
                     note.text.c_str(), note.origin.text().c_str());
     for (const Mark& mark : program.ignored())
-        std::printf("not taken: %s %s:%s (%s), an earlier mark stays\n", label_of(program, mark.value).c_str(),
-                    mark.axis.c_str(), mark.placement.text().c_str(), mark.origin.text().c_str());
+        std::printf("ignored mark: %s %s:%s (%s), an earlier mark has precedence\n",
+                    label_of(program, mark.value).c_str(), mark.axis.c_str(), mark.placement.text().c_str(),
+                    mark.origin.text().c_str());
 }
 
 /// Returns why axes' collectives could not be joined: each reason once, for the first program that has it.
@@ -58,12 +59,12 @@ void prove_there(ScriptRunner& script) {
     const DataSpec& data = *script.data;
     const std::string path = data.source->path();
     if (!data.source->complete())
-        return void(std::printf("no data: the plan is proved for its shapes; training needs data.path\n"));
+        return void(std::printf("no data: the plan is checked for its shapes only; training needs data.path\n"));
     std::error_code ignored;
     if (!path.empty() && !std::filesystem::exists(path, ignored))
         throw Error(data.origin,
-                    fmt::format("no data file {}, seen from {}\n  set data.path to one; to check a plan where its data "
-                                "is not, leave the path out (--set data.path=)",
+                    fmt::format("data file {} not found from folder {}\n  set data.path to an existing file; to check "
+                                "a plan on a host without its data, leave the path out (--set data.path=)",
                                 path, std::filesystem::current_path(ignored).string()));
     script.dataset();
 }
@@ -102,11 +103,13 @@ void check_tables(ScriptRunner& script) {
                 script.loader.load(kind, name, registry, options.origin());
             } catch (const Error& problem) {
                 // The table may be for another machine's backend; backends of this run were loaded before.
-                script.notes.push_back(fmt::format("not looked at: [{}]: {}", options.path(), problem.what()));
+                script.notes.push_back(
+                    fmt::format("plugin options not checked: [{}]: {}", options.path(), problem.what()));
                 continue;
             }
             if (const std::string why = script.loader.cannot_run(kind, name); !why.empty()) {
-                script.notes.push_back(fmt::format("not looked at: [{}]: it cannot run here: {}", options.path(), why));
+                script.notes.push_back(fmt::format(
+                    "plugin options not checked: [{}]: the plugin cannot run on this host: {}", options.path(), why));
                 continue;
             }
             const bool keeps = kind == "device" && !script.loader.facts(kind, name, {}).of_device().leaves_nothing;
@@ -173,8 +176,8 @@ int check_dumped(const ScriptCommand& command) {
     const bool sets_more =
         !std::ranges::all_of(command.sets, [&](const std::string& set) { return set.starts_with(plugins); });
     if (!command.config.empty() || sets_more || !command.dump.empty() || !command.show.empty())
-        throw Error(fmt::format("check {}: a dumped program is checked as it is, without a configuration\n  leave out "
-                                "the options but --set {}[\"FOLDER\"], or name the script",
+        throw Error(fmt::format("check {}: a dumped program is checked without a configuration\n  leave out all "
+                                "options except --set {}[\"FOLDER\"], or name the script",
                                 command.script, plugins),
                     Fault::usage);
     Config config = load_config("", command.sets);
@@ -211,7 +214,7 @@ int check_command(const ScriptCommand& command) {
     if (command.script.ends_with(".ir") && !std::filesystem::is_directory(command.script, ignored))
         return check_dumped(command);
     if (command.rank >= 0 && command.show != "plan")
-        throw Error("--rank: only with --print plan, whose class it chooses", Fault::usage);
+        throw Error("--rank is only supported with --print plan, which prints the plan of this rank", Fault::usage);
     std::optional<Dump> dump;
     std::string lowered;  // text of the train step that was compiled last
     ScriptUse use{.scratch = ScriptUse::Scratch::noted, .prints = command.show.empty()};

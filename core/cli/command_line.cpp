@@ -109,11 +109,10 @@ int command_line(int argc, char** argv) {
     } catch (const std::system_error& error) {
         return tell(explain(error), 1);
     } catch (const std::exception& error) {
-        return tell(fmt::format("internal error: {}\n  this is a mistake of Orrery's; please report it", error.what()),
-                    1);
+        return tell(fmt::format("internal error: {}\n  this is a bug in Orrery; please report it", error.what()), 1);
     } catch (...) {  // not from a plugin: exceptions of plugins have become Errors by now
         return tell(
-            "internal error: something other than a std::exception was thrown\n  this is a mistake of Orrery's; "
+            "internal error: something other than a std::exception was thrown\n  this is a bug in Orrery; "
             "please report it",
             1);
     }

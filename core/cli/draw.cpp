@@ -58,15 +58,17 @@ Orders read_orders(const std::filesystem::path& path, const DrawCommand& command
         } catch (const Error& error) {
             throw Error(here, error.what());
         } catch (const std::logic_error&) {
-            throw Error(here, "before the colon stand the rank's stages, as in 0,7:");
+            throw Error(here, "expected the rank's stages before the colon, for example 0,7:");
         }
         all.lines.push_back(here);
     }
     const size_t ranks = all.schedule.ranks.size();
-    if (ranks == 0) throw Error(fmt::format("{} has no fragments; write one line a rank: F0 B0", path.string()));
+    if (ranks == 0)
+        throw Error(fmt::format("{} has no fragments; write one line for each rank, for example F0 B0", path.string()));
     if (!all.schedule.stages.empty() && all.schedule.stages.size() != ranks)
-        throw Error(fmt::format("{}: only some ranks say which stages they run\n  begin every line with them, or none",
-                                path.string()));
+        throw Error(fmt::format(
+            "{}: only some lines begin with the rank's stages\n  begin every line with stages (0,7:), or none",
+            path.string()));
     all.stages = 0;
     for (size_t rank = 0; rank < ranks; ++rank) {
         const bool given = command.chunks > 0 && all.schedule.stages.empty();
@@ -92,7 +94,9 @@ public:
 
 private:
     [[noreturn]] static void refuse(const Origin& asked) {
-        throw Error(asked, "a schedule is a function of ranks, micro-batches and chunks; it compiles and runs nothing");
+        throw Error(
+            asked,
+            "a schedule cannot compile or run programs; it only orders fragments by ranks, micro-batches and chunks");
     }
     Mesh mesh_;
 };
@@ -117,9 +121,10 @@ Schedule read_schedule(const ScriptCommand& script, const DrawCommand& command) 
     const bool plain = !lua && std::filesystem::is_regular_file(path);
     if (!plain && (command.stages < 1 || command.micro < 1))
         throw Error(
-            "a schedule is drawn for a number of pipeline ranks and micro-batches\n  add --stages 4 --micro 8, and "
-            "--chunks 2 where a rank has several stages");
-    if (lua && !std::filesystem::is_regular_file(path)) throw Error(fmt::format("no schedule {}", path.string()));
+            "--schedule needs the number of pipeline ranks and micro-batches\n  add --stages 4 --micro 8, and "
+            "--chunks 2 if a rank has several stages");
+    if (lua && !std::filesystem::is_regular_file(path))
+        throw Error(fmt::format("schedule file {} not found", path.string()));
     Orders all = lua     ? call_schedule(path.stem().string(), path.parent_path(), script, command)
                  : plain ? read_orders(path, command)
                          : call_schedule(command.schedule, "", script, command);
@@ -153,7 +158,8 @@ void show(const Picture& picture, const DrawCommand& command) {
 
 void require_svg(const std::string& file) {
     if (file.empty()) return;
-    if (!file.ends_with(".svg")) throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", file));
+    if (!file.ends_with(".svg"))
+        throw Error(fmt::format("-o {}: the drawing is an SVG; expected a file name that ends in .svg", file));
     require_writable("-o", file);
 }
 
@@ -161,11 +167,11 @@ int draw_command(const ScriptCommand& script, const DrawCommand& command) {
     require_svg(command.out);
     if (!command.schedule.empty()) {
         if (!script.script.empty())
-            throw Error("draw a script or --schedule, not both: a script says its own schedule");
+            throw Error("draw: a script and --schedule cannot be combined: a script has its own schedule");
         show(picture(read_schedule(script, command)), command);
         return 0;
     }
-    if (script.script.empty()) throw Error("draw what? name a script, or --schedule");
+    if (script.script.empty()) throw Error("draw: nothing to draw; name a script, or give --schedule");
     if (script.script_help) return show_options(script, Job{});
     ScriptRunner drawn(script, Job{}, {.scratch = ScriptUse::Scratch::noted, .prints = false});
     drawn.load_for_hosts(0);

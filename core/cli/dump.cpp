@@ -34,11 +34,12 @@ std::string number_of(std::string_view pass) {
 Dump::Dump(std::string folder) : folder_(std::move(folder)) {
     std::error_code ignored;
     if (fs::exists(folder_, ignored) && !(fs::is_directory(folder_, ignored) && fs::is_empty(folder_, ignored)))
-        throw Error(fmt::format("--dump: {} is there and is no empty folder\n  name a new one", folder_), Fault::usage);
+        throw Error(fmt::format("--dump: {} exists and is not an empty folder\n  choose a new folder", folder_),
+                    Fault::usage);
     try {
         system_env()->make_folders(folder_);
     } catch (const Error& error) {
-        throw Error(fmt::format("--dump: {}\n  name a folder that can be made", error.what()), Fault::usage);
+        throw Error(fmt::format("--dump: {}\n  choose a folder that can be created", error.what()), Fault::usage);
     }
 }
 
@@ -60,8 +61,8 @@ void Dump::look(std::string_view pass, const Program& program, const Mesh* mesh)
     try {
         check_program(program);
     } catch (const Error& error) {
-        throw Error(
-            fmt::format("the pass {} left a program that is not legal: {}\n  it is in {}", pass, error.what(), file));
+        throw Error(fmt::format("the pass {} produced an invalid program: {}\n  the program is in {}", pass,
+                                error.what(), file));
     }
 }
 
@@ -93,7 +94,8 @@ std::string checked_text(const std::string& file, const Loader& plugins) {
     std::string text = in.text(most);
     const size_t last = text.size() - std::min(text.size(), last_line.size());
     if (text.substr(last) != last_line)
-        throw Error(fmt::format("{}: the last line is not \"end\": a part of the program is missing", file));
+        throw Error(
+            fmt::format("{}: the last line is not \"end\": the file is truncated; dump the program again", file));
     text.resize(last + 1);
     std::optional<Mesh> mesh;
     const Program program = parse(text, file, &mesh);

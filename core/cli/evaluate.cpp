@@ -131,8 +131,8 @@ std::string whole_text(const std::string& path) {
     if (!in.problem().empty()) throw Error(fmt::format("text file {} {}", path, in.problem()));
     if (in.bytes() > most_text)
         throw Error(
-            fmt::format("text file {} has {}, at most {} are read whole\n  cut it in several files, or write its "
-                        "ids with `orrery tokenize` and name their .bin",
+            fmt::format("text file {} has {}, the maximum is {}\n  split it into several files, or convert it with "
+                        "`orrery tokenize` and name the .bin file",
                         path, bytes_text(in.bytes()), bytes_text(most_text)));
     return in.text(static_cast<size_t>(in.bytes()));
 }
@@ -163,10 +163,11 @@ ScoredText read_text(ScriptRunner& script, const EvaluateCommand& asked, const T
     scored.size = asked.window.value_or(positions);
     scored.stride = asked.stride.value_or(scored.size);
     if (scored.size > positions)
-        throw Error(fmt::format("--window {}: the model's sequences have {} tokens", scored.size, positions));
+        throw Error(fmt::format("--window {}: longer than the model's sequences of {} tokens", scored.size, positions));
     if (scored.stride > scored.size)
-        throw Error(
-            fmt::format("--stride {}: tokens between windows of {} would be left out", scored.stride, scored.size));
+        throw Error(fmt::format(
+            "--stride {}: larger than the window of {} tokens, so that tokens between windows would be skipped",
+            scored.stride, scored.size));
     std::vector<int32_t>& ids = scored.ids;
     if (is_token_file(asked.file)) {
         ScoredIds read = read_tokens(script, asked.file);
@@ -183,13 +184,14 @@ ScoredText read_text(ScriptRunner& script, const EvaluateCommand& asked, const T
         scored.bytes = static_cast<int64_t>(text.size());
     }
     if (ids.size() < 2)
-        throw Error(fmt::format("{} has {}: there is none to predict", asked.file,
+        throw Error(fmt::format("{} has {}: expected at least 2, since the first one is not predicted", asked.file,
                                 plural(static_cast<int64_t>(ids.size()), "token")));
     std::vector<int32_t> apart = {ids.front()};
     for (size_t i = 1; i < scored.ignored.size(); ++i)
         if (scored.ignored[i]) apart.push_back(ids[i]);
     scored.predicted = static_cast<int64_t>(ids.size() - apart.size());
-    if (scored.predicted == 0) throw Error(fmt::format("{}: its mask ignores every token", asked.file));
+    if (scored.predicted == 0)
+        throw Error(fmt::format("{}: nothing to evaluate: its loss mask ignores every token", asked.file));
     if (scored.bytes > 0) scored.bytes -= tokens.bytes_of(apart);
     scored.windows = TextWindows(static_cast<int64_t>(ids.size()), scored.size, scored.stride);
     return scored;
@@ -361,7 +363,7 @@ std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& 
 /// Returns `nats`; throws Error if it is not finite. `place` names the position in the input, counted from 0.
 double finite(double nats, const std::function<std::string()>& place) {
     if (std::isfinite(nats)) return nats;
-    throw Error(fmt::format("the model gives {} nats for {}, counted from 0: its weights or what it computes are not "
+    throw Error(fmt::format("the model's loss is {} nats for {}, counted from 0: its weights or activations are not "
                             "finite\n  evaluate an older checkpoint (--step), or in f32 (--set train.precision=f32)",
                             nats, place()),
                 Fault::failed);
@@ -439,7 +441,7 @@ Agreement agreement_of(const Scored& scored, const EvaluateCommand& command) {
 Json tell_text(const ScoredText& text, const std::string& file, double nats) {
     const double each = nats / static_cast<double>(text.predicted),
                  bits = nats / std::numbers::ln2 / static_cast<double>(text.bytes);
-    std::printf("%s: %s of %s tokens predicted, in %s of %s, every %s\n", file.c_str(),
+    std::printf("%s: %s of %s tokens predicted, in %s of %s tokens, stride %s\n", file.c_str(),
                 count_text(text.predicted).c_str(), count_text(static_cast<int64_t>(text.ids.size())).c_str(),
                 plural(text.windows.count(), "window").c_str(), count_text(text.size).c_str(),
                 count_text(text.stride).c_str());
@@ -452,7 +454,7 @@ Json tell_text(const ScoredText& text, const std::string& file, double nats) {
         json["bytes"] = text.bytes;
         json["bits_per_byte"] = bits;
     } else {
-        std::printf("bits per byte   not known: no tokenizer says what text the ids stand for (data.tokenizer)\n");
+        std::printf("bits per byte   unknown: no tokenizer to decode the token ids (set data.tokenizer)\n");
     }
     return json;
 }
@@ -468,7 +470,7 @@ Json tell_choices(const Scored& scored, const std::string& file,
     }
     const auto all = static_cast<double>(choices.size());
     const double acc = static_cast<double>(right) / all, acc_norm = static_cast<double>(right_normed) / all;
-    std::printf("%s: %s choices, %s endings\nacc       %.4f, %s are right\nacc_norm  %.4f, %s are right\n",
+    std::printf("%s: %s choices, %s endings\nacc       %.4f, %s are correct\nacc_norm  %.4f, %s are correct\n",
                 file.c_str(), count_text(static_cast<int64_t>(choices.size())).c_str(),
                 count_text(static_cast<int64_t>(scored.endings.size())).c_str(), acc, count_text(right).c_str(),
                 acc_norm, count_text(right_normed).c_str());
@@ -514,15 +516,18 @@ int evaluate_command(const ScriptCommand& given, const EvaluateCommand& asked) {
     ScriptCommand script = given;
     EvaluateCommand command = asked;
     stand_for_folder(script, command);
-    if (command.published && command.step) throw Error("evaluate: --step is of a run, a published folder has no steps");
+    if (command.published && command.step)
+        throw Error("evaluate: --step is not supported for a published model, which has no steps; leave --step out");
     RankCommand work;
     work.rank = [&](const Job& job, Sessions& sessions) {
         Scored scored;
         const auto mine = scoring_script(script, command, job, false, scored);
         const Mesh& mesh = mine->settings.mesh;
         if (job.ranks != mesh.ranks())
-            throw Error(mine->config().table("mesh").origin(),
-                        fmt::format("mesh {} has {} ranks, {} were started", mesh.text(), mesh.ranks(), job.ranks));
+            throw Error(
+                mine->config().table("mesh").origin(),
+                fmt::format("mesh {} has {} ranks, but {} were started\n  start as many ranks, or change [mesh]",
+                            mesh.text(), mesh.ranks(), job.ranks));
         mine->load();
         mine->run();
         mine->compiled();  // throws if nothing was compiled

@@ -97,8 +97,8 @@ void refuse_unknown_command(const CommandProgram& program, int argc, char** argv
     for (const CLI::Option* option : command.get_options())
         for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     const std::string guess = did_you_mean(first, names);
-    throw Error(fmt::format("{}: it does not take {}\n  {}{}orrery {} --help says what it takes", command.get_name(),
-                            given, guess, guess.empty() ? "" : " ", command.get_name()));
+    throw Error(fmt::format("{}: unknown option or argument {}\n  {}{}orrery {} --help lists all options",
+                            command.get_name(), given, guess, guess.empty() ? "" : " ", command.get_name()));
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ Place address_of(const ScriptCommand& command) {
                                 command.rendezvous));
     if (command.nodes > 1 && place->port == 0)
         throw Error(
-            fmt::format("--rendezvous {}: port 0 is any free one, which the other nodes cannot know\n"
-                        "  name a port that is free on node 0",
+            fmt::format("--rendezvous {}: port 0 means any free port, which the other nodes cannot know\n"
+                        "  choose a port that is free on node 0",
                         command.rendezvous));
     if (command.nodes > 1) refuse_loopback(place->host, "--rendezvous " + command.rendezvous);
     return *place;
@@ -52,7 +52,7 @@ std::string token_of(const ScriptCommand& command) {
     if (const auto shared = user_token()) return *shared;
     if (command.nodes > 1)
         throw Error(
-            "several nodes need one secret: set ORRERY_TOKEN to the same 16 or more characters on each, or "
+            "several nodes need a shared secret: set ORRERY_TOKEN to the same 16 or more characters on each, or "
             "ORRERY_TOKEN_FILE to a file of mode 0600 that holds them");
     return make_secret();
 }
@@ -90,10 +90,10 @@ void pin_rank(const Job& job, const TransportContract& contract) {
 void check_nodes(const ScriptCommand& command) {
     if (command.nodes < 1) throw Error(fmt::format("--nodes {}: expected 1 or more", command.nodes));
     if (command.spares > 0 && (command.nodes < 2 || command.restarts == 0))
-        throw Error(fmt::format(
-            "--spares {}: a spare takes the place of a lost node when the job is restarted, and this one has "
-            "{}\n  give all launchers --nodes of 2 or more and --restarts, or leave --spares out",
-            command.spares, command.nodes < 2 ? "one node" : "no --restarts"));
+        throw Error(
+            fmt::format("--spares {}: a spare replaces a lost node when the job is restarted, but this job has "
+                        "{}\n  give all launchers --nodes of 2 or more and --restarts, or leave --spares out",
+                        command.spares, command.nodes < 2 ? "one node" : "no --restarts"));
     const int64_t all = command.nodes + command.spares;
     if (command.node_rank < 0 || command.node_rank >= all)
         throw Error(fmt::format("--node-rank {} of --nodes {}{}: expected 0 to {}", command.node_rank, command.nodes,
@@ -104,7 +104,7 @@ void refuse_launch_flags(const ScriptCommand& command, const Job& job) {
     const std::string& launcher = job.launcher;
     if (command.restarts > 0)
         throw Error(fmt::format(
-            "--restarts {}: {} has started the ranks; two programs that restart one job would stop each other's ranks\n"
+            "--restarts {}: {} has started the ranks; if both restart the job, they stop each other's ranks\n"
             "  leave --restarts out{}, or start the command without {}",
             command.restarts, launcher, job.restarts ? " and use the restarts of " + launcher : "", launcher));
     const char* flag = command.fresh                 ? "--fresh"
@@ -112,14 +112,14 @@ void refuse_launch_flags(const ScriptCommand& command, const Job& job) {
                        : !command.rendezvous.empty() ? "--rendezvous"
                                                      : nullptr;
     if (flag)
-        throw Error(fmt::format("{}: {} has started the ranks and says where they meet\n  leave {} out{}", flag,
+        throw Error(fmt::format("{}: {} has started the ranks and sets their rendezvous\n  leave {} out{}", flag,
                                 launcher, flag,
                                 command.fresh ? "; move the run's folder aside before the job starts" : ""));
 }
 
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     if (ranks % command.nodes != 0)
-        throw Error(fmt::format("{} ranks do not divide over --nodes {}", ranks, command.nodes));
+        throw Error(fmt::format("{} ranks are not divisible by --nodes {}; change one of them", ranks, command.nodes));
     const Place address = address_of(command);
     LaunchSpec spec;
     spec.arguments = command.arguments;
@@ -206,7 +206,7 @@ void watch_lifeline() {
         pollfd watched{fd, POLLIN, 0};
         while (::poll(&watched, 1, -1) < 0 && errno == EINTR) {
         }
-        std::fprintf(stderr, "orrery: the launcher is gone; this rank ends\n");
+        std::fprintf(stderr, "orrery: this rank exits because its launcher has exited\n");
         ::_exit(1);
     }).detach();
 }

@@ -58,10 +58,10 @@ void require_name(const std::string& name) {
         return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
     });
     if (name.empty() || name.size() > 40 || !letters || name[0] < 'a' || name[0] > 'z' || name.back() == '_')
-        throw Error(
-            fmt::format("{} cannot name a plugin\n  it becomes part of a file's name and of [KIND.NAME]: write a "
-                        "small letter, then small letters, digits and _, at most 40",
-                        quote(name)));
+        throw Error(fmt::format(
+            "{} is not a valid plugin name\n  expected a lower-case letter, then lower-case letters, digits "
+            "and _, at most 40 characters, not ending in _",
+            quote(name)));
 }
 
 /// Throws Error if o.op.NAME cannot be written in Lua, or if an op NAME exists without the plugin.
@@ -70,10 +70,11 @@ void require_op_name(const std::string& name) {
                                                 "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
                                                 "repeat",   "return", "then", "true", "until",  "while"};
     if (words.count(name) > 0)
-        throw Error(fmt::format("{} is a word of Lua: o.op.{} could not be written\n  give the op another name",
-                                quote(name), name));
+        throw Error(
+            fmt::format("{} is a reserved word of Lua, so o.op.{} is a syntax error\n  choose another name for the op",
+                        quote(name), name));
     if (find_op_def(name))
-        throw Error(fmt::format("{} is an op already, without a plugin\n  give the new one another name", quote(name)));
+        throw Error(fmt::format("{} is already a built-in op\n  choose another name for the new op", quote(name)));
 }
 
 std::string read(const fs::path& path) {
@@ -102,8 +103,8 @@ void tell_next(const NewPluginCommand& command, const fs::path& folder, const fs
         "build and test it with\n  cmake -S %s -B %s/build -DCMAKE_PREFIX_PATH=\"%s\"\n"
         "  cmake --build %s/build\n  ctest --test-dir %s/build --output-on-failure\n",
         place.c_str(), place.c_str(), prefix.c_str(), place.c_str(), place.c_str());
-    std::printf("a run finds it with --set 'plugins.path=[\"%s/build/plugins\"]', as %s %s\n", place.c_str(),
-                command.kind.c_str(), command.name.c_str());
+    std::printf("a run loads it with --set 'plugins.path=[\"%s/build/plugins\"]', under the name %s %s\n",
+                place.c_str(), command.kind.c_str(), command.name.c_str());
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ int new_plugin_command(const NewPluginCommand& command) {
     const fs::path folder = command.folder.empty() ? command.name : command.folder;
     if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
         throw Error(
-            fmt::format("{} is there already and is not empty; nothing was written\n  give another folder: "
+            fmt::format("{} exists and is not empty; nothing was written\n  choose another folder: "
                         "orrery new-plugin {} {} FOLDER",
                         folder.string(), command.kind, command.name));
     fs::create_directories(folder);

@@ -49,10 +49,10 @@ void move_aside(std::string folder) {
     std::error_code problem;
     if (!fs::exists(folder, problem) || fs::is_empty(folder, problem)) return;
     if (!fs::exists(folder + "/config.toml"))
-        throw Error(
-            fmt::format("--fresh: {} is no run's folder: it has no config.toml\n  choose another run.folder, or move "
-                        "it aside yourself",
-                        folder));
+        throw Error(fmt::format(
+            "--fresh: {} is not a run's folder: it has no config.toml\n  choose another run.folder, or move "
+            "it aside yourself",
+            folder));
     const FolderLock launcher(folder, FolderLock::launcher), lock(folder);
     int n = 1;
     while (fs::exists(fmt::format("{}.{}", folder, n), problem)) ++n;
@@ -70,7 +70,7 @@ void move_aside(std::string folder) {
 /// Throws Error if this process received a stop signal: the script may have caught the error that ended its training.
 void refuse_stopped() {
     if (stop_signal() != 0)
-        throw Error(fmt::format("stopped by signal {}: start again to go on", stop_signal()), Fault::requeue);
+        throw Error(fmt::format("stopped by signal {}: start again to resume", stop_signal()), Fault::requeue);
 }
 
 /// The job of the next session (a training of the script); starts the rendezvous if this rank serves it.
@@ -135,9 +135,9 @@ void tell_changes(const std::string& folder, const Config& now) {
     if (!fs::exists(saved)) return;
     try {
         const std::string changed = changes(load_config(saved), now, {"train", "script"}, 5);
-        if (!changed.empty()) std::fprintf(stderr, "resumed with other settings than before: %s\n", changed.c_str());
+        if (!changed.empty()) std::fprintf(stderr, "resumed with changed settings: %s\n", changed.c_str());
     } catch (const Error& error) {
-        std::fprintf(stderr, "resumed; the settings before are not known: %s\n", error.what());
+        std::fprintf(stderr, "resumed; the previous settings cannot be read: %s\n", error.what());
     }
 }
 
@@ -159,7 +159,7 @@ void require_places(const Settings& settings) {
     if (file.empty()) return;
     if (!file.ends_with(".prom"))  // otherwise an unrelated file could be overwritten
         throw Error(fmt::format(
-            "metrics.prometheus {}: node_exporter reads names that end in .prom alone\n  name it {}.prom", file, file));
+            "metrics.prometheus {}: node_exporter only reads files that end in .prom\n  name it {}.prom", file, file));
     require_writable("metrics.prometheus", file);
 }
 
@@ -178,8 +178,8 @@ int64_t mint(CheckpointStore& store, int64_t after) {
         const int64_t newest = std::max(after, store.generation());
         if (newest == std::numeric_limits<int64_t>::max())
             throw Error(
-                fmt::format("{} says that generation {} of the job was taken, behind which there is none\n  look "
-                            "at who wrote that, and take it away",
+                fmt::format("{} has a claim of generation {} of the job, the largest number, so that no restart can "
+                            "claim the next one\n  find out what wrote the claim, and remove it",
                             store.place(), newest),
                 Fault::failed);
         const int64_t next = newest + 1;
@@ -192,8 +192,8 @@ int64_t mint(CheckpointStore& store, int64_t after) {
 int64_t mint_behind(CheckpointStore& store, int64_t after) {
     // Checked twice: while another launcher replaces the generation's file by a newer one, neither may be visible.
     if (store.contract().fences && store.generation() < after && store.generation() < after)
-        throw Error(fmt::format("{} has no generation {} of this job any more: it was removed, moved away or unmounted "
-                                "while the job ran\n  put it back, and start again",
+        throw Error(fmt::format("{} no longer has generation {} of this job: it was removed, moved away or unmounted "
+                                "while the job ran\n  restore it, and start again",
                                 store.place(), after),
                     Fault::failed);
     return mint(store, after);
@@ -323,10 +323,10 @@ void refuse_other_ranks(ScriptRunner& script) {
     const Job& job = script.job;
     const Settings& settings = script.settings;
     if (job.ranks != settings.mesh.ranks())
-        throw Error(
-            script.config().table("mesh").origin(),
-            fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]", settings.mesh.text(),
-                        settings.mesh.ranks(), job.launcher.empty() ? "this command" : job.launcher, job.ranks));
+        throw Error(script.config().table("mesh").origin(),
+                    fmt::format("mesh {} has {} ranks, but {} started {}\n  start as many ranks, or change [mesh]",
+                                settings.mesh.text(), settings.mesh.ranks(),
+                                job.launcher.empty() ? "this command" : job.launcher, job.ranks));
     if (settings.ranks > 0 && job.assigned && job.counted && job.local_ranks != settings.ranks)
         throw Error(
             script.config().table("run").where("ranks"),
@@ -343,8 +343,8 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
         script.compile_evaluation();
         train_here(script, script.compiled(), script.take_device(), sessions, options);
         if (stop_signal() != 0)  // the signal came after the last step's vote
-            throw Error(script.of_rank(fmt::format("stopped by signal {} after the last step: start again for what "
-                                                   "the script does next",
+            throw Error(script.of_rank(fmt::format("stopped by signal {} after the last step: start again to run "
+                                                   "the rest of the script",
                                                    stop_signal())),
                         Fault::requeue);
     };
@@ -408,15 +408,15 @@ int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptR
                   const std::function<void()>& claim) {
     if (checked.settings.resume == Resume::never)
         throw Error(checked.config().table("run").where("resume"),
-                    fmt::format("run.resume = \"never\" and --restarts {}: a restart goes on from a checkpoint\n"
+                    fmt::format("run.resume = \"never\" and --restarts {}: a restart resumes from a checkpoint\n"
                                 "  leave one of them out; --fresh starts over, once",
                                 command.restarts));
     const bool lasts = !checked.data || checked.open_store()->contract().survives != StoreContract::Survives::nothing;
     if (!lasts)
         throw Error(
             checked.config().table("run").where("store"),
-            fmt::format("run.store = \"{}\" and --restarts {}: its checkpoints end with the ranks, so that each "
-                        "restart would begin at step 1\n  take a store that outlives them, as posix",
+            fmt::format("run.store = \"{}\" and --restarts {}: its checkpoints are lost when the ranks exit, so that "
+                        "each restart would begin at step 1\n  use a persistent store, for example posix",
                         checked.settings.store, command.restarts));
     Supervision options;
     options.policy.restarts = command.restarts;
@@ -484,9 +484,9 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     if (ranks > 1 && command.nodes == 1) tell_nodes_left_out(checked->config());
     if (threads && command.restarts > 0)
         throw Error(
-            fmt::format("--restarts {}: the ranks are threads of this process (transport threads): what ends one ends "
-                        "all, and nobody is left to start them\n"
-                        "  take another transport, as shm",
+            fmt::format("--restarts {} is not supported with transport threads: the ranks are threads of this process, "
+                        "and if it dies nothing restarts them\n"
+                        "  use another transport, for example shm",
                         command.restarts));
     if ((ranks > 1 && !threads) || command.restarts > 0) return start_ranks(command, work, *checked, claim, signals);
     claim();

@@ -41,22 +41,22 @@ Config configured(const ScriptCommand& command) {
         const fs::path saved = folder / "config.toml";
         if (!fs::exists(saved))
             throw Error(
-                fmt::format("{} is no run's folder: it has no config.toml\n  name a script, or a folder that "
-                            "orrery run has made",
+                fmt::format("{} is not a run's folder: it has no config.toml\n  name a script, or a folder created by "
+                            "orrery run",
                             folder.string()));
         sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
         Config config = load_run_config(saved.string(), sets);
         const std::string script = config.table("run").require_text("script");
         if (!fs::exists(script))
             throw Error(fmt::format(
-                "{} is a run of {}, which is not there, seen from {}\n  start where the run was "
-                "started, or name the script: --set run.script={} is its copy",
+                "{} is a run of script {}, which is not found from {}\n  start in the working folder "
+                "of the run, or use its copy of the script: --set run.script={}",
                 folder.string(), script, fs::current_path().string(), kept_script_of(folder.string(), config)));
         return config;
     }
     if (!fs::exists(command.script))
-        throw Error(fmt::format("no script {}\n  name a Lua file, seen from {}, or the folder of a run", command.script,
-                                fs::current_path().string()));
+        throw Error(fmt::format("script {} not found\n  name a Lua file, relative to {}, or the folder of a run",
+                                command.script, fs::current_path().string()));
     sets.push_back("run.script=" + toml_string(command.script));
     return load_config(command.config, sets);
 }
@@ -102,7 +102,7 @@ void ScriptRunner::load_backends() {
     settings.device_memory = facts.memory;
     if (!settings.collectives.empty() && !facts.host_memory)
         throw Error(config_.table("collectives").origin(),
-                    fmt::format("[collectives] moves host memory; device \"{}\" has its own\n"
+                    fmt::format("[collectives] only supports host memory; device \"{}\" has its own memory\n"
                                 "  remove the table or run on device = \"cpu\"",
                                 settings.device));
     load_store();
@@ -143,13 +143,14 @@ void ScriptRunner::choose_transport() {
             }
         });
     if (found.size() > 1)
-        throw Error(device, fmt::format("the transports {} serve device \"{}\"\n  name one of them: run.transport",
+        throw Error(device, fmt::format("the transports {} all support device \"{}\"\n  choose one in run.transport",
                                         fmt::join(found, ", "), settings.device));
     if (found.empty() && !reasons.empty())
-        throw Error(device,
-                    fmt::format("no transport serves the memory of device \"{}\"; name one that stages it (gloo, "
-                                "ucx) in run.transport, or mend what cannot be used:{}",
-                                settings.device, reasons));
+        throw Error(
+            device,
+            fmt::format("no usable transport supports the memory of device \"{}\"; set run.transport to one that "
+                        "stages through host memory (gloo, ucx), or fix a transport that cannot be used:{}",
+                        settings.device, reasons));
     if (found.empty()) return;  // the default transport is refused later, with the reason
     settings.transport = found.front();
     run.set("transport", {settings.transport, {"", "default of device " + settings.device, 0, 0}, true});
@@ -184,10 +185,11 @@ std::unique_ptr<DataSource> ScriptRunner::make_data(std::string_view name, Confi
     if (!watch_ && settings.timeout_given) watch_calls(settings.timeout, "run.timeout_s");
     auto source = registry.data(name, asked)(options, asked);
     if (tokenizer && source->byte_ids() && source->complete())
-        throw Error(tokenizer->asked,
-                    fmt::format("the tokens of {} are bytes, those of the tokenizer {} are not\n  write its ids with "
-                                "`orrery tokenize {} --tokenizer {} -o NAME`, and set data.path to NAME.bin",
-                                source->path(), tokenizer->path, source->path(), tokenizer->path));
+        throw Error(
+            tokenizer->asked,
+            fmt::format("{} is a text that is read as bytes, not as tokens of the tokenizer {}\n  write its ids "
+                        "with `orrery tokenize {} --tokenizer {} -o NAME`, and set data.path to NAME.bin",
+                        source->path(), tokenizer->path, source->path(), tokenizer->path));
     return source;
 }
 
@@ -200,8 +202,9 @@ void ScriptRunner::use_collectives(const CollectiveChoice& choice, std::vector<C
     const TransportContract& contract = contracts.at(choice.axis);
     if (!serves(contract, "cpu"))
         throw Error(choice.asked,
-                    fmt::format("collective {} adds on the processor, transport {} of axis {} has its tensors in {}\n"
-                                "  take a transport that stages them (gloo, ucx), or leave the axis to {}",
+                    fmt::format("collective {} sums in host memory, but transport {} of axis {} has its tensors in {} "
+                                "memory\n  use a transport that stages through host memory (gloo, ucx), or leave the "
+                                "collectives of the axis to {}",
                                 choice.name, settings.transport_of(choice.axis), choice.axis,
                                 fmt::join(contract.devices, ", "), settings.transport_of(choice.axis)));
     for (const ChunkTable& table : tables) {
@@ -209,9 +212,9 @@ void ScriptRunner::use_collectives(const CollectiveChoice& choice, std::vector<C
         prove_progress(table, contract);
         if (table.collective == Opcode::reduce_scatter && contract.needs_arena)
             throw Error(choice.asked,
-                        fmt::format("collective {} has a reduce_scatter, whose sums on their way lie outside of the "
-                                    "arenas; transport {} of axis {} sends from arenas only\n  take a transport "
-                                    "that does not, or one of its others, as in \"ring.all_reduce\"",
+                        fmt::format("collective {} has a reduce_scatter, whose partial sums are outside the arenas; "
+                                    "transport {} of axis {} only sends from arenas\n  use another transport, or only "
+                                    "one of its other collectives, for example \"ring.all_reduce\"",
                                     choice.name, settings.transport_of(choice.axis), choice.axis));
     }
     tables_[choice.axis] = std::move(tables);
@@ -251,8 +254,9 @@ std::unique_ptr<Device> ScriptRunner::counting_device(const Job& of, const Setti
     if (const std::string why = looks ? loader.cannot_run("device", on.device) : ""; !why.empty()) {
         if (use_.scratch == by_ranks)  // ranks on this machine cannot run the device either
             throw Error(config_.table("run").where("device"),
-                        fmt::format("device {} cannot run here: {}", on.device, why));
-        note(fmt::format("not counted: scratch of kernels, as device {} cannot run here: {}", on.device, why));
+                        fmt::format("device {} cannot run on this host: {}", on.device, why));
+        note(fmt::format("scratch memory of kernels is not counted: device {} cannot run on this host: {}", on.device,
+                         why));
         return nullptr;
     }
     return leaves_device_to_ranks() ? nullptr : make_device(on, config_, registry, of);
@@ -293,15 +297,16 @@ void ScriptRunner::compile(Experiment made) {
 void ScriptRunner::refuse_elsewhere(const Compiled& made, Device& device) {
     const Op* const op = runs_elsewhere(made, device);
     if (!op) return;
-    const std::string what = fmt::format("device {} has no products of 8-bit floats ({} of {})", settings.device,
+    const std::string what = fmt::format("device {} does not support fp8 matrix products ({} of {})", settings.device,
                                          op->kind, op->scope.empty() ? op->origin.text() : op->scope);
     if (use_.scratch == ScriptUse::Scratch::noted) return note("no run here: " + what);
     Config& train = config_.table("train");
     const bool configured = train.text("precision", "") == "fp8";
-    throw Error(configured ? train.where("precision") : op->origin,
-                fmt::format("precision \"fp8\": {}\n  `orrery check` compiles and proves the plan, and a simulation "
-                            "predicts it for a cluster that has them; to run it here: train.precision = \"bf16\"",
-                            what));
+    throw Error(
+        configured ? train.where("precision") : op->origin,
+        fmt::format("precision \"fp8\": {}\n  to run on this device, set train.precision = \"bf16\"; `orrery check` "
+                    "still checks the plan, and a simulation predicts it for a cluster that supports fp8",
+                    what));
 }
 
 void ScriptRunner::compile_evaluation() {
@@ -322,16 +327,17 @@ void ScriptRunner::compile_evaluation() {
             experiment->recipe->later([&] { add_program(*compiled_, *experiment, entry, options); });
         } catch (const Error& error) {
             throw Error(
-                fmt::format("{}\n  in the program {}, for what {} held-out samples leave of batches of {}\n  let "
-                            "shapes come from the batch, or evaluate full batches alone (train.evaluate_batches "
-                            "= {})",
-                            error.what(), entry.name, samples, compiled_->sizes.full(),
-                            std::max<int64_t>(1, samples / compiled_->sizes.full())),
+                fmt::format(
+                    "{}\n  in the program {}, for the smaller last batch of {} held-out samples in batches of {}\n"
+                    "  take shapes from the batch, or evaluate full batches only (train.evaluate_batches = {})",
+                    error.what(), entry.name, samples, compiled_->sizes.full(),
+                    std::max<int64_t>(1, samples / compiled_->sizes.full())),
                 error.fault());
         }
     if (const int64_t now = compiled_->largest_arenas().both(); now > before)
-        print(fmt::format("session: {} on a rank at most, with what evaluates the rest of the held-out data",
-                          bytes_text(now)));
+        print(
+            fmt::format("session: at most {} on a rank, with the evaluation of the smaller last batch of held-out data",
+                        bytes_text(now)));
 }
 
 ScriptRunner::Sampling ScriptRunner::compile_sampling(bool shorter) {
@@ -363,7 +369,7 @@ void ScriptRunner::add_shorter(Sampling& sampling, const CompileOptions& options
                                         }});
         } catch (const Error& error) {  // the script depends on a fixed sequence length
             sampling.notes.push_back(
-                fmt::format("the whole window is computed for each token, as the script records no "
+                fmt::format("sampling computes the full sequence length for each token, since the script fails for a "
                             "shorter one: {}",
                             error.what()));
             return;
@@ -396,7 +402,7 @@ void ScriptRunner::take_down(const DataSpec& asked, const TrainOptions& options)
     if (copies == (compiled_->snapshot != SnapshotPlace::none)) return;
     add_snapshot(*compiled_, copies ? snapshot_place() : SnapshotPlace::none, settings.memory_bytes);
     if (const int64_t bytes = compiled_->largest_snapshot(); bytes > 0)
-        print(fmt::format("snapshot of saves beside the steps: {} more on a rank at most", bytes_text(bytes)));
+        print(fmt::format("snapshot of asynchronous saves: at most {} more on a rank", bytes_text(bytes)));
 }
 
 void ScriptRunner::train(const DataSpec& asked, const TrainOptions& options) {
@@ -419,8 +425,8 @@ void ScriptRunner::refuse_unsaved() {
     if (!training || training->checkpoint_final) return;
     if (training->checkpoint_every > 0 && training->steps % training->checkpoint_every == 0) return;
     throw Error(config_.table("checkpoint").where("final"),
-                "checkpoint.final = false leaves no checkpoint of the end, and the script samples from it\n"
-                "  remove the key, or the call of sample");
+                "checkpoint.final = false saves no checkpoint after the last step, but the script samples from it\n"
+                "  remove the key, or the script's call of sample");
 }
 
 bool ScriptRunner::ranks_are_threads() const {

@@ -88,7 +88,7 @@ void SignalTaker::take(int came, int meant) {
 
 void SignalTaker::end(int signal) {
     std::string line =
-        fmt::format("orrery: {}stopped by signal {} with nothing to save: start again to go on\n", who_, signal);
+        fmt::format("orrery: {}stopped by signal {} with nothing to save: start again to resume\n", who_, signal);
     leave(signal, [signal, line = std::move(line)] {
         const auto say = [&] {
             [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());

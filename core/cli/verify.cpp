@@ -77,7 +77,8 @@ std::string not_verified(const std::map<std::string, std::string>& replaced) {
     for (const auto& [axis, transport] : replaced)
         text += fmt::format("{}{} of axis {}", text.empty() ? "" : ", ", transport, axis);
     if (text.empty()) return text;
-    return fmt::format("  not verified: transport {}; ranks are threads here, and the plan is made for those\n", text);
+    return fmt::format(
+        "  not verified: transport {}; verify runs ranks as threads, with a plan for transport threads\n", text);
 }
 
 }  // namespace

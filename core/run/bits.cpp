@@ -116,7 +116,7 @@ std::string bits_since(const std::optional<BitSources>& saved, const RankBits& n
     static const std::set<std::string> always = {"device", "mesh", "products", "threads_per_rank"};
     if (!saved)
         return fmt::format(
-            "the checkpoint of step {} does not record the threads and the code that made it: the losses "
+            "the checkpoint of step {} does not record the threads and the code version that made it: the losses "
             "after it may differ in the last bits",
             step);
     std::vector<std::string> parts;

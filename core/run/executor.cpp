@@ -222,7 +222,7 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
       inputs_(host_inputs(plan.program, class_)),
       results_(host_results(plan.program, class_)) {
     if (plan.fingerprint == for_prices_alone)
-        throw Error("this plan is for prices alone (sim/software): its memory is not placed, and it cannot run",
+        throw Error("this plan is for cost estimates only (sim/software): it has no memory addresses and cannot run",
                     Fault::failed);
     by_axis_.resize(plan.mesh.ids(), nullptr);
     begun_.resize(by_axis_.size(), 0);
@@ -268,7 +268,7 @@ void Executor::prepare_kernels() {
         if (instruction.workspace == none) {
             beside = std::max(beside, needs);
         } else if (const int64_t has = class_.buffers[instruction.workspace].bytes; has < needs) {
-            throw Error(fmt::format("{}: the plan gives its kernel {} bytes of workspace, the device needs {}",
+            throw Error(fmt::format("{}: its kernel has {} bytes of workspace in the plan, but the device needs {}",
                                     describe(plan_, class_, i), has, needs),
                         Fault::failed);
         }
@@ -458,7 +458,8 @@ void Executor::require_native_events() const {
     const auto require = [&](const Event& event, const Issued& of) {
         if (event.owner && !event.native())
             throw Error(
-                fmt::format("{}: its transport moves data when the host asks it to", describe(plan_, class_, of)));
+                fmt::format("{}: cannot be captured in a graph: its transport needs calls of the host to progress",
+                            describe(plan_, class_, of)));
     };
     for (size_t i = 0; i < events_.size(); ++i) require(events_[i], {static_cast<int>(i), 0});
     for (const Issued& send : sends_) require(const_cast<Executor*>(this)->event(send), send);

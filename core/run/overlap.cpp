@@ -60,18 +60,21 @@ Overlapping overlapping(const Settings& settings, const Job& job, const Network&
         const std::string& transport = settings.transport_of(axis.substr(0, axis.find('+')));
         std::string why;
         if (contract.queued)
-            why = fmt::format("transport {} queues its calls on the device", transport);
+            why = fmt::format("transport {} queues its calls on the device, which needs no thread", transport);
         else if (!serves(contract, settings.memory()))
-            why = fmt::format("transport {} is reached by way of host memory", transport);
+            why = fmt::format("transport {} stages through host memory; use one for the device's memory", transport);
         else if (messages.count(transport))
-            why = fmt::format("transport {} also sends messages", transport);
-        if (on && !why.empty()) out.notes.push_back(fmt::format("collectives of {} run inline: {}", axis, why));
+            why = fmt::format("transport {} also sends messages; use another transport for this axis", transport);
+        if (on && !why.empty())
+            out.notes.push_back(fmt::format(
+                "run.overlap = \"on\": collectives of {} are not overlapped with computation by a thread: {}", axis,
+                why));
         const bool pays = std::any_of(plans.begin(), plans.end(),
                                       [&](const Plan* plan) { return has_kernels_beside(*plan, job.rank, axis); });
         if (why.empty() && (on || pays)) out.axes.insert(axis);
     }
     if (!out.axes.empty())
-        out.notes.push_back(fmt::format("collectives of {} run on a thread of their own, beside the kernels",
+        out.notes.push_back(fmt::format("collectives of {} run on a separate thread, overlapped with kernels",
                                         fmt::join(out.axes, ", ")));
     return out;
 }

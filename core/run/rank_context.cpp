@@ -120,8 +120,8 @@ void RankContext::require(const Plan& plan, size_t k) const {
     const auto judge = [&](int64_t asked, int64_t has, std::string_view arena) {
         if (asked <= has) return;
         throw Error(
-            fmt::format("program {} needs {} of the {} arena{}, which holds {}: {} too much\n"
-                        "  arenas are made for the programs that a session begins with: compile it with them",
+            fmt::format("out of memory: program {} needs {} of the {} arena{}, which has {}: {} too much\n"
+                        "  arenas are sized for the programs at the start of a session: compile this program with them",
                         plan.program.name, bytes_text(asked), arena,
                         plan.classes.size() == 1 ? "" : fmt::format(" of pipeline rank {}", ranks.stage),
                         bytes_text(has), bytes_text(asked - has)));

@@ -38,9 +38,10 @@ std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
     for (const std::string& axis : table.keys()) {
         names[axis] = table.require_text(axis);
         if (axis.find('+') != std::string::npos)
-            throw Error(table.where(axis), fmt::format("{}.\"{}\": axes share messages by themselves, where all have "
-                                                       "one transport\n  name its axes one by one: {}",
-                                                       table.path(), axis, join(split(axis, '+'), ", ")));
+            throw Error(table.where(axis),
+                        fmt::format("{}.\"{}\": joined axes cannot be set; axes with the same "
+                                    "transport are joined automatically\n  set its axes one by one: {}",
+                                    table.path(), axis, join(split(axis, '+'), ", ")));
         if (!mesh.find(axis))
             throw Error(table.where(axis), fmt::format("{0}.{1}: the mesh has no axis \"{1}\" ({2})\n"
                                                        "  add {1} to [mesh] or remove this line",
@@ -55,7 +56,7 @@ void read_saves(Config& table, Settings& settings) {
     settings.suspect_factor = table.number("suspect_factor", 0);
     if (settings.suspect_factor > 0 && settings.suspect_factor <= 1)
         throw Error(table.where("suspect_factor"),
-                    fmt::format("checkpoint.suspect_factor = {}: any step's loss may be that much above the median\n  "
+                    fmt::format("checkpoint.suspect_factor = {}: a normal loss may be that much above the median\n  "
                                 "set it above 1, or to 0 to mark a step only when the next loss is not finite",
                                 settings.suspect_factor));
     settings.auto_saves = table.text("every", "") == "auto";
@@ -69,12 +70,13 @@ void read_saves(Config& table, Settings& settings) {
     if (const int64_t every = table.integer("every_steps", 0); every > 0)
         throw Error(
             table.where("every"),
-            fmt::format("checkpoint.every = \"auto\" and checkpoint.every_steps = {} both say how often\n  leave "
-                        "one of them out",
-                        every));
+            fmt::format(
+                "checkpoint.every = \"auto\" and checkpoint.every_steps = {} both set how often to save\n  leave "
+                "one of them out",
+                every));
     if (settings.node_mtbf_s == 0)
         throw Error(table.where("every"),
-                    "checkpoint.every = \"auto\" goes by how often nodes fail, and nothing says it\n  set "
+                    "checkpoint.every = \"auto\" needs the failure rate of nodes, which is not set\n  set "
                     "checkpoint.mtbf_days (1000 over the failures_per_1000_node_days of configs/clusters), or "
                     "checkpoint.every_steps instead of every");
 }
@@ -123,7 +125,8 @@ Settings read_settings(Config& config) {
     Config& backend = device.table(settings.device);
     if (backend.has("threads"))
         throw Error(backend.where("threads"),
-                    fmt::format("{}.threads: the threads of a rank are part of its plan\n  set run.threads_per_rank",
+                    fmt::format("{}.threads is not supported: the threads of a rank are part of its plan\n  set "
+                                "run.threads_per_rank instead",
                                 backend.path()));
     settings.memory_bytes = static_cast<int64_t>(device.number("memory_gib", 0) * (int64_t{1} << 30));
     settings.tensorboard = config.table("metrics").flag("tensorboard", false);
@@ -171,20 +174,21 @@ int64_t ranks_per_host(const Settings& settings, Config& config, int64_t hosts) 
         if (fits) return settings.ranks;
         const std::string on = hosts > 1 ? fmt::format(" on each of {} hosts", hosts) : "";
         throw Error(config.table("run").where("ranks"),
-                    fmt::format("run.ranks = {}{}, but {}\n  change one of them, say with --nodes how many hosts take "
-                                "part, or leave run.ranks out",
+                    fmt::format("run.ranks = {}{}, but {}\n  change one of them, set --nodes to the number of hosts, "
+                                "or leave run.ranks out",
                                 settings.ranks, on, whole));
     }
     if (hosts > 1 && all % hosts != 0)
         throw Error(config.table("mesh").origin(),
-                    fmt::format("{}, which {} hosts cannot share evenly\n  change [mesh] or --nodes", whole, hosts));
+                    fmt::format("{}, which are not divisible by {} hosts\n  change [mesh] or --nodes", whole, hosts));
     return all / std::max<int64_t>(1, hosts);
 }
 
 void check_resume(const Settings& settings, Config& config, CheckpointStore& store, bool fresh) {
     const Origin where = config.table("run").where("resume");
     if (settings.resume == Resume::required && fresh)
-        throw Error(where, "run.resume = \"required\" wants a checkpoint, --fresh starts over: leave one of them out");
+        throw Error(where,
+                    "run.resume = \"required\" needs a checkpoint, but --fresh starts over: leave one of them out");
     if (settings.resume == Resume::automatic || fresh) return;
     const std::vector<int64_t> steps = store.steps();
     if (settings.resume == Resume::never && !steps.empty())
@@ -195,7 +199,7 @@ void check_resume(const Settings& settings, Config& config, CheckpointStore& sto
                         store.place(), steps.front()));
     if (settings.resume == Resume::required && steps.empty())
         throw Error(where,
-                    fmt::format("run.resume = \"required\", but {} holds no checkpoint\n  look at run.folder, or set "
+                    fmt::format("run.resume = \"required\", but {} holds no checkpoint\n  check run.folder, or set "
                                 "run.resume to \"auto\" for a new run",
                                 store.place()));
 }
@@ -252,9 +256,9 @@ void refuse_apart(const Settings& settings, Config& config, const Network& contr
             if (away == members.end()) continue;
             throw Error(
                 transport_origin(settings, config, axis),
-                fmt::format("transport {} joins ranks of one host; with {} on each, ranks {} and {} of axis {} "
-                            "are on two\n  take one that crosses hosts (gloo, ucx) for that axis, in run.transport "
-                            "or transport.axis.{}, or change [mesh]",
+                fmt::format("transport {} connects ranks on one host only; with {} on each host, ranks {} and {} of "
+                            "axis {} are on different hosts\n  use a transport between hosts (gloo, ucx) for this "
+                            "axis, in run.transport or transport.axis.{}, or change [mesh]",
                             settings.transport_of(axis), per_host, rank, *away, axis, axis));
         }
     }
@@ -271,9 +275,10 @@ Network contracts_of(Settings& settings, Config& config, const Registry& registr
         options.reject_unused();
         const TransportContract contract = made->contract();
         if (!serves(contract, settings.memory()) && !contract.staging)
-            throw Error(asked, fmt::format("transport \"{}\" serves the memory of {}, not that of device \"{}\"\n"
-                                           "  take one that does, or one that stages it (gloo, ucx)",
-                                           name, fmt::join(contract.devices, ", "), settings.device));
+            throw Error(asked,
+                        fmt::format("transport \"{}\" supports the memory of {}, not that of device \"{}\"\n"
+                                    "  use a transport that does, or one that stages through host memory (gloo, ucx)",
+                                    name, fmt::join(contract.devices, ", "), settings.device));
         contracts[axis.name] = contract;
     }
     return contracts;

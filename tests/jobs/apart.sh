@@ -38,13 +38,13 @@ grep -q "^3 plus" one.text || fail "no text was drawn"
 echo "one: 40 characters drawn like the CPU's"
 
 two apart two 20 > two.log 2>&1 || { cat two.log; fail "no job of two ranks on the device"; }
-grep -q "the step is not captured.*its transport moves data when the host asks it to" two.log ||
+grep -q "the step is not captured.*its transport needs calls of the host" two.log ||
     { cat two.log; fail "nothing says why the step is not captured"; }
 same two cpu2
 
 # A memory that no transport of the job reaches.
 run_tiny none 5 --set "plugins.path=[\"$plugins\"]" --set run.device=apart --set run.transport=shm > none.log 2>&1
 [ $? -eq 2 ] || { cat none.log; fail "shm was taken for memory that it cannot reach"; }
-grep -q 'transport "shm" serves the memory of cpu, not that of device "apart"' none.log ||
+grep -q 'transport "shm" supports the memory of cpu, not that of device "apart"' none.log ||
     { cat none.log; fail "the refusal does not say why"; }
 echo "shm: refused"

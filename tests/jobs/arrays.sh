@@ -125,7 +125,7 @@ refused 'sample 639 has the id 4 in "labels"|ids 0 to 3, and ignores -1' \
 rm -r digits && mv good digits
 signature='{ images = o.array("f32", { { "batch", 16 }, 8, 8 }), labels = o.array("i32", { { "batch", 16 } }) }'
 sed "s/, \"labels\" }/ }/; s/data.signature/$signature/" classifier.lua > other.lua
-refused 'nothing fills the input "labels" i32[16]|"images" f32[batch,images_1 8,images_2 8]|other.lua:4' \
+refused 'no data for the input "labels" i32[16]|"images" f32[batch,images_1 8,images_2 8]|other.lua:4' \
     $orrery check other.lua "${settings[@]}"
 sed "s/data.signature/$signature/; s/{ \"batch\", 16 }, 8, 8/{ \"batch\", 16 }, 4, 16/" classifier.lua > other.lua
 refused 'input "images" is f32[16,4,16]|"images" f32[batch,images_1 8,images_2 8]|other.lua:4' \

@@ -48,7 +48,7 @@ refused "wrong type" 'type.toml:10|train|steps|integer' -- "$orrery" run "$gpt" 
 sed 's/\[script\]/[scripts]/' good.toml > table.toml
 refused "unknown table" 'table.toml|scripts|script' -- "$orrery" run "$gpt" --config table.toml
 refused "missing config" 'nowhere.toml' -- "$orrery" run "$gpt" --config nowhere.toml
-refused "missing script" 'no script nowhere.lua|name a Lua file' -- "$orrery" run nowhere.lua --config good.toml
+refused "missing script" 'script nowhere.lua not found|name a Lua file' -- "$orrery" run nowhere.lua --config good.toml
 refused_set "unknown transport" '--set|shmm|shm' \
     run.transport=shmm
 # A typo in a backend's own table, used by this run or not, is found before a rank starts, and by check.
@@ -106,7 +106,7 @@ refused_set "truncated token file" 'odd.bin|4001 bytes|truncated' \
 cp text.txt kept.txt
 ln text.txt same.txt
 "$orrery" tokenize text.txt same.txt > /dev/null 2> said.txt
-[ $? -eq 2 ] && grep -q "are one file" said.txt || { cat said.txt; fail "tokenize over its own text"; }
+[ $? -eq 2 ] && grep -q "are the same file" said.txt || { cat said.txt; fail "tokenize over its own text"; }
 cmp text.txt kept.txt || fail "tokenize has overwritten its text"
 rm same.txt
 refused_set "more ranks than there are" 'mesh.dp = 1000000000|more than 1048576 ranks' \
@@ -127,9 +127,9 @@ ORRERY_CPU_ISA=avx3 refused_set "unknown instruction set" 'ORRERY_CPU_ISA|avx3|p
 refused_set "option of another model" 'script.qk_norm|gpt has no such option' \
     script.qk_norm=true
 refused "ranks of two hosts over shared memory" \
-    '--set run.transport=shm|with 1 on each, ranks 0 and 1 of axis dp|transport.axis.dp' -- \
+    '--set run.transport=shm|with 1 on each host, ranks 0 and 1 of axis dp|transport.axis.dp' -- \
     "$orrery" run "$gpt" --config good.toml --set run.transport=shm --nodes 2
-refused "the same, checked" 'transport shm joins ranks of one host|gloo' -- \
+refused "the same, checked" 'transport shm connects ranks on one host only|gloo' -- \
     "$orrery" check "$gpt" --config good.toml --set run.ranks=1
 "$orrery" check "$gpt" --config good.toml --set run.ranks=2 > /dev/null || fail "shared memory of one host is refused"
 refused "a rendezvous without port" '--rendezvous ::1:29912|[fd00::1]:29500' -- \
@@ -200,7 +200,7 @@ TOML
 refused_set "foreign safetensors" 'foreign.safetensors|no tensor|it has' \
     checkpoint.load=foreign.safetensors
 head -c 1000 foreign.safetensors > cut.safetensors
-refused_set "corrupt safetensors" 'cut.safetensors: the header should be |has 1000: it is cut short|copy or export' \
+refused_set "corrupt safetensors" 'cut.safetensors: the header should be |has 1000: it is truncated|copy or export' \
     checkpoint.load=cut.safetensors
 refused_set "gradients in a type of too little range" 'reduce is "f16"|sent as "f32", or as "bf16"|gpt.lua' \
     script.reduce=f16
@@ -220,7 +220,7 @@ wait $holder
 refused "a folder that may not be resumed" 'run.resume = "never"|checkpoint of step|--fresh' -- \
     "$orrery" run "$gpt" --config good.toml --set run.folder=other --set run.resume=never
 mkdir precious && touch precious/thesis.tex
-refused "starting over in a folder that is no run's" 'precious|no run' -- \
+refused "starting over in a folder that is no run's" 'precious|not a run' -- \
     "$orrery" run "$gpt" --config good.toml --set run.folder=precious --fresh
 [ -e precious/thesis.tex ] || fail "--fresh moved a folder that is no run's"
 

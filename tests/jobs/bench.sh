@@ -160,9 +160,9 @@ refused 'run.toml:4:13: unknown key "ringbytes"' --config run.toml
 sed -i '/ringbytes/d' run.toml
 "$orrery" bench all_reduce -b 1K -e 1K -n 1 --config run.toml > good.txt 2>&1 || { cat good.txt; fail "a run's file"; }
 refused 'needs --rendezvous HOST:PORT' --nodes 2
-refused 'several nodes need one secret|ORRERY_TOKEN' --nodes 2 --rendezvous 10.0.0.1:29500
-refused '3 ranks do not divide over --nodes 2' --ranks 3 --nodes 2 --rendezvous 10.0.0.1:29500
-ORRERY_TOKEN=a-secret-of-this-test refused 'shm joins ranks of one host|--transport gloo' --ranks 2 --nodes 2 \
+refused 'several nodes need a shared secret|ORRERY_TOKEN' --nodes 2 --rendezvous 10.0.0.1:29500
+refused '3 ranks are not divisible by --nodes 2' --ranks 3 --nodes 2 --rendezvous 10.0.0.1:29500
+ORRERY_TOKEN=a-secret-of-this-test refused 'shm connects ranks on one host only|--transport gloo' --ranks 2 --nodes 2 \
     --rendezvous 10.0.0.1:29500
-refused 'i8 travels as bytes without a sign|--op sum' --dtype i8 --op max
+refused 'not supported for i8, which is sent as unsigned bytes|--op sum' --dtype i8 --op max
 echo "1 passed, 0 failed"

@@ -6,14 +6,14 @@ tiny=("$source_root/scripts/gpt.lua" --set train.steps=10 --set data.path= --set
     --set script.layers=2 --set script.embed=48 --set script.heads=3 --set mesh.dp=2)
 "$orrery" calibrate "${tiny[@]}" --threads 1 --seconds 4 --bytes 4096,65536 -o plan.json > plan.log 2>&1 ||
     { cat plan.log; fail "a script"; }
-grep -qE "^plan.json: [0-9]+ rows of kernels, 10 rows of communication$" plan.log ||
+grep -qE "^plan.json: table of measured costs written, [0-9]+ rows of kernels and 10 rows of communication$" plan.log ||
     { cat plan.log; fail "what it says"; }
 "$orrery" check "${tiny[@]}" --set run.threads_per_rank=1 --print plan > plan.txt || fail "the plan"
 python3 - plan.json << 'CHECK' || fail "the table of a plan"
 import json, re, sys
 table = json.load(open(sys.argv[1]))
 assert table["format"] == "orrery costs" and table["made_by"] == "calibrate" and table["machine"], table["made_by"]
-assert all(n.startswith("the time was over before ") for n in table["notes"]), table["notes"]
+assert all(n.startswith("the time limit was reached before ") for n in table["notes"]), table["notes"]
 for k in table["kernels"]:
     assert k["seconds"] > 0 and k["threads"] == 1 and k["samples"] >= 3 and k["spread"] >= 0, k
     assert all(re.fullmatch(r"[a-z0-9]+\[[0-9,]*\]", t) for t in k["inputs"] + k["outputs"]), k
@@ -35,14 +35,15 @@ export XDG_CACHE_HOME=$work/cache
 python3 - grid.json << 'CHECK' || fail "the table of a grid"
 import json, sys
 table = json.load(open(sys.argv[1]))
-over = [n for n in table["notes"] if n.startswith("the time was over before ")]
+over = [n for n in table["notes"] if n.startswith("the time limit was reached before ")]
 assert len(table["kernels"]) > 300 or over, len(table["kernels"])
 rows = [w for w in table["communication"] if w["op"] != "message"]
 assert {(w["transport"], w["ranks"]) for w in rows} == {("gloo", 2), ("gloo", 3)}
-missing = [n for n in table["notes"] if n.startswith("card between 2 ranks is left out: ")]
+missing = [n for n in table["notes"] if n.startswith("transport card between 2 ranks is not measured: ")]
 assert len(missing) == 1 and "nobody has such a card" in missing[0], table["notes"]
 CHECK
-grep -q "^card between 2 ranks is left out: " grid.log || { cat grid.log; fail "what is left out is not told"; }
+grep -q "^transport card between 2 ranks is not measured: " grid.log ||
+    { cat grid.log; fail "what is left out is not told"; }
 [ ! -e cache/orrery/costs ] || fail "a table is kept that nobody asked for"
 echo "a grid, over two sizes of group"
 
@@ -62,7 +63,7 @@ read -r before wires <<< "$(rows "$kept")"
 keep --seconds 0.01 --transports none
 read -r after wires <<< "$(rows "$kept")"
 [ "$after" -ge "$before" ] && [ "$wires" -eq 5 ] || { cat keep.log; fail "rows that were not measured are gone"; }
-grep -qE "^  [0-9]+ rows? measured now, .*; [0-9]+ stay as they were kept$" keep.log ||
+grep -qE "^  [0-9]+ rows? measured now, .*; [0-9]+ of the saved table stay unchanged$" keep.log ||
     { cat keep.log; fail "what is kept"; }
 echo "{" > "$kept"
 keep --seconds 0.01 --transports none
@@ -81,10 +82,10 @@ refused() {
     word=$(missing_word "$words" "$out")
     [ -z "$word" ] || fail "calibrate $*: no \"$word\" in: $out"
 }
-refused "--ranks 1,2: expected numbers from 2 to 1024" --ranks 1,2
-[ "$(nproc)" -ge 16 ] || refused "--ranks 2,1000: 1000 ranks on |64 on each is the most that is measured" --ranks 2,1000
-refused "--transports threads|take shm, gloo or ucx" --transports threads
-refused "no script nothing.lua" nothing.lua
+refused "--ranks 1,2: expected numbers of ranks from 2 to 1024" --ranks 1,2
+[ "$(nproc)" -ge 16 ] || refused "--ranks 2,1000: 1000 ranks on |the maximum is 64 for each processor" --ranks 2,1000
+refused "--transports threads|use shm, gloo or ucx" --transports threads
+refused "script nothing.lua not found" nothing.lua
 refused 'no transport "gloa"|there are: gloo, |did you mean "gloo"?' --transports shm,gloa
 refused 'no transport ""|there are: gloo, ' --transports ""
 refused "-o '': expected the name of a file" -o ""

@@ -46,9 +46,9 @@ cmp plan.txt <(cat pipeline/gpt/class-0.plan && tail -n +2 pipeline/gpt/class-1.
     fail "--print plan is not all classes"
 $orrery check "$script" $of --print plan --rank 3 | cmp - pipeline/gpt/class-1.plan || fail "--rank 3 is of class 1"
 
-refused "no empty folder" "$script" $of --dump pipeline
+refused "is not an empty folder" "$script" $of --dump pipeline
 refused "ranks are 0 to 3" "$script" $of --print plan --rank 4
-refused "only with --print plan" "$script" $of --print program --rank 0
+refused "only supported with --print plan" "$script" $of --print program --rank 0
 refused "without a configuration" pipeline/gpt/01-record.ir --set mesh.dp=2
 sed 's/ matmul / matmull /' program.ir > wrong.ir
 refused "wrong.ir: program gpt: op" wrong.ir

@@ -88,7 +88,7 @@ end)
 p:train_with(o.optim.sgd {})
 p:compile():train(data, { steps = 2 })
 LUA
-refused "an input that nothing fills" 'float_input.lua:4|nothing fills the input "noise" f32[4]' -- \
+refused "an input that nothing fills" 'float_input.lua:4|no data for the input "noise" f32[4]' -- \
     "$orrery" check float_input.lua
 script other_dims << LUA
 $trains
@@ -127,10 +127,10 @@ refused "an op that there is not" \
     "$orrery" check unknown_op.lua
 
 # ---- data that is not there; none at all is a plan's shapes
-refused_set "data that is not there" "no data file nowhere.txt, seen from $(pwd)|--set data.path=" \
+refused_set "data that is not there" "data file nowhere.txt not found from folder $(pwd)|--set data.path=" \
     --set data.path=nowhere.txt
 taken "no data" "${good[@]}" --set data.path=
-grep -q "no data: the plan is proved for its shapes" taken.log ||
+grep -q "no data: the plan is checked for its shapes only" taken.log ||
     { echo "FAILED no data: $(cat taken.log)"; failures=$((failures + 1)); }
 refused_set "weights that are not there" 'nowhere.safetensors' --set checkpoint.load=nowhere.safetensors
 
@@ -139,7 +139,7 @@ llama=(--set "checkpoint.load=$source_root/tests/parity/llama/model.safetensors"
     --set script.model=llama --set script.layers=1 --set script.embed=40 --set script.heads=4 --set script.kv_heads=2
     --set script.mlp=50)
 tr -c '\n' 'A' < text.txt > letters.txt
-left="gpt.lua:|llama/model.safetensors: no param is read from 9 of its 21 tensors"
+left="gpt.lua:|llama/model.safetensors: the model has no param for 9 of its 21 tensors"
 refused_set "weights of more layers" "$left|script.layers" --set data.path=letters.txt "${llama[@]}"
 refused "weights of more layers, torchrun" "$left" -- as_rank 0 1 "$(free_port)" "$orrery" run "${good[@]:2}" \
     --set run.folder=run --set data.path=letters.txt "${llama[@]}"
@@ -175,7 +175,7 @@ refused "a script of a gigabyte" 'large.lua: file too large: more than 16 MiB' -
 # ---- the command's own words
 refused "a command that there is not" 'no command "chek"|there are: bench, calibrate, check|did you mean "check"?' -- \
     "$orrery" chek
-refused "an option that there is not" 'check: it does not take --confg|did you mean "--config"?' -- \
+refused "an option that there is not" 'check: unknown option or argument --confg|did you mean "--config"?' -- \
     "$orrery" check "$gpt" --confg=a.toml
 refused "the same, its value apart" 'did you mean "--config"?' -- "$orrery" check "$gpt" --confg a.toml
 # ---- what is printed and cannot be written

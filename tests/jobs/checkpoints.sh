@@ -41,12 +41,12 @@ exits 0 show "$orrery" checkpoints show whole/checkpoints 60
 digest=$(sha256sum < "$(step whole 60)/rank-00000-000.safetensors" | cut -d' ' -f1)
 has show.txt "rank-00000-000.safetensors|wte.weight|f32[256,48]|dp:R|$digest"
 exits 0 verify "$orrery" checkpoints verify whole all
-has verify.txt "step 80: 2 objects|step 30: 2 objects|as its manifest says"
+has verify.txt "step 80: valid, 2 objects|step 30: valid, 2 objects|match its manifest"
 
 # Refused with what there is.
 refused "step 50: there is no such checkpoint in whole/checkpoints|there are 80, 70, 60" \
     "$orrery" checkpoints show whole 50
-refused "nowhere is no folder" "$orrery" checkpoints list nowhere
+refused "nowhere is not a folder" "$orrery" checkpoints list nowhere
 refused "--keep|1" "$orrery" checkpoints prune whole --keep 1
 refused "--mesh \"dp\": expected axes" "$orrery" checkpoints copy whole 80 --to there --mesh dp
 refused "checkpoint.keep is 1, expected at least 2" run few 20 --set checkpoint.keep=1
@@ -69,13 +69,13 @@ has list.txt "pinned: for the paper"
 exits 0 dry "$orrery" checkpoints prune whole --keep-every-steps 40 --keep-best 0 --dry-run
 has dry.txt "step 60 stays: pinned: for the paper"
 exits 0 unpin "$orrery" checkpoints unpin whole 60
-has unpin.txt "it was: for the paper"
+has unpin.txt "the reason was: for the paper"
 refused "step 60 in whole/checkpoints is not pinned" "$orrery" checkpoints unpin whole 60
 # A step that was saved while the clock was ten hours ahead: said so, and of no hour before that time comes.
 cp -r whole early
 saved_at "$(step early 60)" 36000
 exits 0 early "$orrery" checkpoints list early
-grep "wall clock was ahead, not counted for any hour or day" early.txt > ahead.txt
+grep "wall clock was ahead; not counted by rules per hour or day" early.txt > ahead.txt
 [ "$(wc -l < ahead.txt)" -eq 1 ] && grep -q "^ *60 .*saved at a time later than now (2" ahead.txt ||
     { cat early.txt; fail "list: a step of later than now"; }
 exits 0 early "$orrery" checkpoints prune early --keep-every-steps 0 --keep-best 0 --keep-hourly 1 --dry-run
@@ -86,7 +86,7 @@ exits 0 raw "$orrery" checkpoints list whole
 rm "$(step whole 60)/suspect.txt"
 has raw.txt 'suspect: \x1b[2Jnot this\x0d\xc2\x9b one\n000|000...'
 LC_ALL=C grep -q $'[\033\r\302]' raw.txt && fail "list: raw bytes of suspect.txt"
-refused "pin: \"\": expected a line" "$orrery" checkpoints pin whole 60 " "
+refused "pin: \"\": expected the reason, one line" "$orrery" checkpoints pin whole 60 " "
 
 # Damage: named by object, tensor and bytes; it counts for nothing and stays.
 cp -r whole hurt
@@ -94,7 +94,7 @@ printf '\xff' | dd of="$(step hurt 70)/rank-00000-000.safetensors" bs=1 seek=200
 rm "$(step hurt 30)/rank-00000-000.safetensors"
 exits 1 verify "$orrery" checkpoints verify hurt
 has verify.txt "damaged: step 70, rank-00000-000.safetensors is damaged between bytes 0 and|(holds |"\
-"damaged: step 30, rank-00000-000.safetensors is missing|step 80: 2 objects"
+"damaged: step 30, rank-00000-000.safetensors is missing|step 80: valid, 2 objects"
 exits 1 one "$orrery" checkpoints verify hurt 70 --json
 grep -q '"damage": \[$' one.txt || { cat one.txt; fail "verify --json"; }
 exits 0 sound "$orrery" checkpoints verify hurt 80
@@ -124,7 +124,7 @@ cp -r "$(step gap 60)" gap/checkpoints/step-00000060.aside-1
 mkdir gap/checkpoints/step-00000090.partial && head -c 1000 text.txt > gap/checkpoints/step-00000090.partial/some
 exits 1 gap "$orrery" checkpoints verify gap
 has gap.txt "no checkpoint: step-00000080 has no manifest.json|step-00000070 has a manifest.json that is no file|"\
-"step 60: 2 objects"
+"step 60: valid, 2 objects"
 exits 1 gap "$orrery" checkpoints verify gap 80
 exits 1 gap "$orrery" checkpoints verify gap --json
 has gap.txt '"step": 80'
@@ -141,7 +141,7 @@ has gap_from.log "passed over: step-00000080 has no manifest.json|resumed from s
 # A copy is the same bit for bit, appears whole, and a run goes on from it as from the original.
 exits 0 copy "$orrery" checkpoints copy whole 60 --to archive
 diff -r "$(step whole 60)" archive/step-00000060 || fail "the copy differs"
-refused "step 60 is in archive already" "$orrery" checkpoints copy whole 60 --to archive
+refused "step 60 already exists in archive" "$orrery" checkpoints copy whole 60 --to archive
 # Several at once: one makes it, whole; the others are refused.
 copies=()
 for i in 1 2 3 4 5 6; do
@@ -160,12 +160,13 @@ wait_for bash -c '! flock -n busy/.step-00000060.lock true' || fail "nobody hold
 refused "busy is in use by another copy of that step|wait for it" "$orrery" checkpoints copy whole 60 --to busy
 kill $holder
 for to in whole/checkpoints/step-00000060 whole/inside whole/checkpoints/x archive/step-00000060/x; do
-    refused "$to lies in the |name a run itself, or a folder outside" "$orrery" checkpoints copy whole 60 --to $to
+    refused "$to is inside the |name the run's folder itself, or a folder outside" \
+        "$orrery" checkpoints copy whole 60 --to $to
 done
-refused "--to whole/checkpoints is where step 60 lies already" \
+refused "--to whole/checkpoints is the store that step 60 is copied from" \
     "$orrery" checkpoints copy whole 60 --to whole/checkpoints --mesh dp=1
 exits 0 dry "$orrery" checkpoints copy whole 60 --to moved/checkpoints --mesh dp=1 --dry-run
-has dry.txt "would be written to moved/checkpoints for mesh"
+has dry.txt "would be copied to moved/checkpoints for mesh"
 [ ! -e moved ] || fail "a dry run has written"
 good moved "$orrery" checkpoints copy archive 60 --to moved/checkpoints --mesh dp=1
 good gone_on run moved 80
@@ -181,14 +182,16 @@ good once run queued 65 --from-step 60
 cp -r queued set_back
 saved_at "$(step set_back 65)" -36000  # the clock was set back meanwhile
 good set_back run set_back 75 --from-step 60
-has set_back.log "resumed from step 65|--from-step 60: the run did so before (step 80 is marked|has saved step 65 since"
+has set_back.log \
+    "resumed from step 65|--from-step 60: an earlier start did this (step 80 is marked|step 65 was saved since"
 good queued run queued 75 --from-step 60
-has queued.log "resumed from step 65|--from-step 60: the run did so before (step 80 is marked|has saved step 65 since"
+has queued.log \
+    "resumed from step 65|--from-step 60: an earlier start did this (step 80 is marked|step 65 was saved since"
 cp -r queued queued_late
 rm -r queued_late/checkpoints/step-00000060
 good queued_late run queued_late 78 --from-step 60
 has queued_late.log "resumed from step 75"
-refused "--from-step 60: train.steps is 60, so no step is left to run behind it" run whole 60 --from-step 60
+refused "--from-step 60: train.steps is 60, so no step is left to run after it" run whole 60 --from-step 60
 if "$orrery" checkpoints pin whole 70 "for the paper" > pin.txt 2>&1; then
     refused "--from-step 60: step 70 in whole/checkpoints is pinned (for the paper)|unpin" run whole 80 --from-step 60
     exits 0 unpin "$orrery" checkpoints unpin whole 70
@@ -196,8 +199,8 @@ fi
 exits 0 list "$orrery" checkpoints list whole
 grep -q suspect list.txt && { cat list.txt; fail "a refused --from-step has marked steps"; }
 good back run whole 80 --from-step 60
-has back.log "resumed from step 60|left behind, marked as suspect until their place is needed: steps 80, 70|"\
-"in the place of step 70 is kept as"
+has back.log "resumed from step 60|later checkpoints, marked as suspect until they are overwritten: steps 80, 70|"\
+"the previous files of step 70 were set aside as"
 losses whole > back.txt
 cmp whole.txt back.txt || fail "--from-step: another trajectory"
 [ "$(steps_in whole | cut -d' ' -f1-3)" = "80 70 60" ] || fail "--from-step: $(steps_in whole)"
@@ -214,7 +217,7 @@ refused "--from-step 80: it is marked as suspect (the run went on from step 60)"
 # A mark that is taken off: the step counts again. A marked step goes once two valid ones are after it.
 cp -r whole unmarked
 exits 0 unmark "$orrery" checkpoints unmark unmarked 80
-has unmark.txt "step 80 is not marked as suspect any more; it was: the run went on from step 60"
+has unmark.txt "step 80 is no longer marked as suspect; the reason was: the run went on from step 60"
 refused "step 80 in unmarked/checkpoints is not marked as suspect" "$orrery" checkpoints unmark unmarked 80
 refused "step 50: there is no such checkpoint" "$orrery" checkpoints unmark unmarked 50
 good unmarked run unmarked 80
@@ -265,8 +268,8 @@ mkdir room
 # One checkpoint takes 0.84 MiB and the rest of a run 0.15 MiB; two do not fit in 1.4 MiB.
 if room 1m true 2> /dev/null; then
     room 1m bash -c 'run_tiny room/run 40' > room.log 2>&1 && fail "it fits in one MiB"
-    has room.log "room/run/checkpoints has 1.0 MiB free, and this run needs 2.4 MiB: 3 checkpoints of |"\
-"as 2 and the one that is being written|choose another run.folder"
+    has room.log "room/run/checkpoints has 1.0 MiB free, but this run needs 2.4 MiB: 3 checkpoints of |"\
+"since 2 and the one being written|choose another run.folder"
     room 1400k bash -c 'run_tiny room/run 4 --set checkpoint.every_steps=0' > one.log 2>&1 ||
         { cat one.log; fail "one fits"; }
     room 4m bash -c 'run_tiny room/run 40' > fits.log 2>&1 || { cat fits.log; fail "three fit in 4 MiB"; }

@@ -34,5 +34,5 @@ grep -q '\[transport.nccl\]' check.log || { cat check.log; fail "another transpo
 $orrery check "$source_root/scripts/gpt.lua" --config "$source_root/configs/eight_gpus.toml" --set run.device=cpu \
     --set run.transport=nccl --set data.path= \
     > refused.log 2>&1 && fail "nccl was taken for the CPU's memory"
-grep 'transport "nccl" serves the memory of cuda' refused.log ||
+grep 'transport "nccl" supports the memory of cuda' refused.log ||
     { cat refused.log; fail "the refusal does not say why"; }

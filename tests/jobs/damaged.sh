@@ -36,9 +36,9 @@ cp "$(step copied 20)/manifest.json" "$(step copied 40)/manifest.json"
 cp -r "$(step copied 20)" "$(step copied 99)"
 cp -r "$(step copied 20)" "$(step copied 9223372036854775807)"
 good copied run copied 40
-says copied.log "resumed from step 30" "step 40: its manifest is of step 20" "step 99: its manifest is of step 20" \
-    "step 9223372036854775807: the last step that can be is" \
-    "in the place of step 40 is kept as .*step-00000040.aside-1"
+says copied.log "resumed from step 30" "step 40: its manifest is for step 20" "step 99: its manifest is for step 20" \
+    "step 9223372036854775807: the maximum step is" \
+    "the previous files of step 40 were set aside as .*step-00000040.aside-1"
 same_as_whole copied
 
 # A byte that is not UTF-8 in the newest manifest, and lines of others in the metrics.
@@ -59,7 +59,7 @@ ln -s /nowhere "$(step blocked 31)"
 good blocked run blocked 40 --set checkpoint.every_steps=5
 says blocked.log "resumed from step 30" "passed over: step-00000040 has no manifest.json" \
     "passed over: step-00000035 is no folder" "passed over: step-00000031 is a symbolic link, which is not followed" \
-    "in the place of step 35 is kept as .*step-00000035.aside-1" "checkpoint of step 40 committed"
+    "the previous files of step 35 were set aside as .*step-00000035.aside-1" "checkpoint of step 40 committed"
 grep -q notes "$(step blocked 35).aside-1" || fail "blocked: the notes are gone"
 same_as_whole blocked
 good again run blocked 40

@@ -57,8 +57,8 @@ $orrery draw "$source_root/scripts/gpt.lua" --set data.path=text.txt --set data.
 says picture.txt "dp=2" "Memory of a rank" "Layout of each parameter" "2 of them"
 [ ! -e runs ] || fail "drawing made a run's folder"
 
-refused "draw what?"
-refused "not both" "$source_root/scripts/gpt.lua" --schedule mine.txt
+refused "nothing to draw"
+refused "cannot be combined" "$source_root/scripts/gpt.lua" --schedule mine.txt
 refused "an SVG" --schedule mine.txt -o mine.png
 refused "an SVG" no_script.lua -o mine.png
 refused "there is no folder no/such" --schedule mine.txt -o no/such/mine.svg

@@ -78,7 +78,7 @@ refused 'asked.idx, byte|it is truncated, or of another index' "$orrery" evaluat
 refused '--set data.token_bytes=8: |token_bytes is 8, expected 2 or 4' "$orrery" evaluate run held.bin \
     --set data.token_bytes=8
 exits 0 window "$orrery" evaluate run held.txt --window 16 --stride 8
-grep -q "windows of 16, every 8" window.txt || { cat window.txt; fail "--window"; }
+grep -q "windows of 16 tokens, stride 8" window.txt || { cat window.txt; fail "--window"; }
 
 # An older checkpoint is another model.
 exits 0 older "$orrery" evaluate run held.txt --step 10
@@ -93,7 +93,7 @@ for i in $(seq 0 19); do
         "$i" "${endings[$right]}" "${endings[1 - right]}" "$right"
 done > choices.jsonl
 exits 0 choices "$orrery" evaluate run --choices choices.jsonl -o choices.json
-grep -q "^acc  *1.0000, 20 are right" choices.txt || { cat choices.txt; fail "acc of what was trained"; }
+grep -q "^acc  *1.0000, 20 are correct" choices.txt || { cat choices.txt; fail "acc of what was trained"; }
 # Lines that cannot be scored end the command, or are left out and counted.
 { head -5 choices.jsonl
   echo '{"context": "1 plus 1", "endings": ["makes 2"], "label": 3}'
@@ -102,7 +102,7 @@ grep -q "^acc  *1.0000, 20 are right" choices.txt || { cat choices.txt; fail "ac
   tail -15 choices.jsonl; } > bad.jsonl
 refused 'bad.jsonl:6|"label" is 3|--skip-bad' "$orrery" evaluate run --choices bad.jsonl
 exits 0 skipped "$orrery" evaluate run --choices bad.jsonl --skip-bad -o skipped.json
-grep -q "^acc  *1.0000, 20 are right" skipped.txt && grep -q "^skipped  *3 lines, the first: .*bad.jsonl:6" skipped.txt &&
+grep -q "^acc  *1.0000, 20 are correct" skipped.txt && grep -q "^skipped  *3 lines, the first: .*bad.jsonl:6" skipped.txt &&
     grep -q '"skipped": 3' skipped.json || { cat skipped.txt; fail "lines that are left out"; }
 exits 0 split "$orrery" evaluate run --choices choices.jsonl -o split.json --set mesh.dp=1 --set mesh.tp=2
 paste <(tr -d ' []"' < choices.json | grep '^-') <(tr -d ' []"' < split.json | grep '^-') | tr -d , |
@@ -129,7 +129,8 @@ for asked in words.txt "--choices few.jsonl"; do
     second=$?
     wait $first
     [ $? -ne 0 ] && [ $second -ne 0 ] || { cat host0.log; fail "$asked: two ranks of other files"; }
-    grep -q "would not do the same" host1.log && grep -Eq "the (ids of the text|choices): " host1.log ||
+    grep -q "the configuration differs between rank 1" host1.log &&
+        grep -Eq "the (ids of the text|choices): " host1.log ||
         { cat host0.log host1.log; fail "$asked: no word of the files"; }
 done
 
@@ -137,7 +138,7 @@ done
 awk 'BEGIN { for (i = 0; i < 300; ++i) printf "\\x%02x\\x00", (i * i + 3 * i) % 31 }' | xargs -0 printf > ids.bin
 llama=$source_root/tests/transformers/llama
 exits 0 folder "$orrery" evaluate "$llama" ids.bin --window 24 --stride 7
-grep -q "^bits per byte *not known" folder.txt || { cat folder.txt; fail "bits of ids without text"; }
+grep -q "^bits per byte *unknown" folder.txt || { cat folder.txt; fail "bits of ids without text"; }
 for mesh in tp dp pp; do
     exits 0 mesh "$orrery" evaluate "$llama" ids.bin --window 24 --stride 7 --set mesh.$mesh=2
     near "$(value perplexity mesh.txt)" "$(value perplexity folder.txt)" 2e-6 ||
@@ -164,22 +165,24 @@ exits 0 still "$orrery" evaluate still ids.bin --stride 7 --set mesh.tp=1 --set 
 cmp folder.txt still.txt || { cat folder.txt still.txt; fail "a run and its folder say other numbers"; }
 
 refused 'name a text, a token file, or --choices' "$orrery" evaluate run
-refused '--stride 40: tokens between windows of 32' "$orrery" evaluate run held.txt --stride 40
-refused '--window 64: the model|32 tokens' "$orrery" evaluate run held.txt --window 64
+refused '--stride 40: larger than the window of 32' "$orrery" evaluate run held.txt --stride 40
+refused '--window 64: longer than the model|32 tokens' "$orrery" evaluate run held.txt --window 64
 refused 'has no checkpoint of step 7: it has 20, 10' "$orrery" evaluate run held.txt --step 7
 printf 'a\xff' > latin.txt
 refused 'latin.txt: byte 0xff at offset 1 is not UTF-8' "$orrery" evaluate run latin.txt
 truncate -s 1100M hole.txt
-refused 'hole.txt has 1.1 GiB, at most 1.0 GiB are read whole|cut it' "$orrery" evaluate run hole.txt
+refused 'hole.txt has 1.1 GiB, the maximum is 1.0 GiB|split it' "$orrery" evaluate run hole.txt
 refused 'neither config.toml nor config.json' "$orrery" evaluate small held.txt
-refused 'text has no ids of this model|data.tokenizer' "$orrery" evaluate "$llama" held.txt
+refused 'cannot convert text to token ids|data.tokenizer' "$orrery" evaluate "$llama" held.txt
 printf '\xff\x01\x00\x00' > far.bin
 refused 'far.bin: token 0 has id 511, at byte 0; the model|510' "$orrery" evaluate run far.bin
 sed '3s/"label": ./"label": 2/' choices.jsonl > bad.jsonl
-refused 'bad.jsonl:3: "label" is 2, there are 2 endings' "$orrery" evaluate run --choices bad.jsonl
+refused 'bad.jsonl:3: "label" is 2, but there are 2 endings' "$orrery" evaluate run --choices bad.jsonl
 cp "$source_root/tests/tokenizer/qwen2.json" other.json
-refused 'other.json is not the one that the run in run|run.folder' "$orrery" sample run --set data.tokenizer=other.json
-refused 'other.json is not the one that the run in run' run_tiny run 30 "${words[@]}" --set data.tokenizer=other.json
-refused 'has 510 ids, the model has rows for 300' run_tiny few 3 "${words[@]}" --set data.vocab=300
-refused 'the tokens of text.txt are bytes|orrery tokenize text.txt' run_tiny wrong 3 --set data.tokenizer=small
+refused 'other.json differs from the one that the run in run|run.folder' \
+    "$orrery" sample run --set data.tokenizer=other.json
+refused 'other.json differs from the one that the run in run' \
+    run_tiny run 30 "${words[@]}" --set data.tokenizer=other.json
+refused "has 510 token ids, but the model's vocabulary has 300" run_tiny few 3 "${words[@]}" --set data.vocab=300
+refused 'text.txt is a text that is read as bytes|orrery tokenize text.txt' run_tiny wrong 3 --set data.tokenizer=small
 echo "1 passed, 0 failed"

@@ -22,7 +22,8 @@ same() { $look same "$1" "$2" > same.txt 2>&1 || { cat same.txt; fail "$3"; }; }
 imported eight "$fixtures/llama" --set mesh.dp=2 --set mesh.tp=2 --set mesh.pp=2 --set train.microbatches=2 \
     --set script.zero=1
 exported eight whole
-grep -q "whole: llama of step 1, 21 tensors in 1 file, 18.7 KiB of bf16" exported.txt || fail "$(cat exported.txt)"
+grep -q "whole: exported llama of step 1, 21 tensors in 1 file, 18.7 KiB of bf16" exported.txt ||
+    fail "$(cat exported.txt)"
 same whole "$fixtures/llama" "dp=2 tp=2 pp=2: the export is not what was imported"
 exported eight cut/ --shard-gb 0.000007 --step 1
 same cut "$fixtures/llama" "several files: the export is not what was imported"
@@ -82,7 +83,8 @@ text = text[:text.index(',"digest":')] + "}"
 open(sys.argv[1], "w").write(text[:-1] + ',"digest":"%s"}' % hashlib.sha256(text.encode()).hexdigest())
 PY
 exported old old_out --step 2
-grep -q 'does not say how its model is published: old/lua/gpt.lua does' exported.err || fail "$(cat exported.err)"
+grep -q 'has no record of the published model; it is taken from old/lua/gpt.lua' exported.err ||
+    fail "$(cat exported.err)"
 same old_out made_here "by the kept script"
 cmp -s old_out/config.json made_here/config.json || fail "config.json by the kept script"
 
@@ -90,12 +92,13 @@ cmp -s old_out/config.json made_here/config.json || fail "config.json by the kep
 rank=$(ls old/checkpoints/step-00000004/rank-00000-*.safetensors | head -1)
 printf 'x' | dd of="$rank" bs=1 seek=3000 conv=notrunc status=none
 exported old older
-grep -q 'of step 2,' exported.txt && grep -q 'an older checkpoint is exported' exported.err || fail "a damaged step"
+grep -q 'of step 2,' exported.txt && grep -q 'exporting an older checkpoint instead' exported.err ||
+    fail "a damaged step"
 exits 1 damaged "$orrery" export old damaged_out --step 4
 grep -q 'step 4, rank-00000' damaged.err || { cat damaged.err; fail "the damage is not named"; }
 echo "loss is nan" > made/checkpoints/step-00000004/suspect.txt
 exported made suspect
-grep -q 'of step 2,' exported.txt && grep -q 'step 4 is passed over, it is marked: "loss is nan"' exported.err ||
+grep -q 'of step 2,' exported.txt && grep -q 'skipped step 4, it is marked as suspect: "loss is nan"' exported.err ||
     { cat exported.txt exported.err; fail "a suspect step"; }
 exported made suspect_too --step 4
 
@@ -118,8 +121,8 @@ refused() {
 }
 : > refused.txt && : > refused.err
 refused "an MLP" 'mlp has no published architecture|no published name|table.weight|--raw' mlp out
-refused "no folder" 'nowhere is no folder' nowhere out
-refused "no run" 'cut is no run|config.toml|published model already' cut out
+refused "no folder" 'nowhere is not a folder' nowhere out
+refused "no run" 'cut is not a run|config.toml|already a published model' cut out
 refused "no such step" '--step 3: there is no such checkpoint in made/checkpoints|there are 4, 2' made out --step 3
 refused "a folder that is not empty" 'cut exists and is not empty' made cut
 refused "a file in the way" 'ids.bin exists and is not a folder' made ids.bin

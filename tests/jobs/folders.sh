@@ -36,7 +36,7 @@ run_tiny partly $steps --set mesh.dp=1 --set checkpoint.every_steps=5 --set chec
 "$orrery" sample partly --set sample.tokens=3 > sample.log 2>&1 || { cat sample.log; fail "a sample of step 10"; }
 cp -r "$source_root/scripts" scripts && sed -i 's/^\( *\)\(run:train(.*\)$/\1\2\n\1run:sample {}/' scripts/gpt.lua
 grep -q "run:sample" scripts/gpt.lua || fail "the script has no line run:train"
-refuses "sample of the end" 2 'checkpoint.final = false leaves no checkpoint of the end' \
+refuses "sample of the end" 2 'checkpoint.final = false saves no checkpoint after the last step' \
     "$orrery" check scripts/gpt.lua --config partly/config.toml
 
 # One job at a time, and one that has ended is no hindrance.
@@ -54,8 +54,8 @@ wait $holder
 done_steps=$(losses shared | wc -l)
 run_tiny shared $((done_steps + 5)) > after.log 2>&1 || { cat after.log; fail "a job after the holder"; }
 grep -q "resumed from step $done_steps" after.log || { cat after.log; fail "it did not resume the holder's work"; }
-[ "$(grep -c "resumed with other settings" after.log)" -eq 1 ] &&
-    grep -q "than before: train.steps 100000 -> $((done_steps + 5))\$" after.log ||
+[ "$(grep -c "resumed with changed settings" after.log)" -eq 1 ] &&
+    grep -q "changed settings: train.steps 100000 -> $((done_steps + 5))\$" after.log ||
     { cat after.log; fail "no word of other settings"; }
 run_tiny shared $steps --fresh > fresh.log 2>&1 || { cat fresh.log; fail "--fresh"; }
 [ -d shared.1 ] && [ "$(losses shared | wc -l)" -eq $steps ] || fail "--fresh did not start over"
@@ -95,7 +95,7 @@ for file in damaged/checkpoints/step-00000030/rank-*; do
     printf 'x' | dd of="$file" bs=1 seek=5000 conv=notrunc 2> /dev/null
 done
 run_tiny damaged 30 > damaged.resumed.log 2>&1 || { cat damaged.resumed.log; fail "damaged: the resumed run"; }
-! grep -q "other settings" damaged.resumed.log || fail "the same settings are called others"
+! grep -q "changed settings" damaged.resumed.log || fail "the same settings are called others"
 grep -q "damaged, an older checkpoint is used" damaged.resumed.log || { cat damaged.resumed.log; fail "no damage"; }
 losses damaged > resumed.txt
 cmp whole.txt resumed.txt || { diff whole.txt resumed.txt | head -5; fail "damaged: other lines in metrics.jsonl"; }
@@ -107,12 +107,12 @@ kept() {
 }
 kept > before.txt
 exits 0 evaluated "$orrery" evaluate damaged text.txt
-refuses "another model" 2 'is of another program' run_tiny damaged 40 --set script.layers=1
+refuses "another model" 2 'is from another program' run_tiny damaged 40 --set script.layers=1
 refuses "another seed" 2 'seed' run_tiny damaged 40 --set run.seed=6
 kept > after.txt
 cmp before.txt after.txt || { diff before.txt after.txt; fail "a refused resume has changed the folder"; }
 # Fewer layers find all of their params in the checkpoint, and are another model.
-refuses "an evaluation of another model" 2 'params that this one lacks|h.1.' \
+refuses "an evaluation of another model" 2 'params that this program lacks|h.1.' \
     "$orrery" evaluate damaged text.txt --set script.layers=1
 
 # What is a pipe in the place of a file is told, not waited for.

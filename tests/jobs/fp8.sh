@@ -12,7 +12,7 @@ for mesh in "" "mesh.tp=2 script.heads=4 script.embed=64" "mesh.dp=2 script.zero
     for set in $mesh; do sets+=(--set "$set"); done
     $orrery check "$gpt" "${sizes[@]}" "${low[@]}" "${sets[@]}" > check.txt 2>&1 ||
         { cat check.txt; fail "check does not take fp8 on $mesh"; }
-    grep -q "no run here: device cpu has no products of 8-bit floats" check.txt ||
+    grep -q "no run here: device cpu does not support fp8 matrix products" check.txt ||
         { cat check.txt; fail "check does not say that it cannot be run"; }
     grep -q "checked: the plan is complete" check.txt || { cat check.txt; fail "not checked on $mesh"; }
 done
@@ -25,7 +25,7 @@ $orrery draw "$gpt" "${sizes[@]}" "${low[@]}" -o gpt.svg > draw.txt 2>&1 || { ca
 for command in run verify sample; do
     $orrery $command "$gpt" "${sizes[@]}" "${low[@]}" > refused.txt 2>&1
     [ $? -eq 2 ] || { cat refused.txt; fail "$command: expected exit code 2"; }
-    for word in '--set train.precision=fp8' 'precision "fp8": device cpu has no products of 8-bit floats' \
+    for word in '--set train.precision=fp8' 'precision "fp8": device cpu does not support fp8 matrix products' \
         'orrery check' 'train.precision = "bf16"'; do
         grep -qF -- "$word" refused.txt || { cat refused.txt; fail "$command: no \"$word\""; }
     done

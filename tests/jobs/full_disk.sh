@@ -43,7 +43,7 @@ cmp before.txt after.txt || { diff before.txt after.txt; fail "a full disk: the 
 ) > beside.log 2>&1
 code=$?
 [ $code -eq 1 ] || { cat beside.log; fail "a full disk, no last save: exit code $code, expected 1"; }
-grep -q "the save of step 150, beside the steps, failed: .*File too large" beside.log ||
+grep -q "the asynchronous save of step 150 failed: .*File too large" beside.log ||
     { cat beside.log; fail "a full disk, no last save: the message does not say which save failed and why"; }
 
 run full $steps > resumed.log 2>&1 || { cat resumed.log; fail "the resumed run"; }

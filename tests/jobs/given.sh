@@ -25,9 +25,10 @@ validation = 0.1
 TOML
 # told NAME: the two lines of a start, each once in all that it says.
 told() {
-    [ "$(cat "$1.txt" "$1.err" | grep -c 'is not used')" -eq 2 ] || { cat "$1.err"; fail "$1: not two lines"; }
-    grep -qx 'train.steps = 300 of a.toml:6 is not used: a.lua:7 gives 3' "$1.err" || fail "$1: train.steps"
-    grep -qx 'data.path = "other.txt" of a.toml:9 is not used: a.lua:2 gives "text.txt"' "$1.err" ||
+    [ "$(cat "$1.txt" "$1.err" | grep -c 'has no effect')" -eq 2 ] || { cat "$1.err"; fail "$1: not two lines"; }
+    grep -qx 'train.steps = 300 of a.toml:6 has no effect: the script at a.lua:7 gives 3' "$1.err" ||
+        fail "$1: train.steps"
+    grep -qx 'data.path = "other.txt" of a.toml:9 has no effect: the script at a.lua:2 gives "text.txt"' "$1.err" ||
         fail "$1: data.path"
 }
 # recorded FOLDER: its config.toml says what ran, and where that is from.
@@ -60,8 +61,8 @@ sed -i '/^given/!s/"run"/"resumed"/' resumed/config.toml
 sed -i 's/steps = 3,/steps = 5,/' a.lua
 exits 0 more $orrery run resumed
 exits 0 whole $orrery run a.lua --config a.toml --set run.folder=whole
-grep -q 'is not used' more.txt more.err && { cat more.err; fail "a resumed run tells of what was recorded"; }
-grep -q 'resumed with other settings than before: train.steps 3 -> 5$' more.err ||
+grep -q 'has no effect' more.txt more.err && { cat more.err; fail "a resumed run tells of what was recorded"; }
+grep -q 'resumed with changed settings: train.steps 3 -> 5$' more.err ||
     { cat more.err; fail "no change told"; }
 cmp <(losses resumed) <(losses whole) || fail "the resumed run trains something else"
 sed -i 's/steps = 5,/steps = 3,/' a.lua
@@ -72,10 +73,10 @@ a="a.lua --config a.toml"
 for set in train.steps=9 data.path=more.txt train.sequences_per_step=8 train.precision=f32; do
     for command in "run run" "run $a" "check $a" "draw $a" "verify $a" "data --step 1 run" "evaluate run text.txt" \
         "sample run" "simulate run"; do
-        refused "--set $set: ${set%%=*} is not used: |a.lua:|leave --set ${set%%=*} out" $orrery $command --set $set
+        refused "--set $set: ${set%%=*} has no effect: |a.lua:|leave --set ${set%%=*} out" $orrery $command --set $set
     done
 done
-refused 'train.microbatches is not used: b.lua:5 gives 2' $orrery simulate \
+refused 'train.microbatches has no effect: the script at b.lua:5 gives 2' $orrery simulate \
     "$(sed 's/"bf16"/"bf16", microbatches = 2/' a.lua > b.lua; echo b.lua)" --set data.validation=0 \
     --cluster "$source_root/configs/clusters/h100.toml" --set train.steps=3 --set train.microbatches=4
 echo "refused by every command of a script"
@@ -95,7 +96,7 @@ local data = o.data.mixture { { text, 1 }, batch = 4 }/
 printf '[mesh]\ndp = 2\n[run]\ntimeout_s = 20\n[data]\npath = "text.txt"\n' > mixes.toml
 exits 0 mixes $orrery check mixes.lua --set data.path=text.txt --set mesh.dp=2
 exits 0 mixes $orrery run mixes.lua --config mixes.toml --set run.folder=mixes
-grep -q 'data.path.*is not used' mixes.err && { cat mixes.err; fail "mixes: told of a path that is read"; }
+grep -q 'data.path.*has no effect' mixes.err && { cat mixes.err; fail "mixes: told of a path that is read"; }
 grep -q '^path = "text.txt"' mixes/config.toml || { cat mixes/config.toml; fail "mixes: another path is recorded"; }
 echo "what the script reads is used"
 
@@ -103,7 +104,7 @@ echo "what the script reads is used"
 sized() { TMPDIR=$work $orrery scale "$1" --ranks 1 --steps 4 --rounds 1 --set train.sequences_per_step=4; }
 sed 's/steps = 3, evaluate_every = 3/evaluate_every = 100, log_every = 1/' a.lua > sized.lua
 exits 0 sized sized sized.lua
-refused 'scale: --steps 4 is not used: a.lua:7 gives 3|leave train.steps to the configuration' sized a.lua
+refused 'scale: --steps 4 has no effect: the script at a.lua:7 gives 3|remove the value of train.steps' sized a.lua
 grep -q -e '--set' refused.err && { cat refused.err; fail "scale names a --set that was not given"; }
 
 # Ids of 4 bytes.

@@ -18,7 +18,7 @@ grep -q "rank [01]" hard.log && { tail -5 hard.log; fail "ranks were started"; }
 seen=
 for kib in 30000 40000 50000 60000 70000 80000; do
     (ulimit -v $kib && run_tiny short 2 > short.log 2>&1) && continue
-    grep -q "mistake of Orrery" short.log && { tail -5 short.log; fail "ulimit -v is told as a mistake of Orrery's"; }
+    grep -q "bug in Orrery" short.log && { tail -5 short.log; fail "ulimit -v is told as a mistake of Orrery's"; }
     ! grep -q "limited to .* (ulimit -v)" short.log || seen=yes
 done
 [ -n "$seen" ] || { tail -5 short.log; fail "no limit of memory was told: no test"; }
@@ -36,11 +36,12 @@ mistaken() {
 }
 # What all ranks of a launcher find is said once.
 mistaken 3 3
-[ "$(cat one.log two.log | grep -c 'dp=3 has 3 ranks, torchrun started 2')" -eq 1 ] ||
+[ "$(cat one.log two.log | grep -c 'dp=3 has 3 ranks, but torchrun started 2')" -eq 1 ] ||
     { cat one.log two.log; fail "two ranks say the same"; }
 # Two different mistakes are both said.
 mistaken 3 5
-grep -q "dp=3 has 3 ranks, torchrun started 2" one.log && grep -q "dp=5 has 5 ranks, torchrun started 2" two.log ||
+grep -q "dp=3 has 3 ranks, but torchrun started 2" one.log &&
+    grep -q "dp=5 has 5 ranks, but torchrun started 2" two.log ||
     { cat one.log two.log; fail "one of two mistakes is not said"; }
 
 # Inside a Slurm job of several nodes only this one is used: that is said.

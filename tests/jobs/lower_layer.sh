@@ -64,7 +64,7 @@ if cp -r whole retired && overlaid retired 2> said; then
     overlaid damaged
     good damaged run damaged 40
     says damaged.log "resumed from step 30" "its manifest is manifest.json.aside-1 now" \
-        "in the place of step 40 is kept as .*step-00000040 (it cannot be renamed: "
+        "the previous files of step 40 were set aside as .*step-00000040 (it cannot be renamed: "
     [ -f "$(step damaged 40)/manifest.json.aside-1" ] || fail "the damaged step was not kept"
     good listed "$orrery" checkpoints list damaged
     says listed.log "step-00000040 cannot be renamed, and was set aside where it is: "
@@ -87,7 +87,8 @@ fi
 if strace -o /dev/null true 2> said; then
     cp -r whole unsure
     exits 1 unsure strace -f -qq -o /dev/null -e inject=fsync:error=EIO "$orrery" checkpoints prune unsure --keep 2
-    says unsure.txt "step 20 removed: no rule keeps it; that may not outlive a power cut: .*Input/output error"
+    says unsure.txt \
+        "step 20 removed: no rule keeps it; its removal may be lost in a power failure: .*Input/output error"
     [ ! -e "$(step unsure 20)" ] || fail "unsure: step 20 is there"
     cp -r "$(step whole 20)" "$(step unsure 20)"
     exits 1 unsure strace -f -qq -o /dev/null -e inject=fsync:error=EIO \

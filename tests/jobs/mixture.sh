@@ -122,12 +122,13 @@ done
 # A checkpoint of other weights is not gone on from; data that has changed is not printed as what was read.
 exits 2 weights $orrery run "${gpt[@]}" --set run.folder=one --set train.steps=30 \
     --set 'data.mix=["0.4 web.txt", "0.4 ink.bin", "0.2 elf.bin"]'
-grep -q "cannot resume.*its source_1.of_4096 is 2048, this run's is 1639" weights.err ||
+grep -q "cannot resume.*the saved source_1.of_4096 is 2048, but this run's is 1639" weights.err ||
     { cat weights.err; fail "weights"; }
 cp elf.bin kept.bin
 printf 'X' | dd of=elf.bin conv=notrunc bs=1 2> /dev/null
 exits 2 changed $orrery data one --step 7
-grep -q "is not what the run in one has read up to step 24" changed.err || { cat changed.err; fail "changed data"; }
+grep -q "differs from the data that the run in one read up to step 24" changed.err ||
+    { cat changed.err; fail "changed data"; }
 mv kept.bin elf.bin
 
 # What the run has kept is run, whatever becomes of its script; what would draw other samples is refused.
@@ -149,7 +150,7 @@ $orrery data own --step 3 > before.txt || fail "orrery data of a script with a m
 echo 'return 99' > beside/seed.lua
 cmp before.txt <($orrery data own --step 3) || fail "a module that was changed later changes what is printed"
 exits 2 seed $orrery data own --step 3 --set run.script=beside/own.lua
-grep -q "its data_seed is 3, this run's is 99" seed.err || { cat seed.err; fail "another seed"; }
+grep -q "the saved data_seed is 3, but this run's is 99" seed.err || { cat seed.err; fail "another seed"; }
 rm -r beside
 cmp before.txt <($orrery data own --step 3) || fail "the original script is needed"
 for other in run.seed=6:seed train.sequences_per_step=4:sequences_per_step data.validation=0.2:validation \
@@ -157,7 +158,7 @@ for other in run.seed=6:seed train.sequences_per_step=4:sequences_per_step data.
     data.tokens_per_sequence=16:sequence; do
     # shellcheck disable=SC2086
     exits 2 other $orrery data own --step 3 --set ${other%:*}
-    grep -q "is not what the run in own has read up to step 8: its ${other#*:} is" other.err ||
+    grep -q "differs from the data that the run in own read up to step 8: the saved ${other#*:} is" other.err ||
         { cat other.err; fail "$other"; }
 done
 

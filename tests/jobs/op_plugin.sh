@@ -73,7 +73,7 @@ for rank in 0 1; do
     pids[rank]=$!
 done
 for rank in 0 1; do wait "${pids[rank]}" && { cat rank$rank.txt; fail "rank $rank ran with two versions"; }; done
-said "would not do the same|plugin op/sundial: version 0.2, rank 0 has version 0.1" rank1.txt
+said "the configuration differs between rank 1|plugin op/sundial: version 0.2, rank 0 has version 0.1" rank1.txt
 echo "two versions: $(grep -m1 "plugin op/sundial" rank1.txt)"
 
 # No kernel for the device; and none for the reference, nor for a device that is not here.

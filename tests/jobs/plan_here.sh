@@ -37,7 +37,7 @@ plan --json > all.json || fail "no plan"
 told_alike runs/a || fail "simulate says other things than plan"
 plan --json --jobs 1 > one.json && cmp -s all.json one.json || fail "--jobs changes the plan"
 plan > plan.txt || fail "no plan as text"
-for word in "gpt on this machine: 2 ranks, 4 sequences a step" "costs from runs/a/costs.json" "mean of ranks" \
+for word in "gpt on this machine: 2 ranks, 4 sequences a step" "costs from runs/a/costs.json" "mean over ranks" \
     "does not run: \|do not run: " "^\[mesh\]" "^microbatches = "; do
     grep -q "$word" plan.txt || { cat plan.txt; fail "no \"$word\" in the plan"; }
 done
@@ -74,7 +74,7 @@ python3 - << 'CHECK' || fail "notes"
 import json
 plan, text = json.load(open("noted.json")), open("noted.txt").read().split("\n")
 assert any("other.json: costs are of another machine" in note for note in plan["notes"]), plan["notes"]
-assert any("what is kept for this machine is left out" in note for note in plan["notes"]), plan["notes"]
+assert any("the saved costs of this machine are not used" in note for note in plan["notes"]), plan["notes"]
 assert all(line in text for note in plan["notes"] for line in note.split("\n")), (plan["notes"], text)
 assert all(choice["sources"] for choice in plan["choices"]), plan["choices"]
 assert json.load(open("all.json"))["notes"] == []
@@ -90,7 +90,7 @@ XDG_CACHE_HOME=$work/kept "$orrery" calibrate "${tiny[@]}" --threads $threads --
     > keep.txt 2>&1 || { cat keep.txt; fail "a table that is kept"; }
 for mesh in 1 2; do
     XDG_CACHE_HOME=$work/kept "$orrery" plan "${tiny[@]}" --ranks 2 --set mesh.dp=$mesh > found.txt 2>&1 &&
-        grep -q "costs from what is kept for this machine ($work/kept/" found.txt ||
+        grep -q "costs from the saved costs of this machine ($work/kept/" found.txt ||
         { cat found.txt; fail "plan does not find what is kept for two ranks"; }
 done
 
@@ -107,19 +107,19 @@ refused 2 'no cluster and no table|--table FILE' "$source_root/scripts/gpt.lua" 
     --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set train.steps=4
 refused 2 'nothing fits|transport gloo of axis|was not measured' runs/a --ranks 2 --set run.transport=gloo
 grep -q "take " <<< "$out" && fail "more memory or fewer ranks measure no transport: $out"
-refused 2 'nothing fits|of the meshes of 2 ranks that are looked at none splits 3 sequences' runs/a --ranks 2 \
+refused 2 'nothing fits|no mesh of 2 ranks in the search splits 3 sequences' runs/a --ranks 2 \
     --set train.sequences_per_step=3 --most-tp 1 --most-pp 1
-refused 2 'the mesh that --keep mesh keeps has 2' runs/a --ranks 4 --keep mesh
-refused 2 'nothing fits|on a rank where it is least| more than the |fewer ranks (--ranks), or a machine' runs/a \
+refused 2 'the mesh of --keep mesh has 2' runs/a --ranks 4 --keep mesh
+refused 2 'nothing fits|on a rank in the best case| more than the |fewer ranks (--ranks), or a machine' runs/a \
     --ranks 2 --set script.embed=24576 --set script.layers=96 --set script.heads=96 --keep recompute,schedule,samples
 # AdamW in f32 has 16 bytes a parameter, of which ZeRO-3 has half on each of two ranks.
 "$orrery" plan runs/a --ranks 2 --set script.embed=24576 --set script.layers=96 --set script.heads=96 --most-tp 1 \
     --most-pp 1 2>&1 | python3 -c 'import re, sys
 said = sys.stdin.read()
-parameters, bytes_, unit = re.search(r"of ([\d,]+) parameters alone takes about ([\d.]+) (GiB|TiB)", said).groups()
+parameters, bytes_, unit = re.search(r"of ([\d,]+) parameters alone needs about ([\d.]+) (GiB|TiB)", said).groups()
 bytes_ = float(bytes_) * 2 ** (30 if unit == "GiB" else 40)
 assert abs(bytes_ / (8 * int(parameters.replace(",", ""))) - 1) < 0.02, said' || fail "the least state is not AdamW's"
-refused 2 '--link-us: of which link' runs/a --link-us 5
+refused 2 '--link-us needs the rate of the link' runs/a --link-us 5
 refused 2 '--software requires --cluster' runs/a --software eager
 refused 2 'there is no folder no/such' runs/a -o no/such/plan.svg
 mkdir folder.svg

@@ -49,7 +49,7 @@ h100=$source_root/configs/clusters/h100.toml
 preflight 1 cluster --ranks 1 --cluster "$h100" --expect storage_read_gb_s=0.000001
 grep -q "^expected ($h100, --expect): matrix_f32_tflops 67, matrix_bf16_tflops 989, memory_gb_s 3350, " cluster.txt &&
     grep -q "^fit from: matrix rate 70 %, memory bandwidth 70 %, link inside a node 89 %, fabric 80 %" cluster.txt &&
-    grep -q "memory bandwidth: .* of 3.35 TB/s; at least 70 % is expected" cluster.txt ||
+    grep -q "memory bandwidth: .* of the expected 3.35 TB/s; the minimum is 70 %" cluster.txt ||
     { cat cluster.txt; fail "what the cluster's file says is not held against the machine"; }
 preflight 1 cluster --ranks 1 --cluster "$h100" --json
 grep -q '"expected":{"from":"[^"]*h100.toml","bars":{[^}]*},"matrix_f32_tflops":67.0' cluster.txt ||
@@ -127,17 +127,17 @@ refused() {
 }
 refused 'no transport "shmm"|did you mean "shm"' --transport shmm
 refused 'no device "cpuu"|did you mean "cpu"' --device cpuu
-refused 'transport threads has no rank processes' --transport threads
+refused 'transport threads runs ranks as threads|between processes' --transport threads
 refused 'unknown key "intreface" in [transport.gloo]|did you mean "interface"' --transport gloo \
     --set transport.gloo.intreface=x
 refused '--set train.steps=4|does not read this' --set train.steps=4
-refused '--expect fabric=1: nothing of that name|fabric_gb_s' --expect fabric=1
+refused '--expect fabric=1: unknown quantity|fabric_gb_s' --expect fabric=1
 refused 'expected fabric_gb_s=NUMBER' --expect fabric_gb_s=fast
 refused 'nowhere.toml' --cluster nowhere.toml
-refused '--slow 2: expected a part' --slow 2
-refused '0 ranks; expected 1 to' --ranks 0
+refused '--slow 2: expected a fraction' --slow 2
+refused '--ranks 0: expected 1 to' --ranks 0
 refused 'needs --rendezvous HOST:PORT' --nodes 2 --transport gloo
-ORRERY_TOKEN=a-secret-of-this-test refused 'shm joins ranks of one host|--transport gloo' --ranks 2 --nodes 2 \
+ORRERY_TOKEN=a-secret-of-this-test refused 'shm connects ranks on one host only|--transport gloo' --ranks 2 --nodes 2 \
     --rendezvous 10.0.0.1:29500 --transport shm
 refused 'did you mean "--transport"' --transprt gloo
 

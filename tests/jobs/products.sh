@@ -41,7 +41,7 @@ echo "ranks with different kinds: refused"
 # A table of this machine, with a line that says which to set.
 must table.txt $orrery products --threads 1 --types f32
 for kind in onednn native blocks; do says table.txt "^f32   $kind "; done
-tail -n 1 table.txt | grep -qE "^(set device.cpu.products=|onednn, the default, is within)" ||
+tail -n 1 table.txt | grep -qE "^(set device.cpu.products=|onednn, the default library, is within)" ||
     { cat table.txt; fail "the table does not say which to set"; }
 refused "--types f8e4m3|expected f32, bf16 or f16" $orrery products --types f8e4m3
 
@@ -52,7 +52,7 @@ if [ -e "$plugins/liborrery_device_apart.so" ]; then
     must faulty.txt $orrery products --device apart --types f32 --set "plugins.path=[\"$plugins\"]"
     says faulty.txt "^f32   plain    [0-9]"
     says faulty.txt "^f32   faulty   not usable: its trial was ended by signal 4 (Illegal instruction)$"
-    tail -n 1 faulty.txt | grep -q "^plain, the default, is within" || { cat faulty.txt; fail "which to set"; }
+    tail -n 1 faulty.txt | grep -q "^plain, the default library, is within" || { cat faulty.txt; fail "which to set"; }
     echo "a kind that faults: not usable"
 fi
 echo "1 passed, 0 failed"

@@ -60,13 +60,14 @@ sampled "3 37" > sampled.log 2>&1 || { cat sampled.log; fail "sample"; }
 tail -1 sampled.log | awk '{ for (i = 1; i <= NF; ++i) if ($i !~ /^[0-9]+$/ || $i > 37) bad = 1 }
     END { exit bad || NF != 302 }' || { cat sampled.log; fail "it drew what is no word"; }
 sampled "3 38" > sampled.log 2>&1 && { cat sampled.log; fail "a prompt of what is no word was taken"; }
-grep -q 'prompt: "38" is no token id below 38' sampled.log || { cat sampled.log; fail "the prompt's refusal"; }
+grep -q 'prompt: "38" is not a token id below 38' sampled.log || { cat sampled.log; fail "the prompt's refusal"; }
 
 spoilt() { rm -rf bad && cp -r "$folder/llama" bad && chmod -R u+w bad; }
 spoilt && rm bad/model-00002-of-00004.safetensors
-refused 'bad/model-00002-of-00004.safetensors is not there|model.safetensors.index.json it holds' model out bad 1
+refused 'bad/model-00002-of-00004.safetensors is missing|model.safetensors.index.json it has' model out bad 1
 spoilt && cp bad/model-00001-of-00004.safetensors bad/model-00002-of-00004.safetensors
-refused 'bad/model-00002-of-00004.safetensors: tensor "model.embed_tokens.weight" is in bad/model-00001' model out bad 1
+refused 'bad/model-00002-of-00004.safetensors: duplicate tensor "model.embed_tokens.weight", also in bad/model-00001' \
+    model out bad 1
 spoilt && truncate -s -10 bad/model-00003-of-00004.safetensors
 refused 'bad/model-00003-of-00004.safetensors: tensor|copy or export it again' model out bad 1
 spoilt && sed -i 's/"vocab_size": 38/"vocab_size": 40/' bad/config.json

@@ -36,7 +36,7 @@ exits 2 mistake run_tiny mistake 5 --restarts 3 --set checkpoint.load=nowhere.sa
 
 mkdir -p far/checkpoints && touch far/checkpoints/generation-9223372036854775807
 exits 1 far run_tiny far 5 --restarts 1
-grep -q "generation 9223372036854775807 of the job was taken, behind which there is none" far.err ||
+grep -q "has a claim of generation 9223372036854775807 of the job" far.err ||
     { cat far.err; fail "the last generation"; }
 mkdir -p folder/events.jsonl
 exits 1 folder run_tiny folder 5 --restarts 1
@@ -48,7 +48,7 @@ refused "--restarts 2|torchrun has started the ranks|leave --restarts out" as_ra
     "$source_root/scripts/gpt.lua" --restarts 2
 refused "--restarts 2|threads|another transport" run_tiny bad 5 --restarts 2 --set run.transport=threads
 refused "run.resume = \"never\"|--restarts 2|leave one of them out" run_tiny bad 5 --restarts 2 --set run.resume=never
-refused "run.store = \"memory\" and --restarts 2|end with the ranks|posix" run_tiny bad 5 --restarts 2 \
+refused "run.store = \"memory\" and --restarts 2|lost when the ranks exit|posix" run_tiny bad 5 --restarts 2 \
     --set run.store=memory
 export ORRERY_TOKEN=a-secret-of-all-nodes
 refused "--spares 1|one node|--nodes of 2 or more" run_tiny bad 5 --spares 1 --restarts 2

@@ -57,7 +57,7 @@ done
 $orrery check recorded.lua "${settings[@]}" --set script.name=memory > run.log 2>&1 && fail "check takes memory"
 $orrery run recorded.lua "${settings[@]}" --set script.name=memory --set run.folder=clash > run.log 2>&1 &&
     fail "a result may be called memory"
-grep -qF "result memory has the name of a key" run.log || { cat run.log; fail "why memory is refused"; }
+grep -qF "result memory has the name of a built-in key" run.log || { cat run.log; fail "why memory is refused"; }
 
 # Numbers of the forward pass: the loss under another name, and others of the activations, which meshes sum in parts.
 cat > declared.lua << 'LUA'

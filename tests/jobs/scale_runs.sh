@@ -20,7 +20,7 @@ grep -q "^<svg" weak.svg && grep -q "</svg>" weak.svg && grep -q ">communication
 TMPDIR=$work timeout 200 "$orrery" scale "${tiny[@]}" --ranks 2,4 --steps 8 --strong --target 1 --rounds 1 \
     > strong.txt 2> strong.err
 code=$?
-verdict=$(sed -nE 's/^4 ranks reach [0-9.]+ % of the ideal: the target is (met|missed)$/\1/p' strong.txt)
+verdict=$(sed -nE 's/^4 ranks reach [0-9.]+ % of ideal scaling: the target is (met|missed)$/\1/p' strong.txt)
 case "$verdict $code" in "met 0" | "missed 1") ;; *) cat strong.txt strong.err; fail "strong: exit code $code" ;; esac
 [ "$(sizes strong)" = "2 4;4 4;" ] || { cat strong.txt; fail "strong scaling: rows $(sizes strong)"; }
 [ -z "$(find "$work" -name 'orrery-scale-*')" ] || fail "a folder of a run is left"
@@ -38,12 +38,12 @@ refused() {
 refused 2 '--ranks 2,1: expected ascending' --ranks 2,1
 refused 2 '--ranks 1,65536: a run of 65536 ranks on this host|(64 on each processor, up to 1024)|--simulate' \
     --ranks 1,65536
-refused 2 '3 ranks do not divide by the 2 of the mesh' --ranks 3 --set mesh.tp=2
-refused 2 'a batch of 4 sequences at 3 ranks does not grow to a whole one at 4' --ranks 3,4
-refused 2 'name the file .svg' --ranks 1 -o picture.png
+refused 2 '3 ranks are not divisible by the 2 ranks' --ranks 3 --set mesh.tp=2
+refused 2 'a batch of 4 sequences on 3 ranks does not scale to a whole number of sequences on 4' --ranks 3,4
+refused 2 'a file name that ends in .svg' --ranks 1 -o picture.png
 refused 2 'there is no folder no/such' --ranks 1 -o no/such/picture.svg
 refused 2 'expected the name of a file' --ranks 1 -o ''
-refused 2 '--target 2: expected a part' --ranks 1 --target 2
+refused 2 '--target 2: expected a fraction' --ranks 1 --target 2
 refused 2 '--steps 1: expected 4' --ranks 1 --steps 1
 refused 2 'the run of 1 rank|ended with exit code 2|no option "layerss"' --ranks 1 --set script.layerss=2
 
@@ -67,5 +67,5 @@ for signal in INT TERM; do
 done
 set +m
 TMPDIR=$work "$orrery" scale no.lua --ranks 1 > no.txt 2>&1
-[ $? -eq 2 ] && grep -q "no script no.lua" no.txt || { cat no.txt; fail "a script that is not there"; }
+[ $? -eq 2 ] && grep -q "script no.lua not found" no.txt || { cat no.txt; fail "a script that is not there"; }
 echo "1 passed, 0 failed"

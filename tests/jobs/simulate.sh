@@ -88,9 +88,9 @@ simulate -o link.svg --slow 3:2 > /dev/null && [ -L link.svg ] && ! cmp -s step.
 # What would pass silently.
 sed 's/H100-80G-SXM/H100-80G-SMX/' "$clusters/h100.toml" > wrong.toml
 refused 2 'is "H100-80G-SMX", for which no rate is known' $orrery simulate $gpt --config small.toml --cluster wrong.toml
-refused 2 "the mesh pp=2 dp=2 tp=1 has no collectives of tp" simulate --set mesh.tp=1 --tp-chunks 2
+refused 2 "the mesh pp=2 dp=2 tp=1 has no tp collectives" simulate --set mesh.tp=1 --tp-chunks 2
 for form in :2 1: 1 ' 1:2' 1:inf 1:nan; do refused 2 "RANK:TIMES" simulate --slow "$form"; done
-refused 2 "rank 3 is there twice" simulate --slow 3:2 --slow 3:4
+refused 2 "duplicate rank 3" simulate --slow 3:2 --slow 3:4
 for form in nan inf -1 ''; do refused 2 "expected a number from 0 to 10" simulate --jitter "$form"; done
 for form in nan inf -1 0; do refused 2 "expected a number from 1e-06" $orrery simulate $gpt --link-gbit $form; done
 refused 2 "expected a number from 0 to 1000000000" simulate --restart-s nan
@@ -145,7 +145,7 @@ for choice in plan["choices"]:
     assert choice["memory_limit_bytes"] == small and choice["fits"] == (choice["memory_bytes"] <= small), choice
 CHECK
 plan_mixed -o two_kinds.svg > two_kinds.txt && grep -q "^gpt on two_kinds: 4 ranks, " two_kinds.txt &&
-    grep -q "as rank [23] takes .* and has 204.8 MiB" two_kinds.txt &&
+    grep -q "where rank [23] needs .* and has 204.8 MiB" two_kinds.txt &&
     grep -q "has 204.8 MiB" two_kinds.svg || { cat two_kinds.txt; fail "the small kind's memory is not told"; }
 
 plan() { $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 8 "$@"; }
@@ -164,12 +164,12 @@ plan --keep zero,schedule,recompute,sequence --set script.zero=3 --set 'script.p
 awk '/step s/ { getline; exit !($9 == 3 && ($10 == "zbv" || $5 == 1) && / yes / && / all /) }' kept.txt ||
     { cat kept.txt; fail "the plan tells other options than those that it keeps"; }
 for kept in "--most-tp 1" "--keep mesh --set mesh.tp=1 --set mesh.dp=4"; do
-    refused 2 "none of the meshes that are looked at has collectives of tp to cut" plan --tp-chunks 2 $kept
+    refused 2 "no mesh in the search has tp collectives to split" plan --tp-chunks 2 $kept
 done
 refused 2 ".svg" plan -o plan.png
 refused 2 "there is no folder no/such" plan -o no/such/plan.svg
 refused 2 "expected the name of a file" plan -o ''
-refused 2 "the mesh that --keep mesh keeps has 8" $orrery plan $gpt --config small.toml \
+refused 2 "the mesh of --keep mesh has 8" $orrery plan $gpt --config small.toml \
     --cluster "$clusters/h100.toml" --keep mesh --ranks 7
 refused 2 "not in range 1 to 1000000" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks -5
 grep -q '^\[mesh\]' plan.txt || { cat plan.txt; fail "the plan says no TOML that runs it"; }
@@ -191,7 +191,7 @@ less "$(value step_s best.json)" "$(value step_s plain.json)" || fail "the plan 
 sed 's/clip = 1.0,/clip = 1.0 }, { microbatches = 2 /' $gpt > micros.lua
 micros() { $orrery plan micros.lua --config small.toml --cluster "$clusters/h100.toml" --ranks 8 "$@"; }
 micros > micros.txt 2>&1 || { cat micros.txt; fail "no plan of a script that gives microbatches"; }
-grep -q "^the script gives microbatches itself (micros.lua:[0-9]*); they are not searched$" micros.txt ||
+grep -q "^the script sets microbatches (micros.lua:[0-9]*), so that they are not searched$" micros.txt ||
     { cat micros.txt; fail "nothing says that microbatches are given"; }
 ! grep -q "^microbatches" micros.txt || { cat micros.txt; fail "the plan sets microbatches that are given"; }
 micros --json 2> /dev/null | python3 -c 'import json, sys
@@ -199,4 +199,4 @@ choices = json.load(sys.stdin)["choices"]
 assert len(choices) > 3 and all(c["dp"] * c["samples"] * 2 == 32 for c in choices), choices' ||
     fail "a choice has other microbatches than the script gives"
 refused 2 "no such option" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --keep colour
-refused 2 "are missing" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 1000
+refused 2 "too few" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 1000

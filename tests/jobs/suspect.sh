@@ -56,7 +56,7 @@ marks all_parts.log > parts.txt
 cmp strict.txt parts.txt || { diff strict.txt parts.txt; fail "a run that was stopped marks others"; }
 mix off 30 --set checkpoint.suspect_factor=0
 ! grep -q "marked as suspect" off.log || fail "a factor of 0 marks"
-refused "checkpoint.suspect_factor = 0.5: any step's loss may be that much" "$orrery" run mix.lua \
+refused "checkpoint.suspect_factor = 0.5: a normal loss may be that much" "$orrery" run mix.lua \
     --set run.folder=off --set checkpoint.suspect_factor=0.5
 
 # Automatic saves save what is kept for good, too, and what is evaluated is not left out.

@@ -14,7 +14,7 @@ run_tiny parts 8 "${threads[@]}" > second.log 2>&1 || { cat second.log; fail "th
 grep -q "resumed from step 5" second.log || { cat second.log; fail "it did not resume"; }
 
 run_tiny beside 8 "${threads[@]}" --set run.overlap=on > beside.log 2>&1 || { cat beside.log; fail "overlap"; }
-grep -q "run on a thread of their own" beside.log || { cat beside.log; fail "run.overlap = on is not done"; }
+grep -q "run on a separate thread" beside.log || { cat beside.log; fail "run.overlap = on is not done"; }
 losses beside > beside.txt
 losses whole | cmp - beside.txt || fail "run.overlap = on changed the losses"
 

@@ -56,7 +56,7 @@ ends alone "which is not saved.*there is no checkpoint: start again from scratch
 
 begin noticed $slow --set run.notice_file=going
 touch going
-ends noticed "the notice going has appeared"
+ends noticed "preemption notice: the file going exists"
 grep -q "the checkpoint is committed" noticed.log || { cat noticed.log; fail "noticed: no checkpoint"; }
 rm going
 resumes noticed
@@ -64,12 +64,12 @@ begin restarted $slow --restarts 2 --set run.notice_file=going
 touch going
 ends restarted "0 restarts"
 
-refused "run.notice_file: going|is there already|remove it" run_tiny bad 5 --set run.notice_file=going
+refused "run.notice_file: going|already exists|remove it" run_tiny bad 5 --set run.notice_file=going
 mkdir place
 refused "run.notice_file: place|is a folder|name a file" run_tiny bad 5 --set run.notice_file=place
-refused "run.notice_file: none/going|cannot appear: none is no folder|make it" run_tiny bad 5 \
+refused "run.notice_file: none/going|cannot be created: none is not a folder|create the folder" run_tiny bad 5 \
     --set run.notice_file=none/going
-refused "run.notice_file: going/x|cannot be looked for" run_tiny bad 5 --set run.notice_file=going/x
+refused "run.notice_file: going/x|cannot be checked" run_tiny bad 5 --set run.notice_file=going/x
 refused "grace_s" run_tiny bad 5 --set run.grace_s=0
 refused "grace_s" run_tiny bad 5 --set run.grace_s=soon
 [ ! -e bad ] || fail "a refused run has left a folder"

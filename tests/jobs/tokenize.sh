@@ -135,9 +135,10 @@ mkdir bare
 refused "a folder without a tokenizer" 'bare/tokenizer.json|No such file' -- one.txt --tokenizer bare -o files
 sed 's/"type":"BPE"/"type":"Unigram"/' small/tokenizer.json > bare/tokenizer.json
 refused "another kind" 'model.type is "Unigram"|supported model: BPE' -- one.txt --tokenizer bare -o files
-refused "an unknown end" '--end names "<eos>"' -- one.txt --tokenizer small -o files --end '<eos>'
+refused "an unknown end" '--end names the token "<eos>"' -- one.txt --tokenizer small -o files --end '<eos>'
 refused "no name" 'with -o NAME' -- one.txt --tokenizer small
-refused "half a pair" '--prompt and --completion go together' -- lines.jsonl --prompt p --tokenizer small -o files
+refused "half a pair" '--prompt and --completion must be given together' -- \
+    lines.jsonl --prompt p --tokenizer small -o files
 mkfifo files2.idx
 refused "a pipe in the place of a file" 'files2.idx is a named pipe' -- one.txt --tokenizer small -o files2
 echo "1 passed, 0 failed"

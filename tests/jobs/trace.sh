@@ -11,7 +11,7 @@ must() {
 
 # A pipeline with data parallelism beside it: messages and collectives.
 must run.log run_tiny run 12 --trace step.json --set mesh.pp=2 --set train.microbatches=2
-grep -q "^trace of step 10: step.json, [0-9]* bars; ui.perfetto.dev shows it$" run.log ||
+grep -q "^trace of step 10: step.json, [0-9]* bars; open it in ui.perfetto.dev$" run.log ||
     { cat run.log; fail "the run does not tell of its trace"; }
 [ "$(grep -c "^trace of" run.log)" = 1 ] || fail "more than one trace"
 cat > check_trace.py << 'CHECK'
@@ -53,7 +53,7 @@ must simulated.log "$orrery" simulate "$source_root/scripts/gpt.lua" \
     --set train.microbatches=2 --set train.sequences_per_step=4 --set train.steps=12 \
     --set train.precision=bf16 --set data.tokens_per_sequence=32 --set data.vocab=256 --set script.layers=2 \
     --set script.embed=48 --set script.heads=3 --trace predicted.json
-grep -q "^trace of the predicted step: predicted.json, [0-9,]* bars; ui.perfetto.dev shows it$" simulated.log ||
+grep -q "^trace of the predicted step: predicted.json, [0-9,]* bars; open it in ui.perfetto.dev$" simulated.log ||
     { cat simulated.log; fail "simulate does not tell of its trace"; }
 python3 check_trace.py predicted.json 4 predicted || fail "the predicted trace"
 

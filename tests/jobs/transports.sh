@@ -18,7 +18,7 @@ done
 for transport in shm gloo; do
     run_tiny beside_$transport 10 --set run.transport=$transport --set run.threads_per_rank=1 --set run.overlap=on \
         > beside.log 2>&1 || { cat beside.log; fail "$transport with run.overlap = on"; }
-    grep -q "run on a thread of their own" beside.log ||
+    grep -q "run on a separate thread" beside.log ||
         { cat beside.log; fail "$transport: run.overlap = on is not done"; }
     losses beside_$transport | cmp threads.txt - || fail "$transport: other losses with run.overlap = on"
     (cd beside_$transport/checkpoints/step-00000010 && sha256sum ./*.safetensors) | cmp threads.sums - ||

@@ -45,7 +45,7 @@ what_if --json --processors 1000 > more.json || fail "more processors"
 [ "$(value as_measured more.json)" = False ] || fail "more processors are what was measured"
 [ "$(value processors more.json)" = 1000.0 ] || fail "processors are not those that were asked for"
 what_if --set mesh.dp=4 > four.txt || fail "four ranks"
-has "dp=4, 4 ranks|scaled by their work|of the run as it was" four.txt
+has "dp=4, 4 ranks|scaled by their work|that the run measured" four.txt
 what_if --set script.zero=3 > zero.txt || fail "ZeRO-3"
 has "not measured: |all_gather by shm (from its all_reduce)" zero.txt
 
@@ -62,45 +62,45 @@ refused 2 'transport gloo of axis dp was not measured|shm|orrery calibrate --tra
     simulate runs/a --set run.transport=gloo
 refused 2 'did you mean "layers"' simulate runs/a --set script.layerss=2
 refused 2 'RANK:TIMES' simulate runs/a --slow 9:2
-refused 2 '--link-us: of which link' simulate runs/a --link-us 5
+refused 2 '--link-us needs the rate of the link' simulate runs/a --link-us 5
 refused 2 'no cluster and no table|--cluster FILE|--table FILE' simulate "$source_root/scripts/gpt.lua" \
     --set data.path=text.txt --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set train.steps=4
 refused 2 'no table of measured costs nowhere.json' simulate runs/a --table nowhere.json
 echo '{"format": "other"}' > wrong.json
 refused 2 'wrong.json: it is not a table of measured costs' simulate runs/a --table wrong.json
 refused 2 'simulate.table: no table of measured costs none.json' simulate runs/a --set simulate.table=none.json
-refused 2 'runs/a is a run of nowhere.lua, which is not there' simulate runs/a --set run.script=nowhere.lua
+refused 2 'runs/a is a run of script nowhere.lua, which is not found' simulate runs/a --set run.script=nowhere.lua
 cp -r runs/a runs/two
 sed -E 's/"hosts": *"1"/"hosts": "2"/' runs/a/costs.json > runs/two/costs.json
 refused 2 'the run had 2 hosts|--cluster FILE' simulate runs/two
 refused 2 'simulate.table: no table of measured costs none.json' run runs/a --set simulate.table=none.json
 mkdir runs/empty
-refused 2 'runs/empty is no run' simulate runs/empty
+refused 2 'runs/empty is not a run' simulate runs/empty
 cp -r runs/a runs/young && rm runs/young/costs.json
 refused 2 'runs/young has no costs.json|--table FILE' simulate runs/young
 echo "a run, what if, and what is refused"
 
 "$orrery" calibrate --refit runs/a -o fit.json > fit.txt || fail "refit into a new table"
-has "begins with nothing|fit.json: |rows of kernels" fit.txt
+has "starting from an empty table|fit.json: |rows of kernels" fit.txt
 "$orrery" calibrate --refit runs/a --keep > kept.txt || fail "a table that is kept"
 kept=$(sed -n "s|^\($XDG_CACHE_HOME/orrery/costs/[0-9a-f]*.json\): .*|\1|p" kept.txt)
 [ -f "$kept" ] || { cat kept.txt; fail "where it is kept"; }
 run_tiny runs/b 12 > told.txt 2>&1 || { cat told.txt; fail "a run with a table"; }
 has "where the time went|predicted against measured|matmul|dp: all_reduce|the rest|as measured" told.txt
-has "  costs: what is kept for this machine ($kept)" told.txt
+has "  costs: the saved costs of this machine ($kept)" told.txt
 "$orrery" calibrate --refit runs/a runs/b/costs.json -o fit.json > fit.txt || fail "refit of two"
-has "begins with fit.json" fit.txt
+has "starting from the table fit.json" fit.txt
 # A row that only the kept table has: what is refitted and kept begins with it, whatever -o has.
 card='{"transport":"card","op":"message","ranks":2,"bytes":8,"seconds":1e-3,"samples":1}'
 sed -i "s/^ \"communication\": \[/&\n  $card,/" "$kept"
 "$orrery" calibrate --refit runs/b -o fit.json --keep > both.txt || fail "refit of both"
-has "begins with $kept|fit.json: |$kept: " both.txt
+has "starting from $kept|fit.json: |$kept: " both.txt
 cmp -s fit.json "$kept" && grep -q '"card"' fit.json || { cat both.txt; fail "-o and --keep have other tables"; }
 "$orrery" calibrate --refit runs/b > printed.json 2> printed.txt || fail "refit on standard output"
 cmp -s fit.json printed.json || fail "what is printed is another table"
-has "begins with $kept" printed.txt
+has "starting from $kept" printed.txt
 "$orrery" simulate runs/young --table fit.json > young.txt || fail "a run by another's table"
-has "fit.json|what is kept for this machine ($kept)" young.txt
+has "fit.json|the saved costs of this machine ($kept)" young.txt
 ! grep -q "another machine" young.txt || { cat young.txt; fail "this machine is another"; }
 sed -E 's/"(model name|CPU part)":"[^"]*"/"\1":"Other CPU"/; s/"oneDNN":"[^"]*"/"oneDNN":"0.1"/' fit.json > carried.json
 "$orrery" simulate runs/young --table carried.json > carried.txt || fail "a table of another machine"
@@ -114,19 +114,21 @@ for file in "$XDG_CACHE_HOME"/orrery/costs/*.json; do echo "{" > "$file"; done
 run_tiny runs/c 6 > damaged.txt 2>&1 || { cat damaged.txt; fail "a damaged table ends a run"; }
 has "nothing predicted: |not valid json" damaged.txt
 what_if > left.txt || fail "a damaged table ends a run's question"
-has "what is kept for this machine is left out: $kept: not valid json|runs/a/costs.json" left.txt
-refused 2 "runs/young has no costs.json|what is kept for this machine is left out: $kept" simulate runs/young
+has "the saved costs of this machine are not used: $kept: not valid json|runs/a/costs.json" left.txt
+refused 2 "runs/young has no costs.json|the saved costs of this machine are not used: $kept" simulate runs/young
 "$orrery" calibrate --refit runs/a -o new.json > new.txt || fail "refit beside a damaged table"
-has "$kept: not valid json|it is not used|begins with nothing" new.txt
+has "$kept: not valid json|it is not used|starting from an empty table" new.txt
 sed -E 's/"processors": *"[0-9]+"/"processors":"-2"/' runs/a/costs.json > wrong.json
 refused 2 'wrong.json: facts.processors is "-2", expected a whole number' simulate runs/a --table wrong.json
-refused 2 'runs/young: there is no runs/young/costs.json' calibrate --refit runs/young -o fit.json
+refused 2 'runs/young: runs/young/costs.json is missing' calibrate --refit runs/young -o fit.json
 refused 2 'made by calibrate, expected a run' calibrate --refit fit.json -o new.json
 cp runs/a/costs.json before.json
-refused 2 '-o runs/a/costs.json: it is what the run measured' calibrate --refit runs/a -o runs/a/costs.json
-refused 2 '-o runs/b/costs.json: it is what a run measured' calibrate --refit runs/a -o runs/b/costs.json
+refused 2 '-o runs/a/costs.json: it would overwrite the costs that the run measured' \
+    calibrate --refit runs/a -o runs/a/costs.json
+refused 2 '-o runs/b/costs.json: it would overwrite the costs that a run measured' \
+    calibrate --refit runs/a -o runs/b/costs.json
 cmp -s before.json runs/a/costs.json || fail "what a run measured is gone"
-refused 2 '--refit measures nothing' calibrate "$source_root/scripts/gpt.lua" --refit runs/a
+refused 2 '--refit takes no script' calibrate "$source_root/scripts/gpt.lua" --refit runs/a
 sed 's/"threads": *"1"/"threads": "7"/; s/"\(model[^"]*\)": "[^"]*"/"\1": "another"/' runs/b/costs.json > other.json
 cmp -s other.json runs/b/costs.json && fail "the test makes no other machine"
 refused 2 'another machine' calibrate --refit runs/a other.json -o new.json

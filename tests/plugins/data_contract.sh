@@ -38,12 +38,12 @@ named() {
         grep -qF -- "$word" "$log" || { cat "$log"; failed "$log lacks \"$word\""; }
     done <<< "$3|"
     grep -qF "plugin data/sundial" "$log" || { cat "$log"; failed "$log does not name the plugin"; }
-    ! grep -q "mistake of Orrery\|internal error" "$log" || { cat "$log"; failed "$log blames Orrery"; }
+    ! grep -q "bug in Orrery\|internal error" "$log" || { cat "$log"; failed "$log blames Orrery"; }
 }
 words() {
     case $1 in
         offset) echo "ignores the block's offset|input    \"x\" f32|the points: sample|element  [" ;;
-        random) echo "it is random|two reads of one block differ|input    \"x\"|, then " ;;
+        random) echo "it is not deterministic|two reads of one block differ|input    \"x\"|, then " ;;
         half) echo "did not fill 8 of 16 elements of the block|[8], the first one|input    \"x\"" ;;
         past) echo "wrote past the end of the block, 64 elements too many|input    \"x\"" ;;
         tp) echo "cuts samples another way|input    \"x\"|read by rank|in the whole sample" ;;

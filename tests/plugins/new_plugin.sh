@@ -20,7 +20,7 @@ refused() {
 }
 wanted="kinds: " refused stroe tape
 wanted='did you mean "store"' refused stroe tape
-for name in Tape 7tape ta-pe ../tape tape_ "ta pe"; do wanted="cannot name a plugin" refused store "$name"; done
+for name in Tape 7tape ta-pe ../tape tape_ "ta pe"; do wanted="is not a valid plugin name" refused store "$name"; done
 [ -z "$(find . -name '*tape*' -o -name '*Tape*')" ] || { echo "a refused plugin left files"; exit 1; }
 
 kinds=${3:-$(ls "$source/scripts/templates")}

@@ -72,7 +72,7 @@ saved() {
             --set checkpoint.keep_every_steps=3 --set checkpoint.async=$how "$@"
         for step in 3 6 8; do objects "$name-$how" $step; done
     done
-    grep -q "made beside the next step, by the device's queue of copies" "$name-true.log" ||
+    grep -q "made during the next step, by the device's queue of copies" "$name-true.log" ||
         { cat "$name-true.log"; fail "$name: no copy by a queue"; }
     for step in 3 6 8; do
         cmp "$name-true.$step.txt" "$name-false.$step.txt" || fail "$name: other bytes of step $step"

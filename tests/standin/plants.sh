@@ -38,6 +38,6 @@ found old_gate "gpu: a captured step waits at a gate*" "seen"
 found wait_in_capture "gpu: a captured step with messages*" "cudaErrorStreamCaptureInvalidated"
 # Groups: messages that are none, one that is missing at a member, members that ask for different things.
 found no_group "gpu: messages of a group*" "invalid usage"
-job lost_message "longer than the bound of 5 s\|within 5000 ms" \
+job lost_message "longer than the timeout of 5 s\|within 5000 ms" \
     --set mesh.dp=1 --set mesh.pp=2 --set train.microbatches=2 --set run.timeout_s=5
 job other_count "member 1 calls all_reduce of" --set mesh.dp=2

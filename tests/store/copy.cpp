@@ -66,7 +66,7 @@ TEST_CASE("a copy of a step is the same bytes in any store", "[checkpoint][copy]
     for (const ManifestObject& object : manifest.objects)
         CHECK(text_at(*there, 2, object.key, 0, static_cast<size_t>(object.bytes)) ==
               text_at(*from, 2, object.key, 0, static_cast<size_t>(object.bytes)));
-    CHECK_THROWS_WITH(copy_step(*from, 2, *there, {}), Contains("step 2 is in") && Contains("already"));
+    CHECK_THROWS_WITH(copy_step(*from, 2, *there, {}), Contains("step 2 already exists in"));
     from->mark(1, "the loss of step 2 is nan");
     copy_step(*from, 1, *there, {});
     CHECK(there->mark_of(1) == "the loss of step 2 is nan");

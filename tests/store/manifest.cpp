@@ -58,12 +58,12 @@ TEST_CASE("a manifest of another step is no manifest of this one") {
     const TwoSteps two("manifest_step");
     SECTION("a copied manifest") {
         Damage::write(two.manifest, Damage::contents(two.scratch.path / Damage::name_of(1) / "manifest.json"));
-        two.refused({"step 2: its manifest is of step 1"});
+        two.refused({"step 2: its manifest is for step 1"});
     }
     SECTION("a copied step") {
         fs::remove_all(two.manifest.parent_path());
         fs::copy(two.scratch.path / Damage::name_of(1), two.manifest.parent_path());
-        two.refused({"step 2: its manifest is of step 1"});
+        two.refused({"step 2: its manifest is for step 1"});
     }
     SECTION("a copied step, signed anew") {
         fs::remove_all(two.manifest.parent_path());
@@ -79,7 +79,7 @@ TEST_CASE("a manifest of another step is no manifest of this one") {
             const Outcome outcome = restore(two.stores, two.scratch.path, model(dp2), dp2);
             CHECK(outcome.step == 2);
             REQUIRE(outcome.passed_over.size() == 1);
-            CHECK_THAT(outcome.passed_over[0], Contains("the last step that can be is 1000000000000"));
+            CHECK_THAT(outcome.passed_over[0], Contains("the maximum step is 1000000000000"));
             fs::remove_all(folder);
         }
     }
@@ -110,7 +110,7 @@ TEST_CASE("text of the host that is not UTF-8 does not end a save or a start wit
     CHECK_THAT(save(stores, scratch.path, odd, dp2, 1, 1)[0],
                Contains("cannot be saved: byte 0xff at offset 2 is not UTF-8") && !Contains("json.exception"));
     REQUIRE(save(stores, scratch.path, model(dp2), dp2, 1, 1) == quiet(dp2));
-    CHECK_THAT(save(stores, scratch.path, model(dp2), dp2, 1, 1)[0], Contains("it is there already"));
+    CHECK_THAT(save(stores, scratch.path, model(dp2), dp2, 1, 1)[0], Contains("it already exists"));
     fs::remove(scratch.path / Damage::name_of(1) / "rank-00000-000.safetensors");
     CHECK_THAT(restore(stores, scratch.path, model(dp2), dp2).problems[0],
                Contains("rank-00000-000.safetensors is missing") && Contains("--fresh"));
@@ -119,7 +119,7 @@ TEST_CASE("text of the host that is not UTF-8 does not end a save or a start wit
 TEST_CASE("a step of version 1 is refused with the commit that reads it") {
     const TwoSteps two("manifest_version");
     Damage::sign(two.manifest, [](Json& json) { json["version"] = 1; });
-    two.refused({"step 2, manifest: it has version 1, which this orrery no longer reads; commit 5b67068 does"});
+    two.refused({"step 2, manifest: unsupported version 1: this orrery no longer reads it, commit 5b67068 does"});
 }
 
 TEST_CASE("an index that was signed anew is held against the root, and the headers of its objects") {
@@ -129,7 +129,7 @@ TEST_CASE("an index that was signed anew is held against the root, and the heade
     const std::string index = "step 2, rank-00000.index.json";
     SECTION("a shifted begin") {
         sign([](Json& json) { json["shards"][0][2] = json["shards"][0][2].get<int64_t>() - 4; });
-        two.refused({"step 2, rank-00000-000.safetensors has ", " by its own header, ", "by the manifest"});
+        two.refused({"step 2, rank-00000-000.safetensors does not match the manifest: its header has "});
     }
     SECTION("another name") {
         sign_root([](Json& json) { json["tensors"][2]["name"] = "norm.h"; });
@@ -137,7 +137,7 @@ TEST_CASE("an index that was signed anew is held against the root, and the heade
     }
     SECTION("another dtype of that size") {
         sign_root([](Json& json) { json["tensors"][2]["dtype"] = "i32"; });
-        two.refused({"norm.g f32[12] at byte ", "by its own header, norm.g i32[12] at byte "});
+        two.refused({"its header has norm.g f32[12] at byte ", ", the manifest norm.g i32[12] at byte "});
     }
     SECTION("a transposed shape") {
         sign_root([](Json& json) { json["tensors"][0]["shape"] = {24, 12}; });
@@ -145,7 +145,7 @@ TEST_CASE("an index that was signed anew is held against the root, and the heade
             for (Json& shard : json["shards"])
                 if (json["tensors"][shard[0].get<size_t>()] == "up.w") shard[4] = {24, 12};
         });
-        two.refused({"up.w f32[12,24] at byte ", "by its own header, up.w f32[24,12] at byte "});
+        two.refused({"its header has up.w f32[12,24] at byte ", ", the manifest up.w f32[24,12] at byte "});
     }
     SECTION("a tensor less") {
         sign_root([](Json& json) { json["tensors"].erase(3); });
@@ -176,7 +176,7 @@ TEST_CASE("an index that was signed anew is held against the root, and the heade
     }
     SECTION("a shard outside of its tensor") {
         sign([](Json& json) { json["shards"][0][3][0] = 1000; });
-        two.refused({index, "it has a shard that lies outside of it"});
+        two.refused({index, "it has a shard outside the tensor"});
     }
     SECTION("a shard beyond its object") {
         sign([](Json& json) { json["shards"][0][2] = INT64_MAX; });
@@ -193,11 +193,11 @@ TEST_CASE("an index that was signed anew is held against the root, and the heade
     SECTION("a shard of no object, or of no tensor") {
         const size_t at = GENERATE(size_t{0}, size_t{1});
         sign([&](Json& json) { json["shards"][0][at] = 1000; });
-        two.refused({index, "a shard of it is of tensor"});
+        two.refused({index, "a shard of it refers to tensor"});
     }
     SECTION("an object of another rank") {
         sign([](Json& json) { json["objects"][0]["key"] = "rank-00001-000.safetensors"; });
-        two.refused({index, "object \"rank-00001-000.safetensors\" is none of rank 0"});
+        two.refused({index, "object \"rank-00001-000.safetensors\" is not from rank 0"});
     }
     SECTION("an object outside of the step") {
         sign([](Json& json) { json["objects"][0]["key"] = "../step-00000001/rank-00000-000.safetensors"; });
@@ -205,7 +205,7 @@ TEST_CASE("an index that was signed anew is held against the root, and the heade
     }
     SECTION("an object of a later step") {
         sign([](Json& json) { json["objects"][0]["written"] = 3; });
-        two.refused({index, "is of step 3, which comes after this one"});
+        two.refused({index, "is from step 3, later than the index's step"});
     }
     SECTION("an object of an earlier step") {
         sign([](Json& json) { json["objects"][0]["written"] = 1; });
@@ -234,26 +234,26 @@ TEST_CASE("an index that was signed anew is held against the root, and the heade
     }
     SECTION("an index of 2^60 bytes") {
         sign_root([](Json& json) { json["indexes"][0][1] = int64_t{1} << 60; });
-        two.refused({"rank-00000.index.json has 1152921504606846976 bytes, more than one ever has"});
+        two.refused({"rank-00000.index.json has 1152921504606846976 bytes, more than the maximum of an index"});
     }
     SECTION("more ranks than there can be") {
         sign_root([](Json& json) {
             json["axes"] = Json::array({Json::array({"dp", int64_t{1} << 40}), Json::array({"tp", int64_t{1} << 40})});
         });
-        two.refused({"its mesh has more ranks than there can be"});
+        two.refused({"its mesh has more ranks than the maximum"});
     }
     SECTION("a split over an axis that is not there, or twice") {
         const Json splits = GENERATE(Json{{0}, {0}}, Json{{7}, Json::array()}, Json{{0, 0}, Json::array()});
         sign_root([&](Json& json) { json["tensors"][1]["splits"] = splits; });
-        two.refused({"tensor \"down.w\": it is split over axis"});
+        two.refused({"tensor \"down.w\": invalid split over axis"});
     }
     SECTION("stages that are none") {
         sign_root([](Json& json) { json["tensors"][1]["stages"] = {0, 1}; });
-        two.refused({"tensor \"down.w\": it is of stages, and no axis has any"});
+        two.refused({"tensor \"down.w\": it lists pipeline stages, but the mesh has no pipeline axis"});
     }
     SECTION("a tensor of a thousand dims") {
         sign_root([](Json& json) { json["tensors"][2]["shape"] = std::vector<int>(1000, 1); });
-        two.refused({"tensor \"norm.g\": its shape has 1000 dims, at most 32 are possible"});
+        two.refused({"tensor \"norm.g\": its shape has 1000 dims, the maximum is 32"});
     }
     SECTION("a million shards") {
         const fs::path path = two.manifest.parent_path() / "rank-00000.index.json";
@@ -269,7 +269,7 @@ TEST_CASE("an index that was signed anew is held against the root, and the heade
     SECTION("an index that is no index") {
         const Json other = GENERATE(Json(), Json::array(), Json(3), Json{{"format", "orrery checkpoint"}});
         sign([&](Json& json) { json = other; });
-        two.refused({index, "this is no index of a checkpoint"});
+        two.refused({index, "it is not an index of a checkpoint"});
     }
     SECTION("anything at all") {
         std::mt19937 random(5);

@@ -105,7 +105,7 @@ def rendezvous_rows():
             row.seconds = SILENCE
             if when == 'meeting':
                 row.seconds = JOIN + SILENCE
-                row.says = (RANK_1 + '|rank 1 has not come', RANK_0 + '|rank 0 has not come')
+                row.says = (RANK_1 + '|rank 1 has not reached', RANK_0 + '|rank 0 has not reached')
         rows.append(row)
     rows.append(Row('rendezvous', 'gone', 'both', 'hello', LOST, (1, 1), JOIN,
                     (ABSENT, r'rank 1 cannot reach the rendezvous at \S+ within')))
@@ -118,7 +118,7 @@ def agents_rows():
     for harm, way, when, after in strikes('meeting'):
         row = Row('agents', harm, way, when, WELL, seconds=AGAIN + (SILENCE if harm == 'half_open' else 0), after=after)
         if when == 'running':
-            row.codes, row.restarts, row.says = (75, 75), (1, 1), ('node 1 is lost', 'meets the others again')
+            row.codes, row.restarts, row.says = (75, 75), (1, 1), ('node 1 is lost', 'rejoins the other nodes')
         if when == 'order':
             row.codes, row.restarts = (75, 75), (0, 2)
         rows.append(row)
@@ -133,7 +133,8 @@ def gloo_rows():
     rows = [Row('gloo', harm, 'both', 'throughout', WELL)
             for harm in ('delay', 'slow', 'reorder', 'duplicate', 'drop', 'flip')]
     # In one collective or in two, as they were when packets were lost.
-    stuck = '(no transport ends it( \([^)]*\))?|ranks wait for each other); rank [01] waits for .* rank [01] in class 0'
+    stuck = ('(no transport ends it( \([^)]*\))?|ranks wait for each other); '
+             'rank [01] has waited for .* rank [01] in class 0')
     # The kernel tells of a reset once, in a read or in a write; what asks after that finds the connection closed.
     ended = '([Rr]eset by peer|closed by peer|Broken pipe)'
     rows += [Row('gloo', 'reset', 'both', 'running', LOST, (1, 1), 0, (f'rank 1: .*{ended}', f'rank 0: .*{ended}')),

@@ -40,5 +40,5 @@ TEST_CASE("a slow rank is a rank and a number, once") {
         INFO(bad);
         CHECK_THROWS_WITH(slow_ranks({bad}, 4), Contains("RANK:TIMES") && Contains("below 4"));
     }
-    CHECK_THROWS_WITH(slow_ranks({"3:1.5", "1:2", "3:2"}, 4), Contains("--slow 3:2: rank 3 is there twice"));
+    CHECK_THROWS_WITH(slow_ranks({"3:1.5", "1:2", "3:2"}, 4), Contains("--slow 3:2: duplicate rank 3"));
 }

@@ -198,7 +198,8 @@ TEST_CASE("a key of [train] and [data] that a call gives, too, is refused or rec
         command.config = folder + "/x.toml";
         std::ofstream(command.config) << "[" << table << "]\n" << key << " = " << given.other << "\n";
         const auto told = recorded(command);
-        const std::string line = given.key + " = " + given.other + " of " + command.config + ":2 is not used: ";
+        const std::string line =
+            given.key + " = " + given.other + " of " + command.config + ":2 has no effect: the script at ";
         CHECK(std::ranges::count_if(told->told(), [&](const std::string& one) {
                   return one.starts_with(line + script + ":") && one.ends_with(" gives " + given.gives);
               }) >= 1);
@@ -233,7 +234,7 @@ TEST_CASE("a table by axis takes the names of single axes") {
             parse_config(fmt::format("[mesh]\nrep = 2\ndp = 2\n[{}]\n\"rep+dp\" = \"gloo\"\n", table), "a.toml");
         CHECK_THROWS_WITH(read_settings(config), Catch::Contains("a.toml:5:") &&
                                                      Catch::Contains(fmt::format("{}.\"rep+dp\": ", table)) &&
-                                                     Catch::Contains("name its axes one by one: rep, dp"));
+                                                     Catch::Contains("set its axes one by one: rep, dp"));
     }
 }
 
@@ -248,7 +249,7 @@ TEST_CASE("a transport of one host is refused where its ranks are on two, whatev
     refuse(2);
     contract.same_host = true;
     refuse(4);
-    CHECK_THROWS_WITH(refuse(2), Catch::Contains("transport own joins ranks of one host"));
+    CHECK_THROWS_WITH(refuse(2), Catch::Contains("transport own connects ranks on one host only"));
     contract.same_host = false;
     contract.memory = {MemoryKind::shared};
     refuse(2);

@@ -166,7 +166,7 @@ TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervis
     CHECK_THAT(check_by_run({"--no-such-flag"}, 60).why, Catch::Contains("for usage"));
     const NodeCheck sleeps = check_by_run({"[.sleeps]"}, 0.2);
     CHECK(sleeps.fitness == Fitness::late);
-    CHECK(sleeps.why == "its check takes more than 0.2 s");
+    CHECK(sleeps.why == "its check timed out after 0.2 s");
 }
 
 TEST_CASE("what launchers say to each other comes back as it was", "[supervise]") {
@@ -356,10 +356,10 @@ TEST_CASE("a notice that can never appear, or is there, is told", "[supervise]")
     std::filesystem::create_directories(folder);
     CHECK(notice_problem((folder / "going").string()).empty());
     CHECK_THAT(notice_problem(folder.string()), Catch::Contains("is a folder"));
-    CHECK_THAT(notice_problem((folder / "none" / "going").string()), Catch::Contains("is no folder"));
+    CHECK_THAT(notice_problem((folder / "none" / "going").string()), Catch::Contains("is not a folder"));
     std::ofstream(folder / "going") << "x";
-    CHECK_THAT(notice_problem((folder / "going").string()), Catch::Contains("is there already"));
-    CHECK_THAT(notice_problem((folder / "going" / "x").string()), Catch::Contains("cannot be looked for"));
+    CHECK_THAT(notice_problem((folder / "going").string()), Catch::Contains("already exists"));
+    CHECK_THAT(notice_problem((folder / "going" / "x").string()), Catch::Contains("cannot be checked"));
     std::filesystem::remove_all(folder);
 }
 

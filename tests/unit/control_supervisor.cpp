@@ -398,11 +398,11 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     ended(busy, 0, killed(0, 5), 11);
     busy.came(1, 12);
     for (double now = 17; now < 290; now += 5) {
-        const auto more = busy.checked(1, Fitness::late, "its check takes more than 5 s", now);
+        const auto more = busy.checked(1, Fitness::late, "its check timed out after 5 s", now);
         REQUIRE(find(more, Kind::check)->node == 1);
         CHECK((find(more, Kind::say) != nullptr) == (now == 17));
     }
-    CHECK(busy.missing().shown() == "node 1 is being checked (its check takes more than 5 s)");
+    CHECK(busy.missing().shown() == "node 1 is being checked (its check timed out after 5 s)");
     CHECK(busy.next_tick() == 311.0);
     CHECK(find(busy.checked(1, Fitness::fit, "", 291), Kind::start));
     // A spare waits for it no longer than for one check, and while the job runs it is looked at twice.

@@ -131,7 +131,7 @@ void DrillWorld::over(Launcher& launcher, int code) {
 
 int64_t DrillWorld::mint(int64_t after) {
     if (moved >= 0)
-        throw Error(fmt::format("checkpoints has no generation {} of this job any more: it was removed, moved away or "
+        throw Error(fmt::format("checkpoints no longer has generation {} of this job: it was removed, moved away or "
                                 "unmounted",
                                 moved),
                     Fault::failed);
@@ -177,8 +177,10 @@ void DrillWorld::do_event(const Drill::Event& event) {
     } else if (event.what == "stop") {
         all([&](Rank& one) { one.process.stopped = true; });
     } else if (event.what == "mistake") {
-        const Error differs("rank 1 on host n1 would not do the same:\n  checkpoint.async: false, rank 0 has true",
-                            Fault::usage);
+        const Error differs(
+            "the configuration differs between rank 1 on host n1 and rank 0 on host n0:\n"
+            "  checkpoint.async: false, rank 0 has true",
+            Fault::usage);
         all([&](Rank& one) { fail(one, differs, "setup", {}); });
     } else if (event.what == "begin") {
         begin_node(event.number);

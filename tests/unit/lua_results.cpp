@@ -84,8 +84,8 @@ TEST_CASE("what o.result cannot take is refused with the line of the script") {
     CHECK(has(refused("o.result('a', 1, 1)"), "a.lua:5"));
     CHECK(has(refused("", "o.result('a', o.constant(1), 1)"), "update:result(name, value)"));
     CHECK(has(refused("", "", "o.result('a', 1, 1)"), "o.result: can only be called inside"));
-    CHECK(has(refused("o.result('time', y:sum(), 1)"), "result time has the name of a key of metrics.jsonl"));
-    CHECK(has(refused("o.result('lr', y:sum(), 1)"), "result lr has the name of a key of metrics.jsonl"));
+    CHECK(has(refused("o.result('time', y:sum(), 1)"), "result time has the name of a built-in key of metrics.jsonl"));
+    CHECK(has(refused("o.result('lr', y:sum(), 1)"), "result lr has the name of a built-in key of metrics.jsonl"));
     CHECK(has(refused("o.result('a', y:sum(), 1)", "u:result('a', o.constant(1))"), "two results are named a"));
     CHECK(has(refused("", "u:result('a.sum', o.constant(1)) u:result('a.count', o.constant(1))"),
               "would be read as a sum and its count"));

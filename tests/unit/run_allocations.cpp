@@ -107,7 +107,8 @@ TEST_CASE("a plan that knows less scratch than the device needs is refused") {
     CompileOptions options;
     options.workspace = [](const KernelSpec&) { return int64_t{1}; };
     const Lowered lowered = compile(m.program, Mesh(), options);
-    CHECK_THROWS_WITH(run_steps(lowered, 1, false), Catch::Matchers::Contains("bytes of workspace, the device needs"));
+    CHECK_THROWS_WITH(run_steps(lowered, 1, false),
+                      Catch::Matchers::Contains("bytes of workspace in the plan, but the device needs"));
 }
 
 #endif

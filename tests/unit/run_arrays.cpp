@@ -88,7 +88,7 @@ TEST_CASE("arrays that do not fit are refused with what was found") {
     CHECK_THROWS_WITH(arrays_of(folder.write("short.safetensors", "abc", 3)), Contains("shorter than a safetensors"));
     const std::string good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }\n";
     CHECK(arrays_of(npy(folder, "x.npy", good, 24)).source->arrays()[0].shape() == Shape{2});
-    CHECK_THROWS_WITH(arrays_of(npy(folder, "x.npy", good, 20)), Contains("f32[3,2], 24 bytes; 20 follow"));
+    CHECK_THROWS_WITH(arrays_of(npy(folder, "x.npy", good, 20)), Contains("f32[3,2], 24 bytes, but 20 bytes follow"));
     const auto with = [&](const std::string& what, const std::string& by) {
         std::string header = good;
         return npy(folder, "x.npy", header.replace(header.find(what), what.size(), by), 24);

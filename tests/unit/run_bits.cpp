@@ -76,7 +76,8 @@ TEST_CASE("bits: a run that resumes with the same says nothing, otherwise what w
     more.push_back({"cuDNN", "9"});
     CHECK(bits_since(saved, {"a", more}, 10).empty());
     CHECK(bits_since(saved_bits(nullptr), {"a", usual()}, 10) ==
-          "the checkpoint of step 10 does not record the threads and the code that made it: the losses after it may "
+          "the checkpoint of step 10 does not record the threads and the code version that made it: the losses after "
+          "it may "
           "differ in the last bits");
     BitSources many;
     for (int i = 0; i < 6; ++i) many.push_back({"x" + std::to_string(i), "1"});

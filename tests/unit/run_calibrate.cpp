@@ -132,7 +132,8 @@ TEST_CASE("what cannot be measured is named") {
     CHECK_THAT(notes[1], Catch::Contains("8.0 MiB, more than 1.0 MiB"));
     notes.clear();
     CHECK(measure_kernels(device, {{big, big}}, quick(0), notes).empty());
-    CHECK(notes == std::vector<std::string>{"the time was over before 1 kernel: neg f32[1048576] -> f32[1048576]"});
+    CHECK(notes ==
+          std::vector<std::string>{"the time limit was reached before 1 kernel: neg f32[1048576] -> f32[1048576]"});
 }
 
 TEST_CASE("the grid has complete specs of every family, none twice") {

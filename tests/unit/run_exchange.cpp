@@ -61,7 +61,8 @@ TEST_CASE("a rank that works on files may take longer than the job's timeout", "
         });
     };
     CHECK(late(WaitLimit::files) == all_well);
-    CHECK_THAT(late(WaitLimit::step)[0], Contains("rank 0: rank 1 has not come to 'written'") && Contains("200 ms"));
+    CHECK_THAT(late(WaitLimit::step)[0],
+               Contains("rank 0: timed out: rank 1 has not reached 'written'") && Contains("200 ms"));
 }
 
 TEST_CASE("a rank that is lost ends a patient wait at once", "[exchange]") {
@@ -237,7 +238,7 @@ TEST_CASE("a rank that does not come is named by all who wait, wherever it is in
             }
             told.count_down();
         });
-        const std::string named = "rank " + std::to_string(late) + " has not come to 'plan' within 2000 ms";
+        const std::string named = "rank " + std::to_string(late) + " has not reached 'plan' within 2000 ms";
         for (int64_t rank = 0; rank < ranks; ++rank)
             if (rank != late) CHECK_THAT(problems[static_cast<size_t>(rank)], Contains(named));
     }

@@ -139,7 +139,7 @@ TEST_CASE("a plan that was made for prices alone does not run") {
     lowered.plan.fingerprint = for_prices_alone;
     const auto device = cpu_device();
     CHECK_THROWS_WITH(Executor(lowered.plan, 0, *device, {}, nullptr, nullptr),
-                      Catch::Matchers::Contains("for prices alone"));
+                      Catch::Matchers::Contains("for cost estimates only"));
 }
 
 TEST_CASE("joined all-reduces give what single ones give") {

@@ -211,8 +211,8 @@ TEST_CASE("a slow link is named with both ends and its direction", "[preflight]"
     pair_of(figures, 0, 1).there_bytes = 1e6;
     CHECK(named(figures) == "");
     CHECK_THAT(named(figures, {.fabric_bytes = 50e9}),
-               Contains("link rank 0 (host n0) -> rank 1 (host n1): bandwidth one way: 1.00 MB/s, 0 % of 50.0 GB/s; at "
-                        "least 80 % is expected"));
+               Contains("link rank 0 (host n0) -> rank 1 (host n1): bandwidth one way: 1.00 MB/s, 0 % of the expected "
+                        "50.0 GB/s; the minimum is 80 %"));
 }
 
 TEST_CASE("a rank all of whose links are slow is named and its links are not", "[preflight]") {
@@ -243,8 +243,10 @@ TEST_CASE("bars come from what is expected, and from data sheets", "[preflight]"
     pair_of(figures, 4, 6).there_bytes = 399e9;
     pair_of(figures, 5, 7).both_bytes = 790e9;
     const std::string text = named(figures);
-    CHECK_THAT(text, Contains("rank 2 (host n0): matrix rate of bf16: 690 TFLOP/s, 70 % of 989 TFLOP/s"));
-    CHECK_THAT(text, Contains("rank 4 (host n1) -- rank 6 (host n1): bandwidth one way: 399 GB/s, 89 % of 450 GB/s"));
+    CHECK_THAT(text, Contains("rank 2 (host n0): matrix rate of bf16: 690 TFLOP/s, 70 % of the expected 989 TFLOP/s"));
+    CHECK_THAT(
+        text,
+        Contains("rank 4 (host n1) -- rank 6 (host n1): bandwidth one way: 399 GB/s, 89 % of the expected 450 GB/s"));
     CHECK_THAT(text, Contains("rank 5 (host n1) -- rank 7 (host n1): bandwidth both ways at once: 790 GB/s"));
     CHECK(lines(text) == 3);
     ExpectedFigures said;
@@ -259,13 +261,13 @@ TEST_CASE("bars come from what is expected, and from data sheets", "[preflight]"
     said = {};
     said.fabric_bytes = 100e9;
     said.unsaid = {{&ExpectedFigures::fabric_bytes, 1, 2}};
-    CHECK_THAT(named(healthy(2, 2), said), Contains("so are 4 of the 4 links between nodes, this one most"));
+    CHECK_THAT(named(healthy(2, 2), said), Contains("4 of the 4 links between nodes are slow, this one most"));
     said.unsaid = {{&ExpectedFigures::fabric_bytes, 0, 2}};
     CHECK(named(healthy(2, 2), said) == "");
     // Where a whole fabric is slow one line says so.
     said = {};
     said.fabric_bytes = 100e9;
-    CHECK_THAT(named(healthy(4, 2), said), Contains("so are 24 of the 24 links between nodes, this one most"));
+    CHECK_THAT(named(healthy(4, 2), said), Contains("24 of the 24 links between nodes are slow, this one most"));
     CHECK(lines(named(healthy(4, 2), said)) == 1);
     said = {};
     said.storage_write_bytes = 20e9;

@@ -185,7 +185,7 @@ TEST_CASE("a link that is slow is named with both ends, and one that corrupts", 
     CHECK_THAT(text_of(reports(4, 1, {.slow_a = 3, .slow_b = 1})[0].findings),
                Contains("link rank 1 (host ") && Contains("rank 3 (host ") && Contains("bandwidth between nodes"));
     const auto all = reports(3, 3, {.corrupting = 2});
-    CHECK_THAT(text_of(all[0].findings), Contains("data: 1 bytes came otherwise than they were sent"));
+    CHECK_THAT(text_of(all[0].findings), Contains("data: 1 bytes were corrupted in transit"));
     for (const PreflightFinding& finding : all[0].findings)
         if (finding.checked == Checked::data) CHECK(finding.ranks.back() == 2);
 }
@@ -203,7 +203,7 @@ TEST_CASE("rounds that there is no time for are left out on all ranks alike", "[
         CHECK(report.figures.pairs.empty());
         CHECK(report.figures.pairs_left_out == 3);
     }
-    CHECK_THAT(preflight_text(all[0]), Contains("3 of 3 links were left out"));
+    CHECK_THAT(preflight_text(all[0]), Contains("3 of 3 links were not measured"));
 }
 
 TEST_CASE("a folder that cannot be used is a finding, not an error", "[preflight]") {

@@ -87,7 +87,7 @@ TEST_CASE("a plan that comes later runs in the arenas that are there, or is refu
     });
     REQUIRE(refused.size() == 2);
     CHECK(refused[0] == refused[1]);
-    CHECK_THAT(refused[0], Catch::Matchers::Contains("of the persistent arena, which holds ") &&
+    CHECK_THAT(refused[0], Catch::Matchers::Contains("of the persistent arena, which has ") &&
                                Catch::Matchers::Contains(" too much\n"));
 }
 

@@ -423,8 +423,9 @@ TEST_CASE("room is asked for two checkpoints and the one that is being written",
     CHECK(message(0, 30'000).empty());
     CHECK(message(0, -1).empty());
     CHECK(message(0, 29'999) ==
-          "run.toml:3:1: shelf has 29.3 KiB free, and this run needs 29.3 KiB: 3 checkpoints of 9.8 KiB, as 2 and the "
-          "one that is being written lie there at a time\n  make room there, or choose another run.folder");
+          "run.toml:3:1: not enough disk space: shelf has 29.3 KiB free, but this run needs 29.3 KiB: 3 checkpoints of "
+          "9.8 KiB, since 2 and the one being written exist at the same time\n  free space there, or choose another "
+          "run.folder");
     CHECK(message(1, 20'000).empty());
     CHECK_FALSE(message(1, 19'999).empty());
     CHECK(message(7, 10'000).empty());
@@ -528,7 +529,7 @@ TEST_CASE("who goes on from a step needs a step behind it, and no pinned one in 
     CHECK_NOTHROW(go_on(10));
     shelf.pins[30] = "for the paper";
     CHECK_THROWS_WITH(go_on(20), Catch::Matchers::StartsWith("--from-step 20: step 30 in shelf is pinned (for the "
-                                                             "paper), and this run would save in its place\n"));
+                                                             "paper), but this run would overwrite it\n"));
     CHECK_NOTHROW(go_on(30));
     options.steps = 29;
     CHECK_NOTHROW(go_on(20));

@@ -269,11 +269,11 @@ TEST_CASE("a choice is a line with context, endings and label") {
     const auto refused = [&](const std::string& line, const std::string& words) {
         CHECK_THROWS_WITH(parse_choice(line, where), Catch::Contains("a.jsonl:7") && Catch::Contains(words));
     };
-    refused("[]", "is no object");
+    refused("[]", "is not a JSON object");
     refused(R"({"endings": ["a"], "label": 0})", "no key \"context\"");
-    refused(R"({"context": "a", "endings": "b", "label": 0})", "no list of texts");
-    refused(R"({"context": "a", "endings": ["b", ""], "label": 0})", "an empty one");
-    refused(R"({"context": "a", "endings": ["b"], "label": 1})", "\"label\" is 1, there are 1 endings");
+    refused(R"({"context": "a", "endings": "b", "label": 0})", "not a list of strings");
+    refused(R"({"context": "a", "endings": ["b", ""], "label": 0})", "an element that is empty");
+    refused(R"({"context": "a", "endings": ["b"], "label": 1})", "\"label\" is 1, but there are 1 endings");
 }
 
 TEST_CASE("white space at the end of a context is its ending's; a row keeps its last tokens") {
@@ -286,7 +286,7 @@ TEST_CASE("white space at the end of a context is its ending's; a row keeps its 
     CHECK(encoded("ab\xe3\x80\x80", "cd").scored == 6);  // U+3000
     CHECK(encoded("ab\xe3\x80\x81", "cd").scored == 3);  // U+3001
     CHECK_THROWS_WITH(encoded("ab", "cdef", 4), Catch::Contains("5 tokens of its own"));
-    CHECK_THROWS_WITH(encoded(" ", "cd"), Catch::Contains("no token but white space"));
+    CHECK_THROWS_WITH(encoded(" ", "cd"), Catch::Contains("only white space"));
     CHECK_THROWS_WITH(encoded("", "cd"), Catch::Contains("context is empty"));
 
     const EncodedEnding row{{1, 2, 3, 4, 5}, 2};

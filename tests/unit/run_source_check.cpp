@@ -75,7 +75,7 @@ TEST_CASE("source check: each fault is named with input, sample and element") {
                                                 Contains("[2,6] at [2,0]") && Contains("element  [2,0]: "));
     CHECK_THROWS_WITH(tried(Wrong::flat), Contains("it ignores the block's offset"));
     CHECK_THROWS_WITH(tried(Wrong::cut), Contains("it cuts samples another way") && Contains("[4,3] at [0,0]"));
-    CHECK_THROWS_WITH(tried(Wrong::random), Contains("it is random") && Contains("element  [1,1]: "));
+    CHECK_THROWS_WITH(tried(Wrong::random), Contains("it is not deterministic") && Contains("element  [1,1]: "));
     CHECK_THROWS_WITH(tried(Wrong::half), Contains("it did not fill 12 of 24 elements of the block") &&
                                               Contains("element  [2,0], the first one"));
     CHECK_THROWS_WITH(tried(Wrong::past), Contains("it wrote past the end of the block, 64 elements too many"));

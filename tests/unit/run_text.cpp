@@ -73,7 +73,8 @@ TEST_CASE("data.vocab follows from the tokenizer, which is asked for or lies bes
     CHECK_THROWS_WITH(chosen({"data.tokenizer=\"" + folder + "/none\""}),
                       Catch::Contains("data.tokenizer") && Catch::Contains("none"));
     CHECK_NOTHROW(require_rows(*beside, beside->tokenizer->vocabulary()));
-    CHECK_THROWS_WITH(require_rows(*beside, 300), Catch::Contains("has 510 ids, the model has rows for 300"));
+    CHECK_THROWS_WITH(require_rows(*beside, 300),
+                      Catch::Contains("has 510 token ids, but the model's vocabulary has 300"));
 }
 
 TEST_CASE("a run keeps a copy of its tokenizer, and refuses another one") {
@@ -93,7 +94,7 @@ TEST_CASE("a run keeps a copy of its tokenizer, and refuses another one") {
     CHECK_FALSE(fs::exists(run + "/tokenizer.part"));
     CHECK_NOTHROW(keep_tokenizer(*first, run));
     const auto other = chosen({"data.tokenizer=\"" + fixture("qwen2") + "\""});
-    CHECK_THROWS_WITH(keep_tokenizer(*other, run), Catch::Contains("is not the one that the run in"));
+    CHECK_THROWS_WITH(keep_tokenizer(*other, run), Catch::Contains("differs from the one that the run in"));
     // A run that was moved to where the tokenizer is not.
     const std::string set = "run.folder=\"" + run + "\"";
     CHECK(chosen({set, "data.tokenizer=\"gone\""})->path == run + "/tokenizer");
@@ -190,7 +191,7 @@ TEST_CASE("without a tokenizer ids are bytes or numbers") {
     CHECK(numbers.prompt("3 299") == std::vector<int32_t>{3, 299});
     CHECK(printed(numbers, {3, 299}) == "3 299");
     CHECK(numbers.prompt("") == std::vector<int32_t>{0});
-    CHECK_THROWS_WITH(numbers.prompt("300"), Catch::Contains("prompt: \"300\" is no token id below 300"));
+    CHECK_THROWS_WITH(numbers.prompt("300"), Catch::Contains("prompt: \"300\" is not a token id below 300"));
     CHECK_THROWS_WITH(numbers.encode("text", Around::both), Catch::Contains("data.tokenizer"));
     CHECK(numbers.bytes_of({1, 2}) == 0);
     CHECK_FALSE(numbers.start());

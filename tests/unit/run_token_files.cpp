@@ -231,7 +231,8 @@ TEST_CASE("what is scored is read as what is trained on: header, index, mask, le
     pair = read("a.bin");
     CHECK(pair.ids.back() == 0);
     CHECK(pair.ignored.back());
-    CHECK_THROWS_WITH(read("a.bin", 9), Contains("a.bin has 10 tokens, at most 9") && Contains("cut it"));
+    CHECK_THROWS_WITH(read("a.bin", 9),
+                      Contains("a.bin has 10 tokens, the maximum to evaluate is 9") && Contains("split it"));
     std::filesystem::remove(folder.name("a.mask"));
     CHECK(read("a.bin").ignored.empty());
     std::filesystem::resize_file(folder.name("a.bin"), 18);

@@ -54,7 +54,7 @@ TEST_CASE("the rank at the end of the chain of waits is named, with what it does
     std::string text = explained(0, all);
     CHECK_THAT(text, Contains("rank 2 is behind, for 6.2 s: its process is running; last seen in matmul of %2"));
     CHECK_THAT(text, Contains("instruction 4 of 40 of step 7"));
-    CHECK_THAT(text, Contains("rank 0 waits for 6.0 s, longer than the bound of 5 s, in receive of %8"));
+    CHECK_THAT(text, Contains("rank 0 has waited for 6.0 s, longer than the timeout of 5 s, in receive of %8"));
     // A silent one is behind, whatever it did last.
     all[1].silent_s = 5.8;
     all[1].process = "its process is stopped (SIGSTOP)";

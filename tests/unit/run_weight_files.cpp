@@ -80,7 +80,7 @@ TEST_CASE("a folder with model.safetensors alone needs no index") {
     CHECK(WeightFiles(folder.path).has("a"));
     CHECK(WeightFiles(folder.path + "/model.safetensors").has("a"));
     folder.index(R"("a":"model.safetensors")");
-    CHECK_THAT(folder.said(), Contains("has model.safetensors and model.safetensors.index.json"));
+    CHECK_THAT(folder.said(), Contains("has both model.safetensors and model.safetensors.index.json"));
 }
 
 TEST_CASE("an index and files that disagree are refused with file and tensor") {
@@ -97,18 +97,19 @@ TEST_CASE("an index and files that disagree are refused with file and tensor") {
     folder.index(first + R"("c":"2.safetensors")");
     CHECK(folder.said() == "");
     folder.index(first + R"("c":"2.safetensors","d":"3.safetensors")");
-    CHECK_THAT(folder.said(), Contains("/3.safetensors is not there, and by " + index +
-                                       " it holds 1 tensor of 4, \"d\" among them\n"));
+    CHECK_THAT(folder.said(), Contains("/3.safetensors is missing: according to " + index +
+                                       " it has 1 tensor of 4, for example \"d\"\n"));
     folder.index(first + R"("c":"2.safetensors","d":"2.safetensors")");
-    CHECK_THAT(folder.said(), Contains("/2.safetensors: no tensor \"d\", which " + index + " says it holds"));
+    CHECK_THAT(folder.said(), Contains("/2.safetensors: tensor \"d\" is missing, but " + index + " lists it"));
     folder.index(R"("a":"1.safetensors","c":"2.safetensors")");
-    CHECK_THAT(folder.said(), Contains("/1.safetensors: tensor \"b\" is there, but " + index + " does not name it"));
+    CHECK_THAT(folder.said(), Contains("/1.safetensors: unexpected tensor \"b\": " + index + " does not name it"));
     folder.tensors("2.safetensors", {one("b", a), one("c", a)});
     folder.index(R"("a":"1.safetensors","b":"2.safetensors","c":"2.safetensors")");
     CHECK_THAT(folder.said(),
-               Contains("/1.safetensors: tensor \"b\" is there, but " + index + " gives it to 2.safetensors"));
+               Contains("/1.safetensors: unexpected tensor \"b\": " + index + " maps it to 2.safetensors"));
     folder.index(first + R"("c":"2.safetensors")");
-    CHECK_THAT(folder.said(), Contains("/2.safetensors: tensor \"b\" is in " + folder.path + "/1.safetensors, too"));
+    CHECK_THAT(folder.said(),
+               Contains("/2.safetensors: duplicate tensor \"b\", also in " + folder.path + "/1.safetensors"));
 }
 
 TEST_CASE("an index that is none, or points elsewhere, is refused") {
@@ -125,7 +126,7 @@ TEST_CASE("an index that is none, or points elsewhere, is refused") {
     for (const char* bad : {R"("../a")", R"("/etc/passwd")", R"("")", R"("..")", "7", R"("a\u0000b")"})
         CHECK_THAT(
             said(R"({"weight_map":{"a":)" + std::string(bad) + "}}"),
-            Contains(index + ": tensor \"a\" lies in ") && Contains("expected the name of a file in this folder"));
+            Contains(index + ": tensor \"a\" is mapped to ") && Contains("expected the name of a file in this folder"));
     folder.write("cut.safetensors", "short");
     CHECK_THAT(said(R"({"weight_map":{"a":"cut.safetensors"}})"),
                Contains("/cut.safetensors: 5 bytes are too few for a safetensors file\n  copy or export it again"));

@@ -66,11 +66,13 @@ Backends open_backends(const CollectiveBench& bench, Config& config, const Job* 
 void refuse_places(const CollectiveBench& bench, const Transport& transport, bool several) {
     if (transport.contract().same_process)
         throw Error(
-            fmt::format("bench: transport {} has no rank processes; choose shm, gloo or another", bench.transport));
+            fmt::format("bench: transport {} runs ranks as threads, and bench measures between processes\n"
+                        "  use a transport between processes, for example --transport shm or gloo",
+                        bench.transport));
     if (several && transport.contract().same_host)
         throw Error(
-            fmt::format("bench: transport {} joins ranks of one host, and these are on several\n"
-                        "  take another, as --transport gloo",
+            fmt::format("bench: transport {} connects ranks on one host only, and these ranks are on several hosts\n"
+                        "  use a transport between hosts, for example --transport gloo",
                         bench.transport));
 }
 
@@ -163,19 +165,21 @@ int64_t parse_size(std::string_view text) {
     if (unit == "M" || unit == "m") shift = 20;
     if (unit == "G" || unit == "g") shift = 30;
     if (fault != std::errc() || shift < 0 || size < 0 || size > (int64_t{1} << 50) >> shift)
-        throw Error(fmt::format("'{}' is no size; expected bytes, or a number with K, M or G", text));
+        throw Error(fmt::format("'{}' is not a size; expected a number of bytes, or a number with K, M or G", text));
     return size << shift;
 }
 
 int bench_collectives(const CollectiveBench& bench, Config& config, const std::vector<std::string>& arguments) {
     const BenchForm& form = bench_form(bench.collective);
     const int64_t ranks = bench.ranks.value_or(2);
-    if (ranks < 1 || ranks > 1024) throw Error(fmt::format("bench: {} ranks; expected 1 to 1024", ranks));
-    if (bench.factor < 2) throw Error(fmt::format("bench: -f {} does not grow; expected 2 or more", bench.factor));
+    if (ranks < 1 || ranks > 1024) throw Error(fmt::format("bench: --ranks {}: expected 1 to 1024", ranks));
+    if (bench.factor < 2)
+        throw Error(fmt::format("bench: -f {}: expected a factor between message sizes of 2 or more", bench.factor));
     if (bench.begin > bench.end) throw Error("bench: -b is greater than -e");
     if (bench.signed_bytes && form.reduces && bench.op != ReduceOp::sum)
-        throw Error(fmt::format("bench: i8 travels as bytes without a sign, whose {} is another\n  take --op sum",
-                                name_of(bench.op)));
+        throw Error(
+            fmt::format("bench: --op {} is not supported for i8, which is sent as unsigned bytes\n  use --op sum",
+                        name_of(bench.op)));
     const Job job = job_from_environment([&] { return launchers_by(config); });
     ScriptCommand hosts;
     hosts.script = "bench";

@@ -60,8 +60,8 @@ const std::vector<std::string>& bench_collective_names() {
 const BenchForm& bench_form(const std::string& name) {
     for (const BenchForm& form : bench_forms)
         if (name == form.name) return form;
-    throw Error(
-        fmt::format("bench: no collective '{}'; there are {}", name, fmt::join(bench_collective_names(), ", ")));
+    throw Error(fmt::format("bench: unknown collective '{}'; expected one of {}", name,
+                            fmt::join(bench_collective_names(), ", ")));
 }
 
 std::vector<int64_t> bench_sizes(const CollectiveBench& bench, const BenchForm& form, int64_t ranks) {
@@ -71,7 +71,7 @@ std::vector<int64_t> bench_sizes(const CollectiveBench& bench, const BenchForm& 
     for (int64_t bytes = std::max(bench.begin, least); bytes <= bench.end; bytes *= bench.factor)
         sizes.push_back(bytes);
     if (sizes.empty())
-        throw Error(fmt::format("bench: -e {} is less than the {} bytes of the smallest {} of {} on {} ranks",
+        throw Error(fmt::format("bench: -e {} (maximum size) is less than {} bytes, the smallest {} of {} on {} ranks",
                                 bench.end, least, bench.collective, name_of(bench.dtype), ranks));
     return sizes;
 }

@@ -94,7 +94,7 @@ void prepare_grid(Calibration& all, const ScriptCommand& script, const Calibrate
     const std::string& name = all.settings.device;
     all.loader->load("device", name, all.registry, {});
     if (const std::string why = all.loader->cannot_run("device", name); !why.empty())
-        throw Error(fmt::format("calibrate: device {} cannot run here: {}", name, why));
+        throw Error(fmt::format("calibrate: device {} cannot run on this host: {}", name, why));
     all.device = make_device(all.settings, all.config, all.registry, Job{});
     all.cases = kernel_grid(*all.device, *parse_dtype(command.dtype));
     all.pool_bytes = pool_bytes_here();
@@ -109,11 +109,11 @@ std::vector<int64_t> rank_counts(const std::string& text) {
         int64_t count = 0;
         const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), count);
         if (fault != std::errc() || end != part.data() + part.size() || count < 2 || count > 1024)
-            throw Error(fmt::format("--ranks {}: expected numbers from 2 to 1024, as 2,4", text));
+            throw Error(fmt::format("--ranks {}: expected numbers of ranks from 2 to 1024, for example 2,4", text));
         if (count > most_measured_ranks())
             throw Error(
-                fmt::format("--ranks {}: {} ranks on {}, and 64 on each is the most that is measured: {}\n  take "
-                            "fewer; a forecast scales what was measured to more ranks",
+                fmt::format("--ranks {}: {} ranks on {} are too many to measure; the maximum is 64 for each processor: "
+                            "{}\n  use fewer ranks; a forecast scales measured times to more ranks",
                             text, count, plural(static_cast<int64_t>(allowed_processors().size()), "processor"),
                             most_measured_ranks()));
         counts.push_back(count);
@@ -158,12 +158,13 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     for (const Calibration::Ranks& wire : asked) {
         // A transport that cannot be loaded is noted and left out later.
         if (const auto facts = facts_of(all, wire.transport); facts && !joins_processes(*facts))
-            throw Error(fmt::format("--transports {}: it joins no processes of processors; take shm, gloo or ucx",
+            throw Error(fmt::format("--transports {}: it does not connect processes on CPUs; use shm, gloo or ucx",
                                     wire.transport));
         if (wire.count > most_measured_ranks())
             throw Error(
-                fmt::format("the mesh has an axis of {} ranks by {}, and {} is the most that is measured here (64 on a "
-                            "processor)\n  give --ranks: a forecast scales what was measured to more",
+                fmt::format("the mesh has an axis of {} ranks on transport {}, but at most {} can be measured on this "
+                            "host (64 for each processor)\n  set a smaller --ranks; a forecast scales measured times "
+                            "to more ranks",
                             wire.count, wire.transport, most_measured_ranks()));
         if (seen.insert({wire.transport, wire.count}).second) all.wires.push_back(wire);
     }
@@ -201,8 +202,8 @@ void measure(Calibration& all, const ScriptCommand& script, const CalibrateComma
         WiresFound found =
             find_wires(script, wire.transport, wire.count, wires_s / static_cast<double>(all.wires.size()));
         if (!found.why_not.empty())
-            table.notes.push_back(
-                fmt::format("{} between {} ranks is left out: {}", wire.transport, wire.count, found.why_not));
+            table.notes.push_back(fmt::format("transport {} between {} ranks is not measured: {}", wire.transport,
+                                              wire.count, found.why_not));
         table.wires.insert(table.wires.end(), found.rows.begin(), found.rows.end());
     }
 }

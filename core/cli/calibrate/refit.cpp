@@ -18,12 +18,14 @@ CostTable costs_of_run(const std::string& run, const CalibrateCommand& command) 
     std::error_code ignored;
     const std::string file = fs::is_directory(run, ignored) ? run + "/costs.json" : run;
     if (!fs::exists(file, ignored))
-        throw Error(file == run ? fmt::format("--refit {}: no run's folder, and no table, has that name", run)
-                                : fmt::format("--refit {}: there is no {}; a run writes it at its end, where it has "
-                                              "trained a step behind its first",
-                                              run, file));
+        throw Error(
+            file == run
+                ? fmt::format("--refit {}: not found; expected a run's folder or a table of measured costs", run)
+                : fmt::format("--refit {}: {} is missing; a run writes it when it ends after at least 2 steps", run,
+                              file));
     if (command.out && fs::equivalent(file, *command.out, ignored))
-        throw Error(fmt::format("-o {}: it is what the run measured\n  name another file", *command.out));
+        throw Error(fmt::format("-o {}: it would overwrite the costs that the run measured\n  choose another file",
+                                *command.out));
     CostTable table = read_costs(file);
     if (table.made_by != "run")
         throw Error(
@@ -34,19 +36,21 @@ CostTable costs_of_run(const std::string& run, const CalibrateCommand& command) 
 std::optional<CostTable> table_of_out(const CalibrateCommand& command, const TableFiles& files, const CostTable& run) {
     std::optional<CostTable> table = files.before();
     if (table && table->made_by == "run")
-        throw Error(fmt::format("-o {}: it is what a run measured\n  name another file", *command.out));
+        throw Error(fmt::format("-o {}: it would overwrite the costs that a run measured\n  choose another file",
+                                *command.out));
     if (table && !same_machine(table->machine, run.machine))
         throw Error(
-            fmt::format("-o {}: it is of another machine than {}, or of another number of threads of a rank: "
-                        "{}\n  write another file",
+            fmt::format("-o {}: it was measured on another machine than {}, or with another number of threads of a "
+                        "rank: {}\n  choose another file",
                         *command.out, command.refit.front(), differences(table->machine, run.machine, "in the run")));
-    if (table) files.tell(fmt::format("begins with {}", *command.out));
+    if (table) files.tell(fmt::format("starting from the table {}", *command.out));
     return table;
 }
 
 std::optional<CostTable> table_kept(const TableFiles& files, const CostTable& run) {
     std::optional<CostTable> table = files.kept(run.machine, run.device);
-    if (table) files.tell(fmt::format("begins with {}, which is kept for this machine", kept_costs_path(run.machine)));
+    if (table)
+        files.tell(fmt::format("starting from {}, the saved table of this machine", kept_costs_path(run.machine)));
     return table;
 }
 
@@ -55,7 +59,7 @@ std::optional<CostTable> table_kept(const TableFiles& files, const CostTable& ru
 std::optional<CostTable> table_before(const CalibrateCommand& command, const TableFiles& files, const CostTable& run) {
     std::optional<CostTable> table = command.keep ? table_kept(files, run) : table_of_out(command, files, run);
     if (!table) table = command.keep ? table_of_out(command, files, run) : table_kept(files, run);
-    if (!table) files.tell("begins with nothing: no table is kept for this machine");
+    if (!table) files.tell("starting from an empty table: none is saved for this machine");
     return table;
 }
 
@@ -63,8 +67,8 @@ std::optional<CostTable> table_before(const CalibrateCommand& command, const Tab
 
 int refit_command(const ScriptCommand& script, const CalibrateCommand& command) {
     if (!script.script.empty())
-        throw Error(fmt::format("calibrate {}: --refit measures nothing and takes no script\n  name runs' folders "
-                                "behind --refit",
+        throw Error(fmt::format("calibrate {}: --refit takes no script, since it measures nothing\n  name folders of "
+                                "runs after --refit",
                                 script.script),
                     Fault::usage);
     TableFiles files(command);
@@ -74,7 +78,7 @@ int refit_command(const ScriptCommand& script, const CalibrateCommand& command) 
         if (!same_machine(runs.back().machine, runs.front().machine))
             throw Error(fmt::format(
                 "--refit {}: it ran on another machine than {}, or with another number of threads: {}\n"
-                "  a table is of one: refit them by themselves",
+                "  refit the runs of each machine in a command of its own",
                 run, command.refit.front(), differences(runs.back().machine, runs.front().machine, "there")));
     }
     files.choose_kept(runs.front().machine);

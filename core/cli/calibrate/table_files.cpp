@@ -23,7 +23,7 @@ TableFiles::TableFiles(const CalibrateCommand& command) : keep_(command.keep) {
     if (command.out) require_writable("-o", *command.out);
     out_ = command.out;
     if (keep_ && kept_costs_path("").empty())
-        throw Error("--keep: there is neither XDG_CACHE_HOME nor HOME\n  write a file: -o FILE");
+        throw Error("--keep: no cache folder, since neither XDG_CACHE_HOME nor HOME is set\n  set one, or use -o FILE");
 }
 
 void TableFiles::choose_kept(const std::string& machine) {
@@ -48,7 +48,7 @@ std::optional<CostTable> TableFiles::kept(const std::string& machine, const std:
         std::string other = differences(table->machine, machine, "here");
         if (other.empty() && table->device != device) other = fmt::format("device {}, here {}", table->device, device);
         if (other.empty()) return table;
-        tell(fmt::format("{}: it is of another machine: {}; {}", kept_costs_path(machine), other, not_used));
+        tell(fmt::format("{}: it was measured on another machine: {}; {}", kept_costs_path(machine), other, not_used));
     } catch (const Error& problem) {
         tell(fmt::format("{}; {}", problem.what(), not_used));
     }
@@ -69,7 +69,7 @@ void TableFiles::write_measured(const CostTable& table) {
         write(all, *kept_);
         if (before) {
             const int64_t fresh = rows(all) - rows(*before), again = rows(table) - fresh;
-            tell(fmt::format("  {} measured now, {} of them in place of older ones; {} stay as they were kept",
+            tell(fmt::format("  {} measured now, {} of them replace older ones; {} of the saved table stay unchanged",
                              plural(rows(table), "row"), count_text(again), count_text(rows(*before) - again)));
         }
     }
@@ -85,7 +85,7 @@ void TableFiles::print(const CostTable& table) const {
 void TableFiles::write(const CostTable& table, const std::string& file) const {
     std::fflush(stdout);  // the file may be standard output
     write_result(file, cost_table_text(table));
-    tell(fmt::format("{}: {} of kernels, {} of communication", file,
+    tell(fmt::format("{}: table of measured costs written, {} of kernels and {} of communication", file,
                      plural(static_cast<int64_t>(table.kernels.size()), "row"),
                      plural(static_cast<int64_t>(table.wires.size()), "row")));
 }

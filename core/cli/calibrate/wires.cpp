@@ -65,7 +65,7 @@ std::string first_error(const std::string& said) {
 int wires_process(const ScriptCommand& script, const CalibrateCommand& command, Config& config) {
     const Job job = job_from_environment([&] { return launchers_by(config); });
     if (job.assigned) {
-        if (!job.ours) throw Error("calibrate: start it by itself, it starts its own ranks");
+        if (!job.ours) throw Error("calibrate: start it without a launcher, since it starts its own ranks");
         watch_lifeline();
         return run_rank(command, config, job);
     }

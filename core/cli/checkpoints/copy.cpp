@@ -27,7 +27,7 @@ std::optional<Mesh> mesh_of(const std::string& text) {
         }
         constexpr int64_t most = 1'000'000;
         if (axis.name.empty() || axis.size < 1 || axis.size > most)
-            throw Error(fmt::format("--mesh {}: expected axes and their sizes, as dp=2,tp=2", quote(text)));
+            throw Error(fmt::format("--mesh {}: expected axes and their sizes, for example dp=2,tp=2", quote(text)));
         axes.push_back(std::move(axis));
     }
     try {
@@ -47,8 +47,8 @@ int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     StorePlace to(command.to, command.to_store, command.sets, false);
     std::error_code none;
     if (place.kind() == to.kind() && std::filesystem::equivalent(place.store().place(), to.store().place(), none))
-        throw Error(
-            fmt::format("copy: --to {} is where step {} lies already\n  name another place", command.to, command.step));
+        throw Error(fmt::format("copy: --to {} is the store that step {} is copied from\n  choose another destination",
+                                command.to, command.step));
     std::unique_ptr<WholeFolderLock> lock;
     std::unique_ptr<FolderLock> step_lock;
     if (!command.dry_run) {
@@ -71,13 +71,13 @@ int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     const std::string laid =
         copy.resharded ? " for mesh " + (mesh.empty() ? "of one rank" : mesh) : ", object by object";
     if (command.dry_run)
-        std::printf("step %lld of %s would be written to %s%s: %s\n", static_cast<long long>(command.step),
+        std::printf("step %lld of %s would be copied to %s%s: %s\n", static_cast<long long>(command.step),
                     place.store().place().c_str(), to.store().place().c_str(), laid.c_str(),
                     bytes_text(copy.bytes).c_str());
     else
-        std::printf("step %lld of %s is in %s%s: %s, %s, read back\n", static_cast<long long>(command.step),
-                    place.store().place().c_str(), to.store().place().c_str(), laid.c_str(),
-                    plural(copy.objects, "object").c_str(), bytes_text(copy.bytes).c_str());
+        std::printf("copied step %lld of %s to %s%s: %s, %s, verified by reading it back\n",
+                    static_cast<long long>(command.step), place.store().place().c_str(), to.store().place().c_str(),
+                    laid.c_str(), plural(copy.objects, "object").c_str(), bytes_text(copy.bytes).c_str());
     return 0;
 }
 

@@ -25,7 +25,7 @@ RetentionPolicy policy_of(const StorePlace& place, const CheckpointsCommand& com
 
 std::string why_of(const Verdict& verdict) {
     if (!verdict.failed) return verdict.why;
-    return verdict.goes ? fmt::format("no rule keeps it; that may not outlive a power cut: {}", verdict.why)
+    return verdict.goes ? fmt::format("no rule keeps it; its removal may be lost in a power failure: {}", verdict.why)
                         : fmt::format("no rule keeps it, but it cannot be removed: {}", verdict.why);
 }
 
@@ -36,11 +36,12 @@ int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     place.require(command.step);
     const std::string text(trim(command.text));
     if (text.empty() || text.find('\n') != std::string::npos || text.size() > 200)
-        throw Error(fmt::format("pin: {}: expected a line of at most 200 bytes that says why", quote(text)));
+        throw Error(fmt::format("pin: {}: expected the reason, one line of at most 200 bytes", quote(text)));
     if (const std::string bad = not_utf8(text); !bad.empty()) throw Error("pin: " + bad);
     store.pin(command.step, text);
     if (!has_step(store, command.step) || trim(store.pin_of(command.step)) != text)
-        throw Error(fmt::format("step {} in {} was removed before it was pinned\n  a job retires steps there",
+        throw Error(fmt::format("step {} in {} was removed before it could be pinned\n"
+                                "  a running job removes old steps there; pin a newer step",
                                 command.step, store.place()),
                     Fault::failed);
     std::printf("step %lld is pinned: %s\n", static_cast<long long>(command.step), printable(text).c_str());
@@ -52,7 +53,7 @@ int unpin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     const std::string text(trim(place.store().pin_of(command.step)));
     if (text.empty()) throw Error(fmt::format("step {} in {} is not pinned", command.step, place.store().place()));
     place.store().unpin(command.step);
-    std::printf("step %lld is not pinned any more; it was: %s\n", static_cast<long long>(command.step),
+    std::printf("step %lld is no longer pinned; the reason was: %s\n", static_cast<long long>(command.step),
                 printable(text).c_str());
     return 0;
 }
@@ -63,7 +64,7 @@ int unmark_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     const std::string text(trim(store.mark_of(command.step)));
     if (text.empty()) throw Error(fmt::format("step {} in {} is not marked as suspect", command.step, store.place()));
     store.unmark(command.step);
-    std::printf("step %lld is not marked as suspect any more; it was: %s\n", static_cast<long long>(command.step),
+    std::printf("step %lld is no longer marked as suspect; the reason was: %s\n", static_cast<long long>(command.step),
                 printable(text).c_str());
     return 0;
 }

@@ -26,8 +26,9 @@ std::string ahead(const Json& time) {
     const double now = wall_time();
     if (!time.is_number() || std::abs(time.get<double>()) >= 1e11) return "";
     if (!later_than(static_cast<int64_t>(now), static_cast<int64_t>(time.get<double>()))) return "";
-    return fmt::format("saved at a time later than now ({}): wall clock was ahead, not counted for any hour or day",
-                       utc_text(now));
+    return fmt::format(
+        "saved at a time later than now ({}): the wall clock was ahead; not counted by rules per hour or day",
+        utc_text(now));
 }
 
 /// Describes a checkpoint by its manifest, for JSON output.

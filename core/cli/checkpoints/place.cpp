@@ -47,12 +47,13 @@ void check_folder(const std::string& where, bool there) {
     std::error_code ignored;
     if (there && !fs::is_directory(where, ignored))
         throw Error(
-            fmt::format("{} is no folder\n  name the folder of a run, as runs/gpt, or a place of a store with "
-                        "its kind",
+            fmt::format("{} is not a folder\n  name the folder of a run, for example runs/gpt, or a store and its "
+                        "kind",
                         where));
     if (const std::string inside = there ? "" : lies_in(where); !inside.empty())
         throw Error(
-            fmt::format("{} lies in {}, where no store looks for it\n  name a run itself, or a folder outside of it",
+            fmt::format("{} is inside {}, where no store searches for checkpoints\n"
+                        "  name the run's folder itself, or a folder outside it",
                         where, inside));
 }
 

@@ -65,7 +65,8 @@ int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
     for (const int64_t step : steps) {
         const Found found = look(store, step);
         if (found.gone) {  // damage found in a step that was removed meanwhile does not count
-            if (!command.json) std::printf("step %lld: removed meanwhile\n", static_cast<long long>(step));
+            if (!command.json)
+                std::printf("step %lld: not verified, it was removed meanwhile\n", static_cast<long long>(step));
             continue;
         }
         bad += !found.damage.empty();
@@ -73,7 +74,7 @@ int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         if (command.json) continue;
         for (const std::string& damage : found.damage) std::printf("damaged: %s\n", damage.c_str());
         if (found.damage.empty())
-            std::printf("step %lld: %s, %s, as its manifest says\n", static_cast<long long>(step),
+            std::printf("step %lld: valid, %s, %s match its manifest\n", static_cast<long long>(step),
                         plural(found.objects, "object").c_str(), bytes_text(found.bytes).c_str());
         std::fflush(stdout);
     }

@@ -41,8 +41,8 @@ void refuse_changed(ScriptRunner& script, const Dataset& data) {
         difference_of(host, identity_of(script.settings.seed, script.experiment->recipe->ramp, data));
     if (other.empty()) return;
     throw Error(
-        fmt::format("{} is not what the run in {} has read up to step {}: {}\n"
-                    "  put data and settings back as they were, or name the script for what it would read now",
+        fmt::format("{} differs from the data that the run in {} read up to step {}: {}\n"
+                    "  restore the data and settings, or name the script to see what it would read now",
                     data.source().place(), script.folder(), steps.front(), other));
 }
 

@@ -56,11 +56,11 @@ public:
             if (mark.empty())
                 sound.push_back(step);
             else
-                std::fprintf(stderr, "step %lld is passed over, it is marked: %s\n", static_cast<long long>(step),
+                std::fprintf(stderr, "skipped step %lld, it is marked as suspect: %s\n", static_cast<long long>(step),
                              quote(trim(mark)).c_str());
         }
         if (sound.empty())
-            throw Error(fmt::format("export: every checkpoint in {} is marked as suspect: {}\n  name one with --step",
+            throw Error(fmt::format("export: every checkpoint in {} is marked as suspect: {}\n  choose one with --step",
                                     store_->place(), join_few(names, 12)));
         return sound;
     }
@@ -75,12 +75,13 @@ public:
         const std::string beside = folder_ + "/published.json";
         if (fs::exists(beside)) return PublishedRecord::parse(system_env()->read_file(beside), beside);
         const std::string script = kept_script_of(folder_, config_);
-        std::fprintf(stderr, "the checkpoint does not say how its model is published: %s does\n", script.c_str());
+        std::fprintf(stderr, "the checkpoint has no record of the published model; it is taken from %s\n",
+                     script.c_str());
         try {
             return record_of_kept_script(folder_);
         } catch (const Error& problem) {
-            throw Error(fmt::format("export: {} cannot be run as it was: {}\n  start where the run was "
-                                    "started, or put back what is missing",
+            throw Error(fmt::format("export: the run's script {} fails: {}\n  start the export in the run's working "
+                                    "folder, or restore the files that the script needs",
                                     script, problem.what()),
                         problem.fault());
         }
@@ -100,11 +101,12 @@ private:
     static Config read_config(const std::string& folder) {
         const std::string config = folder + "/config.toml";
         if (!fs::is_directory(folder))
-            throw Error(fmt::format("export: {} is no folder\n  name the folder of a run, as runs/gpt", folder));
+            throw Error(
+                fmt::format("export: {} is not a folder\n  name the folder of a run, for example runs/gpt", folder));
         if (!fs::exists(config))
-            throw Error(fmt::format("export: {} is no run's folder: it has no config.toml{}", folder,
+            throw Error(fmt::format("export: {} is not a run's folder: it has no config.toml{}", folder,
                                     fs::exists(folder + "/config.json")
-                                        ? "\n  it is a published model already; train it with scripts/hf.lua"
+                                        ? "\n  it is already a published model; train it with scripts/hf.lua"
                                         : "\n  name a folder that orrery run has made"));
         return load_config(config);
     }
@@ -139,14 +141,14 @@ int export_command(const ExportCommand& command) {
     for (size_t i = 0; i < steps.size(); ++i) try {
             std::string what;
             const Exported written = write(run, command, steps[i], what);
-            std::printf("%s: %s of step %lld, %s tensors in %s, %s of %s\n", command.folder.c_str(), what.c_str(),
-                        static_cast<long long>(steps[i]), count_text(written.tensors).c_str(),
+            std::printf("%s: exported %s of step %lld, %s tensors in %s, %s of %s\n", command.folder.c_str(),
+                        what.c_str(), static_cast<long long>(steps[i]), count_text(written.tensors).c_str(),
                         plural(written.files, "file").c_str(), bytes_text(written.bytes).c_str(),
                         std::string(name_of(written.dtype)).c_str());
             return 0;
         } catch (const Damaged& damage) {
             if (i + 1 == steps.size()) throw;
-            std::fprintf(stderr, "%s\n  an older checkpoint is exported\n", damage.what());
+            std::fprintf(stderr, "%s\n  exporting an older checkpoint instead\n", damage.what());
         }
     return 1;
 }

@@ -81,7 +81,7 @@ void load(const Loader& loader, Backends& backends, const char* kind, const std:
     const Origin asked = backends.config.table("run").where(kind);
     loader.load(kind, name, backends.registry, asked);
     if (const std::string why = loader.cannot_run(kind, name); !why.empty())
-        throw Error(asked, fmt::format("preflight: {} {} cannot run here: {}", kind, name, why));
+        throw Error(asked, fmt::format("preflight: {} {} cannot run on this host: {}", kind, name, why));
 }
 
 /// Loads plugins and opens the transport. `several`: more than one host. Throws Error for an invalid configuration.
@@ -102,15 +102,18 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     options.reject_unused();
     const TransportContract contract = made->transport->contract();
     if (contract.same_process)
-        throw Error(asked,
-                    fmt::format("preflight: transport {} has no rank processes; choose shm, gloo or another", name));
-    if (contract.same_host && several)
-        throw Error(asked, fmt::format("preflight: transport {} joins ranks of one host, and these are on several\n"
-                                       "  take another, as --transport gloo",
+        throw Error(asked, fmt::format("preflight: transport {} runs ranks as threads, and preflight measures between "
+                                       "processes\n  use a transport between processes, for example shm or gloo",
                                        name));
+    if (contract.same_host && several)
+        throw Error(asked,
+                    fmt::format("preflight: transport {} connects ranks on one host only, and these ranks are "
+                                "on several hosts\n  use a transport between hosts, for example --transport gloo",
+                                name));
     if (!serves(contract, made->settings.memory()) && !contract.staging)
-        throw Error(asked, fmt::format("preflight: transport {} serves the memory of {}, not that of device {}\n"
-                                       "  take one that does, or one that stages it (gloo, ucx)",
+        throw Error(asked, fmt::format("preflight: transport {} supports the memory of {}, not that of device {}\n"
+                                       "  use a transport that supports it, or one that stages through host memory "
+                                       "(gloo, ucx)",
                                        name, fmt::join(contract.devices, ", "), made->settings.device));
     return made;
 }
@@ -150,7 +153,7 @@ PreflightReport measure(const PreflightCommand& command, Backends& backends, con
     rank.timeout = backends.settings.timeout_given ? backends.settings.timeout : usual_timeout;
     if (job.rank == 0) {
         const std::string over = job.ranks == 1 ? "" : " over " + backends.settings.transport;
-        std::fprintf(stderr, "preflight of %s%s, device %s, storage in %s; takes about %.0f s where all is well\n",
+        std::fprintf(stderr, "preflight of %s%s, device %s, storage in %s; takes about %.0f s if nothing fails\n",
                      plural(job.ranks, "rank").c_str(), over.c_str(), backends.settings.device.c_str(),
                      options.rank.folder.c_str(), usual_seconds(options, job.ranks) / (1 + options.again) + 1);
         if (::isatty(2)) rank.stage = [](const std::string& what) { std::fprintf(stderr, "  %s ...\n", what.c_str()); };
@@ -158,7 +161,7 @@ PreflightReport measure(const PreflightCommand& command, Backends& backends, con
     PreflightBars bars = usual_bars(device->limits().host_visible);
     if (rank.at_once > 0) bars.share = shared_share;
     if (rank.at_once > 0 && job.rank == 0)
-        std::fprintf(stderr, "%s of this host share %zu processors: their figures scatter, and less is named\n",
+        std::fprintf(stderr, "%s on this host share %zu processors: results vary, so bounds for slow parts are wider\n",
                      plural(job.local_ranks, "rank").c_str(), allowed_processors().size());
     if (command.slow) {
         bars.share = *command.slow;
@@ -229,9 +232,10 @@ int launched(const PreflightCommand& command, const Job& job) {
 void check_flags(const PreflightCommand& command) {
     expected_by(command);
     if (command.slow && !(*command.slow > 0 && *command.slow < 1))
-        throw Error(fmt::format("--slow {}: expected a part of the others' median, between 0 and 1", *command.slow));
+        throw Error(fmt::format("--slow {}: expected a fraction of the median of the other ranks, between 0 and 1",
+                                *command.slow));
     if (command.ranks && (*command.ranks < 1 || *command.ranks > most_ranks))
-        throw Error(fmt::format("preflight: {} ranks; expected 1 to {}", *command.ranks, most_ranks));
+        throw Error(fmt::format("preflight: --ranks {}: expected 1 to {}", *command.ranks, most_ranks));
     if (command.folder && command.folder->empty()) throw Error("--folder: expected the name of a folder");
 }
 
@@ -256,13 +260,13 @@ ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFig
         const auto found = std::find_if(std::begin(expectable), std::end(expectable),
                                         [&](const Expectable& one) { return name == one.name; });
         if (found == std::end(expectable))
-            throw Error(fmt::format("--expect {}: nothing of that name is measured{}", text,
-                                    choices("there are", name, expected_names())));
+            throw Error(
+                fmt::format("--expect {}: unknown quantity{}", text, choices("there are", name, expected_names())));
         const std::string_view number = sign == std::string::npos ? "" : std::string_view(text).substr(sign + 1);
         double value = 0;
         const auto [end, fault] = std::from_chars(number.data(), number.data() + number.size(), value);
         if (fault != std::errc() || end != number.data() + number.size() || !(value > 0) || std::isinf(value))
-            throw Error(fmt::format("--expect {}: expected {}=NUMBER, above 0", text, name));
+            throw Error(fmt::format("--expect {}: expected {}=NUMBER, with a number above 0", text, name));
         figures.*found->part = value * found->unit;
         std::erase_if(figures.unsaid, [&](const auto& one) { return one.part == found->part; });
     }
@@ -281,7 +285,8 @@ int preflight_command(const PreflightCommand& command) {
         const int64_t mesh = read_settings(config).mesh.ranks();
         ranks = mesh > 1 ? mesh : std::max<int64_t>(2, command.nodes);
     }
-    if (ranks > most_ranks) throw Error(fmt::format("preflight: {} ranks; expected 1 to {}", ranks, most_ranks));
+    if (ranks > most_ranks)
+        throw Error(fmt::format("preflight: the mesh has {} ranks; expected 1 to {}", ranks, most_ranks));
     const auto backends = open_backends(command, ranks, command.nodes > 1);
     if (ranks == 1 && command.nodes == 1) return print(command, measure(command, *backends, job, nullptr));
     LaunchSpec spec = over_hosts(hosts, ranks);

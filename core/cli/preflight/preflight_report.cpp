@@ -291,7 +291,7 @@ std::string preflight_text(const PreflightReport& report) {
                                    plural(figures.nodes, "node"), figures.ranks.front().device);
     text += ranks_text(figures) + "\n" + links_text(figures, true) + links_text(figures, false);
     if (figures.pairs_left_out > 0)
-        text += fmt::format("{} of {} links were left out: the time was over\n\n", figures.pairs_left_out,
+        text += fmt::format("{} of {} links were not measured: the time limit was reached\n\n", figures.pairs_left_out,
                             figures.pairs_left_out + static_cast<int64_t>(figures.pairs.size()));
     text += collectives_text(figures) + expected_text(report);
     const std::string times = report.measured == 1 ? "" : fmt::format(", parts {} times", report.measured);
@@ -303,7 +303,7 @@ std::string preflight_text(const PreflightReport& report) {
     for (size_t i = 0; i < report.findings.size() && i < most_findings; ++i)
         text += "  " + report.findings[i].text() + "\n";
     if (report.findings.size() > most_findings)
-        text += fmt::format("  and {} more: --json names all\n", report.findings.size() - most_findings);
+        text += fmt::format("  and {} more findings: --json lists all\n", report.findings.size() - most_findings);
     return text;
 }
 

@@ -92,9 +92,10 @@ public:
             for (int64_t j = 0; j < sizes_.n; ++j) {
                 const float found = get(got.data(), dtype_, i * sizes_.n + j);
                 if (const int exact = sum(i, j); found != static_cast<float>(exact))
-                    throw Error(fmt::format("{} of {} is wrong: element ({}, {}) is {}, not {}", name_of(dtype_),
-                                            sizes_.text(), i, j, found, exact),
-                                Fault::failed);
+                    throw Error(
+                        fmt::format("wrong result of the {} matrix product {}: element ({}, {}) is {}, expected {}",
+                                    name_of(dtype_), sizes_.text(), i, j, found, exact),
+                        Fault::failed);
             }
     }
 

@@ -23,7 +23,7 @@ std::unique_ptr<Device> open_device(const ProductsCommand& command) {
     check_backends(config, loader.names());
     loader.load("device", command.device, registry, {});
     if (const std::string why = loader.cannot_run("device", command.device); !why.empty())
-        throw Error(fmt::format("products: device {} cannot run here: {}", command.device, why));
+        throw Error(fmt::format("products: device {} cannot run on this host: {}", command.device, why));
     Config& options = config.table("device").table(command.device);
     if (command.rank_threads > 0) options.set("threads", {command.rank_threads, Origin{"", "--threads", 0, 0}, true});
     auto device = registry.device(command.device, {})(options);
@@ -85,7 +85,11 @@ std::string compare_kinds(const ProductsCommand& command, const std::vector<std:
         if (kind == usual) usual_rate = rates.all;
         if (rates.all > best_rate) best_rate = rates.all, best = kind;
     }
-    if (best.empty()) throw Error(fmt::format("products: no kind of {} can be used here", type), Fault::failed);
+    if (best.empty())
+        throw Error(fmt::format("products: no matrix-product library of device {} can compute {} on this host; the "
+                                "rows above say why\n  choose other --types or another --device",
+                                command.device, type),
+                    Fault::failed);
     if (best_rate <= worth_setting * usual_rate) return "";
     const std::string times = usual_rate > 0 ? fmt::format(" ({:.2f} times {})", best_rate / usual_rate, usual) : "";
     return fmt::format("{} for {}{}", best, type, times);
@@ -94,7 +98,8 @@ std::string compare_kinds(const ProductsCommand& command, const std::vector<std:
 /// Advises the setting: "set device.cpu.products=native for bf16 (1.42 times onednn)".
 std::string advice_of(const ProductsCommand& command, const std::vector<std::string>& faster,
                       const std::string& usual) {
-    if (faster.empty()) return fmt::format("{}, the default, is within 5 % of the fastest", usual);
+    if (faster.empty())
+        return fmt::format("{}, the default library, is within 5 % of the fastest; no setting needed", usual);
     return fmt::format("set device.{}.products={}", command.device, join(faster, ", or "));
 }
 
@@ -111,10 +116,10 @@ int products_command(const ProductsCommand& command) {
     }
     const std::vector<std::string> kinds = device->products().names;
     if (kinds.empty())
-        throw Error(
-            fmt::format("products: device {} has one kind of matrix products: nothing to compare", command.device));
+        throw Error(fmt::format(
+            "products: device {} has only one matrix-product library, so there is nothing to compare", command.device));
     for (const std::string& line : split(trim(device->machine()), '\n')) fmt::print("# {}\n", line);
-    fmt::print("# GFLOP/s over three large shapes, and of the fastest of them\n");
+    fmt::print("# GFLOP/s over three large shapes (and of the fastest shape)\n");
     std::vector<std::string> faster;
     for (const std::string& type : split(command.types, ',')) {
         type_of(type);

@@ -68,10 +68,12 @@ std::string GivenKeys::add(Config& config, const GivenKey& key) {
     const std::string name = key.table + "." + key.key, call = line_of(key.line);
     const std::string does = key.shown.empty() ? "gives " + toml_value(*key.value) : key.shown;
     if (source_of(was->origin) == Source::set)
-        throw Error(was->origin, fmt::format("{} is not used: {} {}\n  let that call use the configuration, or "
-                                             "leave --set {} out",
-                                             name, call, does, name));
-    return fmt::format("{} = {} of {} is not used: {} {}", name, toml_value(*was), line_of(was->origin), call, does);
+        throw Error(was->origin,
+                    fmt::format("{} has no effect: the script at {} {}\n  remove the value from the script, or "
+                                "leave --set {} out",
+                                name, call, does, name));
+    return fmt::format("{} = {} of {} has no effect: the script at {} {}", name, toml_value(*was), line_of(was->origin),
+                       call, does);
 }
 
 Config GivenKeys::over(const Config& config) const {

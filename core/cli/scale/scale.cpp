@@ -67,33 +67,36 @@ void require_room(const ScaleCommand& command, int64_t ranks) {
     const int64_t most = std::min(most_started, most_measured_ranks());
     if ((command.simulate && !command.measure) || ranks <= most) return;
     throw Error(
-        fmt::format("--ranks {}: a run of {} on this host's {} is not measured, {} is the most (64 on each "
-                    "processor, up to {})\n  take fewer, or predict them: --simulate without --measure",
+        fmt::format("--ranks {}: a run of {} on this host's {} is too large to measure; the maximum is {} (64 on each "
+                    "processor, up to {})\n  use fewer ranks, or predict them: --simulate without --measure",
                     command.ranks, plural(ranks, "rank"),
                     plural(static_cast<int64_t>(allowed_processors().size()), "processor"), most, most_started));
 }
 
 std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& command) {
     if (!fs::is_regular_file(script.script))
-        throw Error(fmt::format("scale: no script {}\n  name a Lua file", script.script));
+        throw Error(fmt::format("scale: script {} not found\n  name a Lua file", script.script));
     Config config = load_config(script.config, script.sets);
     const Settings settings = read_settings(config);
     int64_t others = 1;
     for (const Axis& axis : settings.mesh.axes())
         if (axis.name != command.axis) others *= axis.size;
     const int64_t batch = config.table("train").integer("sequences_per_step", 0);
-    if (batch == 0) throw Error("scale: train.sequences_per_step is not set; it is the batch of the smallest size");
+    if (batch == 0)
+        throw Error("scale: train.sequences_per_step is not set; set it to the batch of the smallest number of ranks");
     std::vector<Size> sizes;
     for (const int64_t ranks : read_sizes(command.ranks, most_simulated)) {
         require_room(command, ranks);
         if (ranks % others != 0)
-            throw Error(fmt::format("scale: {} ranks do not divide by the {} of the mesh's other axes ({}); {} grows",
-                                    ranks, others, settings.mesh.text(), command.axis));
+            throw Error(fmt::format(
+                "scale: {} ranks are not divisible by the {} ranks of the other axes of mesh {}; only axis {} grows",
+                ranks, others, settings.mesh.text(), command.axis));
         const int64_t first = sizes.empty() ? ranks : sizes.front().ranks;
         const int64_t whole = command.strong ? batch * first : batch * ranks;
         if (whole % first != 0)
-            throw Error(fmt::format("scale: a batch of {} sequences at {} does not grow to a whole one at {}", batch,
-                                    plural(first, "rank"), ranks));
+            throw Error(
+                fmt::format("scale: a batch of {} sequences on {} does not scale to a whole number of sequences on {}",
+                            batch, plural(first, "rank"), ranks));
         sizes.push_back({ranks, ranks / others, whole / first, settings.threads_per_rank});
     }
     // By default, a rank would use all processors, so that one rank would be as fast as several.
@@ -131,12 +134,12 @@ void refuse_given(const std::string& errors, const ScaleCommand& command) {
     for (const auto& [key, what] :
          {std::pair<std::string, std::string>{"train.steps", fmt::format("--steps {}", command.steps)},
           {"train.sequences_per_step", "the batch of a size"}}) {
-        const std::string words = key + " is not used: ";
+        const std::string words = key + " has no effect: ";
         const size_t at = errors.find(words);
         if (at == std::string::npos) continue;
         const std::string call = errors.substr(at + words.size(), errors.find('\n', at) - at - words.size());
         throw Error(
-            fmt::format("scale: {} is not used: {}\n  let that call leave {} to the configuration", what, call, key),
+            fmt::format("scale: {} has no effect: {}\n  remove the value of {} from the script", what, call, key),
             Fault::usage);
     }
 }
@@ -172,7 +175,7 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     run.mfu = median_of(folder / "metrics.jsonl", "MFU", command.steps);
     run.parts = parts_of_run(system_env()->read_file((folder / "run.json").string()));
     if (!(run.tokens_per_s > 0))
-        throw Error(fmt::format("scale: metrics.jsonl of the run of {} has no tok/s: the script's inputs are no tokens",
+        throw Error(fmt::format("scale: the run on {} has no tok/s in its metrics.jsonl: the script's inputs are no tokens",
                                 plural(size.ranks, "rank")),
                     Fault::failed);
     return run;
@@ -211,7 +214,8 @@ std::vector<int64_t> read_sizes(const std::string& text, int64_t most) {
         const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), size);
         if (fault != std::errc() || end != part.data() + part.size() || size < 1 || size > most ||
             (!sizes.empty() && size <= sizes.back()))
-            throw Error(fmt::format("--ranks {}: expected ascending numbers of ranks up to {}, as 1,2,4", text, most));
+            throw Error(
+                fmt::format("--ranks {}: expected ascending numbers of ranks up to {}, for example 1,2,4", text, most));
         sizes.push_back(size);
     }
     return sizes;
@@ -219,7 +223,8 @@ std::vector<int64_t> read_sizes(const std::string& text, int64_t most) {
 
 std::map<std::string, double> parts_of_run(const std::string& run_json) {
     const Json record = parse_json(run_json, {"", "run.json", 0, 0});
-    if (!record.contains("time_s")) throw Error("scale: run.json does not say where a run's time went", Fault::failed);
+    if (!record.contains("time_s"))
+        throw Error("scale: run.json has no time_s, the breakdown of the run's time", Fault::failed);
     auto parts = record["time_s"].get<std::map<std::string, double>>();
     double all = 0;
     for (const auto& [part, seconds] : parts) all += seconds;
@@ -257,9 +262,11 @@ int scale_command(const ScriptCommand& script, const ScaleCommand& command) {
     if (script.script_help) return show_options(script, Job{});
     require_svg(command.out);
     if (!(command.target > 0 && command.target <= 1))
-        throw Error(fmt::format("--target {}: expected a part of the ideal, above 0 and up to 1", command.target));
+        throw Error(
+            fmt::format("--target {}: expected a fraction of ideal scaling, above 0 and up to 1", command.target));
     if (command.measure && !command.how.cluster.empty())
-        throw Error("--measure: runs are of this machine, and --cluster asks for another; leave one of them out");
+        throw Error(
+            "--measure and --cluster cannot be combined: --measure runs on this machine; leave one of them out");
     if (command.steps < 4) throw Error(fmt::format("--steps {}: expected 4 or more", command.steps));
     const std::vector<Size> sizes = sizes_of(script, command);
     ScaleReport report;

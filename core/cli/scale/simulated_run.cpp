@@ -46,7 +46,8 @@ ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command
     ScaledRun run =
         command.how.cluster.empty() ? on_this_machine(script, command.how) : on_cluster(script, command.how);
     if (!(run.tokens_per_s > 0))
-        throw Error("scale: the script's inputs are no tokens; there is no throughput to compare", Fault::failed);
+        throw Error("scale: the script's inputs are not tokens, so that there is no throughput in tokens/s to compare",
+                    Fault::failed);
     std::erase_if(run.parts, [](const auto& part) { return part.second <= 0; });
     return run;
 }

@@ -22,13 +22,13 @@ namespace {
 void refuse_on_clusters(ScriptRunner& script, int64_t tp_chunks) {
     if (!script.settings.collectives.empty())
         throw Error(script.config().table("collectives").origin(),
-                    "[collectives]: algorithms of a script are not simulated on clusters\n  leave the table out: "
-                    "the cluster's own library chooses");
+                    "[collectives]: a simulation on a cluster does not support collective algorithms of a script\n"
+                    "  remove the table: the cluster's own library chooses the algorithms");
     const Mesh& mesh = script.settings.mesh;
     const auto tp = mesh.find("tp");
     if (tp_chunks > 0 && (!tp || mesh.size(*tp) == 1))
         throw Error(
-            fmt::format("--tp-chunks {}: the mesh {} has no collectives of tp to cut\n  set mesh.tp, or "
+            fmt::format("--tp-chunks {}: the mesh {} has no tp collectives to split\n  set mesh.tp, or "
                         "leave --tp-chunks out",
                         tp_chunks, mesh.text()));
     check_backends(script.config(), script.loader.names());
@@ -70,12 +70,12 @@ std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int6
         const auto by = whole<double>(std::string_view(text).substr(std::min(text.size(), colon + 1)));
         if (!rank || !by || *rank < 0 || *rank >= ranks || !(*by >= 1 && *by <= most))
             throw Error(
-                fmt::format("--slow {}: give RANK:TIMES, a rank below {} and how many times as long its kernels "
-                            "take, from 1 to {:.0f}, as in --slow 5:1.5",
+                fmt::format("--slow {}: expected RANK:TIMES, a rank below {} and how many times as long its kernels "
+                            "take, from 1 to {:.0f}, for example --slow 5:1.5",
                             text, ranks, most),
                 Fault::usage);
         if (!slow.emplace(*rank, *by).second)
-            throw Error(fmt::format("--slow {}: rank {} is there twice\n  leave one of them out", text, *rank),
+            throw Error(fmt::format("--slow {}: duplicate rank {}\n  leave one of them out", text, *rank),
                         Fault::usage);
     }
     return slow;

@@ -41,7 +41,7 @@ std::string told(const Refused& refused) {
         return fmt::format("{} {} not run: {} ({})", count, refused.count == 1 ? "does" : "do", one.why_not,
                            one.choice.text());
     const std::string rank = one.memory_rank < 0 ? "a rank" : fmt::format("rank {}", one.memory_rank);
-    return fmt::format("{} {} not fit: {} too much where it is least, as {} takes {} and has {} ({})", count,
+    return fmt::format("{} {} not fit: out of memory by {} in the best case, where {} needs {} and has {} ({})", count,
                        refused.count == 1 ? "does" : "do", bytes_text(static_cast<int64_t>(one.over())), rank,
                        bytes_text(one.memory_bytes), bytes_text(static_cast<int64_t>(one.memory_limit)),
                        one.choice.text());
@@ -75,8 +75,8 @@ std::string least_state(const FoundReport& report) {
                 most = *smaller;
             }
     return fmt::format(
-        "\n  the state of {} parameters alone takes about {} on a rank where it is least ({}), {} more than the {} "
-        "that it has",
+        "\n  the state of {} parameters alone needs about {} on a rank in the best case ({}), {} more than the {} "
+        "of its memory",
         count_text(report.parameters), bytes_text(static_cast<int64_t>(least)), most.text(),
         bytes_text(static_cast<int64_t>(least - space.memory_limit)), bytes_text(limit_of(space)));
 }
@@ -125,7 +125,7 @@ std::string text_of(const FoundReport& report) {
     if (report.here) {
         text += join(report.facts, "; ") + "\n";
         if (report.space.memory_limit > 0)
-            text += fmt::format("memory is the mean of ranks, which share the host's: {} each\n",
+            text += fmt::format("memory is the mean over ranks, which share the host's memory: {} each\n",
                                 bytes_text(limit_of(report.space)));
     }
     for (const std::string& note : report.notes) text += note + "\n";
@@ -143,11 +143,12 @@ std::string text_of(const FoundReport& report) {
         text += fmt::format("times of the first: {}\n", source);
     if (report.tp_chunks > 0)
         text += fmt::format(
-            "times are of collectives of tp in {} chunks beside their products, which `orrery run` cannot do\n",
+            "times assume tp collectives in {} chunks that overlap with computation, which `orrery run` does not "
+            "support\n",
             report.tp_chunks);
     if (found.best.size() > 1 && found.best[1].step_s < found.best[0].step_s)
-        text +=
-            fmt::format("the first is the plainest of those within {:g} % of the fastest\n", 100 * report.space.alike);
+        text += fmt::format("the first row is the simplest choice within {:g} % of the fastest\n",
+                            100 * report.space.alike);
     for (const std::string& edge : found.edges) text += fmt::format("at the edge: {}\n", edge);
     return text + "\n" + toml(found.best.front().choice, report.space);
 }
@@ -207,8 +208,8 @@ void refuse(const FoundReport& report) {
     if (judged_large || !found.left_out.empty()) text += "\n  " + more_room(report);
     if (found.refused.empty() && found.left_out.empty())
         text += fmt::format(
-            "\n  of the meshes of {} ranks that are looked at none splits {} sequences a step into "
-            "micro-batches that its schedule takes",
+            "\n  no mesh of {} ranks in the search splits {} sequences per step into micro-batches "
+            "that its schedule supports",
             count_text(report.space.ranks), count_text(report.space.batch));
     throw Error(text);
 }

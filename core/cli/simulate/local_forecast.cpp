@@ -62,15 +62,15 @@ Network contracts_of_run(const Compiled& compiled, const Settings& settings, dou
 }
 
 std::string kept_name(const std::string& machine) {
-    return fmt::format("what is kept for this machine ({})", kept_costs_path(machine));
+    return fmt::format("the saved costs of this machine ({})", kept_costs_path(machine));
 }
 
 /// Throws Error for costs of a run on several hosts, since simulated ranks share one host's processors.
 void require_one_host(const CostTable& measured) {
     if (const double hosts = fact_of(measured, "hosts", 1); hosts > 1)
         throw Error(
-            fmt::format("the run had {:.0f} hosts, and a forecast by measured costs is of one\n  give the "
-                        "machines as a cluster: --cluster FILE (configs/clusters)",
+            fmt::format("the run had {:.0f} hosts, but a forecast from measured costs only supports one\n  describe "
+                        "the machines as a cluster: --cluster FILE (configs/clusters)",
                         hosts));
 }
 
@@ -95,7 +95,7 @@ struct Tables {
         try {
             if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));
         } catch (const Error& problem) {
-            notes.push_back(fmt::format("what is kept for this machine is left out: {}", problem.what()));
+            notes.push_back(fmt::format("the saved costs of this machine are not used: {}", problem.what()));
         }
     }
 
@@ -160,7 +160,8 @@ CompiledHere compiled_here(const ScriptCommand& given, int64_t processors) {
 
 LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how) {
     if (how.link_us > 0 && how.link_gbit <= 0)
-        throw Error("--link-us: of which link? give its rate, too, as in --link-gbit 1", Fault::usage);
+        throw Error("--link-us needs the rate of the link, too; add --link-gbit, for example --link-gbit 1",
+                    Fault::usage);
     std::error_code ignored;
     const bool folder = fs::is_directory(given.script, ignored);
     const std::optional<CostTable> measured = measured_by(given.script);
@@ -176,14 +177,13 @@ LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how)
     if (measured) all.add(*measured, file_of_run(given.script));
     if (all.plain.empty() && folder)
         throw Error(
-            fmt::format("{} has no costs.json: a run writes it at its end, and only where it has trained a step behind "
-                        "its first\n  let the run end, or name a table of this machine: --table FILE, which orrery "
-                        "calibrate -o FILE makes{}",
+            fmt::format("{} has no costs.json: a run writes it when it ends after at least 2 steps\n  let the run end, "
+                        "or use a table of this machine: --table FILE, which orrery calibrate -o FILE writes{}",
                         given.script, all.notes_text()));
     if (all.plain.empty())
-        throw Error(fmt::format("no cluster and no table of measured costs to simulate {} by\n  --cluster FILE: on a "
-                                "cluster (configs/clusters); --table FILE: on this machine, as orrery calibrate "
-                                "measured it; or name a run's folder, which has what the run measured{}",
+        throw Error(fmt::format("no cluster and no table of measured costs to simulate {} with\n  --cluster FILE: on a "
+                                "cluster (configs/clusters); --table FILE: on this machine, as measured by orrery "
+                                "calibrate; or name a run's folder, which has the costs that the run measured{}",
                                 given.script, all.notes_text()),
                     Fault::usage);
     made.plain = joined_costs(all.plain);

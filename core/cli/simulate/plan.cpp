@@ -28,7 +28,7 @@ bool watched() {
 void show(int64_t judged, int64_t left, const Judged* best) {
     if (!watched()) return;
     const std::string so_far = best ? fmt::format("best {:.4g} s", best->step_s) : "nothing fits so far";
-    std::fprintf(stderr, "\r\033[Kplan: %lld compiled, %lld meshes to look at, %s", static_cast<long long>(judged),
+    std::fprintf(stderr, "\r\033[Kplan: %lld compiled, %lld meshes left, %s", static_cast<long long>(judged),
                  static_cast<long long>(left), so_far.c_str());
 }
 
@@ -45,12 +45,12 @@ int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, con
     if (kept(command, "mesh")) {
         const int64_t mesh = configured.settings.mesh.ranks();
         if (command.ranks > 0 && command.ranks != mesh)
-            throw Error(fmt::format("--ranks {}, but the mesh that --keep mesh keeps has {}\n  leave one of them out",
+            throw Error(fmt::format("--ranks {}, but the mesh of --keep mesh has {} ranks\n  leave one of them out",
                                     command.ranks, mesh));
         ranks = mesh;
     }
     if (ranks > site.most_ranks())
-        throw Error(fmt::format("{}: the cluster has {} accelerators, {} are missing",
+        throw Error(fmt::format("{}: the cluster has only {} accelerators, {} too few",
                                 command.ranks > 0 ? fmt::format("--ranks {}", ranks) : plural(ranks, "rank"),
                                 site.most_ranks(), ranks - site.most_ranks()));
     return ranks;
@@ -114,7 +114,7 @@ void require_tp(const SearchSpace& space, int64_t tp_chunks) {
     const bool any = std::any_of(meshes.begin(), meshes.end(), [](const Choice& mesh) { return mesh.tp > 1; });
     if (tp_chunks == 0 || any || meshes.empty()) return;
     throw Error(
-        fmt::format("--tp-chunks {}: none of the meshes that are looked at has collectives of tp to cut\n  {}, or "
+        fmt::format("--tp-chunks {}: no mesh in the search has tp collectives to split\n  {}, or "
                     "leave --tp-chunks out",
                     tp_chunks, space.varies_mesh ? "raise --ranks or --most-tp" : "set mesh.tp"));
 }
@@ -145,7 +145,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     report.facts = site.facts();
     report.notes = site.notes();
     if (micros > 0)
-        report.notes.push_back(fmt::format("the script gives microbatches itself ({}:{}); they are not searched",
+        report.notes.push_back(fmt::format("the script sets microbatches ({}:{}), so that they are not searched",
                                            first.microbatches->line.file, first.microbatches->line.line));
     report.here = command.simulate.cluster.empty();
     report.knows_sequence = first.options.count("sequence") > 0;

@@ -60,15 +60,15 @@ void write_trace(const std::string& file, const Forecast& made, const Cluster& c
     std::ostringstream out;
     const int64_t bars = write_trace(made.compiled.train(), made.run, cluster.name, out);
     write_result(file, out.view());
-    std::fprintf(stderr, "trace of the predicted step: %s, %s; ui.perfetto.dev shows it\n", file.c_str(),
+    std::fprintf(stderr, "trace of the predicted step: %s, %s; open it in ui.perfetto.dev\n", file.c_str(),
                  plural(bars, "bar").c_str());
 }
 
 /// The report's line on tp collectives split by --tp-chunks; the simulated step is then hypothetical.
 std::string tp_chunks_text(const SimulateCommand& command, const Forecast& made) {
     return fmt::format(
-        "tp chunks   {} of {} collectives of tp in {} chunks beside their products: a what-if, `orrery "
-        "run` cannot do it\n",
+        "tp chunks   {} of {} tp collectives in {} chunks that overlap with computation: a what-if, not supported by "
+        "`orrery run`\n",
         count_text(made.cut), count_text(made.cut_of), command.tp_chunks);
 }
 
@@ -108,10 +108,12 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
 int simulate_command(const ScriptCommand& given, const SimulateCommand& command) {
     if (given.script_help) return show_options(given, Job{});
     if (command.cluster.empty() && !command.trace.empty())
-        throw Error("--trace: the trace is of a cluster's ranks\n  name its file with --cluster");
+        throw Error("--trace needs --cluster: it traces the ranks of a simulated cluster\n  add --cluster FILE");
     if (command.cluster.empty()) return what_if_command(given, command);
     if (!command.trace.empty() && command.tp_chunks > 0)
-        throw Error("--trace with --tp-chunks: the trace is of the plan that `run` takes\n  leave one of them out");
+        throw Error(
+            "--trace and --tp-chunks cannot be combined: the trace shows the plan that `orrery run` executes\n  leave "
+            "one of them out");
     require_svg(command.out);
     if (!command.trace.empty()) require_writable("--trace", command.trace);
     const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);

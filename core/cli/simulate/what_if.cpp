@@ -49,7 +49,7 @@ std::string told_step(const LocalScript& script, const LocalForecast& made, bool
     if (measured > 0 && unchanged)
         text += fmt::format(", {} measured ({:+.1f} %)", ms(measured), 100 * (made.step_s() / measured - 1));
     if (measured > 0 && !unchanged)
-        text += fmt::format(", {:.2f} times the {} of the run as it was", made.step_s() / measured, ms(measured));
+        text += fmt::format(", {:.2f} times the {} that the run measured", made.step_s() / measured, ms(measured));
     if (script.compiled.tokens_per_step > 0)
         text += fmt::format("   {} tokens/s",
                             short_text(static_cast<double>(script.compiled.tokens_per_step) / made.step_s()));
@@ -103,8 +103,8 @@ Json as_json(const LocalScript& script, const LocalForecast& made, bool unchange
 int what_if_command(const ScriptCommand& given, const SimulateCommand& command) {
     if (!command.out.empty())
         throw Error(
-            "-o: a forecast of this machine is not drawn\n  leave it out; `orrery run --trace FILE` shows a step "
-            "as it was",
+            "-o: drawing is not supported for a forecast of this machine\n  leave -o out; `orrery run --trace FILE` "
+            "records a real step",
             Fault::usage);
     const LocalScript script = local_script(given, command);
     const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, command);

@@ -67,8 +67,9 @@ public:
         Pipe pipe;
         const pid_t child = start_copy([&] { return be_worker(pipe.write, number, work); });
         if (child < 0)
-            throw Error(fmt::format("cannot start a process: {}\n  take fewer: --jobs 1", std::strerror(errno)),
-                        Fault::failed);
+            throw Error(
+                fmt::format("cannot start a process: {}\n  use fewer processes: --jobs 1", std::strerror(errno)),
+                Fault::failed);
         running_.push_back({child, std::exchange(pipe.read, -1), number, ""});
     }
 
@@ -116,8 +117,8 @@ void in_processes(int64_t count, int64_t processes, const std::function<std::str
         while (::waitpid(ended.process, &status, 0) < 0)
             if (errno != EINTR) throw Error(fmt::format("a process is lost: {}", std::strerror(errno)), Fault::failed);
         if (WIFSIGNALED(status))
-            throw Error(fmt::format("the process that looked at {} was killed by signal {} ({})\n  is there too little "
-                                    "memory? take fewer at once: --jobs 1",
+            throw Error(fmt::format("the process that compiled {} was killed by signal {} ({})\n  if it was out of "
+                                    "memory, use fewer processes: --jobs 1",
                                     name(ended.number), WTERMSIG(status), ::strsignal(WTERMSIG(status))),
                         Fault::failed);
         if (WEXITSTATUS(status) != 0) throw Error(fmt::format("{}: {}", name(ended.number), ended.text), Fault::failed);

@@ -25,7 +25,7 @@ static_assert(std::atomic<int64_t>::is_always_lock_free && sizeof(RankTells) == 
 void* map(int file, size_t bytes) {
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED)
-        throw Error(fmt::format("cannot map the launcher's board: {}", std::strerror(errno)), Fault::failed);
+        throw Error(fmt::format("cannot map the launcher's progress table: {}", std::strerror(errno)), Fault::failed);
     return memory;
 }
 
@@ -36,7 +36,8 @@ int64_t monotonic_ns() { return std::chrono::nanoseconds(std::chrono::steady_clo
 Board::Board(int64_t ranks) : bytes_(static_cast<size_t>(ranks) * sizeof(RankTells)) {
     file_ = ::memfd_create("orrery-board", 0);  // ranks inherit this shared memory
     if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
-        throw Error(fmt::format("cannot make the launcher's board: {}", std::strerror(errno)), Fault::failed);
+        throw Error(fmt::format("cannot create the launcher's progress table: {}", std::strerror(errno)),
+                    Fault::failed);
     tells_ = static_cast<RankTells*>(map(file_, bytes_));
 }
 
@@ -58,7 +59,8 @@ std::unique_ptr<OwnPlace> OwnPlace::of_environment() {
     const bool said = std::sscanf(text, "%d:%lld:%lld", &file, &local, &best) == 3 && file >= 0 && local >= 0;
     const auto room = static_cast<int64_t>(sizeof(RankTells));
     if (!said || ::fstat(file, &found) != 0 || found.st_size < (local + 1) * room)
-        throw Error(fmt::format("environment: {}={} is no place that a launcher gave\n  unset it", name, text));
+        throw Error(fmt::format(
+            "environment: {}={} is not a progress table of a running launcher\n  unset the variable", name, text));
     const auto bytes = static_cast<size_t>(found.st_size);
     void* memory = map(file, bytes);
     ::close(file);  // programs started by a script must not inherit the shared memory

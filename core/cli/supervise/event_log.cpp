@@ -95,7 +95,7 @@ public:
             try {
                 file_.write(line);
             } catch (const Error& error) {
-                if (!std::exchange(said, true)) std::fprintf(stderr, "orrery: %s; the job goes on\n", error.what());
+                if (!std::exchange(said, true)) std::fprintf(stderr, "orrery: %s; the job continues\n", error.what());
             }
             lock.lock();
         }
@@ -110,7 +110,7 @@ public:
         changed_.notify_all();
         if (changed_.wait_for(lock, last_lines, [&] { return over_; })) return true;
         std::fprintf(stderr,
-                     "orrery: cannot write %s: its disk has not answered for %lld s; the last events are not there\n",
+                     "orrery: cannot write %s: its disk has not answered for %lld s; the last events are missing\n",
                      file_.path().c_str(), static_cast<long long>(last_lines.count()));
         return false;
     }

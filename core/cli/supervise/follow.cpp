@@ -149,7 +149,7 @@ private:
         const Loss lost = mail_->loss();
         if (ended_by_node_0(lost)) over(lost);
         if (!code_)
-            std::fprintf(stderr, "orrery: %s; node %lld ends its ranks and meets the others again\n",
+            std::fprintf(stderr, "orrery: %s; node %lld stops its ranks and rejoins the other nodes\n",
                          lost.text.shown().c_str(), static_cast<long long>(options_.node));
         if (local_.running()) local_.ranks()->end(spec_.grace_ms);
         while (local_.running()) {

@@ -45,7 +45,7 @@ void LocalRanks::look_at_disks() {
     looked_ns_ = now;
     const auto waits = ranks_->waits_for_disk(disk_timeout_s_, std::exchange(disk_step_, done) != done);
     if (!waits) return;
-    std::fprintf(stderr, "orrery: rank %lld has waited for a disk for %g s; the generation is ended\n",
+    std::fprintf(stderr, "orrery: rank %lld has waited for a disk for %g s; all ranks are stopped\n",
                  static_cast<long long>(*waits), disk_timeout_s_);
     ranks_->end(no_grace);
 }

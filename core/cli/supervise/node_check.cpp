@@ -41,12 +41,13 @@ NodeCheck check_by_run(std::vector<std::string> arguments, double seconds) {
     static pid_t held = 0;  // process that did not end; static, since child processes belong to the whole process
     const auto limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
     if (held > 0 && !ends_within(held, limit))
-        return {Fitness::late, fmt::format("its check before, process {}, does not end: a disk may not answer", held)};
+        return {Fitness::late,
+                fmt::format("its previous check, process {}, is still running: a disk may be hanging", held)};
     arguments.insert(arguments.begin(), "/proc/self/exe");
     const ChildEnd end = run_child(arguments, limit);
     held = end.held;
-    if (end.late) return {Fitness::late, fmt::format("its check takes more than {:g} s", seconds)};
-    if (!end.problem.empty()) return {Fitness::unfit, "cannot be looked at: " + end.problem};
+    if (end.late) return {Fitness::late, fmt::format("its check timed out after {:g} s", seconds)};
+    if (!end.problem.empty()) return {Fitness::unfit, "its check cannot be started: " + end.problem};
     if (end.code == 0 && end.signal == 0) return {};
     const bool error = end.errors.starts_with("orrery: ") || end.errors.find("\norrery: ") != std::string::npos;
     const std::string words = last_words(error ? end.output + end.errors : end.errors + end.output);

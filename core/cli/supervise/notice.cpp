@@ -17,12 +17,14 @@ namespace orrery {
 std::string notice_problem(const std::string& path) {
     struct stat found {};
     if (::stat(path.c_str(), &found) == 0)
-        return S_ISDIR(found.st_mode) ? "is a folder\n  name a file in it that appears when the machine is to go"
-                                      : "is there already: the run would stop at once\n  remove it, or name another";
-    if (errno != ENOENT) return fmt::format("cannot be looked for: {}\n  name another file", std::strerror(errno));
+        return S_ISDIR(found.st_mode)
+                   ? "is a folder\n  name a file that is created when the machine is about to be taken away"
+                   : "already exists: the run would stop at once\n  remove it, or name another";
+    if (errno != ENOENT) return fmt::format("cannot be checked: {}\n  name another file", std::strerror(errno));
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     if (folder.empty() || (::stat(folder.c_str(), &found) == 0 && S_ISDIR(found.st_mode))) return "";
-    return fmt::format("cannot appear: {} is no folder\n  make it, or name another file", folder.string());
+    return fmt::format("cannot be created: {} is not a folder\n  create the folder, or name another file",
+                       folder.string());
 }
 
 NoticeWatch::NoticeWatch(std::string path) : path_(std::move(path)), thread_([this] { run(); }) {}
@@ -42,13 +44,17 @@ void NoticeWatch::run() {
     while (!stop_.wait_for(lock, std::chrono::milliseconds(250), [this] { return stopping_; })) {
         struct stat found {};
         if (::stat(path_.c_str(), &found) == 0) {
-            std::fprintf(stderr, "orrery: the notice %s has appeared: the run stops\n", path_.c_str());
+            std::fprintf(stderr,
+                         "orrery: preemption notice: the file %s exists (run.notice_file); the run saves a checkpoint "
+                         "if time allows, and stops\n",
+                         path_.c_str());
             ::kill(::getpid(), SIGTERM);  // the run is stopped as by any SIGTERM
             return;
         }
         if (errno == ENOENT || said) continue;
         said = true;
-        std::fprintf(stderr, "orrery: the notice %s cannot be looked for: %s; the run goes on without it\n",
+        std::fprintf(stderr,
+                     "orrery: cannot check for the preemption notice %s (run.notice_file): %s; the run continues\n",
                      path_.c_str(), std::strerror(errno));
     }
 }

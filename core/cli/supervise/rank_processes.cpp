@@ -25,7 +25,8 @@ constexpr auto tell_stuck = std::chrono::seconds(5), give_up = std::chrono::seco
 
 void pin(const std::vector<int>& processors) {
     if (!run_on(processors))
-        std::fprintf(stderr, "orrery: cannot pin the ranks: %s; set run.pin_ranks = false\n", std::strerror(errno));
+        std::fprintf(stderr, "orrery: cannot pin the ranks to processors: %s; set run.pin_ranks = false\n",
+                     std::strerror(errno));
 }
 
 /// Priority of a rank's exit code for the launcher's; from high to low: failure, SIGINT, other signals, success.
@@ -155,7 +156,7 @@ void RankProcesses::ended(Child& child, int status) {
                     ? ""
                     : " before it joined");
     } else if (early) {
-        const std::string how = fmt::format("(pid {}) ended with exit code 0 before its end", child.pid);
+        const std::string how = fmt::format("(pid {}) exited with code 0 before the run was complete", child.pid);
         std::fprintf(stderr, "orrery: rank %lld %s\n", static_cast<long long>(child.rank), how.c_str());
         if (first) tell_gone(child, {.cause = Cause::early_end, .code = own, .site = "exit", .text = how});
     } else if (first && weight(own) == 3) {
@@ -197,9 +198,10 @@ void RankProcesses::kill_late() {
         told_stuck_ = true;
         for (const Child& child : children_)
             if (child.running)
-                std::fprintf(stderr, "orrery: rank %lld (pid %d) was killed and does not go: the system holds it%s\n",
+                std::fprintf(stderr,
+                             "orrery: rank %lld (pid %d) was killed but has not exited: blocked in the kernel%s\n",
                              static_cast<long long>(child.rank), child.pid,
-                             state_of(child.pid) == 'D' ? ", it waits for a disk" : "");
+                             state_of(child.pid) == 'D' ? ", waiting for a disk" : "");
     }
     if (!deadline_ || Clock::now() < *deadline_) return;
     for (Child& child : children_) {

@@ -115,7 +115,7 @@ private:
         log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "failed"}, {"how", loss.text.shown()}});
         take(supervisor_.failed_start(node, loss, now_s()));
         if (!supervisor_.over())
-            std::fprintf(stderr, "orrery: a start of node %lld failed: %s\n", static_cast<long long>(node),
+            std::fprintf(stderr, "orrery: starting node %lld failed: %s\n", static_cast<long long>(node),
                          loss.text.shown().c_str());
     }
 
@@ -219,7 +219,7 @@ private:
         if (agents_) job.port = 0;  // the job's port is in use by the launchers' rendezvous
         job.generation = options_.mint ? options_.mint(order.generation - 1) : order.generation;
         if (restarted_ && job.generation != order.generation)
-            throw Error(fmt::format("generation {} of the job's folder is taken: another job goes on with it",
+            throw Error(fmt::format("generation {} of the job's folder is taken: another launcher has resumed the job",
                                     job.generation - 1),
                         Fault::failed);
         supervisor_.minted(job.generation);

@@ -31,10 +31,10 @@ Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_m
         const bool memory = no_memory && e->signal == 9;
         return loss(memory ? Cause::memory : Cause::process, *e, fmt::format("signal-{}", e->signal),
                     fmt::format("was killed by signal {} ({}){}", e->signal, ::strsignal(e->signal),
-                                memory ? ", as the system had no more memory" : ""));
+                                memory ? ", since the system was out of memory (OOM killer)" : ""));
     }
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.signal == 0 && e.code == 0 && !e.done; }))
-        return loss(Cause::early_end, *e, "exit", "ended with exit code 0 before its end");
+        return loss(Cause::early_end, *e, "exit", "exited with code 0 before the run was complete");
     const auto own = [](const RankEnd& e) { return e.signal == 0 && e.code != 0 && !stopped(e) && !hearsay(e); };
     if (const RankEnd* e = first(ends, own)) {
         const bool mistake = e->code == code_of_mistake || (e->told && e->told->cause == Cause::mistake);

@@ -74,7 +74,7 @@ void Documents::whole(std::vector<Document>& batch) {
         ended_ = got == 0;
     } while (!ended_);
     document.text.resize(size);
-    if (size == 0) throw Error(fmt::format("{} is empty, or was read before", document.where.file));
+    if (size == 0) throw Error(fmt::format("{} is empty, or was already read", document.where.file));
     batch.push_back(std::move(document));
     open_ = false;
     ++file_;

@@ -45,7 +45,8 @@ int32_t end_of_document(const TokenizeCommand& command, const Tokenizer& tokeniz
                         command.tokenizer));
     }
     const auto id = tokenizer.id_of(token);
-    if (!id) throw Error(fmt::format("tokenize: {} names {}, which the tokenizer has not", from, quote(token)));
+    if (!id)
+        throw Error(fmt::format("tokenize: {} names the token {}, which is not in the tokenizer", from, quote(token)));
     return *id;
 }
 
@@ -120,7 +121,7 @@ private:
     }
 
     static const std::string& field(const Json& json, const std::string& key, const Origin& where) {
-        if (!json.is_object()) throw Error(where, "is no object of JSON");
+        if (!json.is_object()) throw Error(where, "is not a JSON object");
         const auto found = json.find(key);
         if (found == json.end()) {
             std::vector<std::string> keys;
@@ -130,7 +131,7 @@ private:
                                     "and --completion",
                                     quote(key), keys.empty() ? "none" : join_few(keys, 8)));
         }
-        if (!found->is_string()) throw Error(where, fmt::format("the key {} is no text", quote(key)));
+        if (!found->is_string()) throw Error(where, fmt::format("the value of key {} is not a string", quote(key)));
         return found->get_ref<const std::string&>();
     }
 
@@ -155,23 +156,24 @@ private:
 
 int tokenize_bytes_of(const TokenizeCommand& command) {
     if (command.files.size() != 2)
-        throw Error("tokenize: name a text file and the token file to write, or texts with -o NAME");
+        throw Error("tokenize: expected a text file and the token file to write, or text files with -o NAME");
     const std::string &text = command.files[0], &bin = command.files[1];
     std::error_code ignored;
     if (std::filesystem::equivalent(text, bin, ignored))
-        throw Error(fmt::format("tokenize: {} and {} are one file, whose text would be lost\n  name another token file",
-                                text, bin));
+        throw Error(fmt::format(
+            "tokenize: {} and {} are the same file; its text would be overwritten\n  name another token file", text,
+            bin));
     const int64_t count = tokenize_bytes(text, bin, command.token_bytes);
-    std::printf("%s: %lld tokens of %d bytes, one a byte, vocabulary 256\n", bin.c_str(), static_cast<long long>(count),
-                command.token_bytes);
+    std::printf("%s: %lld tokens of %d bytes, one per byte of text, vocabulary 256\n", bin.c_str(),
+                static_cast<long long>(count), command.token_bytes);
     return 0;
 }
 
 void refuse_odd(const TokenizeCommand& command) {
     if (command.prompt.empty() != command.completion.empty())
-        throw Error("tokenize: --prompt and --completion go together");
+        throw Error("tokenize: --prompt and --completion must be given together");
     if (!command.prompt.empty() && !command.field.empty())
-        throw Error("tokenize: --field is one text a line, --prompt and --completion are two; give one of them");
+        throw Error("tokenize: --field cannot be combined with --prompt and --completion; give one or the other");
     if (command.tokenizer.empty() && !command.end.empty()) throw Error("tokenize: --end needs --tokenizer");
     if (command.skip_bad && command.out.empty()) throw Error("tokenize: --skip-bad needs -o NAME");
 }
@@ -181,8 +183,8 @@ void refuse_own_text(const TokenizeCommand& command) {
         for (const char* ending : {".bin", ".idx", ".mask"}) {
             std::error_code ignored;
             if (std::filesystem::equivalent(file, command.out + ending, ignored))
-                throw Error(
-                    fmt::format("tokenize: {} would be replaced by its own tokens\n  name another file with -o", file));
+                throw Error(fmt::format(
+                    "tokenize: the tokens would overwrite the text file {}\n  name another file with -o", file));
         }
 }
 
@@ -192,7 +194,7 @@ int tokenize_command(const TokenizeCommand& command) {
     refuse_odd(command);
     if (command.out.empty()) {
         if (!command.tokenizer.empty() || command.lines())
-            throw Error("tokenize: name what to write with -o NAME, for NAME.bin and NAME.idx");
+            throw Error("tokenize: -o NAME is missing; it names the files to write, NAME.bin and NAME.idx");
         return tokenize_bytes_of(command);
     }
     Tokenizing tokenizing(command);
@@ -210,19 +212,19 @@ int tokenize_command(const TokenizeCommand& command) {
     }
     if (pair.documents() == 0)
         throw Error(skipped > 0 ? fmt::format("tokenize: none of {} can be read", plural(skipped, "document"))
-                                : "tokenize: there is no document");
+                                : "tokenize: the input has no documents");
     pair.finish();
-    std::printf("%s.bin, %s.idx: %s tokens of %d bytes, %s documents, vocabulary %s\n", command.out.c_str(),
+    std::printf("wrote %s.bin and %s.idx: %s tokens of %d bytes, %s documents, vocabulary %s\n", command.out.c_str(),
                 command.out.c_str(), count_text(pair.tokens()).c_str(), tokenizing.token_bytes(),
                 count_text(pair.documents()).c_str(), count_text(tokenizing.vocabulary()).c_str());
     if (skipped > 0) std::printf("%s skipped\n", plural(skipped, "document").c_str());
     for (const std::string& note : tokenizing.notes()) std::printf("%s\n", note.c_str());
     const tokenizer::EncodeCounts counts = tokenizing.counts();
     if (counts.unknown > 0)
-        std::printf("%s characters are not of Unicode 14: another library may cut the text elsewhere there\n",
+        std::printf("%s characters are not in Unicode 14: other libraries may split the text differently there\n",
                     count_text(counts.unknown).c_str());
     if (counts.lost > 0)
-        std::printf("%s characters have no id, and are left out as the tokenizer's file has it\n",
+        std::printf("%s characters have no token id and were dropped, as the tokenizer's file specifies\n",
                     count_text(counts.lost).c_str());
     return 0;
 }

@@ -121,8 +121,8 @@ public:
                 made.operands.push_back({false, add(made.written, spec.outputs[o])});
         }
         if (made.read + made.written > how_.most_bytes)
-            throw Error(fmt::format("its operands take {}, more than {}", bytes_text(made.read + made.written),
-                                    bytes_text(how_.most_bytes)));
+            throw Error(fmt::format("its operands need {}, more than the limit of {}",
+                                    bytes_text(made.read + made.written), bytes_text(how_.most_bytes)));
         return made;
     }
 
@@ -275,7 +275,7 @@ std::vector<KernelCost> measure_kernels(Device& device, const std::vector<Kernel
             missing.push_back(spec_text(c.asked->row));
     }
     if (!missing.empty())
-        notes.push_back(fmt::format("the time was over before {}: {}",
+        notes.push_back(fmt::format("the time limit was reached before {}: {}",
                                     plural(static_cast<int64_t>(missing.size()), "kernel"), join_few(missing)));
     return rows;
 }

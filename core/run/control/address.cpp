@@ -59,8 +59,8 @@ void refuse_loopback(const std::string& host, const std::string& asked) {
     const std::string address = loopback_of(host);
     if (address.empty()) return;
     throw Error(
-        fmt::format("{}: {} is {} on this host, which no other host reaches\n"
-                    "  /etc/hosts may map a host's own name to 127.0.1.1: give the host's address in the network "
+        fmt::format("{}: {} is {} on this host, a loopback address that no other host reaches\n"
+                    "  /etc/hosts may map a host's own name to 127.0.1.1: use the host's address in the network "
                     "that all hosts share",
                     asked, host, address));
 }

@@ -83,8 +83,8 @@ void require_agreement(Exchange& exchange, const std::string& topic, const Agree
             if (value_of(first, name) != value_of(second, name) &&
                 std::find(names.begin(), names.end(), name) == names.end())
                 names.push_back(name);
-    std::string text = fmt::format("rank {} on host {} and rank 0 on host {} would not do the same", found->rank,
-                                   found->other.substr(0, host_n), found->first.substr(0, host_0));
+    std::string text = fmt::format("the configuration differs between rank {} on host {} and rank 0 on host {}",
+                                   found->rank, found->other.substr(0, host_n), found->first.substr(0, host_0));
     for (size_t i = 0; i < std::min(names.size(), shown); ++i)
         text +=
             fmt::format("\n  {}: {}, rank 0 has {}", names[i], value_of(second, names[i]), value_of(first, names[i]));

@@ -35,7 +35,7 @@ std::optional<size_t> number_of(std::string_view& text, size_t most) {
 }
 
 Error unreadable(int64_t rank, const std::string& topic) {
-    return Error(fmt::format("protocol error: what rank {} sent for '{}' cannot be read", rank, topic), Fault::peer);
+    return Error(fmt::format("protocol error: malformed message of rank {} for '{}'", rank, topic), Fault::peer);
 }
 
 }  // namespace
@@ -129,8 +129,8 @@ void Exchange::come(const Round& round) {
 /// Collects all texts on rank 0. Other ranks send the texts of their subtree as one, "RANK:SIZE:TEXT" for each.
 std::vector<std::string> Exchange::gather(const Round& round, const std::string& mine) {
     if (mine.size() > most_bytes)
-        throw Error(fmt::format("the text of rank {} for '{}' has {} bytes, at most {} are possible", rank_,
-                                round.topic, mine.size(), most_bytes),
+        throw Error(fmt::format("the message of rank {} for '{}' has {} bytes, the maximum is {}", rank_, round.topic,
+                                mine.size(), most_bytes),
                     Fault::failed);
     const size_t most = (most_bytes + 48) * static_cast<size_t>(ranks_);
     come(round);
@@ -157,8 +157,8 @@ std::vector<std::string> Exchange::gather(const Round& round, const std::string&
 /// Stores a text in pieces. The first one has the text's size and is set last: its reader need not wait for more.
 void Exchange::give(const Round& round, const std::string& part, const std::string& text, size_t most) {
     if (text.size() > most)
-        throw Error(fmt::format("the text of rank {} for '{}' has {} bytes, at most {} are possible", rank_,
-                                round.topic, text.size(), most),
+        throw Error(fmt::format("the message of rank {} for '{}' has {} bytes, the maximum is {}", rank_, round.topic,
+                                text.size(), most),
                     Fault::failed);
     const std::string key = fmt::format("{}/{}", round.key, part);
     const size_t pieces = std::max<size_t>(1, (text.size() + piece_bytes - 1) / piece_bytes);
@@ -185,16 +185,16 @@ std::string Exchange::wait(const Round& round, const std::string& key, int64_t r
     if (round.limit == WaitLimit::step) {
         if (auto text = rendezvous_.look(key, timeout_)) return *std::move(text);
         const int64_t absent = missing(round, rank);
-        throw Absent(absent, fmt::format("rank {}: rank {} has not come to '{}' within {} ms ({}): {}", rank_, absent,
-                                         round.topic, timeout_.count(), setting_, rendezvous_.absent()));
+        throw Absent(absent, fmt::format("rank {}: timed out: rank {} has not reached '{}' within {} ms ({}): {}",
+                                         rank_, absent, round.topic, timeout_.count(), setting_, rendezvous_.absent()));
     }
     // Wait in slices, since a lost rank must end the wait.
     const auto until = std::chrono::steady_clock::now() + files_limit;
     while (std::chrono::steady_clock::now() < until)
         if (auto text = rendezvous_.look(key, slice)) return *std::move(text);
     const int64_t absent = missing(round, rank);
-    throw Absent(absent, fmt::format("rank {}: rank {} is alive but has not come to '{}' for {} s; does its storage "
-                                     "answer?",
+    throw Absent(absent, fmt::format("rank {}: timed out: rank {} is alive but has not reached '{}' for {} s; its "
+                                     "storage may be hanging",
                                      rank_, absent, round.topic, std::chrono::seconds(files_limit).count()));
 }
 

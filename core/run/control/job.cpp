@@ -48,7 +48,7 @@ std::string token_of_file(const std::string& path) {
             fmt::format("{} {}\n  name a file that holds the job's secret, and nothing else", where, file.problem()));
     if (file.info().st_uid != ::geteuid())
         throw Error(
-            fmt::format("{} belongs to user {}, expected {}, who runs this\n  use a copy of your own: "
+            fmt::format("{} belongs to user {}, expected the current user {}\n  use a copy of your own: "
                         "install -m 600 {} MINE",
                         where, file.info().st_uid, ::geteuid(), path));
     if ((file.info().st_mode & 077) != 0)
@@ -56,12 +56,13 @@ std::string token_of_file(const std::string& path) {
                                 file.info().st_mode & 07777, path));
     std::string token = file.text(most_token + 1);
     if (token.size() > most_token)
-        throw Error(fmt::format("{} has more than {} bytes: it is no secret's file", where, most_token));
+        throw Error(fmt::format("{} has more than {} bytes, too many for a secret\n  name the file of the job's secret",
+                                where, most_token));
     while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
     const auto control = [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; };
     if (std::any_of(token.begin(), token.end(), control))
         throw Error(
-            fmt::format("{} has more than one line, or characters that are no text\n  write the secret alone: "
+            fmt::format("{} has more than one line, or control characters\n  write only the secret: "
                         "(umask 077; openssl rand -hex 32 > {})",
                         where, path));
     require_long(token, where);
@@ -102,7 +103,7 @@ void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
     const auto secret = user_token();
     if (!secret && job.ranks > 1 && loopback_of(job.host).empty())
         throw Error(
-            fmt::format("{} started {} ranks that meet at {}:{}, where anybody could join them\n"
+            fmt::format("{} started {} ranks with an unauthenticated rendezvous at {}:{}, which anybody could join\n"
                         "  set ORRERY_TOKEN to one secret of 16 or more characters for all of them, or "
                         "ORRERY_TOKEN_FILE to a file of mode 0600 that holds it",
                         job.launcher, job.ranks, job.host, job.port));
@@ -112,7 +113,8 @@ void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
 
 int master_port(const Job& job, const LaunchedRank& rank) {
     const int64_t port = number_or("MASTER_PORT", port_from(job.id));
-    if (port > 65535) throw Error(fmt::format("environment: MASTER_PORT={} is no port\n  set one up to 65535", port));
+    if (port > 65535)
+        throw Error(fmt::format("environment: MASTER_PORT={} is not a port\n  set a port up to 65535", port));
     if (!rank.keeps_port) return static_cast<int>(port);
     return static_cast<int>(port < 65535 ? port + 1 : port - 1);
 }
@@ -131,8 +133,8 @@ Job job_of(const KnownLauncher& by, const LaunchedRank& rank) {
     job.threads = rank.threads;
     const bool placed = !rank.counted || (rank.local_rank < rank.local_ranks && rank.local_ranks <= rank.ranks);
     if (std::min({rank.rank, rank.local_rank, rank.generation, rank.threads}) < 0 || rank.local_ranks < 1 || !placed)
-        throw Error(fmt::format("environment: {} says rank {} of {}, and {} of {} on this host", by.name, rank.rank,
-                                rank.ranks, rank.local_rank, rank.local_ranks));
+        throw Error(fmt::format("environment: invalid variables of {}: rank {} of {}, local rank {} of {}", by.name,
+                                rank.rank, rank.ranks, rank.local_rank, rank.local_ranks));
     const int port = master_port(job, rank);
     try {
         settle_meeting(job, rank, port);
@@ -180,7 +182,7 @@ void refuse_several(const std::vector<Asked>& found) {
     std::vector<std::string> names;
     for (const Asked& one : found) names.push_back(one.known->name);
     throw Error(
-        fmt::format("the launchers {} each say that they have started this process\n  name the one that started the "
+        fmt::format("the environment has variables of several launchers: {}\n  choose the one that started the "
                     "ranks: [run] launcher = \"{}\"",
                     join(names, " and "), names.front()));
 }
@@ -212,7 +214,7 @@ std::optional<std::string> user_token() {
     const auto token = variable("ORRERY_TOKEN"), file = variable("ORRERY_TOKEN_FILE");
     if (token && file)
         throw Error(
-            "environment: ORRERY_TOKEN and ORRERY_TOKEN_FILE are both set, and one secret is wanted\n"
+            "environment: ORRERY_TOKEN and ORRERY_TOKEN_FILE are both set, but only one secret is allowed\n"
             "  unset one of them");
     if (file) return token_of_file(*file);
     if (token) require_long(*token, "environment: ORRERY_TOKEN");
@@ -238,7 +240,8 @@ Job job_from_environment(const std::function<Launchers()>& find) {
     Job job;
     if (!found.empty()) job = job_of(*found.front().known, found.front().launcher->read(of_process()));
     if (job.rank >= job.ranks)
-        throw Error(fmt::format("environment: {} says rank {} of {}", job.launcher, job.rank, job.ranks));
+        throw Error(fmt::format("environment: invalid variables of {}: rank {} of {} ranks", job.launcher, job.rank,
+                                job.ranks));
     job.nonce = make_nonce();  // the same in all sessions of this process
     return job;
 }

@@ -37,7 +37,7 @@ void LocalRendezvous::set(std::string_view key, std::string_view value) {
 
 std::string LocalRendezvous::get(std::string_view key, std::chrono::milliseconds timeout) {
     if (auto value = look(key, timeout)) return *std::move(value);
-    throw Error(fmt::format("nobody set key '{}' within {} ms", key, timeout.count()), Fault::peer);
+    throw Error(fmt::format("timed out: no rank set key '{}' within {} ms", key, timeout.count()), Fault::peer);
 }
 
 std::optional<std::string> LocalRendezvous::look(std::string_view key, std::chrono::milliseconds timeout) {

@@ -151,11 +151,11 @@ public:
     Loss loss() const {
         const Standing& waiter = told_.standing(late_);
         const std::string waits =
-            fmt::format("rank {} waits for {:.1f} s, longer than the bound of {:.4g} s, in {}", waiter.rank,
+            fmt::format("rank {} has waited for {:.1f} s, longer than the timeout of {:.4g} s, in {}", waiter.rank,
                         waiter.position.here_s, waiter.position.bound_s, place_of(waiter.position));
         if (replay_.done(told_.here(late_)))
             return hang(-1, "transport",
-                        "no rank is behind: by what ranks have told it could end, but no device and no transport ends "
+                        "no rank is behind: all have reached the operation, but no device and no transport ends "
                         "it (orrery preflight, and a restart, check the connection of each pair); " +
                             waits + list("; ", taking_part()));
         if (behind_.empty()) return hang(-1, "circle", "ranks wait for each other; " + waits + list("; ", cycle()));

@@ -53,10 +53,11 @@ size_t array_of(const Value& input, const DataSource& source) {
     const auto found =
         std::find_if(arrays.begin(), arrays.end(), [&](const auto& array) { return array.name == input.name; });
     if (found == arrays.end())
-        throw Error(input.origin,
-                    fmt::format("nothing fills the input {} {}: {}\n  name one of these in the signature of o.trace, "
-                                "compute it in the traced function from these and o.constant, or remove it",
-                                quote(input.name), input.type.text(), offers(source)));
+        throw Error(
+            input.origin,
+            fmt::format("no data for the input {} {}: {}\n  name one of these arrays in the signature of o.trace, "
+                        "compute the input in the traced function, or remove it",
+                        quote(input.name), input.type.text(), offers(source)));
     const Shape& shape = input.type.shape;
     const bool batched = !shape.empty() && !input.dims.empty() && input.dims[0] == "batch";
     if (!batched || input.type.dtype != found->dtype || below(shape) != found->shape())
@@ -75,7 +76,7 @@ void check_inputs(const Program& program, const DataSource& source) {
     }
     if (!any)
         throw Error(
-            fmt::format("program {} has no input that data fills: {}\n  give o.trace the signature of the data "
+            fmt::format("program {} has no input from the data source: {}\n  give o.trace the signature of the data "
                         "source",
                         quote(program.name), offers(source)));
 }

@@ -74,8 +74,8 @@ StoredArray npy_array(const DataFile& file) {
     array.type = {npy_dtype(npy_field(header, "descr")), npy_shape(npy_field(header, "shape"))};
     array.begin = prefix + length;
     if (array.type.bytes() != file.bytes() - array.begin)
-        throw Error(fmt::format("its header says {}, {} bytes; {} follow", array.type.text(), array.type.bytes(),
-                                file.bytes() - array.begin));
+        throw Error(fmt::format("its header says {}, {} bytes, but {} bytes follow", array.type.text(),
+                                array.type.bytes(), file.bytes() - array.begin));
     return array;
 }
 
@@ -91,7 +91,7 @@ std::vector<StoredArray> safetensors_arrays(const DataFile& file) {
     const SafetensorsHeader header = parse_safetensors(start, file.bytes(), file.path());
     for (const StoredTensor& tensor : header.tensors) {
         if (!tensor.foreign.empty())
-            throw Error(fmt::format("its array {} is {}, of a type that cannot be read", tensor.name, tensor.text()));
+            throw Error(fmt::format("its array {} is {}, an unsupported type", tensor.name, tensor.text()));
         arrays.push_back({tensor.name, tensor.type, tensor.begin});
     }
     return arrays;

@@ -26,7 +26,7 @@ TokenPair::TokenPair(const std::string& name, int token_bytes, bool mask)
 void TokenPair::add(std::span<const int32_t> ids, int64_t ignored) {
     const auto length = static_cast<int64_t>(ids.size());
     if (length > INT32_MAX)
-        throw Error(fmt::format("document {} has {} tokens, an index holds at most {}: split it", documents(), length,
+        throw Error(fmt::format("document {} has {} tokens, the maximum is {}: split the document", documents(), length,
                                 INT32_MAX));
     const auto each = static_cast<size_t>(token_bytes_);
     bytes_.resize(ids.size() * each);

@@ -65,21 +65,21 @@ const Json& key_of(const Json& json, const char* key, const Origin& where) {
 
 MultipleChoice parse_choice(std::string_view line, const Origin& where) {
     const Json json = parse_json(line, where);
-    if (!json.is_object()) throw Error(where, "is no object of JSON");
+    if (!json.is_object()) throw Error(where, "is not a JSON object");
     MultipleChoice choice;
     choice.where = where;
     const Json &context = key_of(json, "context", where), &endings = key_of(json, "endings", where);
-    if (!context.is_string()) throw Error(where, "\"context\" is no text");
+    if (!context.is_string()) throw Error(where, "\"context\" is not a string");
     choice.context = context.get<std::string>();
-    if (!endings.is_array() || endings.empty()) throw Error(where, "\"endings\" is no list of texts");
+    if (!endings.is_array() || endings.empty()) throw Error(where, "\"endings\" is not a list of strings");
     for (const Json& ending : endings) {
         if (!ending.is_string() || ending.get_ref<const std::string&>().empty())
-            throw Error(where, "\"endings\" has what is no text, or an empty one");
+            throw Error(where, "\"endings\" has an element that is empty or not a string");
         choice.endings.push_back(ending.get<std::string>());
     }
     choice.label = whole_number(key_of(json, "label", where), where.text() + ": \"label\"");
     if (choice.label >= static_cast<int64_t>(choice.endings.size()))
-        throw Error(where, fmt::format("\"label\" is {}, there are {} endings, counted from 0", choice.label,
+        throw Error(where, fmt::format("\"label\" is {}, but there are {} endings, counted from 0", choice.label,
                                        choice.endings.size()));
     return choice;
 }
@@ -93,22 +93,21 @@ EncodedEnding encode_ending(const TokenText& tokens, const MultipleChoice& choic
     try {
         if (choice.context.empty()) {
             const auto start = tokens.start();
-            if (!start)
-                throw Error("its context is empty, and the tokenizer names no token that begins or ends a text");
+            if (!start) throw Error("its context is empty, and the tokenizer has no BOS or EOS token");
             row.ids = tokens.encode(whole, Around::none);
             if (row.ids.empty() || row.ids.front() != *start) row.ids.insert(row.ids.begin(), *start);
             before = 1;
         } else {
             before = tokens.encode(context, beginning(tokens, context)).size();
             row.ids = tokens.encode(whole, beginning(tokens, whole));
-            if (before == 0) throw Error("its context has no token but white space");
+            if (before == 0) throw Error("its context is only white space");
         }
     } catch (const Error& error) {
         throw Error(choice.where, error.what(), error.fault());
     }
     row.scored = static_cast<int64_t>(row.ids.size()) - static_cast<int64_t>(before);
     if (row.scored < 1 || row.scored > positions)
-        throw Error(choice.where, fmt::format("ending {} has {} tokens of its own behind the context, expected 1 to {}",
+        throw Error(choice.where, fmt::format("ending {} has {} tokens of its own after the context, expected 1 to {}",
                                               ending, std::max<int64_t>(0, row.scored), positions));
     return row;
 }

@@ -60,9 +60,9 @@ void require_rows(const ChosenTokenizer& chosen, int64_t rows) {
     const int64_t ids = chosen.tokenizer->vocabulary();
     if (rows == 0 || ids <= rows) return;
     throw Error(chosen.asked,
-                fmt::format("the tokenizer {} has {} ids, the model has rows for {}: it is another model's\n  name the "
-                            "tokenizer that the data was made with (data.tokenizer), or let the model have as many "
-                            "rows (data.vocab)",
+                fmt::format("the tokenizer {} has {} token ids, but the model's vocabulary has {}\n  name the "
+                            "tokenizer that the data was made with (data.tokenizer), or increase the vocabulary "
+                            "(data.vocab)",
                             chosen.path, ids, rows));
 }
 
@@ -73,8 +73,8 @@ void require_kept(const ChosenTokenizer& chosen, const std::string& folder) {
     if (!copy.problem().empty()) throw Error(chosen.asked, tokenizer_file(kept) + " " + copy.problem());
     if (system_env()->read_file(tokenizer_file(chosen.path)) == copy.text(static_cast<size_t>(copy.bytes()))) return;
     throw Error(chosen.asked,
-                fmt::format("the tokenizer {} is not the one that the run in {} has been trained with, whose copy is "
-                            "{}\n  name that one (data.tokenizer), or choose another run.folder",
+                fmt::format("the tokenizer {} differs from the one that the run in {} was trained with, whose copy is "
+                            "{}\n  name that copy (data.tokenizer), or choose another run.folder",
                             chosen.path, folder, kept));
 }
 

@@ -25,17 +25,17 @@ void require_scorable(const Program& program, bool mean) {
         const Value& input = program.value(id);
         if (filler_of(input) != Filler::data) continue;
         if (!is_row(input))
-            throw Error(input.origin, fmt::format("a text is scored as tokens and targets i32[batch,seq]; the program "
-                                                  "{} has the input {}",
+            throw Error(input.origin, fmt::format("to score a text, a program needs the inputs tokens and targets "
+                                                  "i32[batch,seq]; {} has the input {}",
                                                   program.name, describe(program, id)));
         ++found;
     }
     if (found != 2)
-        throw Error(fmt::format("a text is scored by programs with the inputs tokens and targets; {} has {} of them",
+        throw Error(fmt::format("to score a text, a program needs the inputs tokens and targets; {} has {} of them",
                                 program.name, found));
     if (mean)
         throw Error(
-            fmt::format("the loss of {} gives no count of what it is over: give it as a second value, as "
+            fmt::format("the loss of {} has no token count: return the count as a second value, as "
                         "cross_entropy does",
                         program.name));
 }
@@ -106,8 +106,8 @@ RowSum RowScores::score(const CompiledProgram& program, int64_t first, const Fil
     const RowSum sum{call.results.scalar("loss_sum"), call.results.scalar("count")};
     if (std::llround(sum.count) != predicted)
         throw Error(
-            fmt::format("the loss of {} counts {:.0f} predictions of rows with {} targets: it is no sum over "
-                        "the targets that are not -1, as cross_entropy's",
+            fmt::format("the loss of {} counts {:.0f} predictions of rows with {} targets: it is not a sum over "
+                        "the targets that are not -1, as that of cross_entropy is",
                         program.plan.program.name, sum.count, predicted));
     return sum;
 }

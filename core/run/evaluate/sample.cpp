@@ -56,7 +56,8 @@ public:
             throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from",
                                     program_.name));
         const std::optional<int64_t> at = executor.inputs().offset(*input);
-        if (!at) throw Error(fmt::format("sample: program {} has no place for its input on this rank", program_.name));
+        if (!at)
+            throw Error(fmt::format("sample: the input \"tokens\" of program {} is not on this rank", program_.name));
         at_ = *at;
         logits_ = executor.tensor(*result);
         positions_ = program_.value(*input).type.shape.back();

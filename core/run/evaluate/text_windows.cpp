@@ -23,7 +23,7 @@ ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_
     pairs->open(ids);
     const int64_t all = pairs->samples() + 1;
     if (all > most)
-        throw Error(fmt::format("{} has {} tokens, at most {} are evaluated at once\n  cut it in several files",
+        throw Error(fmt::format("{} has {} tokens, the maximum to evaluate is {}\n  split it into several files",
                                 pairs->place(), count_text(all), count_text(most)));
     const auto whole = source(all - 1);
     whole->open(ids);

@@ -21,12 +21,13 @@ std::vector<int32_t> numbers_of(const std::string& text, int64_t ids) {
         const long id = std::strtol(word.c_str(), &end, 10);
         if (*end != '\0' || id < 0 || id >= ids)
             throw Error(fmt::format(
-                "prompt: \"{}\" is no token id below {}; a model with a vocabulary other than 256 takes ids "
+                "prompt: \"{}\" is not a token id below {}; a model with a vocabulary other than 256 needs ids "
                 "separated by spaces, or text with data.tokenizer",
                 word, ids));
         tokens.push_back(static_cast<int32_t>(id));
     }
-    if (tokens.empty()) throw Error("prompt: it has no token id\n  give ids separated by spaces, or leave it out");
+    if (tokens.empty())
+        throw Error("prompt: no token ids found\n  give ids separated by spaces, or leave the prompt out");
     return tokens;
 }
 
@@ -51,7 +52,7 @@ std::vector<int32_t> TokenText::prompt(const std::string& text) const {
     std::vector<int32_t> ids = encode(text, Around::begin);
     if (!ids.empty()) return ids;
     if (const auto first = start()) return {*first};
-    throw Error("prompt: it is empty, and the tokenizer names no token that begins or ends a text\n  give a prompt");
+    throw Error("prompt: it is empty, and the tokenizer has no BOS or EOS token\n  give a prompt");
 }
 
 std::vector<int32_t> TokenText::encode(std::string_view text, Around around) const {
@@ -62,7 +63,7 @@ std::vector<int32_t> TokenText::encode(std::string_view text, Around around) con
     }
     if (is_numbers())
         throw Error(
-            fmt::format("text has no ids of this model: it has {} of them and no tokenizer\n  name its "
+            fmt::format("cannot convert text to token ids: the model has {} ids and no tokenizer\n  name its "
                         "tokenizer with data.tokenizer, or give a token file",
                         ids_));
     ids.reserve(text.size());

@@ -34,7 +34,7 @@ constexpr const char* generation_file = "generation_config.json";
 
 void end_when_asked() {
     if (const int signal = stop_signal())
-        throw Error(fmt::format("export: stopped by signal {}, nothing was written: start it again", signal),
+        throw Error(fmt::format("export: stopped by signal {}, nothing was written: start the export again", signal),
                     Fault::requeue);
 }
 
@@ -111,8 +111,8 @@ private:
         for (size_t i = 0; i < tensors_.size(); ++i) {
             const StoredTensor& stored = written.tensor(tensors_[i]->name);
             if (!(stored.type == tensors_[i]->type) || stored.begin != begins_[i])
-                throw Error(fmt::format("{}: tensor {} reads back as {} at byte {}", name_, stored.name, stored.text(),
-                                        stored.begin),
+                throw Error(fmt::format("{}: verification failed: tensor {} reads back as {} at byte {}", name_,
+                                        stored.name, stored.text(), stored.begin),
                             Fault::failed);
         }
     }

@@ -88,8 +88,8 @@ PublishedRecord PublishedRecord::parse(std::string_view text, const std::string&
     try {
         if (!json.is_object()) throw Error("it is not an object");
         if (const int64_t found = whole_number(json.at("version"), "its version"); found > version)
-            throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}", found,
-                                    ORRERY_VERSION, version));
+            throw Error(fmt::format("unsupported version {}: orrery {} reads up to version {}; use a newer orrery",
+                                    found, ORRERY_VERSION, version));
         PublishedRecord record;
         record.architecture = json.at("architecture").get<std::string>();
         if (json.contains("problem")) record.problem = json["problem"].get<std::string>();

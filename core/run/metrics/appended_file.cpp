@@ -28,7 +28,7 @@ AppendedFile::~AppendedFile() { ::close(file_); }
 void AppendedFile::open() {
     std::error_code ignored;
     if (std::filesystem::is_fifo(path_, ignored))
-        fail(path_, "it is a named pipe, which would wait for a reader\n  remove it");
+        fail(path_, "it is a named pipe, which would block until it has a reader\n  remove it");
     const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags_, 0644);
     const bool other = file < 0 && (errno == EISDIR || errno == ELOOP);
     if (file < 0) fail(path_, std::strerror(errno) + std::string(other ? "\n  move away what is there" : ""));

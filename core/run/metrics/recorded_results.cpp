@@ -52,7 +52,8 @@ std::vector<RecordedResult> recorded_results(const Program& program) {
     const auto add = [&](const Value& value, RecordedResult result) {
         if (keys.contains(result.name))
             throw Error(value.origin,
-                        fmt::format("result {} has the name of a key of metrics.jsonl\n  rename it", result.name));
+                        fmt::format("result {} has the name of a built-in key of metrics.jsonl\n  rename the result",
+                                    result.name));
         if (!names.insert(result.name).second)
             throw Error(value.origin, fmt::format("two results are named {}, by o.result and by the optimizer\n  "
                                                   "rename one",

@@ -72,7 +72,7 @@ public:
                     exchange(amount);
                     line_.tell(peer_, std::vector<int64_t>{line_.wrong_bytes(amount, peer_)});
                     break;
-                default: throw Error("preflight: a rank asks for what there is not", Fault::peer);
+                default: throw Error("preflight: protocol error: unknown request of another rank", Fault::peer);
             }
         }
     }

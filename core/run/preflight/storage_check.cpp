@@ -107,7 +107,7 @@ public:
             if (got < 0) refuse("read", path_, errno);
             if (got == 0) throw Refusal{fmt::format("{} ends after {} of {} bytes", path_, at, size_)};
             if (std::memcmp(found.data(), contents(at / block).data() + at % block, static_cast<size_t>(got)) != 0)
-                throw Refusal{fmt::format("{} reads back otherwise than it was written, near byte {}", path_, at)};
+                throw Refusal{fmt::format("{}: data read back differs from what was written, near byte {}", path_, at)};
             at += got;
         }
         return seconds;

@@ -26,7 +26,7 @@ std::string against(double found, double wanted, Text text, bool higher, std::st
 }
 
 std::string below_bar(double found, double expected, double bar, Text text) {
-    return fmt::format("{}, {} of {}; at least {:.0f} % is expected", text(found), percent(found, expected),
+    return fmt::format("{}, {} of the expected {}; the minimum is {:.0f} %", text(found), percent(found, expected),
                        text(expected), 100 * bar);
 }
 
@@ -246,8 +246,7 @@ private:
         for (const PairFigures& pair : figures_.pairs)
             if (pair.one_node == one_node && pair.wrong_bytes > 0)
                 name_link(pair, "data", static_cast<double>(pair.wrong_bytes), 1,
-                          fmt::format("{} bytes came otherwise than they were sent", pair.wrong_bytes), Checked::data,
-                          false);
+                          fmt::format("{} bytes were corrupted in transit", pair.wrong_bytes), Checked::data, false);
         const std::set<size_t> slow = link_part({"bandwidth", one_way, true, bars_.share, 0, bandwidth_text}, one_node);
         below("bandwidth one way", one_node, slow, one_way, 1);
         if (one_node) below("bandwidth both ways at once", one_node, slow, both_ways, 2);
@@ -277,7 +276,7 @@ private:
         std::sort(low.begin(), low.end(),
                   [&](size_t a, size_t b) { return part(figures_.pairs[a]) < part(figures_.pairs[b]); });
         const std::string more = 2 * low.size() > all && low.size() > 2
-                                     ? fmt::format("; so are {} of the {} links {}, this one most", low.size(), all,
+                                     ? fmt::format("; {} of the {} links {} are slow, this one most", low.size(), all,
                                                    one_node ? "inside nodes" : "between nodes")
                                      : "";
         for (const size_t i : low) {

@@ -180,8 +180,8 @@ void check_trace(const std::string& file, int64_t trace_step, int64_t steps, boo
     if (file.empty()) return;
     if (trace_step > steps)
         throw Error(
-            fmt::format("run.trace_step = {}, but the run ends at step {}\n  take an earlier one, or leave it "
-                        "out for the tenth",
+            fmt::format("run.trace_step = {}, but the run ends at step {}\n  set an earlier step, or leave it "
+                        "out for step 10",
                         trace_step, steps));
     if (writes) require_writable("run.trace =", file);
 }
@@ -213,7 +213,7 @@ std::vector<std::string> write_step_trace(Session& session, const Executor& exec
     }
     if (!problem.empty()) return {fmt::format("no trace of step {}: {}", traced.step, problem)};
     std::vector<std::string> said = {
-        fmt::format("trace of step {}: {}, {}; ui.perfetto.dev shows it", traced.step, file, plural(slices, "bar"))};
+        fmt::format("trace of step {}: {}, {}; open it in ui.perfetto.dev", traced.step, file, plural(slices, "bar"))};
     if (const std::string only = host_side(session, executor); !only.empty()) said.push_back("  " + only);
     return said;
 }

@@ -80,8 +80,9 @@ void Saving::require_saved(int64_t step) {
 void Saving::set_next(int64_t step, int64_t interval) {
     schedule_.set_next(step + interval);
     if (interval == std::exchange(told_interval_, interval)) return;
-    note(fmt::format("from step {} on a checkpoint every {} (checkpoint.every = \"auto\"): a node fails every {:.3g} h",
-                     step, plural(interval, "step"), between_failures_s() / 3600));
+    note(fmt::format(
+        "from step {} on, a checkpoint is saved every {} (checkpoint.every = \"auto\"): a node fails every {:.3g} h",
+        step, plural(interval, "step"), between_failures_s() / 3600));
 }
 
 double Saving::between_failures_s() const {

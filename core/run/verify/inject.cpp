@@ -98,16 +98,16 @@ Injection parse_injection(const std::string& text) {
         else if (key == "micro")
             injection.micro = number_of<int64_t>(value, text);
         else
-            throw Error(fmt::format("--inject {}: no key {}\n  known: rank, tensor, by, micro", text, quote(key)));
+            throw Error(fmt::format("--inject {}: unknown key {}\n  known: rank, tensor, by, micro", text, quote(key)));
     }
-    if (injection.tensor.empty()) throw Error(fmt::format("--inject {}: no tensor is named; add tensor=NAME", text));
+    if (injection.tensor.empty()) throw Error(fmt::format("--inject {}: the tensor is missing; add tensor=NAME", text));
     return injection;
 }
 
 void require_injectable(const Injection& injection, const Plan& plan) {
     if (injection.rank < 0 || injection.rank >= plan.mesh.ranks())
-        throw Error(fmt::format("--inject {}: there is no rank {}, mesh {} has {}", injection.text, injection.rank,
-                                plan.mesh.text(), plan.mesh.ranks()));
+        throw Error(fmt::format("--inject {}: rank {} does not exist, mesh {} has {} ranks", injection.text,
+                                injection.rank, plan.mesh.text(), plan.mesh.ranks()));
     const RankClass& c = plan.class_of(injection.rank);
     if (place_of(injection, plan.program, c).first != none) return;
     const bool kept = injection.what != Injection::What::scale;
@@ -123,7 +123,7 @@ void require_injectable(const Injection& injection, const Plan& plan) {
     }
     names.erase("");
     const char* const does[] = {"makes", "reduces", "exchanges"};
-    throw Error(fmt::format("--inject {}: rank {} {} no {}{}", injection.text, injection.rank,
+    throw Error(fmt::format("--inject {}: rank {} {} no tensor {}{}", injection.text, injection.rank,
                             does[static_cast<int>(injection.what)], quote(injection.tensor),
                             choices("there are", injection.tensor, {names.begin(), names.end()})));
 }

@@ -49,7 +49,7 @@ Oracle::Oracle(const Program& annotated, const Program& propagated, const Mesh& 
       contents_(std::move(contents)),
       draws_(draws) {
     if (!device.limits().host_visible)
-        throw Error("the oracle compares in host memory, which this device does not share; use device \"cpu\"");
+        throw Error("verify compares values in host memory, which this device does not share; use device \"cpu\"");
     collect();
     find_rounded_sums();
     sources_.resize(slots_);

@@ -50,9 +50,9 @@ std::vector<std::byte> WholeSources::input(const Value& value, int64_t step) con
     if (filler_of(value) == Filler::status)  // all zeros: the status word of ranks that continue
         return std::vector<std::byte>(value.type.bytes());
     if (!data_)
-        throw Error(value.origin,
-                    fmt::format("nothing fills the input \"{}\"\n  the script must train on data: run:train(data)",
-                                value.name));
+        throw Error(
+            value.origin,
+            fmt::format("no data for the input \"{}\"\n  the script must train on data: run:train(data)", value.name));
     const Shape& shape = value.type.shape;
     const auto known = ids_.find(value.name);
     std::vector<std::byte> whole(value.type.bytes());

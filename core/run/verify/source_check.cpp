@@ -139,7 +139,7 @@ Bytes SourceCheck::read(const Block& block) {
             fail(block, fmt::format("it wrote past the end of the block, {} too many", elements(bytes)),
                  "after the last one", rule);
         if (const size_t bytes = memory.before_begin(); bytes > 0)
-            fail(block, fmt::format("it wrote before the beginning of the block, {}", elements(bytes)),
+            fail(block, fmt::format("it wrote before the beginning of the block, {} too many", elements(bytes)),
                  "before the first one", rule);
         made[fill] = memory.take();
     }
@@ -159,7 +159,7 @@ Bytes SourceCheck::read(const Block& block) {
              fmt::format("it did not fill {} of {} of the block", count, plural(count_of(block.shape), "element")),
              element + ", the first one", rule);
     }
-    fail(block, "it is random: two reads of one block differ",
+    fail(block, "it is not deterministic: two reads of one block differ",
          fmt::format("{}: {:.9g}, then {:.9g}", element, number_at(array.dtype, made[0].data(), first),
                      number_at(array.dtype, made[1].data(), first)),
          "random values must follow from DataSample (number, drawn, seed) alone, on every rank");

@@ -332,7 +332,7 @@ VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
     const int64_t ranks = verified.plan.mesh.ranks();
     if (ranks > most)
         throw Error(
-            fmt::format("verify runs ranks as threads, at most {}; mesh {} has {}\n"
+            fmt::format("verify runs ranks as threads, at most {}, but mesh {} has {} ranks\n"
                         "  make the axes smaller with --set mesh.AXIS=N: bugs in layouts already show with 2 ranks",
                         most, verified.plan.mesh.text(), ranks));
     if (options.steps < 1 || options.draws < 1)

@@ -80,7 +80,8 @@ std::string finding_text(const Plan& plan, const Finding& f) {
         text += fmt::format("  made by   {}\n", describe(program, program.op(program.value(original).op)));
     text +=
         fmt::format("  off by    {:.2g} of its norm", f.far.norm > 0 ? f.far.distance / f.far.norm : f.far.distance);
-    if (f.tolerance > 0) text += fmt::format(", {:.3g} times what rounding explains", f.far.distance / f.tolerance);
+    if (f.tolerance > 0)
+        text += fmt::format(", {:.3g} times the bound of rounding errors", f.far.distance / f.tolerance);
     text += fmt::format("; {} of {} elements differ", count_text(f.far.unequal), count_text(f.far.count));
     if (f.far.worst != Difference::none)
         text += fmt::format("\n  farthest  element {} of the rank's {}: {:.9g}, expected {:.9g}",
@@ -102,7 +103,7 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
                                    plan.mesh.text().empty() ? "one rank" : plan.mesh.text(), ranks,
                                    ranks == 1 ? "" : "s", steps, steps == 1 ? "" : "s");
     text += fmt::format("  {:<10} {:>12} {:>10} {:>14}  {:>9}  {}\n", "", "comparisons", "replays", "elements", "worst",
-                        "of what rounding explains");
+                        "of the bound of rounding errors");
     if (!collectives.empty()) text += fmt::format("  collectives as configured: {}\n", join(collectives, ", "));
     int64_t elements = 0, comparisons = 0;
     for (size_t kind = 0; kind < kinds_of_values; ++kind) {
@@ -115,20 +116,22 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
                         line.worst > 0 ? fmt::format("{}, rank {}", title(program, line.value), line.rank) : "");
     }
     if (gradients >= 0)
-        text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of it{}{}\n",
+        text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of this bound{}{}\n",
                             gradients, gradients > 0 ? ", " + title(program, worst_gradient) : "",
                             judges_gradients ? "" : " (not judged: 16-bit values)");
     for (const std::string& axis : program.axes_with("reduce"))
         if (plan.mesh.size(axis) > 1)
-            text += fmt::format("  gradients are sent as {} over {}: judged within the rounding of their terms\n",
-                                name_of(program.reduced_as(axis).value()), axis);
+            text +=
+                fmt::format("  gradients are sent as {} over {}: the tolerance includes the rounding of their terms\n",
+                            name_of(program.reduced_as(axis).value()), axis);
     const int64_t left_out = compared[3].left_out;
     if (left_out > 0)
-        text += fmt::format("  {} of the update's elements left out: their gradients are below their noise\n",
+        text += fmt::format("  {} elements of the update not compared: their gradients are below rounding noise\n",
                             count_text(left_out));
     if (options.bitwise) {
-        text += fmt::format("  bitwise: {} values bit by bit; {} exempt, after sums in another order:\n",
-                            count_text(exact), count_text(reordered));
+        text += fmt::format(
+            "  bitwise: {} values compared bit by bit; {} exempt, since sums before them have another order:\n",
+            count_text(exact), count_text(reordered));
         for (size_t i = 0; i < std::min<size_t>(sums.size(), 4); ++i)
             text += fmt::format("    {} {}\n", title(program, sums[i]), program.value(sums[i]).layout.text(plan.mesh));
         if (sums.size() > 4) text += fmt::format("    and {} more sums\n", sums.size() - 4);
@@ -136,7 +139,7 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
     if (passed())
         return text + fmt::format(
                           "PASS: {} of the program's values agree on every rank, {} elements in {} comparisons; {} "
-                          "have no bytes of their own\n",
+                          "have no memory of their own\n",
                           count_text(values), count_text(elements), count_text(comparisons), count_text(unseen));
     if (roots.empty() && further == 0 && !unjudged.empty()) {
         std::vector<std::string> nowhere, uncertain;
@@ -147,14 +150,14 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
         if (!nowhere.empty())
             text += fmt::format(
                 "NOT JUDGED: the gradient of {}\n"
-                "  compared nowhere: no value that is whole on the ranks is the gradient or a linear "
+                "  never compared: no value that is complete on the ranks is the gradient or a linear "
                 "function of it\n",
                 join_few(nowhere));
         if (!uncertain.empty())
             text += fmt::format(
                 "NOT JUDGED: the gradient of {}\n"
-                "  the update's result is uncertain on one device, too: noise has moved the params that "
-                "it reads\n",
+                "  the result of the update is uncertain on one device, too: rounding noise has changed the params "
+                "that it reads\n",
                 join_few(uncertain));
         return text;
     }
@@ -165,7 +168,7 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
         if (roots[i].edge.empty() || roots[i].edge != roots[i - 1].edge)
             text += fmt::format("  also      {} on {}, step {}\n", title(program, roots[i].value),
                                 rank_text(plan.mesh, roots[i].rank), roots[i].step);
-    if (further > 0) text += fmt::format("  {} further values differ in consequence\n", count_text(further));
+    if (further > 0) text += fmt::format("  {} further values differ as a consequence\n", count_text(further));
     return text;
 }
 

@@ -15,7 +15,7 @@ namespace {
 std::string text_of(CheckpointStore& store, int64_t step, const std::string& key) {
     const int64_t size = store.size(step, key);
     if (size > Manifest::longest)
-        throw Damaged(fmt::format("step {}, {} has {} bytes, more than one ever has", step, key, size));
+        throw Damaged(fmt::format("step {}, {} has {} bytes, more than the maximum", step, key, size));
     std::string text(static_cast<size_t>(std::max<int64_t>(size, 0)), '\0');
     if (size > 0) store.get(step, key, 0, std::as_writable_bytes(std::span(text)));
     return text;

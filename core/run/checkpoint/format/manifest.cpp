@@ -64,12 +64,12 @@ Mesh axes_of(const Json& list) {
     constexpr size_t most = 16;
     std::vector<Axis> axes;
     int64_t ranks = 1;
-    if (!list.is_array() || list.size() > most) throw Error("its axes are no list of at most 16");
+    if (!list.is_array() || list.size() > most) throw Error("its mesh is not a list of at most 16 axes");
     for (const Json& entry : list) {
-        if (!entry.is_array() || entry.size() != 2) throw Error("an axis of its mesh is no name with a size");
+        if (!entry.is_array() || entry.size() != 2) throw Error("an axis of its mesh is not a pair of name and size");
         axes.push_back({entry[0].get<std::string>(), whole_number(entry[1], "the size of an axis"), false});
         if (__builtin_mul_overflow(ranks, axes.back().size, &ranks) || ranks > most_ranks)
-            throw Error("its mesh has more ranks than there can be");
+            throw Error("its mesh has more ranks than the maximum");
     }
     return Mesh(axes);
 }
@@ -86,17 +86,18 @@ void read_place(const Manifest& manifest, const Json& entry, ManifestTensor& ten
         for (const Json& item : splits[dim]) {
             const int64_t axis = whole_number(item, "an axis that splits it");
             if (axis >= axes || !used.insert(axis).second)
-                throw Error(fmt::format("it is split over axis {} of {}, or twice over it", axis, axes));
+                throw Error(fmt::format("invalid split over axis {}: it is used twice, or the mesh has only {} axes",
+                                        axis, axes));
             tensor.splits.set(static_cast<AxisId>(axis), Placement::split(static_cast<int>(dim)));
         }
     tensor.splits.local_shape(tensor.type.shape, manifest.axes);  // throws unless the axes divide the shape
     if (!entry.contains("stages")) return;
-    if (manifest.stage_axis == none) throw Error("it is of stages, and no axis has any");
+    if (manifest.stage_axis == none) throw Error("it lists pipeline stages, but the mesh has no pipeline axis");
     for (const Json& item : entry["stages"]) {
         const int64_t stage = whole_number(item, "a stage of it");
         if (stage >= manifest.axes.size(manifest.stage_axis) ||
             (!tensor.stages.empty() && stage <= tensor.stages.back()))
-            throw Error("its stages are no ascending coordinates of their axis");
+            throw Error("its pipeline stages are out of range or not in ascending order");
         tensor.stages.push_back(stage);
     }
 }
@@ -118,13 +119,14 @@ void read_root(Manifest& manifest, const Json& json) {
     }
     const int64_t ranks = manifest.axes.ranks();
     for (const Json& entry : json.at("indexes")) {
-        if (!entry.is_array() || entry.size() != 3) throw Error("an index of it is no list of three");
+        if (!entry.is_array() || entry.size() != 3)
+            throw Error("an entry of indexes is not a list of rank, bytes and digest");
         IndexEntry index{whole_number(entry[0], "the rank of an index"), whole_number(entry[1], "an index's bytes"),
                          entry[2].get<std::string>()};
         if (index.rank >= ranks || (!manifest.indexes.empty() && index.rank <= manifest.indexes.back().rank))
-            throw Error("its indexes are no ascending ranks of its mesh");
+            throw Error("the ranks of its indexes are out of range or not in ascending order");
         if (index.bytes > Manifest::longest)
-            throw Error(fmt::format("{} has {} bytes, more than one ever has", index.key(), index.bytes));
+            throw Error(fmt::format("{} has {} bytes, more than the maximum of an index", index.key(), index.bytes));
         manifest.indexes.push_back(std::move(index));
     }
 }
@@ -139,7 +141,7 @@ void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
         if (__builtin_add_overflow(elements, shard.box.count(), &elements)) throw Error("its shards overlap");
     }
     if (elements != tensor.type.count())
-        throw Error(fmt::format("it has {} elements, its shards {}", tensor.type.count(), elements));
+        throw Error(fmt::format("it has {} elements, but its shards have {} elements", tensor.type.count(), elements));
     if (byte_count(tensor.type.dtype, tensor.type.shape) > 0 && !tiling_of(tensor.type.shape, boxes).exact)
         throw Error("its shards overlap");  // element counts are equal, so that a hole means an overlap, too
 }
@@ -156,7 +158,8 @@ void check_part(const ManifestTensor& tensor, const Block& part) {
         boxes.push_back(*std::move(box));
     }
     if (elements != part.count())
-        throw Error(fmt::format("of {} elements at {} its shards have {}", part.count(), part.text(), elements));
+        throw Error(fmt::format("its part of {} elements at {} is incomplete: its shards have {} elements",
+                                part.count(), part.text(), elements));
     if (elements > 0 && !tiling_of(part.shape, boxes).exact) throw Error("its shards overlap");
 }
 
@@ -215,23 +218,24 @@ std::vector<bool> writers_of(const Manifest& manifest, std::span<const Wanted> w
 
 Manifest parsed(std::string_view text) {
     if (static_cast<int64_t>(text.size()) > Manifest::longest)
-        throw Error(fmt::format("it has {} bytes, more than one ever has", text.size()));
+        throw Error(fmt::format("it has {} bytes, more than the maximum of a manifest", text.size()));
     Json json = parse_json(text, {});
     if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
-        throw Error("this is no checkpoint manifest");
+        throw Error("it is not a checkpoint manifest");
     Manifest manifest;
     const int64_t version = whole_number(json.at("version"), "its version");
     if (version < Manifest::version)
-        throw Error(fmt::format("it has version {}, which this orrery no longer reads; commit 5b67068 does", version));
+        throw Error(
+            fmt::format("unsupported version {}: this orrery no longer reads it, commit 5b67068 does", version));
     if (version > Manifest::version)
-        throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}", version,
+        throw Error(fmt::format("unsupported version {}: orrery {} reads up to version {}; use a newer orrery", version,
                                 ORRERY_VERSION, Manifest::version));
     const auto digest = json.at("digest").get<std::string>();
     json.erase("digest");
     if (sha256(json.dump()) != digest) throw Error("the manifest is damaged: its contents do not match its digest");
     manifest.step = whole_number(json.at("step"), "its step");
     if (manifest.step > Manifest::last_step)
-        throw Error(fmt::format("it is of step {}, the last that can be is {}", manifest.step, Manifest::last_step));
+        throw Error(fmt::format("it is for step {}, the maximum step is {}", manifest.step, Manifest::last_step));
     manifest.mesh = json.at("mesh");
     manifest.host = json.at("host").dump();
     manifest.piece_bytes = whole_number(json.at("piece_bytes"), "piece_bytes");
@@ -303,11 +307,11 @@ Manifest Manifest::parse(std::string_view text, const std::string& place) {
 }
 
 Manifest Manifest::root_of(CheckpointStore& store, int64_t step) {
-    if (step > last_step) throw Damaged(fmt::format("step {}: the last step that can be is {}", step, last_step));
+    if (step > last_step) throw Damaged(fmt::format("step {}: the maximum step is {}", step, last_step));
     Manifest manifest = parse(store.manifest(step), fmt::format("step {}, manifest", step));
     if (manifest.step != step)
-        throw Damaged(
-            fmt::format("step {}: its manifest is of step {}: it was copied or renamed", step, manifest.step));
+        throw Damaged(fmt::format("step {}: its manifest is for step {}: the checkpoint was copied or renamed", step,
+                                  manifest.step));
     return manifest;
 }
 

@@ -30,8 +30,8 @@ public:
             ++known->second.stages;
             if (fresh) root_.tensors.push_back(tensor_of(entry));
             if (known->second.entry != entry)
-                throw Error(fmt::format("{} is {} on rank {} and {} on rank {}", name, text(known->second.entry),
-                                        known->second.rank, text(entry), rank));
+                throw Error(fmt::format("tensor {} differs between ranks: it is {} on rank {} and {} on rank {}", name,
+                                        text(known->second.entry), known->second.rank, text(entry), rank));
         }
     }
     /// Throws unless as many pipeline stages list each tensor as the tensor names; one that names none is on all.
@@ -39,8 +39,8 @@ public:
         for (const auto& [name, known] : known_) {
             const auto said = static_cast<int64_t>(known.entry[4].size());
             if (known.stages != (said == 0 ? stages : said))
-                throw Error(
-                    fmt::format("{} is held by {} stages, not by {}", name, known.stages, said == 0 ? stages : said));
+                throw Error(fmt::format("tensor {} is saved by {} pipeline stages, expected {}", name, known.stages,
+                                        said == 0 ? stages : said));
         }
     }
 
@@ -91,7 +91,7 @@ std::vector<std::string> Rounds::to_first(std::string_view what, const std::stri
     const std::string topic = topic_of(what);
     std::vector<std::string> all = to_first_ ? to_first_(topic, mine) : gather_(topic, mine);
     if (rank_ == 0 && static_cast<int64_t>(all.size()) != ranks_)
-        throw Error(fmt::format("{} ranks answered, the mesh has {}", all.size(), ranks_), Fault::peer);
+        throw Error(fmt::format("{} ranks answered, but the mesh has {} ranks", all.size(), ranks_), Fault::peer);
     return all;
 }
 
@@ -106,7 +106,8 @@ Json schema_of(std::span<const StateValue> state) {
     for (const StateValue& value : state) {
         if (const std::string bad = not_utf8(value.name); !bad.empty())
             throw Error("the name of " + quote(value.name) + " cannot be saved: " + bad);
-        if (!names.insert(value.name).second) throw Error("two values of the state are called " + quote(value.name));
+        if (!names.insert(value.name).second)
+            throw Error("duplicate name of a value in the state: " + quote(value.name));
         schema.push_back(Json::array({value.name, name_of(value.global.dtype), value.global.shape,
                                       value.layout.splits(), value.stages, value.fixed}));
     }
@@ -162,8 +163,9 @@ Assembled assemble(const std::vector<std::string>& reports, int64_t step, const 
         if (report.contains("tensors")) tensors.add(report["tensors"], rank), ++stages;
         const auto [first, fresh] = schemas.try_emplace(stage_of(mesh, rank, stage_axis), report.at("schema"), rank);
         if (first->second.first != report.at("schema"))
-            throw Error(fmt::format("rank {} holds other values than rank {}, or of other types, layouts or stages",
-                                    rank, first->second.second));
+            throw Error(
+                fmt::format("the state differs between rank {} and rank {}: other values, types, layouts or stages",
+                            rank, first->second.second));
         for (const auto& [holders, vote] : report.at("votes").items())
             if (votes.try_emplace(holders, vote).first->second != vote) made.disputed = holders;
         bytes += report.at("bytes").get<int64_t>();
@@ -174,7 +176,7 @@ Assembled assemble(const std::vector<std::string>& reports, int64_t step, const 
     tensors.check_stages(stages);
     for (const ManifestTensor& tensor : root.tensors) expected += tensor.type.bytes();
     if (bytes != expected)
-        throw Error(fmt::format("the tensors have {} bytes, what was written for them {}", expected, bytes));
+        throw Error(fmt::format("the tensors have {} bytes, but {} bytes were written for them", expected, bytes));
     return made;
 }
 

@@ -41,9 +41,8 @@ void ObjectReader::load(int64_t piece, std::string_view tensor) {
         const int64_t size = store_.size(manifest_.step, object_.key);
         if (size < 0) throw Damaged(name() + " is missing" + of);
         if (size != object_.bytes)
-            throw Damaged(fmt::format("{} {} {} bytes, the manifest says {}{}", name(),
-                                      size < object_.bytes ? "is cut short: it has" : "has grown: it has", size,
-                                      object_.bytes, of));
+            throw Damaged(fmt::format("{} {}: it has {} bytes, but the manifest says {}{}", name(),
+                                      size < object_.bytes ? "is truncated" : "is too long", size, object_.bytes, of));
         sized_ = true;
     }
     buffer_.resize(static_cast<size_t>(bytes));
@@ -57,8 +56,8 @@ void ObjectReader::load(int64_t piece, std::string_view tensor) {
             if (same_place) throw Damaged(name() + " holds the contents of " + other.key + of);
         }
         throw Damaged(
-            fmt::format("{} is damaged between bytes {} and {}: CRC-32C is {:08x}, the manifest says {:08x}{}", name(),
-                        begin, begin + bytes, crc, expected, of));
+            fmt::format("{} is damaged between bytes {} and {}: CRC-32C is {:08x}, but the manifest says {:08x}{}",
+                        name(), begin, begin + bytes, crc, expected, of));
     }
     loaded_ = piece;
 }
@@ -82,7 +81,8 @@ void ObjectReader::check_header(std::string_view tensor) {
     uint64_t length = 0;
     std::memcpy(&length, start.data(), 8);
     if (length > static_cast<uint64_t>(object_.bytes) - 8)
-        throw Damaged(fmt::format("{} has {} bytes, its header should have {}", name(), object_.bytes, length));
+        throw Damaged(
+            fmt::format("{} has {} bytes, too few for its header of {} bytes", name(), object_.bytes, length));
     start.resize(8 + length);
     read(8, std::span(start).subspan(8), tensor);
     try {
@@ -110,12 +110,13 @@ void ObjectReader::compare_header(const std::vector<std::byte>& start) {
         const std::string stored = stored_name(tensor.name, before[held[i].first]++);
         if (own[i].name == stored && own[i].foreign.empty() && own[i].type == type && own[i].begin == shard.begin)
             continue;
-        throw Error(fmt::format("{} has {} {} at byte {} by its own header, {} {} at byte {} by the manifest", name(),
-                                own[i].name, own[i].text(), own[i].begin, stored, type.text(), shard.begin));
+        throw Error(fmt::format(
+            "{} does not match the manifest: its header has {} {} at byte {}, the manifest {} {} at byte {}", name(),
+            own[i].name, own[i].text(), own[i].begin, stored, type.text(), shard.begin));
     }
     if (own.size() != held.size())
-        throw Error(
-            fmt::format("{} has {} tensors by its own header, {} by the manifest", name(), own.size(), held.size()));
+        throw Error(fmt::format("{} does not match the manifest: its header has {} tensors, the manifest {}", name(),
+                                own.size(), held.size()));
 }
 
 std::string ObjectReader::verify(bool digest) {

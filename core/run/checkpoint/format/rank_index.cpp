@@ -72,7 +72,7 @@ std::vector<ManifestObject> objects_of(const Json& list, int64_t piece_bytes) {
 
 RankIndex parsed(const Json& json) {
     if (!json.is_object() || !json.contains("format") || json["format"] != index_format)
-        throw Error("this is no index of a checkpoint");
+        throw Error("it is not an index of a checkpoint");
     RankIndex index;
     index.step = whole_number(json.at("step"), "its step");
     index.rank = whole_number(json.at("rank"), "its rank");
@@ -82,21 +82,22 @@ RankIndex parsed(const Json& json) {
     for (ManifestObject& object : index.objects) {
         object.rank = index.rank;
         if (!object.key.starts_with(fmt::format("rank-{:05}-", index.rank)))
-            throw Error(fmt::format("object {} is none of rank {}", quote(object.key), index.rank));
+            throw Error(fmt::format("object {} is not from rank {}", quote(object.key), index.rank));
         if (object.written > index.step)
-            throw Error(
-                fmt::format("object {} is of step {}, which comes after this one", quote(object.key), object.written));
+            throw Error(fmt::format("object {} is from step {}, later than the index's step", quote(object.key),
+                                    object.written));
     }
     for (const Json& name : json.at("tensors")) index.tensors.push_back(name.get<std::string>());
     for (const Json& entry : json.at("shards")) {
-        if (!entry.is_array() || entry.size() != 5) throw Error("a shard of it is no list of five");
+        if (!entry.is_array() || entry.size() != 5) throw Error("a shard of it is not a list of five values");
         RankIndex::Shard shard{static_cast<size_t>(whole_number(entry[0], "a shard's tensor")),
                                whole_number(entry[1], "a shard's object"),
                                whole_number(entry[2], "a shard's begin"),
                                {shape_of(entry[3], "a shard's offset"), shape_of(entry[4], "a shard's shape")}};
         if (shard.tensor >= index.tensors.size() || shard.object >= static_cast<int64_t>(index.objects.size()))
-            throw Error(fmt::format("a shard of it is of tensor {} in object {}; it has {} and {}", shard.tensor,
-                                    shard.object, index.tensors.size(), index.objects.size()));
+            throw Error(
+                fmt::format("a shard of it refers to tensor {} in object {}, but it has {} tensors and {} objects",
+                            shard.tensor, shard.object, index.tensors.size(), index.objects.size()));
         index.shards.push_back(std::move(shard));
     }
     return index;
@@ -106,9 +107,8 @@ RankIndex parsed(const Json& json) {
 
 Shape shape_of(const Json& json, const std::string& what) {
     constexpr size_t most = 32;
-    if (!json.is_array()) throw Error(what + " is no list");
-    if (json.size() > most)
-        throw Error(fmt::format("{} has {} dims, at most {} are possible", what, json.size(), most));
+    if (!json.is_array()) throw Error(what + " is not a list");
+    if (json.size() > most) throw Error(fmt::format("{} has {} dims, the maximum is {}", what, json.size(), most));
     Shape shape;
     for (const Json& size : json) shape.push_back(whole_number(size, what));
     return shape;
@@ -140,9 +140,8 @@ RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const Index
     const int64_t size = store.size(manifest.step, key);
     if (size < 0) throw Damaged(name + " is missing");
     if (size != entry.bytes)
-        throw Damaged(fmt::format("{} {} {} bytes, the manifest says {}", name,
-                                  size < entry.bytes ? "is cut short: it has" : "has grown: it has", size,
-                                  entry.bytes));
+        throw Damaged(fmt::format("{} {}: it has {} bytes, but the manifest says {}", name,
+                                  size < entry.bytes ? "is truncated" : "is too long", size, entry.bytes));
     std::string text(static_cast<size_t>(size), '\0');
     store.get(manifest.step, key, 0, std::as_writable_bytes(std::span(text)));
     const std::string digest = sha256(text);
@@ -156,8 +155,8 @@ RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const Index
         if (index.step != manifest.step) throw Error(fmt::format("it was written for step {}", index.step));
         if (index.rank != entry.rank) throw Error(fmt::format("it is of rank {}", index.rank));
         if (index.piece_bytes != manifest.piece_bytes)
-            throw Error(
-                fmt::format("it has pieces of {} bytes, the manifest of {}", index.piece_bytes, manifest.piece_bytes));
+            throw Error(fmt::format("it has a checksum for every {} bytes, but the manifest for every {} bytes",
+                                    index.piece_bytes, manifest.piece_bytes));
         return index;
     } catch (const Error& problem) {
         throw Damaged(name + ": " + problem.what());
@@ -194,7 +193,7 @@ IndexEntry put_index(CheckpointStore& store, const RankIndex& index) {
     const IndexEntry entry{index.rank, static_cast<int64_t>(text.size()), sha256(text)};
     if (entry.bytes > Manifest::longest)
         throw Error(
-            fmt::format("the index of rank {} has {} bytes, at most {} are possible\n  split it over more ranks",
+            fmt::format("the index of rank {} has {} bytes, the maximum is {}\n  split the state over more ranks",
                         index.rank, entry.bytes, Manifest::longest));
     store.put(index.step, entry.key(), bytes_of(text));
     return entry;
@@ -202,7 +201,7 @@ IndexEntry put_index(CheckpointStore& store, const RankIndex& index) {
 
 void check_shard(const Manifest& manifest, const ManifestTensor& tensor, const ManifestShard& shard) {
     if (shard.object >= static_cast<int64_t>(manifest.objects.size()) || !inside(shard.box, tensor.type.shape))
-        throw Error("it has a shard that lies outside of it");
+        throw Error("it has a shard outside the tensor");
     if (byte_count(tensor.type.dtype, shard.box.shape) >
         manifest.objects[static_cast<size_t>(shard.object)].bytes - shard.begin)
         throw Error("it has a shard beyond the end of its object");

@@ -77,12 +77,12 @@ StoredTensor parse_tensor(const std::string& name, const Json& entry, int64_t da
         if (__builtin_mul_overflow(bytes, tensor.type.shape.back(), &bytes))
             throw Error(what + " has a shape whose size in bytes is beyond 64 bits");
     }
-    if (bytes % 8 != 0) throw Error(fmt::format("{} is {}, which is no whole number of bytes", what, tensor.text()));
+    if (bytes % 8 != 0) throw Error(fmt::format("{} is {}, which is not a whole number of bytes", what, tensor.text()));
     bytes /= 8;
     const int64_t begin = whole_number(entry["data_offsets"][0], what + ": data_offsets");
     const int64_t end = whole_number(entry["data_offsets"][1], what + ": data_offsets");
     if (begin > end || end > file_bytes - data_start)
-        throw Error(fmt::format("{} has data_offsets [{}, {}], the file has {} bytes of data", what, begin, end,
+        throw Error(fmt::format("{} has data_offsets [{}, {}], but the file has {} bytes of data", what, begin, end,
                                 file_bytes - data_start));
     if (bits > 0 && end - begin != bytes)
         throw Error(fmt::format("{} is {}, which is {} bytes, but its data_offsets span {}", what, tensor.text(), bytes,
@@ -93,7 +93,7 @@ StoredTensor parse_tensor(const std::string& name, const Json& entry, int64_t da
 }
 
 SafetensorsHeader parse_header(std::string_view text, int64_t data_start, int64_t file_bytes, const Origin& where) {
-    if (text.empty() || text[0] != '{') throw Error("the header is not a JSON object: this is no safetensors file");
+    if (text.empty() || text[0] != '{') throw Error("the header is not a JSON object: it is not a safetensors file");
     const Json json = parse_json(text, where);
     SafetensorsHeader header;
     for (const auto& [name, entry] : json.items()) {
@@ -119,7 +119,8 @@ SafetensorsHeader parse_header(std::string_view text, int64_t data_start, int64_
                             tensor.begin < at ? "inside" : "with a hole after", at - data_start));
         at = tensor.end;
     }
-    if (at != file_bytes) throw Error(fmt::format("the tensors end at byte {}, the file has {} bytes", at, file_bytes));
+    if (at != file_bytes)
+        throw Error(fmt::format("the tensors end at byte {}, but the file has {} bytes", at, file_bytes));
     return header;
 }
 
@@ -146,8 +147,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> start, int64_t fi
     uint64_t length = 0;
     std::memcpy(&length, start.data(), 8);
     if (length > static_cast<uint64_t>(file_bytes) - 8 || length > start.size() - 8 || length > longest_header)
-        throw Error(where, fmt::format("the header should be {} bytes long, the file has {}: it is cut short, or no "
-                                       "safetensors file",
+        throw Error(where, fmt::format("the header should be {} bytes long, but the file has {}: it is truncated, or "
+                                       "not a safetensors file",
                                        length, file_bytes));
     const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);
     try {
@@ -219,8 +220,8 @@ void SafetensorsFile::read_at(const StoredTensor& tensor, int64_t offset, std::s
         throw Error(fmt::format("tensor {}: {}", quote(tensor.name), problem.what()), Fault::failed);
     }
     if (got == out.size()) return;
-    throw Error(fmt::format("{}: tensor {} is cut short: bytes {} to {} were asked for, the file ends at {} and had {} "
-                            "when it was opened\n  put it back as it was, and start again",
+    throw Error(fmt::format("{}: tensor {} is truncated: bytes {} to {} are needed, but the file ends at {} and had {} "
+                            "when it was opened\n  restore the file, and start again",
                             path_, quote(tensor.name), begin, begin + static_cast<int64_t>(out.size()) - 1,
                             begin + static_cast<int64_t>(got), file_.bytes()),
                 Fault::failed);
@@ -252,14 +253,15 @@ bool SafetensorsFile::same(std::string_view name, const SafetensorsFile& other, 
 void SafetensorsFile::read(std::string_view name, const Shape& offset, const Tensor& out) const {
     const StoredTensor& found = tensor(name);
     if (!found.foreign.empty())
-        throw Error(fmt::format("{}: tensor {} is {}\n  those that can be read: F32 BF16 F16 F64 I32 I64 U32 U16 U8",
-                                path_, quote(name), found.text()));
+        throw Error(
+            fmt::format("{}: tensor {} is {}, an unsupported type\n  supported: F32 BF16 F16 F64 I32 I64 U32 U16 U8",
+                        path_, quote(name), found.text()));
     bool inside = offset.size() == found.type.shape.size() && out.shape.size() == offset.size();
     for (size_t dim = 0; inside && dim < offset.size(); ++dim)
         inside = offset[dim] >= 0 && out.shape[dim] <= found.type.shape[dim] - offset[dim];
     if (!inside || out.dtype != found.type.dtype)
-        throw Error(fmt::format("{}: tensor {} is {}, asked for {}{} at {}", path_, quote(name), found.type.text(),
-                                name_of(out.dtype), text_of(out.shape), text_of(offset)));
+        throw Error(fmt::format("{}: tensor {} is {}, which has no part {}{} at offset {}", path_, quote(name),
+                                found.type.text(), name_of(out.dtype), text_of(out.shape), text_of(offset)));
     const int64_t size = size_of(out.dtype);
     const Block all{Shape(offset.size(), 0), found.type.shape}, part{offset, out.shape};
     for_runs(part, all, part, [&](int64_t from, int64_t to, int64_t count) {

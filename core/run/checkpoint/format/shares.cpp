@@ -56,8 +56,8 @@ Holders place_among(const StateValue& value, const Mesh& mesh, int64_t rank, Axi
         if (!alike.stages.empty()) {
             const auto stage = std::find(alike.stages.begin(), alike.stages.end(), coordinate);
             if (stage == alike.stages.end())
-                throw Error(fmt::format("rank {} holds {}, which is of stages {} of {}", rank, value.name,
-                                        fmt::join(alike.stages, " "), name));
+                throw Error(fmt::format("rank {} has the value {}, which belongs to stages {} of axis {}", rank,
+                                        value.name, fmt::join(alike.stages, " "), name));
             place = stage - alike.stages.begin();
         }
         holders.count *= alike.count;

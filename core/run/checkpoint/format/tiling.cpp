@@ -59,7 +59,8 @@ Tiling tiling_of(const Shape& shape, std::span<const Block> boxes) {
     constexpr size_t most = size_t{1} << 22;  // max corners, 32 bytes each; a forged manifest could ask for many more
     const std::vector<size_t> cut = cut_dims(shape, boxes);
     if (cut.size() > 22 || boxes.size() + 1 > most >> cut.size())
-        throw Error(fmt::format("{} parts that cut {} dims are more than can be compared", boxes.size(), cut.size()));
+        throw Error(
+            fmt::format("{} parts split along {} dims are too many to check for overlaps", boxes.size(), cut.size()));
     std::vector<Corner> corners;
     corners.reserve((boxes.size() + 1) << cut.size());
     const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();

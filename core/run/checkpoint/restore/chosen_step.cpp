@@ -46,8 +46,8 @@ void refuse_step(const std::string& flag, int64_t step, const std::string& why, 
 void require_way(const std::string& flag, int64_t step, CheckpointStore& store, const TrainOptions& options) {
     if (options.steps <= step)
         throw Error(
-            fmt::format("{} {}: train.steps is {}, so no step is left to run behind it\n  set more train.steps, "
-                        "or an earlier step to go on from",
+            fmt::format("{} {}: train.steps is {}, so no step is left to run after it\n  increase train.steps, "
+                        "or resume from an earlier step",
                         flag, step, options.steps));
     const auto saves = [&](int64_t other) {
         if (other <= step || other > options.steps) return false;
@@ -59,9 +59,9 @@ void require_way(const std::string& flag, int64_t step, CheckpointStore& store, 
         const std::string pin = store.pin_of(other);
         if (pin.empty()) continue;
         throw Error(
-            fmt::format("{} {}: step {} in {} is pinned ({}), and this run would save in its place\n  let it go "
+            fmt::format("{} {}: step {} in {} is pinned ({}), but this run would overwrite it\n  remove the pin "
                         "with `orrery checkpoints unpin`, or copy step {} to another folder with `orrery "
-                        "checkpoints copy` and go on there",
+                        "checkpoints copy` and resume there",
                         flag, step, other, store.place(), printable(pin), step));
     }
 }

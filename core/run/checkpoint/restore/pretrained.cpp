@@ -47,7 +47,7 @@ void check_one(const WeightFiles& files, const Value& param, const WeightSource&
                 "{}: tensor {} is {}, {}\n  param {} is {}: give the model the sizes of the file, or another file",
                 files.file_of(source.tensor).path(), source.tensor, tensor.text(), why, param.name, param.type.text()));
     };
-    if (!tensor.foreign.empty() || !is_float(stored.dtype)) refuse("no floating type");
+    if (!tensor.foreign.empty() || !is_float(stored.dtype)) refuse("expected a floating-point type");
     if (stored.shape.size() != want.size()) refuse(fmt::format("expected {}", text_of(want)));
     for (size_t d = 0; d < want.size(); ++d) {
         const bool cut = static_cast<int>(d) == source.dim;
@@ -61,7 +61,7 @@ const WeightSource& source_of(std::span<const WeightSource> sources, const Value
     for (const WeightSource& source : sources)
         if (source.param == param.name) return source;
     throw Error(param.origin,
-                fmt::format("checkpoint.load = {}: the model does not say where param {} lies in the file\n"
+                fmt::format("checkpoint.load = {}: the model does not name the tensor of param {} in the file\n"
                             "  add it to the model's tensors()",
                             path, param.name));
 }
@@ -118,8 +118,8 @@ void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
         Parts& parts = cut.try_emplace(source.tensor, Parts{&source, {}}).first->second;
         if (parts.first->dim != source.dim)
             throw Error(source.origin,
-                        fmt::format("{}: tensor {} is cut along dim {} for param {}, along dim {} for {}\n"
-                                    "  cut it along one dim in tensors()",
+                        fmt::format("{}: tensor {} is split along dim {} for param {}, but along dim {} for param {}\n"
+                                    "  split it along one dim in the model's tensors()",
                                     files.file_of(source.tensor).path(), source.tensor, source.dim + 1, source.param,
                                     parts.first->dim + 1, parts.first->param));
         parts.ranges.insert({source.start, source.start + source.size});
@@ -137,7 +137,7 @@ void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
         }
         if (tiled && at == shape.at(dim)) continue;
         throw Error(parts.first->origin,
-                    fmt::format("{}: tensor {} is {}, of which params are read from {} of {} along dim {}\n"
+                    fmt::format("{}: tensor {} is {}, but params are read from {} of {} along dim {}\n"
                                 "  give the model the sizes of the file, or name every part once in tensors()",
                                 files.file_of(name).path(), name, text_of(shape), ranges, shape[dim], dim + 1));
     }
@@ -148,7 +148,7 @@ bool is_copy(const WeightFiles& files, const std::string& tensor, const Publishe
     for (const WeightCopy& copy : weights.copies) {
         if (copy.tensor != tensor || !files.has(copy.of)) continue;
         if (files.file_of(tensor).same(tensor, files.file_of(copy.of), copy.of)) return true;
-        throw Error(origin, fmt::format("{}: tensor {} differs from {}, and this model reads one for both\n"
+        throw Error(origin, fmt::format("{}: tensor {} differs from {}, but this model ties them to one param\n"
                                         "  give the model tied = false (script.tied = \"no\")",
                                         files.file_of(tensor).path(), tensor, copy.of));
     }
@@ -177,13 +177,12 @@ void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
     for (const auto& [kind, n] : left)
         if (kinds.size() < most) kinds.push_back(n > 1 ? fmt::format("{} ({})", kind, n) : kind);
     if (left.size() > most) kinds.push_back(fmt::format("and {} more kinds", left.size() - most));
-    throw Error(
-        origin,
-        fmt::format("{}: no param is read from {} of its {} tensors: {}\n"
-                    "  give the model what the file has: its kind, its layers, a head of its own (script.model, "
-                    "script.layers, script.tied),\n"
-                    "  or name what training does not need in `ignore` of the model's tensors()",
-                    files.path(), count, tensors.size(), join(kinds, ", ")));
+    throw Error(origin,
+                fmt::format("{}: the model has no param for {} of its {} tensors: {}\n"
+                            "  make the model match the file: its kind, its layers, a head of its own (script.model, "
+                            "script.layers, script.tied),\n"
+                            "  or name tensors that training does not need in `ignore` of the model's tensors()",
+                            files.path(), count, tensors.size(), join(kinds, ", ")));
 }
 
 /// Whether the param keeps its initial values, because the files have no tensor for it.

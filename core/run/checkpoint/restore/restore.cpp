@@ -111,13 +111,13 @@ std::string Restore::fill_from(int64_t step, std::span<const StateValue> state, 
     const std::vector<std::string> fills = rounds_.to_first("filled", fill(step, state, some, host));
     const Json verdict = parse_message(rounds_.from_first("fills", rank_ == 0 ? judge_fills(step, fills, some) : ""));
     if (const auto hindered = verdict.at("failure").get<std::string>(); !hindered.empty())
-        throw Error(fmt::format("cannot restore step {} from {}: {}\n  this says nothing of the checkpoint: mend what "
-                                "hinders that rank, and start again",
+        throw Error(fmt::format("cannot restore step {} from {}: {}\n  the checkpoint may be valid: fix this error, "
+                                "and start again",
                                 step, store_.place(), hindered),
                     Fault::failed);
     if (const auto other = verdict.at("foreign").get<std::string>(); !other.empty())
         throw Error(
-            fmt::format("the checkpoint of step {} in {} is of another program: {}\n  choose another folder "
+            fmt::format("the checkpoint of step {} in {} is from another program: {}\n  choose another folder "
                         "for this run, or restore the script that made it",
                         step, store_.place(), other));
     return verdict.at("damage").get<std::string>();

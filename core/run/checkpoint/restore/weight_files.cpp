@@ -42,7 +42,7 @@ std::map<std::string, std::vector<std::string>> files_of_index(const std::string
         const std::string said = name.is_string() ? name.get<std::string>() : "";
         if (said.empty() || said.find('/') != std::string::npos || said.find('\0') != std::string::npos ||
             said.starts_with('.'))
-            throw Error(fmt::format("{}: tensor {} lies in {}, expected the name of a file in this folder", path,
+            throw Error(fmt::format("{}: tensor {} is mapped to {}, expected the name of a file in this folder", path,
                                     quote(tensor), quote(name.is_string() ? said : name.dump())));
         files[said].push_back(tensor);
     }
@@ -61,8 +61,8 @@ WeightFiles::WeightFiles(std::string path) : path_(std::move(path)) {
     const std::string one = path_ + "/model.safetensors", index = one + ".index.json";
     if (is_there(one) && is_there(index))
         throw Error(
-            fmt::format("{} has model.safetensors and model.safetensors.index.json\n  which of them holds the "
-                        "model is not said: move the other away",
+            fmt::format("{} has both model.safetensors and model.safetensors.index.json\n  move away the one that is "
+                        "not this model's",
                         path_));
     if (is_there(one))
         open(one);
@@ -81,7 +81,7 @@ const SafetensorsFile& WeightFiles::open(const std::string& path) {
         const auto [at, first] = places_.try_emplace(tensor.name, Place{&file, &tensor});
         if (!first)
             throw Error(
-                fmt::format("{}: tensor {} is in {}, too\n  one of the files is not this model's: copy both "
+                fmt::format("{}: duplicate tensor {}, also in {}\n  one of the files is not this model's: copy both "
                             "again",
                             path, quote(tensor.name), at->second.file->path()));
     }
@@ -97,7 +97,7 @@ void WeightFiles::open_index(const std::string& index) {
         const std::string path = path_ + "/" + name;
         if (!is_there(path))
             throw Error(
-                fmt::format("{} is not there, and by {} it holds {} of {}, {} among them\n  copy or download "
+                fmt::format("{} is missing: according to {} it has {} of {}, for example {}\n  copy or download "
                             "it, too",
                             path, index, plural(static_cast<int64_t>(tensors.size()), "tensor"), told.size(),
                             quote(tensors.front())));
@@ -105,17 +105,17 @@ void WeightFiles::open_index(const std::string& index) {
         for (const std::string& tensor : tensors)
             if (!file.has(tensor))
                 throw Error(
-                    fmt::format("{}: no tensor {}, which {} says it holds\n  they are of different downloads: "
+                    fmt::format("{}: tensor {} is missing, but {} lists it\n  the files are from different downloads: "
                                 "copy both again",
                                 path, quote(tensor), index));
         for (const StoredTensor& tensor : file.tensors()) {
             const auto at = told.find(tensor.name);
             if (at != told.end() && at->second == name) continue;
             throw Error(
-                fmt::format("{}: tensor {} is there, but {} {}\n  they are of different downloads: copy both "
+                fmt::format("{}: unexpected tensor {}: {} {}\n  the files are from different downloads: copy both "
                             "again",
                             path, quote(tensor.name), index,
-                            at == told.end() ? "does not name it" : fmt::format("gives it to {}", at->second)));
+                            at == told.end() ? "does not name it" : fmt::format("maps it to {}", at->second)));
         }
     }
 }

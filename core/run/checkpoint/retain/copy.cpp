@@ -85,7 +85,7 @@ void put_same(CheckpointStore& from, const Manifest& manifest, CheckpointStore& 
         std::vector<std::byte> bytes(static_cast<size_t>(object.bytes));
         reader.read(0, bytes, "");
         if (sha256(bytes) != object.sha256)
-            throw Damaged(fmt::format("step {}, {} is damaged: its SHA-256 is not that of the manifest", manifest.step,
+            throw Damaged(fmt::format("step {}, {} is damaged: its SHA-256 does not match the manifest", manifest.step,
                                       object.key));
         to.put(manifest.step, object.key, bytes);
     }
@@ -184,15 +184,16 @@ std::string mark_of(CheckpointStore& from, int64_t step, const std::string& befo
 
 StepCopy copy_there(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options) {
     if (has_step(to, step))
-        throw Error(
-            fmt::format("step {} is in {} already\n  remove it there, or name another place", step, to.place()));
+        throw Error(fmt::format("step {} already exists in {}\n  remove it there, or choose another destination", step,
+                                to.place()));
     const Manifest manifest = Manifest::of(from, step);
     const std::string marked = from.mark_of(step);
     const bool resharded = options.mesh && options.mesh->text() != manifest.mesh;
     StepCopy copy = look(manifest, resharded ? options.mesh : std::nullopt);
     if (options.only_look) return copy;
     if (const int64_t free = to.free_bytes(); free >= 0 && free < copy.bytes)
-        throw Error(fmt::format("{} has {} free, step {} of {} needs {}\n  make room there, or name another place",
+        throw Error(fmt::format("not enough space: {} has {} free, but step {} of {} needs {}\n  free space there, or "
+                                "choose another destination",
                                 to.place(), bytes_text(free), step, from.place(), bytes_text(copy.bytes)),
                     Fault::failed);
     to.discard(step);
@@ -237,8 +238,8 @@ StepCopy copy_step(CheckpointStore& from, int64_t step, CheckpointStore& to, con
         if (!there || has_step(from, step)) throw;
     }
     throw Error(
-        fmt::format("step {} in {} was removed before it was copied\n  a job retires steps there: pin it first, "
-                    "or copy a newer one",
+        fmt::format("step {} in {} was removed before it was copied\n  a running job removes old steps there: pin the "
+                    "step first, or copy a newer one",
                     step, from.place()));
 }
 

@@ -103,7 +103,8 @@ bool needs(const RetentionPolicy& policy, const DueStep& due) {
 
 std::vector<Verdict> retain(std::span<const RetainedStep> steps, const RetentionPolicy& policy, int64_t now) {
     if (policy.newest < RetentionPolicy::least)
-        throw Error(fmt::format("keeps {} checkpoints, expected at least {}", policy.newest, RetentionPolicy::least));
+        throw Error(fmt::format("the retention policy keeps {} checkpoints, expected at least {}", policy.newest,
+                                RetentionPolicy::least));
     std::vector<const RetainedStep*> sorted;
     for (const RetainedStep& step : steps) sorted.push_back(&step);
     std::sort(sorted.begin(), sorted.end(),

@@ -43,11 +43,11 @@ void require_room(CheckpointStore& store, int64_t there, const Program& program,
     const bool beyond = __builtin_mul_overflow(more, each, &needed);
     if (!beyond && needed <= free) return;
     throw Error(where,
-                fmt::format("{} has {} free, and this run needs {}: {} of {}{}\n  make room there, or choose another "
-                            "run.folder",
+                fmt::format("not enough disk space: {} has {} free, but this run needs {}: {} of {}{}\n  free space "
+                            "there, or choose another run.folder",
                             store.place(), bytes_text(free), beyond ? "more than 2^63 bytes" : bytes_text(needed),
                             plural(more, "checkpoint"), bytes_text(each),
-                            more > 1 ? fmt::format(", as {} and the one that is being written lie there at a time",
+                            more > 1 ? fmt::format(", since {} and the one being written exist at the same time",
                                                    stay + more - 1)
                                      : ""));
 }
@@ -77,7 +77,7 @@ void require_every_kept(const RetentionPolicy& policy, const TrainOptions& optio
     const bool none = __builtin_mul_overflow(kept / std::gcd(kept, every), every, &both);
     throw Error(
         where,
-        fmt::format("checkpoint.keep_every_steps = {} is no multiple of checkpoint.every_steps = {}: {}\n  set "
+        fmt::format("checkpoint.keep_every_steps = {} is not a multiple of checkpoint.every_steps = {}: {}\n  set "
                     "keep_every_steps to a multiple of every_steps, or every_steps to a divisor of keep_every_steps",
                     kept, every,
                     none ? "no step is both saved and kept"

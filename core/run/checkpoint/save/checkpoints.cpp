@@ -33,13 +33,13 @@ std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, 
 /// Deletes an unfinished save of the step. Sets a damaged, suspect or foreign checkpoint aside; throws for a valid one.
 void Checkpoints::make_way(int64_t step) {
     if (step < 0 || step > Manifest::last_step)
-        throw Error(fmt::format("the last step that can be is {}", Manifest::last_step));
+        throw Error(fmt::format("the step is out of range: the maximum step is {}", Manifest::last_step));
     store_.discard(step);
     if (has_step(store_, step) && !restore_.passed_over(step) && store_.mark_of(step).empty() &&
         damage_of(store_, step).empty())
-        throw Error("it is there already\n  choose another folder for this run, or remove it");
+        throw Error("it already exists\n  choose another folder for this run, or remove it");
     const std::string kept = store_.set_aside(step);
-    if (!kept.empty()) notes_.push_back(fmt::format("what stood in the place of step {} is kept as {}", step, kept));
+    if (!kept.empty()) notes_.push_back(fmt::format("the previous files of step {} were set aside as {}", step, kept));
 }
 
 /// A save on this rank: its inputs, and its results so far.
@@ -75,8 +75,7 @@ std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& re
     made.root.host = part.host;
     part.root = made.root.text();
     if (static_cast<int64_t>(part.root.size()) > Manifest::longest)
-        throw Error(
-            fmt::format("the manifest has {} bytes, at most {} are possible", part.root.size(), Manifest::longest));
+        throw Error(fmt::format("the manifest has {} bytes, the maximum is {}", part.root.size(), Manifest::longest));
     Manifest::parse(part.root, "the new manifest");
     return "";
 }
@@ -178,7 +177,7 @@ std::string Checkpoints::told() const {
     const auto steps = store_.steps();
     return fmt::format(
         "step {}: {} on rank {} are infinite, NaN or beyond 2^64; this state is not saved, {}\n  lower "
-        "the learning rate, clip the gradient norm or look at the data",
+        "the learning rate, clip the gradient norm or check the data",
         verdict_.step, verdict_.why, verdict_.rank,
         steps.empty() ? "and there is no checkpoint before it"
                       : fmt::format("the newest checkpoint is of step {}", steps.front()));

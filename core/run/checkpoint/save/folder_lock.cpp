@@ -50,7 +50,8 @@ FolderLock::FolderLock(const std::string& folder, const std::string& name, const
             if (!passing_ || is_there()) break;
             ::close(std::exchange(file_, -1));
             if (env->now() < until) continue;
-            throw Error(fmt::format("cannot lock {}: its name is another file each time", path_), Fault::failed);
+            throw Error(fmt::format("cannot lock {}: the file was replaced again and again while it was locked", path_),
+                        Fault::failed);
         }
         const int reason = errno;
         if (reason == EINTR) continue;

@@ -31,8 +31,9 @@ int64_t number_of(const std::string& text) {
     int64_t number = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (problem != std::errc() || end != text.data() + text.size() || number < 1)
-        throw Error(fmt::format("protocol error: rank 0 says that the next save comes after {} steps", quote(text)),
-                    Fault::peer);
+        throw Error(
+            fmt::format("protocol error: rank 0 sent an invalid number of steps until the next save: {}", quote(text)),
+            Fault::peer);
     return number;
 }
 
@@ -106,7 +107,7 @@ Json identity_of(uint64_t seed, const BatchRamp& ramp, const Dataset& data) {
 std::string difference_of(const Json& saved, const Json& now) {
     for (const auto& [key, value] : now.items())
         if (!saved.contains(key) || saved[key] != value)
-            return fmt::format("its {} is {}, this run's is {}", key,
+            return fmt::format("the saved {} is {}, but this run's is {}", key,
                                saved.contains(key) ? saved[key].dump() : "unknown", value.dump());
     return "";
 }
@@ -276,8 +277,8 @@ std::string went_on_before(CheckpointStore& store, int64_t from) {
     }
     if (!left_at || (known < 0 && (!since_at || *since_at <= *left_at))) return "";
     return fmt::format(
-        "--from-step {}: the run did so before (step {} is marked: {}) and has saved step {} since: it goes on from "
-        "the newest; to go back once more, remove the mark with `orrery checkpoints unmark`",
+        "--from-step {}: an earlier start did this (step {} is marked: {}), and step {} was saved since: the run "
+        "resumes from the newest step; to go back again, remove the mark with `orrery checkpoints unmark`",
         from, left, left_behind(from), known < 0 ? since : known);
 }
 
@@ -291,12 +292,11 @@ std::string SavedState::leave_behind(int64_t from, const std::vector<int64_t>& n
         }
     problem = session_.exchange("from-step", problem, WaitLimit::files)[0];
     if (!problem.empty())
-        throw Error(
-            fmt::format("--from-step {}: the checkpoints behind it cannot be marked as left: {}", from, problem),
-            Fault::failed);
+        throw Error(fmt::format("--from-step {}: later checkpoints cannot be marked as suspect: {}", from, problem),
+                    Fault::failed);
     std::vector<std::string> names;
     for (const int64_t step : newer) names.push_back(std::to_string(step));
-    return fmt::format("left behind, marked as suspect until their place is needed: {} {}",
+    return fmt::format("later checkpoints, marked as suspect until they are overwritten: {} {}",
                        newer.size() == 1 ? "step" : "steps", join_few(names, 12));
 }
 
@@ -315,7 +315,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     if (const std::string other = difference_of(host, identity_of(seed, session_.compiled().ramp, data));
         !other.empty())
         throw Error(fmt::format(
-            "cannot resume from {}: {}\n  put it back, choose another run.folder, or start over with --fresh",
+            "cannot resume from {}: {}\n  restore it, choose another run.folder, or start over with --fresh",
             store_.place(), other));
     put_back(state);
     judge_.resume(restored->step, judged_before(host));
@@ -336,8 +336,8 @@ SavedState::Resumed SavedState::load_params() {
     const Json host = parse_json(restored->host, {"", store_.place() + ": manifest"});
     if (const std::string more = params_beyond(session_.main().plan().program, host); !more.empty())
         throw Error(
-            fmt::format("the checkpoint of step {} in {} is of another program: it has params that this one "
-                        "lacks: {}\n  take the script and the settings that made it",
+            fmt::format("the checkpoint of step {} in {} is from another program: it has params that this program "
+                        "lacks: {}\n  use the script and the settings that made it",
                         restored->step, store_.place(), more));
     put_back(state);
     return told(restored->step, restored->passed_over);
@@ -416,7 +416,7 @@ void SavedState::guard(Executor& executor, const std::vector<SnapshotPlan>& plan
 }
 
 std::string SavedState::told_of_copy() const {
-    return snapshot_ ? fmt::format("saves run beside the steps, from a copy of {}, made {}",
+    return snapshot_ ? fmt::format("checkpoints are saved asynchronously, from a copy of {}, made {}",
                                    bytes_text(snapshot_->bytes()), snapshot_->how())
                      : "";
 }
@@ -507,7 +507,7 @@ std::string SavedState::failure() const {
     try {
         std::rethrow_exception(done->failure);
     } catch (const std::exception& problem) {
-        return fmt::format("rank {}: the save of step {}, beside the steps, failed: {}", session_.job().rank, begun_,
+        return fmt::format("rank {}: the asynchronous save of step {} failed: {}", session_.job().rank, begun_,
                            explain(problem));
     }
 }

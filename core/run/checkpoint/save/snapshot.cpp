@@ -202,9 +202,9 @@ void Snapshot::copy() {
 
 std::string Snapshot::how() const {
     if (queued_)
-        return gate_.owner ? "beside the next step, by the device's queue of copies"
+        return gate_.owner ? "during the next step, by the device's queue of copies"
                            : "at the end of the step, by a download";
-    return spare_ ? "beside the next step, on a spare processor" : "beside the next step";
+    return spare_ ? "during the next step, on a spare processor" : "during the next step";
 }
 
 }  // namespace orrery
