@@ -102,6 +102,13 @@ exits 0 prune "$orrery" checkpoints prune hurt --keep-every-steps 0 --keep-best 
 has prune.txt "step 70 stays: damaged, so it is left for inspection: step 70, rank-00000|"\
 "step 60 stays: one of the newest 2|step 80 stays"
 [ -e "$(step hurt 70)" ] && [ -e "$(step hurt 60)" ] && [ -e "$(step hurt 80)" ] || fail "prune: $(steps_in hurt)"
+# What a killed prune has left, the next one removes.
+cp -r "$(step hurt 80)" "$(step hurt 10).removed"
+exits 0 dry "$orrery" checkpoints prune hurt --dry-run
+has dry.txt "1 interrupted removal would be finished"
+exits 0 prune "$orrery" checkpoints prune hurt
+has prune.txt "1 interrupted removal finished|0 checkpoints removed"
+[ ! -e "$(step hurt 10).removed" ] || fail "a killed prune's folder is there after the next one"
 exits 1 hurt_copy "$orrery" checkpoints copy hurt 70 --to hurt_copy
 has hurt_copy.err "step 70, rank-00000-000.safetensors is damaged"
 [ -z "$(ls hurt_copy 2> /dev/null)" ] || fail "a failed copy left $(ls hurt_copy)"
