@@ -19,8 +19,9 @@ struct RankEnd {
 };
 
 /// Determines why the ranks of a host ended and which rank is to blame. `ends` is in the order of their ends. A rank's
-/// report about another rank counts less than anything observed. `code`: the command's exit code. `no_memory`: the
-/// system has killed a process for lack of memory since the ranks started.
+/// report about another rank counts less than anything observed, and one that names no rank or node blames none.
+/// `code`: the command's exit code. `no_memory`: the system has killed a process for lack of memory since the ranks
+/// started.
 Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_memory);
 
 }  // namespace orrery
