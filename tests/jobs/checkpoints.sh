@@ -149,6 +149,24 @@ has gap_from.log "passed over: step-00000080 has no manifest.json|resumed from s
 exits 0 copy "$orrery" checkpoints copy whole 60 --to archive
 diff -r "$(step whole 60)" archive/step-00000060 || fail "the copy differs"
 refused "step 60 is in archive already" "$orrery" checkpoints copy whole 60 --to archive
+# A folder of copies is not a run; a copy in the folder checkpoints of a new folder makes it one.
+copies="it has copies of checkpoints (step-00000060)|checkpoints copy archive 60 --to NEW/checkpoints"
+refused "archive is no run's folder: it has no config.toml|$copies" "$orrery" sample archive
+refused "archive is no run's folder: it has no config.toml|$copies" "$orrery" run archive
+refused "export: archive is no run's folder|$copies" "$orrery" export archive archive_out
+refused "archive has neither config.toml nor config.json|$copies" "$orrery" evaluate archive text.txt
+refused "run.folder: archive is not a run's folder: it has no checkpoints/|$copies" run archive 80
+[ "$(ls -A archive)" = step-00000060 ] || fail "a run that was refused left $(ls -A archive)"
+exits 0 own "$orrery" checkpoints copy whole 60 --to own/checkpoints
+has own.txt "own is a run's folder now, with the script and configuration of whole"
+exits 0 own_sample "$orrery" sample own --prompt "3 plus" --tokens 3
+exits 0 own_export "$orrery" export own own_raw --raw
+good own_on "$orrery" run own --set train.steps=70
+has own_on.log "resumed from step 60"
+mkdir others && echo mine > others/script.lua
+exits 0 others "$orrery" checkpoints copy whole 60 --to others/checkpoints
+[ "$(ls -A others) $(cat others/script.lua)" = "checkpoints
+script.lua mine" ] || fail "a copy wrote files next to those of others: $(ls -A others)"
 # Several at once: one makes it, whole; the others are refused.
 copies=()
 for i in 1 2 3 4 5 6; do

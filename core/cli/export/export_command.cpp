@@ -101,11 +101,13 @@ private:
         const std::string config = folder + "/config.toml";
         if (!fs::is_directory(folder))
             throw Error(fmt::format("export: {} is no folder\n  name the folder of a run, as runs/gpt", folder));
+        const std::string copies = how_to_use_copies(folder);
         if (!fs::exists(config))
             throw Error(fmt::format("export: {} is no run's folder: it has no config.toml{}", folder,
                                     fs::exists(folder + "/config.json")
                                         ? "\n  it is a published model already; train it with scripts/hf.lua"
-                                        : "\n  name a folder that orrery run has made"));
+                                    : copies.empty() ? "\n  name a folder that orrery run has made"
+                                                     : copies));
         return load_config(config);
     }
 
