@@ -31,6 +31,7 @@ public:
         inner_->get(step, key, offset, bytes);
     }
     void remove(int64_t step) override { inner_->remove(step); }
+    int64_t finish_removals(bool only_look) override { return inner_->finish_removals(only_look); }
     std::vector<Stray> strays() override { return inner_->strays(); }
     std::string set_aside(int64_t step) override { return inner_->set_aside(step); }
     std::string note(int64_t step, StepNote which) override { return inner_->note(step, which); }

@@ -87,6 +87,7 @@ bool CheckpointStore::claim(int64_t) { return true; }
 int64_t CheckpointStore::generation() { return 0; }
 void CheckpointStore::act_for(int64_t) {}
 int64_t CheckpointStore::free_bytes() { return -1; }
+int64_t CheckpointStore::finish_removals(bool) { return 0; }
 
 void CheckpointStore::put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts) {
     std::vector<std::byte> whole;

@@ -61,11 +61,12 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
         script.sets.insert(script.sets.begin(), under.begin(), under.end());
         return;
     }
-    if (!fs::exists(folder / "config.json", ignored))
-        throw Error(
-            fmt::format("{} has neither config.toml nor config.json\n  name a run's folder, the folder of a "
-                        "published model, or a script",
-                        folder.string()));
+    if (!fs::exists(folder / "config.json", ignored)) {
+        const std::string copies = how_to_use_copies(folder.string());
+        throw Error(fmt::format(
+            "{} has neither config.toml nor config.json{}", folder.string(),
+            copies.empty() ? "\n  name a run's folder, the folder of a published model, or a script" : copies));
+    }
     constexpr int64_t longest = 1024;
     command.published = true;
     const Config given = load_config(script.config, script.sets);

@@ -39,11 +39,12 @@ Config configured(const ScriptCommand& command) {
     if (fs::is_directory(command.script)) {
         const fs::path folder = command.script;
         const fs::path saved = folder / "config.toml";
-        if (!fs::exists(saved))
+        if (!fs::exists(saved)) {
+            const std::string copies = how_to_use_copies(folder.string());
             throw Error(
-                fmt::format("{} is not a run's folder: it has no config.toml\n  name a script, or a folder created by "
-                            "orrery run",
-                            folder.string()));
+                fmt::format("{} is not a run's folder: it has no config.toml{}", folder.string(),
+                            copies.empty() ? "\n  name a script, or a folder created by orrery run" : copies));
+        }
         sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
         Config config = load_run_config(saved.string(), sets);
         const std::string script = config.table("run").require_text("script");
@@ -448,8 +449,15 @@ std::unique_ptr<FolderLock> ScriptRunner::lock_folder(const std::string& name) {
 std::unique_ptr<CheckpointStore> ScriptRunner::open_store() {
     Config& options = config_.table("store").table(settings.store);
     const Origin asked = config_.table("run").where("store");
-    auto store = registry.store(settings.store, asked)(options, folder() + "/checkpoints");
+    const std::string place = folder() + "/checkpoints";
+    auto store = registry.store(settings.store, asked)(options, place);
     options.reject_unused();
+    std::error_code ignored;
+    // Otherwise a run in a folder of copies would begin at step 1.
+    if (const std::string copies = how_to_use_copies(folder());
+        !copies.empty() && store->is_folder() && !fs::exists(place, ignored))
+        throw Error(config_.table("run").where("folder"),
+                    fmt::format("run.folder: {} is not a run's folder: it has no checkpoints/{}", folder(), copies));
     return store;
 }
 

@@ -163,6 +163,12 @@ bool Supervisor::any_running() const {
     return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& n) { return n.second.state == Node::running; });
 }
 
+/// Ranks end after the loss of a node because others report it, or because they are killed when they end too late.
+Loss Supervisor::recorded(const Loss& how) const {
+    const bool follows = how.cause != Cause::stopped && (how.hearsay || how.site == "late");
+    return follows && why_ && why_->cause == Cause::node ? *why_ : how;
+}
+
 /// Records the cause of a generation's end. The first failure counts, because later ones are its consequences. There
 /// are two exceptions: a process' own report replaces what others report about it, and a failure replaces a stop,
 /// because the stop's checkpoint may be missing.

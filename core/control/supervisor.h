@@ -79,6 +79,9 @@ public:
     int64_t restarts() const { return restarts_; }  ///< number of restarts of the job so far
     /// The cause of the last restart; none if there was none, or if a new step has been finished since.
     const std::optional<Loss>& last_failure() const { return last_; }
+    /// The loss to record for a node with ranks that ended as `how`, before ended(): `how`, or the loss of another node
+    /// that this end only follows.
+    Loss recorded(const Loss& how) const;
     bool over() const { return state_ == State::over; }
     /// Describes missing nodes: "node 1 is missing", "node 2 failed its checks twice (...)"; "" if none is.
     Message missing() const;

@@ -230,6 +230,9 @@ public:
     void remove(int64_t step) override {
         call("remove", [&] { made_->remove(step); });
     }
+    int64_t finish_removals(bool only_look) override {
+        return call("finish_removals", [&] { return made_->finish_removals(only_look); });
+    }
     std::vector<Stray> strays() override {
         return call("strays", [&] { return made_->strays(); });
     }

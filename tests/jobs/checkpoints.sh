@@ -102,6 +102,13 @@ exits 0 prune "$orrery" checkpoints prune hurt --keep-every-steps 0 --keep-best 
 has prune.txt "step 70 stays: damaged, so it is left for inspection: step 70, rank-00000|"\
 "step 60 stays: one of the newest 2|step 80 stays"
 [ -e "$(step hurt 70)" ] && [ -e "$(step hurt 60)" ] && [ -e "$(step hurt 80)" ] || fail "prune: $(steps_in hurt)"
+# What a killed prune has left, the next one removes.
+cp -r "$(step hurt 80)" "$(step hurt 10).removed"
+exits 0 dry "$orrery" checkpoints prune hurt --dry-run
+has dry.txt "1 interrupted removal would be finished"
+exits 0 prune "$orrery" checkpoints prune hurt
+has prune.txt "1 interrupted removal finished|0 checkpoints removed"
+[ ! -e "$(step hurt 10).removed" ] || fail "a killed prune's folder is there after the next one"
 exits 1 hurt_copy "$orrery" checkpoints copy hurt 70 --to hurt_copy
 has hurt_copy.err "step 70, rank-00000-000.safetensors is damaged"
 [ -z "$(ls hurt_copy 2> /dev/null)" ] || fail "a failed copy left $(ls hurt_copy)"
@@ -142,6 +149,24 @@ has gap_from.log "passed over: step-00000080 has no manifest.json|resumed from s
 exits 0 copy "$orrery" checkpoints copy whole 60 --to archive
 diff -r "$(step whole 60)" archive/step-00000060 || fail "the copy differs"
 refused "step 60 already exists in archive" "$orrery" checkpoints copy whole 60 --to archive
+# A folder of copies is not a run; a copy in the folder checkpoints of a new folder makes it one.
+copies="it has copies of checkpoints (step-00000060)|checkpoints copy archive 60 --to NEW/checkpoints"
+refused "archive is not a run's folder: it has no config.toml|$copies" "$orrery" sample archive
+refused "archive is not a run's folder: it has no config.toml|$copies" "$orrery" run archive
+refused "export: archive is not a run's folder|$copies" "$orrery" export archive archive_out
+refused "archive has neither config.toml nor config.json|$copies" "$orrery" evaluate archive text.txt
+refused "run.folder: archive is not a run's folder: it has no checkpoints/|$copies" run archive 80
+[ "$(ls -A archive)" = step-00000060 ] || fail "a run that was refused left $(ls -A archive)"
+exits 0 own "$orrery" checkpoints copy whole 60 --to own/checkpoints
+has own.txt "own is a run's folder now, with the script and configuration of whole"
+exits 0 own_sample "$orrery" sample own --prompt "3 plus" --tokens 3
+exits 0 own_export "$orrery" export own own_raw --raw
+good own_on "$orrery" run own --set train.steps=70
+has own_on.log "resumed from step 60"
+mkdir others && echo mine > others/script.lua
+exits 0 others "$orrery" checkpoints copy whole 60 --to others/checkpoints
+[ "$(ls -A others) $(cat others/script.lua)" = "checkpoints
+script.lua mine" ] || fail "a copy wrote files next to those of others: $(ls -A others)"
 # Several at once: one makes it, whole; the others are refused.
 copies=()
 for i in 1 2 3 4 5 6; do

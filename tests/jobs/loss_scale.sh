@@ -44,5 +44,30 @@ check run.log 16
 $orrery run half.lua "${settings[@]}" --set train.steps=20 --set train.log_every=1 > more.log 2>&1 ||
     { cat more.log; fail "the run that goes on"; }
 grep -qE "of 20 steps skipped" more.log || { cat more.log; fail "no summary after a restart"; }
+# Precisions resume from each other: the scale begins again, with the steps so far as updates, or is dropped.
+sed 's/, { loss_scale = .*})$/)/' half.lua > any.lua
+any() {  # NAME PRECISION STEPS WORDS
+    $orrery run any.lua "${settings[@]}" --set run.folder=any --set train.log_every=1 --set train.precision="$2" \
+        --set train.steps="$3" > "$1.log" 2>&1 || { cat "$1.log"; fail "$1"; }
+    [ -z "$4" ] || grep -qF "$4" "$1.log" || { cat "$1.log"; fail "$1: no \"$4\""; }
+}
+any bf16 bf16 4 ""
+any bf16_f16 f16 6 "the checkpoint of step 4 has no loss scale: the scale begins at 1024, and all 4 steps count as updates"
+any f16 f16 8 ""
+! grep -q "has no loss scale" f16.log || { cat f16.log; fail "f16 from f16"; }
+any f16_f32 f32 10 "the checkpoint of step 8 has a loss scale, this run has none: its states are dropped"
+python3 - any/metrics.jsonl << 'EOF' || fail "the learning rate's warm-up or the skipped steps"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+steps = {line["step"]: line for line in lines if "lr" in line}
+assert sorted(steps) == list(range(1, 11)), sorted(steps)
+before = 0  # skipped steps do not move the warm-up while there is a scale
+for step in sorted(steps):
+    line = steps[step]
+    scaled = 5 <= step <= 8
+    assert ("loss_scale" in line) == scaled and line.get("skipped", 0) < 3, line
+    assert abs(line["lr"] - 1e-5 * (step - (before if scaled else 0))) < 1e-7, line
+    before = line.get("skipped", 0)
+EOF
 grep MiB run.log | head -3
 echo "1 passed, 0 failed"

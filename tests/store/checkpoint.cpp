@@ -3,6 +3,7 @@
 #include <fstream>
 #include <random>
 
+#include "compile/passes/loss_scale.h"
 #include "forwarding_store.h"
 #include "run/checkpoint/format/manifest.h"
 #include "states.h"
@@ -313,6 +314,39 @@ TEST_CASE("a checkpoint of another program is refused by name") {
     const Outcome part = restore(stores, "other", fewer, dp2, true);
     CHECK(part.problems == quiet(dp2));
     CHECK(part.equal);
+}
+
+TEST_CASE("a checkpoint and a program need not both have a loss scale") {
+    const TestStore stores("memory");
+    auto scaled = model(dp2);
+    for (const std::string_view name : loss_scale_states)
+        scaled.push_back({std::string(name), {DType::f32, {}}, Layout(0)});
+    REQUIRE(save(stores, "plain", model(dp2), dp2, 1, 1) == quiet(dp2));
+    REQUIRE(save(stores, "scaled", scaled, dp2, 1, 1) == quiet(dp2));
+    // The states are dropped.
+    const Outcome dropped = restore(stores, "scaled", model(dp2), dp2);
+    CHECK(dropped.problems == quiet(dp2));
+    CHECK(dropped.equal);
+    // Only states that may be absent are left as they are.
+    CHECK_THAT(restore(stores, "plain", scaled, dp2).problems[0], Contains("it has no tensor \"loss_scale\""));
+    const auto problems = on_ranks(dp2, [&](int64_t rank, const Gather& gather) {
+        const auto store = stores.open("plain");
+        RankState state(scaled, dp2, rank, 0, false);
+        const size_t params = model(dp2).size();
+        for (size_t i = params; i < scaled.size(); ++i) state.values[i].absent_ok = true;
+        const auto restored = Checkpoints(*store, dp2, rank, gather, small).restore(state.values);
+        bool good = restored && !restored->loss_scale;
+        for (size_t i = 0; i < scaled.size(); ++i) {
+            const auto before = std::vector<uint8_t>(state.memory[i].size(), 0xee);
+            good = good && state.memory[i] == (i < params ? RankState::expected(scaled[i], dp2, rank, 1) : before);
+        }
+        if (!good) throw Error("restored otherwise");
+    });
+    CHECK(problems == quiet(dp2));
+    // One of the three alone is not a loss scale.
+    scaled.pop_back();
+    REQUIRE(save(stores, "part", scaled, dp2, 1, 1) == quiet(dp2));
+    CHECK_THAT(restore(stores, "part", model(dp2), dp2).problems[0], Contains("the program has not: loss_scale"));
 }
 
 TEST_CASE("replicas that differ are named and nothing is committed") {

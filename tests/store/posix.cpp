@@ -227,6 +227,30 @@ TEST_CASE("the posix store cleans up what an earlier process left unfinished") {
     CHECK(store->steps() == std::vector<int64_t>{3});
 }
 
+TEST_CASE("an interrupted removal is finished without a save") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_finish_removals");
+    const auto store = stores.open(scratch.path / "checkpoints");
+    CHECK(store->finish_removals(false) == 0);  // nothing was saved yet
+    const fs::path place = scratch.path / "checkpoints", killed = place / "step-00000001.removed",
+                   in_place = place / "step-00000002", foreign = place / "step-00000004.removed";
+    for (const int64_t step : {1, 2, 3}) commit(*store, step);
+    store->put(9, "a", {});  // another job may be writing it
+    fs::rename(place / "step-00000001", killed);
+    fs::rename(in_place / "manifest.json", in_place / "manifest.json.removed");
+    fs::create_directories(foreign);
+    std::ofstream(foreign / "thesis.txt") << "years of work";
+    CHECK(store->finish_removals(true) == 2);
+    CHECK(fs::exists(killed));
+    CHECK(store->finish_removals(false) == 2);
+    CHECK_FALSE(fs::exists(killed));
+    CHECK_FALSE(fs::exists(in_place));
+    CHECK(fs::exists(foreign / "thesis.txt"));
+    CHECK(fs::exists(place / "step-00000009.partial"));
+    CHECK(store->steps() == std::vector<int64_t>{3});
+    CHECK(store->finish_removals(false) == 0);
+}
+
 TEST_CASE("a disk that is full is reported and leaves no half file") {
     const TestStore stores("posix");
     const Scratch scratch("posix_full");

@@ -438,6 +438,27 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     CHECK(find(begins.tick(10), Kind::start)->nodes == std::vector<int64_t>{0, 2});
 }
 
+TEST_CASE("ranks that end because a node is lost are recorded with that node", "[supervisor]") {
+    const Loss late{.cause = Cause::hang, .rank = 0, .site = "late", .text = "did not end in time"};
+    const Loss heard{.cause = Cause::hang, .rank = 2, .site = "connection", .hearsay = true, .text = "died"};
+    const Loss stop{.cause = Cause::stopped, .rank = 0, .code = 75, .hearsay = true};
+    Supervisor s = started({.restarts = 3, .nodes = 3});
+    CHECK(s.recorded(heard).rank == 2);
+    s.lost(1, "silent for 10 s", 1);
+    for (const Loss& how : {late, heard}) {
+        CHECK(s.recorded(how).cause == Cause::node);
+        CHECK(s.recorded(how).rank == -1);
+        CHECK(s.recorded(how).node == 1);
+        CHECK(s.recorded(how).text.shown() == "is lost (silent for 10 s)");
+    }
+    CHECK(s.recorded(killed(0, 0)).rank == 0);  // seen by its launcher
+    CHECK(s.recorded(stop).cause == Cause::stopped);
+    Supervisor other = started({.restarts = 3, .nodes = 3});
+    ended(other, 2, killed(2, 0), 1);
+    other.lost(1, "silent for 10 s", 2);
+    CHECK(other.recorded(late).rank == 0);  // node 1 was not the first
+}
+
 TEST_CASE("a start that fails by a mistake ends the job that waits for its node, and no other", "[supervisor]") {
     const Loss mistake{.cause = Cause::mistake, .node = 1, .code = 2, .text = "no script a.lua"};
     const auto ends = [](const Supervisor::Orders& orders, int code) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/env.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
@@ -37,6 +38,32 @@ std::optional<Mesh> mesh_of(const std::string& text) {
     }
 }
 
+namespace fs = std::filesystem;
+
+/// Makes the folder above a copy in NAME/checkpoints a run's, if it has nothing else: with script, configuration,
+/// tokenizer and record for exports of the folder `run`. Returns NAME; "": it is not such a place.
+std::string make_run(const std::string& run, const std::string& to) {
+    fs::path path = fs::path(to).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    if (path.filename() != "checkpoints") return "";
+    const fs::path from = run, made = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    for (const auto& entry : fs::directory_iterator(made))
+        if (entry.path().filename() != path.filename()) return "";
+    const auto env = system_env();
+    const auto copy = [&](const fs::path& file) {
+        const fs::path target = made / file.lexically_relative(from);
+        env->make_folders(target.parent_path().string());
+        env->replace_file(target.string(), env->read_file(file.string()));
+    };
+    for (const char* folder : {"lua", "tokenizer"})
+        if (fs::is_directory(from / folder))
+            for (const auto& entry : fs::recursive_directory_iterator(from / folder))
+                if (entry.is_regular_file()) copy(entry.path());
+    for (const char* file : {"script.lua", "published.json", "config.toml"})  // config.toml, which makes it a run, last
+        if (fs::is_regular_file(from / file)) copy(from / file);
+    return made.string();
+}
+
 }  // namespace
 
 int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
@@ -56,6 +83,8 @@ int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
         step_lock = to.lock_step(command.step);
     }
     const StepCopy copy = copy_step(place.store(), command.step, to.store(), options);
+    const bool makes = !command.dry_run && place.is_run() && !to.is_run() && place.kind() == to.kind();
+    const std::string made = makes && to.store().is_folder() ? make_run(place.run(), command.to) : "";
     const std::string mesh = copy.resharded ? options.mesh->text() : "";
     if (command.json) {
         Json answer = about(place);
@@ -65,6 +94,7 @@ int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
         answer["resharded"] = copy.resharded;
         answer["bytes"] = copy.bytes;
         if (!copy.resharded || !command.dry_run) answer["objects"] = copy.objects;
+        if (!made.empty()) answer["run"] = made;
         print_json(answer);
         return 0;
     }
@@ -78,6 +108,9 @@ int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
         std::printf("copied step %lld of %s to %s%s: %s, %s, verified by reading it back\n",
                     static_cast<long long>(command.step), place.store().place().c_str(), to.store().place().c_str(),
                     laid.c_str(), plural(copy.objects, "object").c_str(), bytes_text(copy.bytes).c_str());
+    if (!made.empty())
+        std::printf("%s is a run's folder now, with the script and configuration of %s\n", made.c_str(),
+                    place.run().c_str());
     return 0;
 }
 

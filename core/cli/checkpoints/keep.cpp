@@ -74,6 +74,7 @@ int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
     const RetentionPolicy policy = policy_of(place, command);
     std::unique_ptr<WholeFolderLock> lock;
     if (!command.dry_run) lock = place.lock();
+    const int64_t rests = store.finish_removals(command.dry_run);
     Retirement retirement(store, policy);
     const std::vector<Verdict> verdicts = command.dry_run ? retirement.look() : retirement.retire();
     int64_t removed = 0, failed = 0;
@@ -82,6 +83,7 @@ int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         Json answer = about(place);
         answer["policy"] = policy.text();
         answer["dry_run"] = command.dry_run;
+        answer["interrupted_removals"] = rests;
         answer["steps"] = Json::array();
         for (const Verdict& verdict : verdicts)
             answer["steps"].push_back(
@@ -94,6 +96,9 @@ int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
     for (const Verdict& verdict : verdicts)
         std::printf("  step %lld %s: %s\n", static_cast<long long>(verdict.step), verdict.goes ? goes : "stays",
                     printable(why_of(verdict), 4000).c_str());
+    if (rests > 0)
+        std::printf("  %s %s\n", plural(rests, "interrupted removal").c_str(),
+                    command.dry_run ? "would be finished" : "finished");
     std::printf("%s %s, %s stay\n", plural(removed, "checkpoint").c_str(), goes,
                 count_text(static_cast<int64_t>(verdicts.size()) - removed).c_str());
     return failed > 0 ? 1 : 0;

@@ -30,6 +30,8 @@ public:
     CheckpointStore& store() { return *store_; }
     const std::string& kind() const { return kind_; }
     bool is_run() const { return !run_.empty(); }
+    /// The run's folder; "": not a run.
+    const std::string& run() const { return run_; }
     /// The retention policy of the run, [checkpoint] keep and keep_*; the defaults if this is not a run.
     const RetentionPolicy& policy() const { return policy_; }
     /// Throws Error if the step is not committed.
@@ -42,7 +44,7 @@ public:
     std::unique_ptr<FolderLock> lock_step(int64_t step) const;
 
 private:
-    std::string run_;  ///< folder of the run; "": not a run
+    std::string run_;
     std::string kind_;
     Config config_;
     Registry registry_;

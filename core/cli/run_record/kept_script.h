@@ -9,4 +9,8 @@ class Config;
 /// without lua/. `config`: the run's configuration, which names the script. The file may not exist.
 std::string kept_script_of(const std::string& folder, Config& config);
 
+/// For a folder with checkpoints of its own, as `orrery checkpoints copy` writes them: lines of a message that say how
+/// a run gets them, since a run reads only its checkpoints/. "" for any other folder.
+std::string how_to_use_copies(const std::string& folder);
+
 }  // namespace orrery

@@ -162,11 +162,12 @@ private:
         stopped_ = stopped_ || how.cause == Cause::stopped;
         supervisor_.step_done(how.step);  // may include steps since the progress was last read
         const GenerationTimes& times = local_.times();
-        Json line = {{"cause", text_of(how.cause)}, {"exit_code", how.code}, {"step", how.step}};
+        const Loss found = supervisor_.recorded(how);
+        Json line = {{"cause", text_of(found.cause)}, {"exit_code", how.code}, {"step", how.step}};
         if (agents_) line["node"] = node;
-        if (const std::string who = subject_of(how); !who.empty()) line["who"] = who;
-        if (!how.site.empty()) line["site"] = how.site;
-        if (!how.text.empty()) line["how"] = how.text.shown();
+        if (const std::string who = subject_of(found); !who.empty()) line["who"] = who;
+        if (!found.site.empty()) line["site"] = found.site;
+        if (!found.text.empty()) line["how"] = found.text.shown();
         if (node == 0) line["seconds"] = rounded(times.ended - std::max({times.last, times.began, times.started}));
         log_.tell(supervisor_.generation(), "ended", line);
         take(supervisor_.ended(node, how, now_s()));

@@ -52,10 +52,11 @@ Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_m
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.late && e.state == 'D'; }))
         return loss(Cause::storage, *e, "disk", "waited for a disk that does not answer");
     if (const RankEnd* e = first(ends, hearsay)) {
-        Loss heard = loss(Cause::hang, *e, e->told->site, "does not answer: " + e->told->text.first_line());
         const bool named = e->told->rank >= 0 || e->told->node >= 0;
-        if (named) heard.rank = e->told->rank;
-        if (named) heard.node = e->told->node;
+        const Message line = e->told->text.first_line();
+        Loss heard = loss(Cause::hang, *e, e->told->site, named ? "does not answer: " + line : line);
+        heard.rank = e->told->rank;  // -1 if it does not know which: not the rank that reports it
+        heard.node = e->told->node;
         heard.hearsay = true;
         return heard;
     }

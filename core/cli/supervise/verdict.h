@@ -19,8 +19,9 @@ struct RankEnd {
 };
 
 /// Determines why the ranks of a host ended and which rank is to blame. `ends` is in the order in which they ended;
-/// what a rank reports about another counts less than what was observed. `code`: the launcher's exit code. `no_memory`:
-/// the system has killed a process for lack of memory since the ranks started.
+/// what a rank reports about another counts less than what was observed, and a report that names no rank or node blames
+/// none. `code`: the launcher's exit code. `no_memory`: the system has killed a process for lack of memory since the
+/// ranks started.
 Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_memory);
 
 }  // namespace orrery

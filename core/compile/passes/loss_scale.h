@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -22,5 +23,7 @@ constexpr std::string_view guard_name = "update.sumsq";
 ///     %8 loss_scale.good  = state {kind=ones, scale=0.0}     f32[]   consecutive finite steps
 ///     %9 loss_scale.steps = state {kind=ones, scale=0.0}     f32[]   updates so far
 void add_loss_scale(Program& program, const LossScale& scale, const Origin& origin);
+/// The names of these states.
+constexpr std::array<std::string_view, 3> loss_scale_states{"loss_scale", "loss_scale.good", "loss_scale.steps"};
 
 }  // namespace orrery

@@ -67,6 +67,9 @@ public:
     /// Reads exactly bytes.size() bytes of an object, from byte `offset` on.
     virtual void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) = 0;
     virtual void remove(int64_t step) = 0;
+    /// Deletes what interrupted removals have left, or only counts it (`only_look`). Returns the number of removals. No
+    /// other process may remove steps meanwhile. By default there is nothing to delete.
+    virtual int64_t finish_removals(bool only_look);
 
     /// Lists files and folders with the name of a step that are not a committed step, and committed steps that were
     /// changed from outside, which are never removed. The default lists none, for stores that only Orrery can write.

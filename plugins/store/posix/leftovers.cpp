@@ -120,6 +120,15 @@ void clean(const Folder& root, int64_t before, int64_t generation) {
     }
 }
 
+int64_t count_removed(const Folder& root) {
+    const std::vector<std::string> names = root.names();
+    return std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+        if ((removed_of(name) < 0 && !removed_in_place(root, name)) || root.kind(name) != 'd') return false;
+        const Folder folder = root.folder(name);
+        return folder && kept_for(folder, name).empty();
+    });
+}
+
 int64_t leftover_bytes(const std::string& place) {
     int64_t bytes = 0;
     try {

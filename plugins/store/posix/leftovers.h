@@ -34,6 +34,9 @@ void drop(const Folder& root, const std::string& name);
 /// generations newer than `generation`.
 void clean(const Folder& root, int64_t before, int64_t generation);
 
+/// Number of folders that are the rest of interrupted removals and that `clean` may delete.
+int64_t count_removed(const Folder& root);
+
 /// Bytes that will be free once the next saves have deleted unfinished saves and removals. Files that a committed step
 /// shares are not counted.
 int64_t leftover_bytes(const std::string& place);

@@ -158,6 +158,16 @@ public:
                             ", visible again: it can be neither moved nor changed)");
     }
 
+    int64_t finish_removals(bool only_look) override {
+        const Folder root = Folder::find(place_);
+        if (!root) return 0;
+        const int64_t found = posix_store::count_removed(root);
+        if (only_look) return found;
+        need_newest(root, acts_for_);
+        posix_store::clean(root, 0, 0);
+        return found - posix_store::count_removed(root);
+    }
+
     std::vector<orrery::Stray> strays() override {
         std::vector<orrery::Stray> strays;
         const Folder root = Folder::find(place_);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/suggest.h"
 #include "base/text.h"
+#include "compile/passes/loss_scale.h"
 
 namespace orrery {
 
@@ -216,11 +217,17 @@ std::string dispute_of(const std::vector<std::string>& votes) {
     return "replicas differ, and then agree: their states change while they are saved";
 }
 
+bool has_loss_scale(const Manifest& root) {
+    return std::all_of(loss_scale_states.begin(), loss_scale_states.end(),
+                       [&](std::string_view name) { return root.find(name) != nullptr; });
+}
+
 std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
     std::vector<std::string> stored;
     for (const ManifestTensor& tensor : root.tensors) stored.push_back(tensor.name);
     for (const StateValue& value : state) {
         const ManifestTensor* tensor = root.find(value.name);
+        if (!tensor && value.absent_ok) continue;
         if (!tensor) return "it has no tensor " + quote(value.name) + choices("it has", value.name, stored);
         if (!(tensor->type == value.global))
             return "its tensor " + quote(value.name) + " is " + tensor->type.text() + ", the program's is " +
@@ -230,7 +237,8 @@ std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
 }
 
 std::string beyond(const Manifest& root, const std::vector<std::string>& names) {
-    const std::set<std::string_view> held(names.begin(), names.end());
+    std::set<std::string_view> held(names.begin(), names.end());
+    if (has_loss_scale(root)) held.insert(loss_scale_states.begin(), loss_scale_states.end());
     std::vector<std::string> more;
     for (const ManifestTensor& tensor : root.tensors)
         if (held.count(tensor.name) == 0) more.push_back(tensor.name);

@@ -71,9 +71,13 @@ std::string votes_in(std::span<const StateValue> state, const std::vector<Share>
 /// rank 1", with possible causes. `votes`: votes_in() of each rank.
 std::string dispute_of(const std::vector<std::string>& votes);
 
-/// A message about the first value that the checkpoint lacks or has with another dtype or shape; "" if there is none.
+/// Whether the checkpoint has all states of a loss scale.
+bool has_loss_scale(const Manifest& root);
+/// A message about the first value that the checkpoint lacks (unless absent_ok) or has with another dtype or shape; ""
+/// if there is none.
 std::string mismatch(const Manifest& root, std::span<const StateValue> state);
-/// A message about the checkpoint's tensors that are not in `names`; "" if there are none.
+/// A message about the checkpoint's tensors that are not in `names`; "" if there are none. The states of a loss scale
+/// may be missing in `names`: a run without a loss scale drops them.
 std::string beyond(const Manifest& root, const std::vector<std::string>& names);
 
 Json parse_message(const std::string& text);

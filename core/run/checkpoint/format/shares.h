@@ -18,6 +18,7 @@ struct StateValue {
     Tensor local;
     std::vector<int64_t> stages = {};  ///< pipeline stages that hold the value (on the stage axis); empty: all
     bool fixed = false;                ///< whether the program never changes the value
+    bool absent_ok = false;            ///< a checkpoint may lack the value; restoring then leaves `local` as it is
 };
 
 /// One value's block on this rank: the ranks that hold the same block, and the part of it that this rank writes.

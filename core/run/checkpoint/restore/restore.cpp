@@ -49,20 +49,26 @@ std::string Restore::look() {
 
 /// Reads this rank's blocks of a step into `state`. Returns a message to rank 0: damage, mismatch with the program, or
 /// failure. Reads the root, and the indexes of the ranks that may have written a part of these blocks.
-std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool some, std::string& host) {
+std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool some, Restored& restored) {
     std::string foreign, damage;
     const auto read = [&] {
-        std::vector<Wanted> wanted;
-        for (const StateValue& value : state) wanted.push_back({value.name, box_of(value, mesh_, rank_)});
         Manifest manifest = Manifest::root_of(store_, step);
-        host = manifest.host;
+        restored.host = manifest.host;
+        restored.loss_scale = has_loss_scale(manifest);
         if (foreign = mismatch(manifest, state); !foreign.empty()) return;
+        std::vector<StateValue> there;
+        std::vector<Wanted> wanted;
+        for (const StateValue& value : state) {
+            if (!manifest.find(value.name)) continue;
+            there.push_back(value);
+            wanted.push_back({value.name, box_of(value, mesh_, rank_)});
+        }
         manifest.load(store_, wanted);
         try {
-            fill_values(store_, manifest, state, wanted);
+            fill_values(store_, manifest, there, wanted);
         } catch (const Damaged&) {
             // With all indexes the error can also name another object whose contents the damaged object has.
-            fill_values(store_, Manifest::of(store_, step), state, wanted);
+            fill_values(store_, Manifest::of(store_, step), there, wanted);
             throw;
         }
     };
@@ -107,8 +113,8 @@ std::string Restore::judge_fills(int64_t step, const std::vector<std::string>& f
 
 /// Reads a step into `state` on every rank. Returns the damage that the lowest rank found; "" if there is none. Throws
 /// if a rank cannot read for another reason, because the checkpoint may be valid then.
-std::string Restore::fill_from(int64_t step, std::span<const StateValue> state, bool some, std::string& host) {
-    const std::vector<std::string> fills = rounds_.to_first("filled", fill(step, state, some, host));
+std::string Restore::fill_from(int64_t step, std::span<const StateValue> state, bool some, Restored& restored) {
+    const std::vector<std::string> fills = rounds_.to_first("filled", fill(step, state, some, restored));
     const Json verdict = parse_message(rounds_.from_first("fills", rank_ == 0 ? judge_fills(step, fills, some) : ""));
     if (const auto hindered = verdict.at("failure").get<std::string>(); !hindered.empty())
         throw Error(fmt::format("cannot restore step {} from {}: {}\n  the checkpoint may be valid: fix this error, "
@@ -149,7 +155,7 @@ std::optional<Restored> Restore::into(std::span<const StateValue> state, bool so
             suspect = true;
             continue;
         }
-        const std::string damage = fill_from(step, state, some, restored.host);
+        const std::string damage = fill_from(step, state, some, restored);
         if (!damage.empty()) {
             pass_over(step, "damaged", damage);
             continue;
@@ -178,7 +184,7 @@ Restored Restore::chosen(int64_t from, std::span<const StateValue> state, const 
         passed_over_.insert(step);
         if (mark.empty()) restored.newer.push_back(step);
     }
-    if (why.empty()) why = fill_from(from, state, some, restored.host);
+    if (why.empty()) why = fill_from(from, state, some, restored);
     if (!why.empty()) refuse_step("--from-step", from, why, store_.place(), there);
     restored.step = from;
     return restored;

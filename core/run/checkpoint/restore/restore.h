@@ -15,6 +15,7 @@ struct Restored {
     std::string host;                      ///< JSON object that was given to Checkpoints::save
     std::vector<std::string> passed_over;  ///< messages about newer steps that are damaged or suspect
     std::vector<int64_t> newer = {};       ///< with --from-step: newer steps that are not marked as suspect
+    bool loss_scale = false;               ///< whether the checkpoint has the states of a loss scale
 };
 
 /// Fills the params and states of all ranks from a checkpoint of any mesh and layout. Collective.
@@ -33,8 +34,8 @@ public:
 private:
     std::string look();
     Restored chosen(int64_t from, std::span<const StateValue> state, const Json& found, bool some);
-    std::string fill(int64_t step, std::span<const StateValue> state, bool some, std::string& host);
-    std::string fill_from(int64_t step, std::span<const StateValue> state, bool some, std::string& host);
+    std::string fill(int64_t step, std::span<const StateValue> state, bool some, Restored& restored);
+    std::string fill_from(int64_t step, std::span<const StateValue> state, bool some, Restored& restored);
     std::string judge_fills(int64_t step, const std::vector<std::string>& fills, bool some);
 
     CheckpointStore& store_;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <set>
 
@@ -66,6 +67,34 @@ std::string params_beyond(const Program& program, const Json& host) {
             if (const auto name = param.at("param").get<std::string>(); !program.find(name))
                 more.push_back(quote(name));
     return more.empty() ? "" : join_few(more, 5);
+}
+
+bool is_of_loss_scale(std::string_view name) {
+    return std::find(loss_scale_states.begin(), loss_scale_states.end(), name) != loss_scale_states.end();
+}
+
+/// Sets the states of a loss scale for a run that resumes from step `step`, saved without one: all its steps made an
+/// update.
+void begin_loss_scale(const std::vector<StateValue>& state, const LossScale& scale, int64_t step) {
+    for (const StateValue& value : state) {
+        if (!value.absent_ok) continue;
+        const auto first = static_cast<float>(value.name == "loss_scale"         ? scale.initial
+                                              : value.name == "loss_scale.steps" ? static_cast<double>(step)
+                                                                                 : 0);
+        std::memcpy(value.local.data, &first, sizeof first);
+    }
+}
+
+/// A message if only one of the checkpoint and the run has a loss scale; "" otherwise.
+std::string change_of_scale(const Restored& restored, const Program& program, const std::optional<LossScale>& scale) {
+    const bool begins = scale && !restored.loss_scale;
+    const bool drops = !scale && restored.loss_scale && !program.find(std::string(loss_scale_states[0]));
+    if (!begins && !drops) return "";
+    const std::string change =
+        begins ? fmt::format("no loss scale: the scale begins at {:g}, and all {} steps count as updates",
+                             scale->initial, restored.step)
+               : "a loss scale, this run has none: its states are dropped, and skipped steps count as updates";
+    return fmt::format("the checkpoint of step {} has {}", restored.step, change);
 }
 
 }  // namespace
@@ -205,7 +234,8 @@ std::vector<StateValue> SavedState::views() {
                          value.layout,
                          executor.tensor(static_cast<ValueId>(id)),
                          std::move(stages[id]),
-                         is_fixed(program, static_cast<ValueId>(id))};
+                         is_fixed(program, static_cast<ValueId>(id)),
+                         session_.compiled().loss_scale && is_of_loss_scale(value.name)};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));
             staging_[state.size()].resize(static_cast<size_t>(saved.local.bytes()));
@@ -317,11 +347,15 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
         throw Error(fmt::format(
             "cannot resume from {}: {}\n  restore it, choose another run.folder, or start over with --fresh",
             store_.place(), other));
+    const std::optional<LossScale>& scale = session_.compiled().loss_scale;
+    if (scale && !restored->loss_scale) begin_loss_scale(state, *scale, restored->step);
     put_back(state);
     judge_.resume(restored->step, judged_before(host));
     from_ = from >= 0 && before.empty() ? from : integer_of(host, "from_step");
     Resumed resumed = told(restored->step, restored->passed_over);
     if (!before.empty()) resumed.said.push_back(before);
+    if (std::string change = change_of_scale(*restored, session_.main().plan().program, scale); !change.empty())
+        resumed.said.push_back(change);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
     if (resumed.bits && host.contains("products") && host["products"].is_string())  // bit source of older checkpoints
