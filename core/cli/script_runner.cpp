@@ -41,9 +41,8 @@ Config configured(const ScriptCommand& command) {
         const fs::path saved = folder / "config.toml";
         if (!fs::exists(saved)) {
             const std::string copies = how_to_use_copies(folder.string());
-            throw Error(
-                fmt::format("{} is not a run's folder: it has no config.toml{}", folder.string(),
-                            copies.empty() ? "\n  name a script, or a folder created by orrery run" : copies));
+            throw Error(fmt::format("{} is not a run's folder: it has no config.toml{}", folder.string(),
+                                    copies.empty() ? "\n  name a script, or a folder created by orrery run" : copies));
         }
         sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
         Config config = load_run_config(saved.string(), sets);

@@ -175,9 +175,10 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     run.mfu = median_of(folder / "metrics.jsonl", "MFU", command.steps);
     run.parts = parts_of_run(system_env()->read_file((folder / "run.json").string()));
     if (!(run.tokens_per_s > 0))
-        throw Error(fmt::format("scale: the run on {} has no tok/s in its metrics.jsonl: the script's inputs are no tokens",
-                                plural(size.ranks, "rank")),
-                    Fault::failed);
+        throw Error(
+            fmt::format("scale: the run on {} has no tok/s in its metrics.jsonl: the script's inputs are no tokens",
+                        plural(size.ranks, "rank")),
+            Fault::failed);
     return run;
 }
 
