@@ -53,7 +53,7 @@ std::string word_of(const CommitVerdict& verdict, const std::string& more = {}) 
                                {"left_why", verdict.left_why}});
 }
 
-/// Parses a rank's message in a save. `end` is `open` if it reports success. Throws std::exception if it is malformed.
+/// Parses a rank's message in a save, with `end` = `open` for a report of success. Throws std::exception if malformed.
 CommitVerdict verdict_of(std::string_view word, int64_t step) {
     CommitVerdict verdict{.step = step};
     if (word.starts_with('+')) return verdict;
@@ -114,7 +114,6 @@ void Commit::enter(Action kind, std::string text, std::string_view topic) {
 
 void Commit::begin() { first() ? enter(Action::make_way) : tell(round::begin); }
 
-/// Enters a communication round in which rank 0 sends its verdict so far to all ranks.
 void Commit::tell(std::string_view topic) { enter(Action::from_first, first() ? word_of(verdict_) : "", topic); }
 
 void Commit::fail(CommitEnd end, const std::string& why) {
@@ -143,7 +142,7 @@ void Commit::done(const CommitAnswer& answer) {
         case Action::judge:
             if (failed) {
                 fail(CommitEnd::refused, answer.problem);
-                verdict_.rank = -1;  // the problem names the ranks at fault
+                verdict_.rank = -1;  // no single rank: the problem names those at fault
             } else if (!answer.text.empty()) {
                 fail(CommitEnd::disputed, answer.text);
                 verdict_.rank = -1;
@@ -184,7 +183,7 @@ void Commit::done(const CommitAnswer& answer) {
     }
 }
 
-/// Returns the ranks' failure that is first in CommitEnd, of several the lowest rank's; `open` if no rank failed.
+/// Returns the ranks' failure that comes first in CommitEnd, if several the lowest rank's; `open` if no rank failed.
 CommitVerdict Commit::found(const std::vector<std::string>& words) const {
     CommitVerdict worst{.step = options_.step};
     for (size_t i = 0; i < words.size(); ++i) {

@@ -8,9 +8,9 @@ namespace orrery {
 
 /// How a save ended, in the order of the stages at which it can end.
 enum class CommitEnd : uint8_t {
-    open,         ///< the save has not ended
+    open,         ///< the save has not ended, and nothing has failed so far
     given_up,     ///< this rank got no verdict: a rank was lost, or a newer generation has taken over
-    unsound,      ///< a rank's state has diverged; the save was not begun
+    unsound,      ///< a rank's state has diverged; nothing was written
     blocked,      ///< rank 0 could not free the step's place in the store; nothing was written
     unwritten,    ///< a rank could not write or flush its part
     refused,      ///< the reports of the ranks are incomplete or contradict each other
@@ -33,7 +33,7 @@ struct CommitVerdict {
     std::string object = {};  ///< key of the object that could not be read back; "": none, or not known
     std::string why = {};
     Left left = Left::nothing;
-    std::string left_why = {};  ///< why a step could not be removed, or whether one is there is unknown
+    std::string left_why = {};  ///< why the step could not be removed, or why it is unknown whether the step is visible
 
     /// Whether the step is committed and was read back.
     bool kept() const { return end == CommitEnd::good || end == CommitEnd::unretired; }
@@ -45,29 +45,29 @@ struct CommitVerdict {
 /// The next action of one rank in a save: work on the rank's state or the store, or a communication round of all ranks.
 struct CommitAction {
     enum class Kind : uint8_t {
-        // Work on state or store, answered by Commit::done(). (0): on rank 0 only.
-        check,      ///< checks whether this rank's state may be saved
-        make_way,   ///< (0) frees the step's place in the store
-        write,      ///< writes this rank's objects and its index and flushes them; answers with its report
-        judge,      ///< (0) builds the root from `texts`, all reports; answers with ranks that differ, "": none
-        publish,    ///< (0) commits the step's root object, which makes the step visible
-        look,       ///< (0) after a failed publish: answers in `there` whether the step is visible
-        vote,       ///< answers with this rank's votes on values of which the ranks in `text` hold replicas
-        blame,      ///< (0) compares `texts`, the votes of all ranks; answers with a message naming ranks that differ
-        discard,    ///< (0) deletes the uncommitted step
+        // Work on the rank's state or the store, answered by Commit::done().
+        check,     ///< checks whether this rank's state may be saved
+        make_way,  ///< rank 0 only: frees the step's place in the store
+        write,     ///< writes this rank's objects and its index and flushes them; answers with its report
+        judge,     ///< rank 0 only: builds the root from `texts`, all reports; answers with ranks that differ, "": none
+        publish,   ///< rank 0 only: commits the step's root object, which makes the step visible
+        look,      ///< rank 0 only, after a failed publish: answers in `there` whether the step is visible
+        vote,      ///< answers with this rank's votes on values of which the ranks in `text` hold replicas
+        blame,     ///< rank 0 only: compares `texts`, all votes; answers with a message that names differing ranks
+        discard,   ///< rank 0 only: deletes the uncommitted step
         read_back,  ///< reads this rank's part from the store; sets `uncovered` if only other ranks' parts are wrong
-        take_back,  ///< (0) removes the committed step
-        retire,     ///< (0) retires older steps, because the new step has been read back
+        take_back,  ///< rank 0 only: removes the committed step
+        retire,     ///< rank 0 only: retires older steps, because the new step has been read back
 
         // Communication rounds of all ranks.
-        to_all,      ///< gathers the `text` of all ranks on all ranks; answered by gathered()
+        to_all,      ///< gathers the `text` of all ranks on each rank; answered by gathered()
         to_first,    ///< gathers the `text` of all ranks on rank 0; answered by gathered(), on other ranks with {}
-        from_first,  ///< sends rank 0's `text` to all ranks, itself included; answered by told()
+        from_first,  ///< sends rank 0's `text` to all ranks, including rank 0; answered by told()
 
         over,  ///< nothing is left to do; verdict() is final
     };
     Kind kind = Kind::over;
-    std::string_view topic = {};          ///< name of the communication round
+    std::string_view topic = {};
     std::string text = {};                ///< input of `vote`, or this rank's text in a communication round
     std::vector<std::string> texts = {};  ///< input of `judge` and `blame`, by rank
 };
@@ -75,10 +75,10 @@ struct CommitAction {
 /// The result of an action that is work on a rank's state or the store.
 struct CommitAnswer {
     std::string problem = {};  ///< why the action failed; "": it succeeded
-    std::string text = {};     ///< result of actions write, judge, vote or blame
+    std::string text = {};     ///< what the actions write, judge, vote and blame answer with
     std::string object = {};   ///< key of the object that failed to read back; "": none
-    bool there = false;        ///< result of action look: whether the step is visible
-    bool uncovered = false;    ///< for action read_back: only other ranks' parts are wrong
+    bool there = false;        ///< for action look: whether the step is visible
+    bool uncovered = false;    ///< for action read_back: whether only other ranks' parts are wrong
 };
 
 /// The state machine of one save on one rank: it alone decides the order of the actions and the verdict. It has no I/O,
@@ -116,7 +116,7 @@ private:
 
     Options options_;
     CommitAction action_;
-    CommitVerdict verdict_;  ///< the save's result; on rank 0 the verdict that it sends next
+    CommitVerdict verdict_;  ///< the save's result so far; rank 0 sends it in the next round
 };
 
 }  // namespace orrery

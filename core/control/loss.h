@@ -8,7 +8,7 @@ namespace orrery {
 
 const char* text_of(Cause cause);
 
-/// Names what a loss of a process or node concerns: "rank 1", "node 2"; "" if neither.
+/// Names the rank or node that was lost: "rank 1", "node 2"; "" if the loss concerns neither.
 std::string subject_of(const Loss& loss);
 /// Describes a loss in a sentence: "rank 1 was killed by signal 9 (Killed)".
 Message sentence_of(const Loss& loss);

@@ -136,7 +136,7 @@ public:
     void gone(const Loss& how) {
         Loss told = how;
         told.text = told.text.cut(most_told);
-        if (!how) told.cause = Cause::error;  // a reported failure without a cause is an error
+        if (!how) told.cause = Cause::error;  // a failure reported without a cause is an error
         send(wire::frame_of(Kind::fail, told, run_));
     }
 
@@ -238,7 +238,7 @@ private:
         from_.emplace(options_.token, wire::End::service, challenge_.nonce, hello_.nonce);
         to_.emplace(options_.token, wire::End::member, challenge_.nonce, hello_.nonce);
         phase_ = Phase::asks;
-        send({Kind::beat, 0, {}, {}});  // the answer confirms that this member has joined
+        send({Kind::beat, 0, {}, {}});  // the service's answer confirms that this member has joined
         next_beat_ = now + beat_every;
     }
 
@@ -267,7 +267,7 @@ private:
     const LinkHost here_;
     const std::string place_;
     Phase phase_ = Phase::none;
-    wire::Status refused_ = wire::Status::ok;  ///< status of the service's last refusal
+    wire::Status refused_ = wire::Status::ok;
     wire::Challenge challenge_{};
     wire::Hello hello_{};
     std::optional<wire::Seal> from_, to_;

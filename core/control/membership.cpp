@@ -20,7 +20,7 @@ using wire::Kind;
 namespace {
 
 constexpr size_t max_unsent = 64 << 20;
-constexpr size_t max_waits = 4096;  // max number of waits that one member may have at a time
+constexpr size_t max_waits = 4096;  // max number of keys that one member may wait for
 constexpr LinkTime look_every = std::chrono::milliseconds(100);
 constexpr LinkTime farewell = std::chrono::seconds(1);  // time for the last frames to be sent
 
@@ -32,13 +32,13 @@ struct Peer {
     std::string in = {};
     size_t unsent = 0;
     bool left = false, closed = false;
-    int frames = 0;                              ///< number of frames received, counted up to 2
+    int frames = 0;                              ///< number of frames received, up to 2; see joined()
     std::string position = {};                   ///< training position that the member reported last
     std::map<uint64_t, std::string> waits = {};  ///< keys that the member waits for, by request number
 
     bool here() const { return !left && !closed; }
-    /// A member has joined after its second frame: the first asks for confirmation, the second shows that it arrived.
-    /// Before that the member may reconnect.
+    /// Whether the member has joined: its first frame asks for confirmation, and the second shows that the answer
+    /// arrived. Before that, the member may reconnect.
     bool joined() const { return frames > 1; }
 };
 
@@ -146,7 +146,7 @@ public:
     }
     bool over() const { return over_; }
 
-    /// Reports a rank's process as gone. Ignores a process that never joined if another process has the rank.
+    /// Reports a rank's process as gone. Has no effect if the process never joined and another process has the rank.
     bool gone(const Loss& how, const std::string& on_host = "") {
         const auto holder = holders_.find(how.rank);
         const bool known = holder != holders_.end();
@@ -187,7 +187,7 @@ private:
             !wire::same(hello.proof, wire::prove(options_.token, hello, candidate.nonce)))
             return wire::Status::wrong_token;
         if (hello.generation != options_.token.generation) return wire::Status::old_generation;
-        if (is_lost()) return wire::Status::ok;  // so that the process learns why the job ends
+        if (is_lost()) return wire::Status::ok;  // accepted, to learn why the job ended
         if (const std::string run = wire::text_of(hello.run); !run.empty() && run != run_)
             return wire::Status::other_run;
         if (hello.launchers != int64_t{options_.token.launchers}) return wire::Status::other_members;
@@ -206,7 +206,7 @@ private:
         return options_.per_host > 0 ? options_.world / options_.per_host : options_.world;
     }
 
-    /// Whether the same process reconnects before its first connection has joined.
+    /// Whether the process has an earlier connection for the same rank that has not joined, which this one replaces.
     bool comes_again(const wire::Hello& hello) const {
         const auto before = taken_.find(hello.rank);
         if (before == taken_.end()) return false;
@@ -216,7 +216,7 @@ private:
 
     static Holder holder_of(const Peer& peer) { return {peer.pid, peer.host, peer.self, peer.since}; }
 
-    /// Describes in `welcome` the process that has the rank for which a process was refused.
+    /// For a refused process, describes in `welcome` the process that has the rank.
     void name_holder(wire::Welcome& welcome, int64_t rank, LinkTime now) const {
         const auto taken = taken_.find(rank);
         const auto found = taken == taken_.end() ? peers_.end() : peers_.find(taken->second);
@@ -344,7 +344,7 @@ private:
         return fmt::format("{} of {} ranks have not joined: {}{}", count, options_.world, list, refused_.text());
     }
 
-    /// Accepts a failure only for this run, from the process itself or from a launcher about a rank.
+    /// Handles a reported failure, if it is of this run, and from the failed process or from a launcher about a rank.
     void fail(Peer& peer, const Frame& frame) {
         Loss loss = wire::loss_of(frame);
         if (frame.key != run_) return;
@@ -357,7 +357,7 @@ private:
 
     bool is_lost() const { return bool(lost_); }
 
-    /// Whether a member's process may be suspended. A launcher's may, since its ranks send heartbeats themselves.
+    /// Whether a member's process may be suspended and not lost: a launcher's may, since its ranks send heartbeats.
     bool may_stop(const Peer& peer) const { return peer.rank < 0; }
 
     void act(uint64_t connection, std::string bytes, bool close) {
@@ -373,8 +373,8 @@ private:
             drop(peer, {.cause = Cause::hang, .site = "unread", .text = "does not read its connection"});
     }
 
-    /// Closes a member's connection. Unless the rank had left, all members learn why; this member only if it `hears`.
-    /// Only the first loss counts.
+    /// Closes a member's connection. Unless its rank had left, all members learn of the loss; the member itself only if
+    /// `hears`. Only the first loss counts.
     void drop(Peer& peer, Loss how, bool hears = true) {
         if (peer.closed) return;
         if (!hears) close(peer);
@@ -402,7 +402,6 @@ private:
         if (mine != taken_.end() && mine->second == connection) taken_.erase(mine);
     }
 
-    /// Describes what a silent member's process does, if it is on this host.
     std::string state_of(const Peer& peer) const {
         return peer.host == here_.host ? "its process " + here_.process(peer.pid) : "stopped or unreachable";
     }
@@ -448,10 +447,10 @@ private:
     Strangers strangers_;
     Refusals refused_;
     std::map<uint64_t, Peer> peers_;
-    std::map<int64_t, uint64_t> taken_;  ///< connections of ranks and launchers that are connected, by rank
-    std::map<int64_t, Holder> holders_;  ///< processes that have joined, including those that left, by rank
+    std::map<int64_t, uint64_t> taken_;  ///< connection of each connected rank or launcher (-1 - node), by rank
+    std::map<int64_t, Holder> holders_;  ///< process that joined as each rank or launcher, also if it has left, by rank
     std::map<std::string, std::string> values_;
-    /// requests that wait for a key: connections and request numbers, by key
+    /// by key: connections and numbers of requests that wait for the key
     std::map<std::string, std::set<std::pair<uint64_t, uint64_t>>> waiting_;
     std::vector<LinkAction> actions_;
     Loss lost_;

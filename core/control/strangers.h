@@ -11,9 +11,9 @@
 
 namespace orrery {
 
-/// Connections that are not authenticated yet, at most `most`. When that many are open, a new one closes the oldest,
-/// which must have had the time `least`. So a flood cannot push out a rank that answers at once. A connection has the
-/// time `longest` to send its hello, and no more bytes than a hello are stored. A closed peer may connect again.
+/// Connections that are not authenticated yet, up to `most`. If that many are open, a new one closes the oldest, but
+/// only one open for the time `least`, so that a flood cannot push out a rank that answers at once. A connection has
+/// the time `longest` to send its hello, and no more bytes than a hello are stored. A closed peer may connect again.
 class Strangers {
 public:
     static constexpr size_t most = 64;
@@ -22,14 +22,14 @@ public:
 
     /// A connection that has sent a whole hello, which has not been checked yet.
     struct Candidate {
-        wire::Nonce nonce;  ///< nonce sent in the connection's challenge
+        wire::Nonce nonce;
         wire::Hello hello;
         std::string from;
         std::string more;  ///< bytes received after the hello
     };
 
     bool full(LinkTime now) const { return open_.size() >= most && now - open_.front().since < least; }
-    /// Time at which the oldest connection may be replaced or is late; LinkTime::max() without connections.
+    /// Time at which the oldest connection may be replaced (if no more may be open) or is late; LinkTime::max(): none.
     LinkTime due() const;
     /// Adds a connection. Returns the connections that it replaces, which the caller must close.
     std::vector<uint64_t> add(uint64_t connection, const wire::Nonce& nonce, const std::string& from, LinkTime now);
@@ -46,7 +46,7 @@ private:
         LinkTime since;
         std::string in, from;
     };
-    std::list<Stranger> open_;  ///< connections, oldest first
+    std::list<Stranger> open_;  ///< oldest first
     std::map<uint64_t, std::list<Stranger>::iterator> at_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t checks_to_quarantine = 2;
 constexpr int to_be_queued_again = 75;
 
-/// Whether a failure that repeats shows that a restart does not help. A node lost twice says nothing about the job.
+/// Whether a second failure of this kind shows that a restart does not help. A lost node says nothing about the job.
 bool repeats(Cause cause) { return cause != Cause::node && cause != Cause::stopped && cause != Cause::done; }
 
 /// Whether the node may be the cause, because a rank on it failed by itself. Other causes (loss, memory, storage,
@@ -74,7 +74,7 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const Messag
         known.failed_checks = 0;
         known.told_late = false;
     } else if (found == Fitness::late &&
-               state_ == State::gathering) {  // repeated while the whole job waits; counts as failed in a running job
+               state_ == State::gathering) {  // a late check is repeated; in a running job it counts as failed
         if (!std::exchange(known.told_late, true)) say("is looked at until its check ends");
         orders.push_back({Order::Kind::check, node});
     } else if (++known.failed_checks < checks_to_quarantine) {
@@ -150,7 +150,7 @@ std::optional<double> Supervisor::next_tick() const {
     return std::max(wait_until_, checked_until());
 }
 
-/// Returns the time at which the last running check of a slot's node is overdue; 0 when no check runs.
+/// Returns the last time at which a running check of a slot's node is overdue; 0 when no check runs.
 double Supervisor::checked_until() const {
     double last = 0;
     for (const int64_t node : slots_)
@@ -180,7 +180,7 @@ void Supervisor::failed(const Loss& how, Orders& orders) {
     why_ = how;
     if (better && !stopped) return;
     state_ = State::ending;
-    if (how.cause == Cause::stopped) return;  // all ranks stop at the same step, and save
+    if (how.cause == Cause::stopped) return;  // all ranks save and stop by themselves, at the same step
     orders.push_back({Order::Kind::end_ranks, -1, options_.generation});
 }
 
@@ -234,7 +234,7 @@ std::vector<int64_t> Supervisor::chosen(double now) const {
     std::vector<int64_t> taken = slots_;
     for (int64_t& node : taken) {
         if (ready(node)) continue;
-        // Waits for a node's check, which takes seconds, because that node has the job's files and caches.
+        // Waits for the check of the slot's own node, a few seconds, because that node has the job's files and caches.
         if (node >= 0 && nodes_.at(node).state == Node::checking && now < nodes_.at(node).checked_until) return {};
         node = -1;
         if (now < spares_from_) return {};
@@ -267,7 +267,7 @@ void Supervisor::gather(double now, Orders& orders) {
     orders.push_back({Order::Kind::start, -1, ++options_.generation, taken});
 }
 
-/// Ends the job if a configuration error keeps away a node that no spare can replace; returns whether it did.
+/// Ends the job if a configuration error keeps a node from joining and no spare can replace it; returns whether it did.
 bool Supervisor::refuse_mistake(Orders& orders) {
     if (options_.spares > 0) {
         const auto may_come = [&](const auto& entry) {

@@ -22,7 +22,7 @@ enum class Fitness : uint8_t {
 struct Order {
     enum class Kind : uint8_t {
         check,      ///< check whether `node` is fit; answered by checked()
-        start,      ///< start ranks of `generation` on `nodes`, listed by slot; each node answers by ended()
+        start,      ///< start ranks of `generation` on `nodes`, one per slot (place in the job); answered by ended()
         end_ranks,  ///< end the ranks of this generation, on all nodes
         finish,     ///< end the command with `code`, for the reason `text`
         say,        ///< print `text`
@@ -41,7 +41,7 @@ class Supervisor {
 public:
     struct Options {
         int64_t restarts = 0;  ///< max restarts for each cause without a new step in between
-        int64_t nodes = 1;     ///< number of nodes that a generation needs, one for each slot
+        int64_t nodes = 1;     ///< number of nodes that a generation needs, one for each slot (place in the job)
         int64_t spares = 0;    ///< number of further nodes, numbered from `nodes` on
         /// seconds at start-up for which a slot waits for its own node before a spare may take the slot
         double own_first_s = 10;
@@ -55,7 +55,7 @@ public:
 
     explicit Supervisor(const Options& options, double now);
 
-    /// Event: the launcher of `node` has joined, without ranks.
+    /// Event: the launcher of `node` has joined, and runs no ranks yet.
     Orders came(int64_t node, double now);
     Orders checked(int64_t node, Fitness found, const Message& why, double now);
     Orders lost(int64_t node, const Message& how, double now);
@@ -66,17 +66,17 @@ public:
     Orders step_done(int64_t step);
     /// Event: all ranks of `node` have ended and are reaped.
     Orders ended(int64_t node, const Loss& how, double now);
-    /// Sets the number under which the generation ordered last was started, after smaller numbers were found taken.
+    /// Sets the number of the generation ordered last, if it was started under a larger one, as the ordered was taken.
     void minted(int64_t generation) { options_.generation = generation; }
     /// Event: the job is asked to stop. No rank is started from now on; the caller stops the running ranks.
     Orders stop(int code, const Message& why, double now);
     Orders tick(double now);
 
-    /// Time at which tick() has something to do unless an event comes first; none: never.
+    /// Time at which tick() has something to do unless an event comes first; nullopt: never.
     std::optional<double> next_tick() const;
     int64_t generation() const { return options_.generation; }
     int64_t best_step() const { return best_; }
-    int64_t restarts() const { return restarts_; }  ///< number of restarts of the job so far
+    int64_t restarts() const { return restarts_; }
     /// The cause of the last restart; none if there was none, or if a new step has been finished since.
     const std::optional<Loss>& last_failure() const { return last_; }
     /// The loss to record for a node with ranks that ended as `how`, before ended(): `how`, or the loss of another node
@@ -118,7 +118,7 @@ private:
     std::optional<Loss> why_;     ///< the first failure of the generation that is ending
     std::optional<Loss> last_;    ///< the failure of the previous generation, if there was no new step since
     std::map<Cause, int64_t> spent_;
-    std::optional<Loss> asked_;  ///< the requested stop
+    std::optional<Loss> asked_;  ///< the stop that was requested
     double not_before_ = 0, wait_until_ = 0, spares_from_ = 0;
     int64_t best_ = 0, restarts_ = 0, in_a_row_ = 0;
 };

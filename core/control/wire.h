@@ -33,9 +33,9 @@ struct Hello {
     int64_t rank;
     int64_t pid;
     int64_t world, per_host;  ///< ranks of the job and of each host, as far as the member knows; 0: unknown
-    int64_t launchers;        ///< 1: the member expects a rendezvous of launchers
+    int64_t launchers;        ///< 1: the member expects a rendezvous of launchers, not of ranks
     char host[64];
-    Id run, self;  ///< run: id of the job's start, if known; self: nonce of the process
+    Id run, self;  ///< `run`: id of the job's start, zeros if unknown; `self`: nonce of the process
     Nonce nonce;
     Digest proof;  ///< MAC over the job's name, the service's nonce and the preceding fields
 };
@@ -54,7 +54,7 @@ struct Welcome {
     char magic[8];
     Status status;
     int64_t home;
-    int64_t world, per_host;  ///< numbers of ranks of the job and of each host
+    int64_t world, per_host;
     /// about the process that has the rank: pid, seconds since it joined and since it was last heard
     int64_t pid, since_s, heard_s;
     char host[64];
@@ -80,18 +80,18 @@ std::string shape_text(int64_t world, int64_t per_host);
 enum class Kind : uint8_t { set, get, add, erase, cancel, absent, beat, leave, fail, value, lost };
 struct Frame {
     Kind kind = Kind::beat;
-    uint64_t id = 0;  ///< request number, which pairs a value with its get, add or absent
+    uint64_t id = 0;  ///< request number; a value or absent has that of its get or add
     std::string key;
     std::string value;
 };
-/// Returns a frame of kind `fail` or `lost`: its value is the loss, its key the id of the run.
+/// Returns a frame of kind `fail` or `lost`, with the loss as value and the id of the run as key.
 Frame frame_of(Kind kind, const Loss& loss, std::string_view run);
 Loss loss_of(const Frame& frame);
 /// encode() and parse() convert a frame's body. parse() throws Error for a malformed one.
 std::string encode(const Frame& frame);
 Frame parse(std::string_view body);
 
-/// The end of a connection that sends a frame; a frame of one end is not valid from the other.
+/// The end of a connection that sends a frame. A frame from one end is not valid as one from the other end.
 enum class End : uint8_t { service, member };
 
 /// Authenticates one direction of a connection. Each frame gets the next number and a MAC, with a key derived from the

@@ -1,4 +1,4 @@
-// Wraps standard Lua functions that process many elements in one instruction; counts the elements as instructions.
+// Wraps standard Lua functions that process many elements in one instruction, so that they count each element as one.
 #include <fmt/format.h>
 
 #include <bit>
@@ -12,19 +12,18 @@ namespace {
 
 using Count = uint64_t (*)(lua_State*);
 
-/// Returns the number of elements from `first` to `last`, without overflow.
 uint64_t between(lua_Integer first, lua_Integer last) {
     return last < first ? 0 : static_cast<uint64_t>(last) - static_cast<uint64_t>(first) + 1;
 }
 
-/// Returns the argument at `index` if it is an integer, otherwise `fallback`; the library refuses other types itself.
+/// Returns the argument at `index` if it is an integer, otherwise `fallback`; the library's function throws for others.
 lua_Integer integer(lua_State* L, int index, lua_Integer fallback) {
     int is_integer = 0;
     const lua_Integer value = lua_tointegerx(L, index, &is_integer);
     return is_integer ? value : fallback;
 }
 
-/// Returns the length of argument 1 as the Lua libraries compute it, including __len.
+/// Returns the length of argument 1 as the Lua libraries compute it, with __len.
 lua_Integer length(lua_State* L) {
     const bool has = lua_istable(L, 1) || luaL_getmetafield(L, 1, "__len") != LUA_TNIL;
     return has ? luaL_len(L, 1) : 0;
@@ -59,7 +58,7 @@ int counted(lua_State* L) {
     return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 
-/// setmetatable without __gc: a finalizer would run without limits, and at a different time on every rank.
+/// Replaces setmetatable, without __gc: a finalizer would run without limits, and at a different time on every rank.
 int set_metatable(lua_State* L) {
     if (lua_istable(L, 2)) {
         lua_pushstring(L, "__gc");

@@ -42,7 +42,7 @@ int move_text(lua_State* L) {
 
 constexpr Opcode made_of_chunks[] = {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter};
 
-/// Calls the algorithm on top of the stack for `choice.members` ranks and returns its table. Pops the algorithm.
+/// Pops the function of an algorithm, calls it for `choice.members` ranks, and returns its table.
 ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collective) {
     const std::string title = fmt::format("collective {}.{}", choice.name, name_of(collective));
     if (!lua_isfunction(L, -1))
@@ -70,7 +70,7 @@ ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collectiv
     if (!lua_istable(L, -1)) wrong("steps is " + type_text(L, -1) + ", expected a list of lists of moves");
     fields.finish();
     const int steps = lua_gettop(L);
-    int number = 0;  // number of the current step; empty steps are skipped
+    int number = 0;
     for (lua_Integer s = 1; lua_rawgeti(L, steps, s) != LUA_TNIL; ++s) {
         if (!lua_istable(L, -1)) wrong(fmt::format("steps[{}] is {}, expected a list of moves", s, type_text(L, -1)));
         const int step = lua_gettop(L);
@@ -89,7 +89,7 @@ ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collectiv
     return table;
 }
 
-/// Splits "ring.all_reduce" in module and collective; "ring" means all collectives of the module.
+/// Splits "ring.all_reduce" into module and collective. "ring" stands for all collectives of the module.
 std::pair<std::string, std::string> one_of(const std::string& name) {
     for (const Opcode collective : made_of_chunks)
         if (name.ends_with("." + std::string(name_of(collective))))

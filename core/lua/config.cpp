@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// Implements `o.config` and its tables, which are read-only. The host owns the Config.
+/// The Lua object `o.config` or one of its tables, which are read-only. The host owns the Config.
 struct ConfigView {
     Config* config;
 };
@@ -46,8 +46,8 @@ void push_value(lua_State* L, const ConfigValue& value) {
     }
 }
 
-/// Records that the script has read a configuration key, as a value that it gives to a call may depend on the key.
-/// Reads by the library's own modules do not count; the library reports them itself.
+/// Records that the script has read a configuration key, since a value in the script may depend on the key. Reads by
+/// the library's own modules do not count, since the library reports the keys that it uses.
 void see_read(lua_State* L, const Config& config, const std::string& key) {
     lua_Debug reader;
     if (!lua_getstack(L, 1, &reader) || lua_getinfo(L, "S", &reader) == 0) return;
@@ -81,7 +81,7 @@ int refuse_write(lua_State* L) {
     fail(L, fmt::format("o.config is read-only: set {} in the TOML file or with --set", type_text(L, 2)));
 }
 
-/// Iterator of pairs() over a configuration table. Upvalues: the ConfigView, the number of visited keys.
+/// Iterator that pairs() uses on a configuration table. Upvalues: the ConfigView, the number of visited keys.
 int next_entry(lua_State* L) {
     Config& config = *check<ConfigView>(L, lua_upvalueindex(1)).config;
     const auto at = static_cast<size_t>(lua_tointeger(L, lua_upvalueindex(2)));
@@ -113,7 +113,7 @@ std::string shown(lua_State* L, int index) {
     return text;
 }
 
-/// Replaces the default of option `key` on top of the stack by its value in the configuration's [script], if any.
+/// Replaces the default on top of the stack by the value of option `key` in the configuration's [script], if any.
 void override_option(lua_State* L, Config& script, const std::string& key) {
     if (!script.has(key)) return;
     const int type = lua_type(L, -1);
@@ -129,7 +129,7 @@ void override_option(lua_State* L, Config& script, const std::string& key) {
         lua_pushnumber(L, script.number(key, 0));
 }
 
-/// o.options { steps = 300, lr = { 6e-4, "peak learning rate" } } -> { steps = , lr = }, with values of [script]
+/// o.options { steps = 300, lr = { 6e-4, "peak learning rate" } } -> { steps = , lr = }, with values from [script]
 int options(lua_State* L) {
     State& state = state_of(L);
     check_table(L, 1, "a table of options");

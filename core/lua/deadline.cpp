@@ -12,7 +12,7 @@ namespace orrery::lua {
 Deadline::Deadline(double seconds, std::function<void(const Origin&)> late) : late_(std::move(late)) {
     ::pthread_getcpuclockid(::pthread_self(), &clock_);
     end_s_ = used_s() + seconds;
-    // Blocks all signals in the watching thread except those of its own faults; other threads handle them.
+    // Other threads handle signals, so the watching thread blocks all signals but those of its own faults.
     sigset_t all, before;
     ::sigfillset(&all);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigdelset(&all, fault);
@@ -49,7 +49,7 @@ void Deadline::watch() {
             changed_.wait(lock);
             continue;
         }
-        const double left = end_s_ - used_s();  // processor time never advances faster than wall time
+        const double left = end_s_ - used_s();  // processor time is at most wall time, so waiting `left` is safe
         if (left <= 0) return late_(seen_);
         changed_.wait_for(lock, std::chrono::duration<double>(std::min(left, longest_s)));
     }

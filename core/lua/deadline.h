@@ -10,18 +10,18 @@
 
 namespace orrery::lua {
 
-/// Ends scripts that the instruction limit cannot stop: a hostile pattern is one instruction that can last for years.
-/// Its own thread watches the processor time of the thread that made this object.
+/// Ends scripts that the instruction limit cannot stop: one string match with a hostile pattern is a single instruction
+/// and can last for years. A thread of its own watches the processor time of the thread that made this object.
 class Deadline {
 public:
-    /// `late` is called once, on the watching thread, with the line recorded last. It must end the process, because
+    /// `late` is called once, on the watching thread, with the line recorded last. `late` must end the process, because
     /// nothing can interrupt Lua.
     Deadline(double seconds, std::function<void(const Origin&)> late);
     ~Deadline();
     Deadline(const Deadline&) = delete;
     Deadline& operator=(const Deadline&) = delete;
 
-    /// Records the line that the script has reached.
+    /// Records the line that the script has reached, for `late`.
     void see(Origin place);
 
     /// Stops a deadline's clock while this object exists, during work of the host. `deadline` may be null.

@@ -18,7 +18,7 @@ constexpr int outermost_frames = 4;
 /// Returns the number of frames on the stack, by bisection, because lua_getstack(n) takes n steps.
 int depth_of(lua_State* L) {
     lua_Debug frame;
-    int low = 0, high = 1;  // frame `low` exists, frame `high` does not
+    int low = 0, high = 1;
     while (lua_getstack(L, high, &frame)) low = high, high *= 2;
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
@@ -27,7 +27,7 @@ int depth_of(lua_State* L) {
     return low + 1;
 }
 
-/// The "called from" lines of an error in Lua, innermost first; for a deep recursion only both ends.
+/// The "called from" lines of an error in Lua, innermost call first. For a deep recursion, only both ends of the stack.
 class Calls {
 public:
     Calls(lua_State* L, const Origin& first) : L_(L), last_(first.text()) {
@@ -60,7 +60,7 @@ private:
     int shown_ = 0;
 };
 
-/// Adds the "called from" lines to the message of a plain Error; other exceptions stay unchanged.
+/// Adds the "called from" lines to the message of an Error; exceptions of derived or other classes stay unchanged.
 std::exception_ptr with_calls(const std::exception_ptr& error, const std::string& calls) {
     try {
         std::rethrow_exception(error);
@@ -112,11 +112,11 @@ std::string value_text(lua_State* L, int index, int depth) {
     return text;
 }
 
-/// Returns the message of a value raised in Lua. A text from error() starts with the script line; other texts get it
-/// here. For a table, the field `message` comes first, then the other fields.
+/// Returns the message of a value raised in Lua. A text from error() starts with the script line; other texts get the
+/// line here. For a table, the field `message` comes first, then the other fields.
 std::string raised_text(lua_State* L, const Origin& place) {
     if (lua_type(L, 1) == LUA_TSTRING) {
-        const std::string text = check_text(L, 1);  // Lua adds the line, except to errors of C functions
+        const std::string text = check_text(L, 1);  // Lua has added the line, except to errors of C functions
         return text.starts_with("C stack overflow") ? place.text() + ": " + text : text;
     }
     std::string text = place.text() + (place.file.empty() ? "" : ": ");

@@ -4,20 +4,19 @@
 
 namespace orrery::lua {
 
-/// Reports to the host that a call of the script sets a key of the configuration.
+/// Reports to the host that a call in the script sets a configuration key.
 void give(lua_State* L, GivenKey key);
-/// Reports that a call sets `table`.`key` to `value`; the origin is the line of the current call.
 template <class T>
 void give(lua_State* L, const char* table, const char* key, const T& value) {
     const Origin line = where(L);
     give(L, {table, key, line, ConfigValue{value, line, true}});
 }
 
-/// Reads options of a call. When an option is absent, reads the configuration key that the option replaces; returns 0
-/// or "" when that key has no default.
+/// Reads options of a call. For an absent option, reads the configuration key that the option replaces; returns 0 or ""
+/// if the configuration has no value and no default for the key.
 class OptionOrKey {
 public:
-    /// `fields`: the call's options; `table`: the configuration's table with the keys, such as "train".
+    /// `fields`: the call's options; `table`: the configuration's table that has the keys, such as "train".
     OptionOrKey(lua_State* L, Fields& fields, const char* table);
 
     int64_t integer(const char* option, int64_t least, const char* key);

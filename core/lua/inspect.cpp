@@ -1,4 +1,4 @@
-// Lists ops and methods, for the test that keeps scripts/cmake/meta.lua complete, and for people.
+// Lists ops and methods for readers, and for the test that keeps scripts/cmake/meta.lua complete.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -30,7 +30,7 @@ int ops(lua_State* L) {
     return 1;
 }
 
-/// native.methods(class) -> the names of its methods, sorted: "orrery.value", "orrery.program", "orrery.run", ...
+/// native.methods(class) -> sorted names of the methods of a class: "orrery.value", "orrery.program", "orrery.run", ...
 int methods(lua_State* L) {
     const std::string name = check_text(L, 1);
     if (luaL_getmetatable(L, name.c_str()) != LUA_TTABLE) bad_argument(L, 1, fmt::format("no class {}", quote(name)));

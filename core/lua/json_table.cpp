@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-constexpr const char* list_mark = "orrery.json_list";  // metatable that distinguishes [] from {}
+constexpr const char* list_mark = "orrery.json_list";  // metatable of JSON lists, which distinguishes [] from {}
 constexpr int deepest = 64;
 
 bool is_list(lua_State* L, int index) {
@@ -25,7 +25,7 @@ bool is_list(lua_State* L, int index) {
 
 Json read(lua_State* L, int index, std::string_view what, int depth);
 
-/// Fails when a list of `count` items has other keys, which a JSON list would lose.
+/// Throws Error if a list of `count` items has other keys, too, since a JSON list would lose them.
 void refuse_named_keys(lua_State* L, int index, lua_Integer count, std::string_view what) {
     for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
         const int key = lua_gettop(L) - 1;
@@ -109,7 +109,7 @@ void push_json(lua_State* L, const Json& value) {
             push_json(L, item);
             lua_rawseti(L, -2, ++i);
         } else {
-            push(L, key);  // push(): the key may contain a NUL
+            push(L, key);  // not lua_setfield, as the key may contain a NUL
             push_json(L, item);
             lua_rawset(L, -3);
         }

@@ -4,7 +4,7 @@
 
 namespace orrery::lua {
 
-/// Pushes the JSON value as Lua tables. null becomes `native.null`, because an absent key may mean something else.
+/// Pushes the JSON value as Lua tables. null becomes `native.null`, since a field that is nil would be an absent key.
 void push_json(lua_State* L, const Json& value);
 
 /// Returns the value at `index`, made by push_json or by a script, as JSON. Keys of objects are in alphabetical order.

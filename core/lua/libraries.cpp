@@ -43,14 +43,14 @@ int load(lua_State* L) {
     return 1;
 }
 
-/// Iterator of pairs(). Upvalues: the table, the sorted keys, the number of visited keys.
+/// Iterator that pairs() uses. Upvalues: the table, the sorted keys, the number of visited keys.
 int next_sorted(lua_State* L) {
     lua_Integer at = lua_tointeger(L, lua_upvalueindex(3));
     for (;;) {
         lua_rawgeti(L, lua_upvalueindex(2), ++at);
         if (lua_isnil(L, -1)) return 1;
         lua_pushvalue(L, -1);
-        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) break;  // skips a key that was removed since pairs()
+        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) break;  // skips a key removed since pairs()
         lua_pop(L, 2);
     }
     lua_pushinteger(L, at);
@@ -79,7 +79,7 @@ void remove_field(lua_State* L, const char* library, const char* field) {
     lua_pop(L, 1);
 }
 
-/// os.execute and io.popen: starts a program with the system's default signals instead of those that a run blocks.
+/// Wraps os.execute and io.popen, so that programs start with default signal handling although a run blocks signals.
 int start_program(lua_State* L) {
     const SignalsForChildren opened;
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -134,11 +134,11 @@ void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t 
     lua_setglobal(L, "pairs");
     bound_standard(L);
     lua_getglobal(L, "math");
-    lua_getfield(L, -1, "randomseed");  // Lua seeds from the clock, but ranks must have the same seed
+    lua_getfield(L, -1, "randomseed");  // ranks need the same seed; Lua seeds from the clock
     lua_pushinteger(L, seed);
     lua_call(L, 1, 0);
     lua_pop(L, 1);
-    // Removes what requiref loaded from the registry; scripts load modules through `require` only.
+    // Removes the table of loaded modules, which luaL_requiref has filled: scripts load modules by `require` only.
     lua_pushnil(L);
     lua_setfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
 }

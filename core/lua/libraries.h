@@ -12,7 +12,7 @@ namespace orrery::lua {
 /// order, so that the order is the same on all ranks.
 void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t seed);
 
-/// Makes library functions count the elements that they process as instructions before they run; refuses __gc.
+/// Makes library functions count the elements that they process as instructions. Makes setmetatable refuse __gc.
 void bound_standard(lua_State* L);
 
 /// Compiles Lua text (no bytecode), named `shown` in errors, and pushes the function. Throws or raises on bad syntax.

@@ -25,7 +25,7 @@ std::filesystem::path script_library(const std::string& configured) {
     if (!configured.empty()) {
         tried.emplace_back(configured);
     } else {
-        // liborrery.so is in build/ of the source tree, or in lib/ or lib/TRIPLE of an installed prefix.
+        // Tries the parents of liborrery.so: it is in build/ of the source tree, or in lib/ or lib/TRIPLE of a prefix.
         std::filesystem::path folder = own_file().parent_path();
         for (int up = 0; up < 4 && !folder.empty(); ++up) {
             tried.push_back(folder / "share/orrery/scripts");

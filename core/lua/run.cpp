@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// Throws Error unless the run at index 1 is the newest one of the script, which the host has.
+/// Throws Error unless the run at index 1 is the newest one of the script, since the host has only that one.
 void check_newest(lua_State* L) {
     const Run& run = check<Run>(L, 1);
     if (run.number != state_of(L).runs)

@@ -11,7 +11,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// Returns the script line of schedule `name`, the function on top of the stack.
+/// Returns the script line that defines schedule `name`. The schedule's function is on top of the stack.
 Origin origin_of(lua_State* L, const std::string& name) {
     lua_Debug frame;
     lua_pushvalue(L, -1);
@@ -19,7 +19,7 @@ Origin origin_of(lua_State* L, const std::string& name) {
     return {"schedule " + name, *frame.source == '@' ? frame.source + 1 : frame.short_src, frame.linedefined, 0};
 }
 
-/// Last line of an error: "pipeline, gpt.lua:69: asked for: 2 ranks over pp, 3 micro-batches, 1 chunk a rank".
+/// The last line of an error: "pipeline, gpt.lua:69: asked for: 2 ranks over pp, 3 micro-batches, 1 chunk a rank".
 std::string asked(const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
     const std::string who = pipeline.origin.text();
     return fmt::format("\n  {}requested: {}{}, {}, {} a rank", who.empty() ? "" : who + ": ", plural(ranks, "rank"),
@@ -27,7 +27,7 @@ std::string asked(const Pipeline& pipeline, int64_t ranks, int64_t microbatches)
                        plural(pipeline.chunks, "chunk"));
 }
 
-/// Reads the order of fragments of one pipeline rank, a text or list on top of the stack.
+/// Reads a pipeline rank's order of forwards and backwards ("F0 F1 B0") from a text or list on top of the stack.
 RankSchedule order_of(lua_State* L, const Schedule& schedule, int64_t rank) {
     const auto refuse = [&](const std::string& what) {
         throw Error(schedule.origin, fmt::format("returned {} as the order of pipeline rank {}; expected a text such "
@@ -53,7 +53,7 @@ RankSchedule order_of(lua_State* L, const Schedule& schedule, int64_t rank) {
     }
 }
 
-/// Reads each pipeline rank's stages from the list of lists at `index`.
+/// Reads the stages of each pipeline rank from the list of lists at `index`.
 void read_stages(lua_State* L, int index, Schedule& schedule) {
     if (lua_isnoneornil(L, index)) return;
     const auto refuse = [&] {
@@ -75,13 +75,13 @@ void read_stages(lua_State* L, int index, Schedule& schedule) {
 
 std::string shipped(const std::string& name) { return "orrery.schedules." + name; }
 
-/// Calls the Lua function below its arguments on the stack; errors are prefixed with the schedule's name.
+/// Calls the Lua function below its arguments on the stack. Errors start with the name of the schedule.
 void call(lua_State* L, int arguments, int results, const std::string& name, const std::string& behind) {
     if (lua_pcall(L, arguments, results, 0) == LUA_OK) return;
     throw Error(fmt::format("schedule {}: {}{}", name, luaL_tolstring(L, -1, nullptr), behind));
 }
 
-/// Pushes the Lua function of schedule `name`; returns the number of chunks that its file declares, 0 for any number.
+/// Pushes the Lua function of schedule `name`. Returns the number of chunks for which it works; 0: any number.
 int push_function(lua_State* L, const std::string& name, const Origin& origin) {
     const State& state = state_of(L);
     const std::string module = state.finds(name) ? name : shipped(name);

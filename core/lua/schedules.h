@@ -13,8 +13,8 @@ namespace orrery::lua {
 /// Error at the function's line when the function returns something else.
 Schedule make_schedule(lua_State* L, Pipeline& pipeline, int64_t ranks, int64_t microbatches);
 
-/// Returns the number of chunks (stages per rank) that a schedule over a mesh axis needs. Returns 1 when any number
-/// works, when the axis has one rank, or when there is no such schedule.
+/// Returns the number of chunks (stages per rank) that a schedule over a mesh axis needs. Returns 1 if the schedule
+/// works with any number, if the axis has one rank, or if there is no such schedule.
 int chunks_needed(lua_State* L, const std::string& schedule, const std::string& axis);
 
 }  // namespace orrery::lua

@@ -13,7 +13,7 @@ namespace orrery {
 /// pass through; the calls are added to an Error.
 void run_script(const std::filesystem::path& script, Host& host);
 
-/// Runs a script from text: `shown` is its name in messages, `folder` the folder of its own modules.
+/// Runs a script from text: `shown` is its name in messages, `folder` the folder of its modules.
 void run_script_text(std::string_view text, const std::string& shown, const std::filesystem::path& folder, Host& host);
 
 /// Returns the folder that contains orrery/init.lua: `configured` unless it is empty, otherwise one found near the

@@ -10,7 +10,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// An error value that holds the C++ exception while Lua unwinds.
+/// The Lua error value that holds a C++ exception while Lua unwinds the stack.
 struct Raised {
     std::exception_ptr error;
 };
@@ -80,7 +80,7 @@ void call_for(lua_State* L, int arguments, int results, const Origin& asked) {
 Origin where(lua_State* L) {
     Origin plumbing;
     lua_Debug frame;
-    constexpr int deepest = 200;  // max frames that are searched, because lua_getstack(n) takes n steps
+    constexpr int deepest = 200;  // max frames searched: lua_getstack(n) takes n steps
     for (int level = 0; level < deepest && lua_getstack(L, level, &frame); ++level) {
         lua_getinfo(L, "Sl", &frame);
         if (*frame.what == 'C' && is_stand_in(L, frame)) return state_of(L).stand_in;
@@ -213,7 +213,7 @@ void push_sorted_keys(lua_State* L, int index) {
         lua_pushinteger(L, i);
         lua_rawseti(L, list, i);
     }
-    lua_newtable(L);  // keys that are neither texts nor 1..n are put last
+    lua_newtable(L);  // keys that are neither texts nor 1..n come last
     const int others = lua_gettop(L);
     lua_Integer other_count = 0;
     lua_pushnil(L);

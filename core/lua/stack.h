@@ -12,7 +12,7 @@
 #include "orrery/tensor.h"
 
 /// A thin binding in the style of LPeg: functions over lua_State*, typed userdata, and a guard that turns C++
-/// exceptions into Lua errors and back. All of it runs inside one protected call.
+/// exceptions into Lua errors and back. Code with this binding runs inside one protected call.
 namespace orrery::lua {
 
 class State;
@@ -23,16 +23,15 @@ State& state_of(lua_State* L);
 /// Returns the current script line: the innermost line of a script, or of a model or strategy of the library. Lines of
 /// the library's forwarding modules (orrery/nn.lua, ...) count only when there is no other line.
 Origin where(lua_State* L);
-/// Calls lua_call on behalf of an earlier line: where() returns `asked` while the callee is in a forwarding module.
+/// Calls lua_call on behalf of an earlier script line: where() returns `asked` while a forwarding module is called.
 void call_for(lua_State* L, int arguments, int results, const Origin& asked);
 
 void push_exception(lua_State* L, std::exception_ptr error);
-/// Raises a Lua error that holds the exception.
 int raise(lua_State* L, std::exception_ptr error);
 /// Returns the exception in an error value; nullptr when the value is something else (a string, a table).
 std::exception_ptr exception_at(lua_State* L, int index);
 
-/// Message handler: turns any error value into an exception with its calls, while the stack still exists.
+/// Message handler of a protected call: turns any error value into an exception with its calls, while the stack exists.
 int add_calls(lua_State* L);
 
 /// Wraps a C function for Lua: its exceptions become Lua errors. Lua's own unwinding passes through unchanged.
@@ -49,7 +48,6 @@ int guard(lua_State* L) {
 
 // ---- arguments: each throws "bad argument #1 to 'matmul' (a value expected, got a number)" at the script line
 std::string type_text(lua_State* L, int index);  ///< describes a value: "a number", "nil", "a value"
-/// Returns the name of the running C function, as the script calls it.
 std::string function_name(lua_State* L);
 [[noreturn]] void bad_argument(lua_State* L, int index, const std::string& why);
 [[noreturn]] void expected(lua_State* L, int index, std::string_view what);
@@ -59,12 +57,11 @@ std::string check_text(lua_State* L, int index);
 void check_table(lua_State* L, int index, std::string_view what = "a table");
 void check_function(lua_State* L, int index);
 
-/// Throws Error with `text` at the current script line.
 [[noreturn]] void fail(lua_State* L, const std::string& text);
 
 void push(lua_State* L, std::string_view text);
-void push(lua_State* L, const std::vector<std::string>& texts);  ///< pushes a list of strings
-void push(lua_State* L, const Shape& shape);                     ///< pushes a list of sizes
+void push(lua_State* L, const std::vector<std::string>& texts);
+void push(lua_State* L, const Shape& shape);
 
 // ---- typed userdata
 template <class T>

@@ -17,7 +17,7 @@ namespace orrery::lua {
 
 namespace {
 
-constexpr int instructions_per_check = 4'000;  // a check records the line, in about a microsecond
+constexpr int instructions_per_check = 4'000;  // each check takes about a microsecond
 
 std::string read_file(const std::filesystem::path& file, const std::string& shown) {
     constexpr size_t most = 16 << 20;
@@ -40,7 +40,7 @@ struct Chunk {
     const std::string& shown;
 };
 
-/// Loads and runs the Lua text of a Chunk inside the protected call, so that errors in its syntax are like others.
+/// Loads and runs the Lua text of a Chunk inside the protected call, which thus also reports syntax errors.
 int run_loaded(lua_State* L) {
     const auto* chunk = static_cast<const Chunk*>(lua_touserdata(L, 1));
     load_text(L, chunk->text, chunk->shown);
@@ -48,7 +48,7 @@ int run_loaded(lua_State* L) {
     return 0;
 }
 
-/// Lists a module as being loaded while this object exists.
+/// Lists a module as being loaded while this object exists, to find modules that require each other.
 struct Loading {
     std::vector<std::string>& names;
     Loading(std::vector<std::string>& all, const std::string& module) : names(all) { names.push_back(module); }
@@ -130,7 +130,7 @@ void State::count(lua_State* L, lua_Debug*) {
     State& state = state_of(L);
     state.instructions_ += instructions_per_check;
     if (state.instructions_ < state.limits_.instructions) return state.see(L);
-    lua_sethook(L, count, LUA_MASKCOUNT, 1);  // a pcall may catch this error, so it is raised again at each instruction
+    lua_sethook(L, count, LUA_MASKCOUNT, 1);  // raised at each instruction, as pcall may catch it
     const int64_t million = state.limits_.instructions / 1'000'000;
     raise(L,
           std::make_exception_ptr(Error(
@@ -155,7 +155,7 @@ void State::see(lua_State* L) {
     if (deadline_) deadline_->see(where(L));
 }
 
-/// Ends a late script. Runs on the deadline's thread while Lua continues, so it must not access the Lua state.
+/// Ends the process of a late script. Runs on the deadline's thread while Lua runs, so it may not access the Lua state.
 void State::late(const Origin& seen) {
     host_.give_up(
         Error(seen, fmt::format("script timed out: still running after {} s of processor time\n  this is the line seen "
@@ -216,10 +216,10 @@ int call_schedule(lua_State* L) {
 
 }  // namespace
 
-/// Calls functions of the script from another thread. The thread that called the host does not touch this Lua state
-/// until the host returns, so to Lua this is a nested call.
+/// Calls functions of the script, possibly from another thread. The thread that called the host does not touch this Lua
+/// state until the host returns, so for Lua the call is a nested one.
 void State::call_later(const std::function<void()>& work) {
-    struct Anew {  // gives the call a script's limits, and restores the counts afterwards
+    struct Anew {  // gives the call a script's limits; then restores the counts
         int64_t &instructions, &ops;
         const int64_t instructions_before = std::exchange(instructions, 0), ops_before = std::exchange(ops, 0);
         ~Anew() {
@@ -312,7 +312,7 @@ void State::require(lua_State* L, const std::string& module) {
     for (size_t i = 0; i < tried.size(); ++i) {
         if (!std::filesystem::is_regular_file(tried[i])) continue;
         {
-            const Loading loading(loading_, module);  // RAII, because a pcall may catch a failure to load
+            const Loading loading(loading_, module);  // also ends if a pcall catches a failure to load
             const std::string text = read_file(tried[i], shown[i]);
             host_.required(tried[i].lexically_relative(is_ours(module) ? library_ : folder_).string(), text);
             load_text(L, text, shown[i]);
@@ -333,7 +333,7 @@ void State::require(lua_State* L, const std::string& module) {
 namespace orrery {
 
 namespace {
-/// Makes and proves the tables of the algorithms in [collectives] before the script runs.
+/// Makes and proves the tables of the collective algorithms in [collectives], before the script runs.
 void expand_collectives(lua::State& state) {
     if (state.host().collectives.empty()) return;
     state.run_text("require('orrery.native').expand_collectives()", "[collectives]");

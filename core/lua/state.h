@@ -21,8 +21,8 @@ struct Tape;
 struct Limits {
     int64_t instructions = 0;
     int64_t memory_bytes = 0;
-    int64_t ops = 1'000'000;  ///< max number of recorded ops
-    double seconds = 60;      ///< max processor time, not counting the host's work
+    int64_t ops = 1'000'000;
+    double seconds = 60;  ///< max seconds of processor time, not counting the host's work
 };
 
 /// One Lua state with its libraries, limits and host. Its destructor closes the state.
@@ -36,7 +36,7 @@ public:
 
     lua_State* lua() const { return L_; }
     Host& host() const { return host_; }
-    const std::filesystem::path& library() const { return library_; }  ///< folder that contains orrery/
+    const std::filesystem::path& library() const { return library_; }  ///< the folder that contains orrery/
     /// Runs Lua text, which messages call `shown`.
     void run_text(std::string_view text, const std::string& shown);
 
@@ -47,11 +47,10 @@ public:
     /// Returns the module's file as messages show it; "" when there is none.
     std::string file_of(const std::string& module) const;
 
-    /// Returns the schedule of a pipeline; see lua/schedules.h.
     Schedule schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches);
 
-    /// Runs `work`, which calls functions of the script while the script is in a call of the host. May be called from
-    /// any thread, but not concurrently. Throws Error with the script's lines.
+    /// Runs `work`, which calls functions of the script while the script waits in a call of the host. May be called
+    /// from any thread, but not concurrently. Throws Error with the script's lines.
     void call_later(const std::function<void()>& work);
 
     /// Counts one recorded op; throws Error when the limit is exceeded.
@@ -65,10 +64,10 @@ public:
 
     bool options_declared = false;
     std::set<std::string> taken;  ///< configuration keys that a call or the script has read: "train.steps"
-    int runs = 0;                 ///< number of compiled programs
-    Origin stand_in;              ///< the line on behalf of which `call_for` calls a function
-    std::shared_ptr<Tape> tape;   ///< the tape that o.trace or an optimizer is recording, if any
-    std::string recorded_again;   ///< added to errors while a function is recorded with other sizes than at first
+    int runs = 0;
+    Origin stand_in;             ///< line of the script that where() returns during a call_for()
+    std::shared_ptr<Tape> tape;  ///< the tape that o.trace or an optimizer is recording, if any
+    std::string recorded_again;  ///< text for errors while a function is recorded with other sizes than at first
 
     void open_libraries();
 
@@ -76,7 +75,7 @@ private:
     void run_chunk(const std::string& text, const std::string& shown);
     void protect(lua_CFunction function, void* argument, const std::string& shown);
     void late(const Origin& seen);
-    /// Returns the error of a Lua call that ended with `status` as an exception; the error is on top of the stack.
+    /// Returns, as an exception, the error of a Lua call that ended with `status`; the error is on top of the stack.
     std::exception_ptr error_of(int status, const std::string& shown);
     [[noreturn]] void rethrow(int status, const std::string& shown);
     std::vector<std::filesystem::path> places(const std::string& module, std::vector<std::string>& shown) const;
@@ -91,7 +90,7 @@ private:
     int64_t instructions_ = 0;
     int64_t bytes_ = 0;
     int64_t ops_ = 0;
-    Origin refused_;  ///< the line at which memory ran out
+    Origin refused_;  ///< the script line at which memory ran out
     std::optional<Deadline> deadline_;
     std::vector<std::string> loading_;
     lua_State* L_ = nullptr;
@@ -99,7 +98,7 @@ private:
 
 /// Returns true for modules of the library that only forward calls: orrery/nn.lua, but not orrery/models/gpt.lua.
 bool is_plumbing(std::string_view file);
-/// Throws Error at the first key of the configuration's [script] when the script declared no options.
+/// If the script declared no options, throws Error at the first key of the configuration's [script].
 void check_script_table(State& state);
 
 // Each open_ function adds the classes and functions of one file to the table on top of the stack, `orrery.native`.

@@ -55,8 +55,8 @@ ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Map
                              const Constants& constants, const std::string& software, bool tf32)
     : cluster_(cluster), mapping_(mapping), like_(cluster.as_fast()), wires_(cluster, mesh, mapping, constants) {
     KernelSoftware stack = software_of(software, constants);
-    stack.eight_bit &= multiplies_eight_bits(cluster);  // 8-bit matrix products need all kinds of nodes to have them,
-                                                        // since a job computes in one precision
+    stack.eight_bit &= multiplies_eight_bits(cluster);  // a job computes in one precision, so all kinds of nodes must
+                                                        // support 8-bit matrix products
     for (const NodeKind& kind : cluster.kinds)
         kernels_.emplace_back(rates_of(kind.accelerator, constants, tf32), stack);
 }

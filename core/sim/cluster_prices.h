@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// Settings of the software that runs the kernels: "compiled" (fused norms and updates, attention written for the
+/// Returns the settings of a software stack by its name: "compiled" (fused norms and updates, attention written for the
 /// accelerator, like the CUDA plugin's), "eager", "megatron", "unfused", "eight_bit". Throws Error for another name.
 KernelSoftware software_of(const std::string& name, const Constants& constants);
 /// Returns the rates that determine an accelerator's kernel times. `tf32`: f32 matrix products run in TF32.
@@ -46,8 +46,8 @@ private:
 
     const Cluster& cluster_;
     const Mapping& mapping_;
-    const std::vector<int> like_;        ///< for each kind of node: the first kind that is equally fast
-    std::vector<KernelPrices> kernels_;  ///< predicts kernel times, by kind of node
+    const std::vector<int> like_;  ///< for each kind of node: the first kind that is equally fast
+    std::vector<KernelPrices> kernels_;
     ClusterWires wires_;
 };
 

@@ -10,7 +10,7 @@ namespace orrery {
 
 // clang-format off
 Constants::Constants() : all_{
-    // Links (links, nccl_steps): fitted to published_collectives.csv; shared by all accelerators except two entries.
+    // Links (for links.cpp and nccl_steps.cpp), fitted to published_collectives.csv; only nvlink.nvls.* differ by GPU.
     {"nvlink.ring", "part of NVLink's rate that rings, trees and messages reach", 0.80, 0.6, 1, 0.8},
     {"nvlink.nvls.hopper", "the same, sums and copies by the switch", 0.69, 0.5, 1, 0.68},
     {"nvlink.nvls.blackwell", "the same", 0.55, 0.5, 1, 0.59},
@@ -21,7 +21,7 @@ Constants::Constants() : all_{
     {"all_to_all", "rate of an all-to-all as a part of a ring's on the same links", 0.88, 0.5, 1, 1},
     {"ring.step_s", "a step of a ring inside a node, protocol Simple, seconds", 10e-6, 3e-6, 15e-6, 3.4e-6},
     {"nvls.fill", "rounds of chunks until the pipeline through the switch is full", 2, 0.5, 4, 2},
-    // Kernels: fitted to published_rows.csv (bench/published --fit). The fraction of the dense peak that a large bf16
+    // Kernels, fitted to published_rows.csv (bench/published --fit): the fraction of the dense peak that a large bf16
     // matrix product reaches in a training run, including the clock under load.
     {"matrix.A100-40G-SXM", "part of the dense bf16 peak that large products reach", 0.7678, 0.60, 0.92, 0.87},
     {"matrix.A100-80G-SXM", "the same", 0.7489, 0.60, 0.92, 0.87},

@@ -13,7 +13,7 @@ struct Constant {
     std::string meaning;
     double value = 0;
     double least = 0, most = 0;  ///< the physical range, which a fit may not leave
-    double unfitted = 0;         ///< value without any measurement of a run: from a data sheet or a paper
+    double unfitted = 0;         ///< value to use without measurements of runs: from a data sheet or a paper
 };
 
 /// The simulator's table of fitted constants. `bench/published --fit` prints its values.

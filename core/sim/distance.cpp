@@ -9,7 +9,7 @@
 namespace orrery {
 namespace {
 
-/// Numbers distinct keys from 0 in the order in which they first appear.
+/// Returns a number for each key: distinct keys are numbered from 0 in the order in which they first appear.
 template <class Key>
 std::vector<int> numbered(const std::vector<Key>& keys) {
     std::map<Key, int> numbers;
@@ -18,10 +18,10 @@ std::vector<int> numbered(const std::vector<Key>& keys) {
     return all;
 }
 
-/// Splits classes of ranks: ranks stay in one class if the members of their groups along an axis have the same classes.
+/// Splits classes of ranks: ranks of a class stay together if their groups along the axis have the same classes.
 std::vector<int> refined(const Mesh& mesh, AxisId axis, int64_t stride, const std::vector<int>& classes) {
     const int64_t size = mesh.size(axis);
-    std::vector<std::vector<int>> lines;  // classes of the members of each group
+    std::vector<std::vector<int>> lines;
     std::vector<int> line_of(classes.size());
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
         if (rank / stride % size != 0) continue;

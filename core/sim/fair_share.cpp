@@ -7,7 +7,7 @@ namespace orrery {
 
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double full = 1 - 1e-12;  // a resource is used up above this fraction; a demand above it runs at full speed
+constexpr double full = 1 - 1e-12;  // above this fraction a resource counts as used up, a demand as at full speed
 }  // namespace
 
 FairShare::Resource& FairShare::at(ResourceId resource) {
@@ -51,7 +51,7 @@ double FairShare::next() {
 }
 
 void FairShare::end(double now, std::vector<int>& ids) {
-    std::vector<std::pair<int64_t, int>> over;  // order and id of demands that end
+    std::vector<std::pair<int64_t, int>> over;
     for (skip_stale(); !due_.empty() && due_.top().time <= now; skip_stale()) {
         const int slot = due_.top().slot;
         due_.pop();
@@ -74,7 +74,6 @@ double FairShare::speed_of(int id) const {
     return 0;
 }
 
-/// Ends the fixed time of a demand, so that its loads begin.
 void FairShare::draw(int slot, double now) {
     Running& r = running(slot);
     r.waits = false;
@@ -93,7 +92,7 @@ void FairShare::leave(int slot) {
     for (const Demand::Load& load : running(slot).loads) std::erase(at(load.resource).users, slot);
 }
 
-/// Finds all demands on the resources of `loads`, on other resources of those demands, and so on: slots_ and shared_.
+/// Finds all demands on the resources of `loads`, on other resources of those demands, and so on: slots_, shared_.
 void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     slots_.clear();
     shared_.clear();
@@ -113,7 +112,7 @@ void FairShare::find_beside(const std::vector<Demand::Load>& loads) {
     for (const ResourceId resource : shared_) at(resource).seen = false;
 }
 
-/// Raises the speeds of the demands slots_ together; a demand stops at full speed or when a resource of it is used up.
+/// Raises the speeds of the demands slots_ together; a demand stops at full speed or when a resource is used up.
 void FairShare::fill() {
     speeds_.assign(slots_.size(), 0);
     std::vector<char> rises(slots_.size(), 1);

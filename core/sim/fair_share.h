@@ -32,14 +32,14 @@ private:
     struct Running {
         int id = 0;
         int64_t order = 0;
-        double alone = 0;  ///< seconds of the demand without other demands
+        double alone = 0;  ///< seconds that the demand takes without other demands
         double left = 1;   ///< fraction of the demand's loads that is left
-        double speed = 0;  ///< fraction of the demand's full speed
-        double since = 0;  ///< time at which `left` and `speed` were valid
+        double speed = 0;  ///< current speed as a fraction of the demand's full speed
+        double since = 0;  ///< time at which `left` and `speed` were computed
         bool runs = false;
         bool waits = true;  ///< whether the demand is in its fixed time, without load
         uint32_t version = 0;
-        std::vector<Demand::Load> loads;  ///< the demand's loads, as fractions of the resources at full speed
+        std::vector<Demand::Load> loads;  ///< share of each resource that the demand uses at full speed
     };
     struct Due {
         double time;
@@ -49,9 +49,9 @@ private:
         bool operator>(const Due& b) const { return time > b.time || (time == b.time && order > b.order); }
     };
     struct Resource {
-        double capacity = 0;        ///< capacity in units per second; 0: not asked for yet
-        std::vector<int> users;     ///< indices of demands that use the resource
-        double left = 0, used = 0;  ///< capacity left and capacity used, while speeds are computed
+        double capacity = 0;  ///< units per second; 0: not looked up yet
+        std::vector<int> users;
+        double left = 0, used = 0;  ///< capacity not yet given to demands, and capacity given, while speeds are set
         bool seen = false;
     };
 

@@ -28,7 +28,6 @@ double leading(const Shape& shape, size_t last) {
     return count;
 }
 
-/// Reads the sizes m, n, k of a matmul, of fused matmuls, and of weight-gradient matmuls.
 void read_product(const KernelSpec& spec, KernelWork& work) {
     const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
     if (work.work == Work::weight_product) {
@@ -70,14 +69,13 @@ bool multiplies(Work work) {
 KernelWork work_of(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     KernelWork work;
-    // Kernels of unknown ops take time by their bytes, as copies between devices do.
     work.work = def ? def->work : Work::bytes;
     work.bytes = bytes_of(spec);
     if (!spec.inputs.empty()) {
         work.type = spec.inputs[0].dtype;
         work.first = static_cast<double>(spec.inputs[0].count());
     }
-    // A kernel in a table of costs may have fewer operands than a plan's kernel.
+    // A kernel in a cost table may have fewer operands than the op declares.
     if ((multiplies(work.work) && spec.inputs.size() < 2) || (work.work == Work::rows && spec.outputs.empty()))
         work.work = Work::bytes;
     if (work.work == Work::product || work.work == Work::weight_product) read_product(spec, work);
@@ -111,7 +109,7 @@ double KernelPrices::product(double batch, double m, double n, double k, double 
             if (cuts > 1 && count * cuts / 2 >= units) break;  // the last wave of tiles is full without this split
             const double wave =
                 2 * tile.rows * tile.columns * (k / cuts + software_.ramp) * units / (flops_per_s * tile.share);
-            const double sums = cuts > 1 ? stream(8 * cuts * batch * m * n) : 0;  // read and write f32 partial sums
+            const double sums = cuts > 1 ? stream(8 * cuts * batch * m * n) : 0;  // writes and reads f32 partial sums
             best = std::min(best, std::ceil(count * cuts / units) * wave + sums);
         }
     }
@@ -142,7 +140,7 @@ double KernelPrices::products_of(const KernelWork& work) const {
     const auto is_wide = [&](double dim) { return software_.wide > 0 && dim == static_cast<double>(software_.wide); };
     const bool narrow = half && software_.eight_bit && rates_.eight_bit_flops > 0 && !is_wide(work.m) &&
                         !is_wide(work.n) && !is_wide(work.k);
-    // A plan with 8-bit matrix products has casts as separate kernels; otherwise the software's casts are added here.
+    // A plan with 8-bit matrix products has casts as kernels; for a 16-bit plan, the software's casts are added here.
     const double rate = matrix_rate(narrow ? DType::f8e4m3 : work.type);
     double casts = 0;
     if (narrow) {
@@ -165,14 +163,14 @@ double KernelPrices::attention(const KernelWork& work) const {
     return (backward ? 2 : 1) * software_.launch_s + std::max(busy, stream(work.bytes));
 }
 
-/// Seconds of attention as separate kernels with scores in 16 bits; scaled masked softmax and dropout are one kernel
+/// Seconds of attention as separate kernels with scores in 16 bits. Scaled masked softmax and dropout are one kernel
 /// each (Megatron-LM of 2022).
 double KernelPrices::separate(const KernelWork& work, double rate, bool backward) const {
     const auto [rows, columns, head] = std::array{work.rows, work.columns, work.head};
     const double each = work.batch * work.heads, scores = each * rows * columns;
     const double bytes = 2 * (scores + each * head * (rows + columns));
-    const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // makes attention scores
-    const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // reads attention scores
+    const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // time to compute scores
+    const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // time to apply scores
     const double rest = backward ? stream(5 * scores) + stream(6 * scores) : stream(4 * scores) + stream(5 * scores);
     return (backward ? 6 : 4) * software_.launch_s + (backward ? wide + 3 * deep : wide + deep) + rest;
 }

@@ -34,23 +34,23 @@ struct AcceleratorRates {
 /// How a software stack runs the kernels of a plan.
 struct KernelSoftware {
     double launch_s = 2e-6;
-    double passes = 1;                ///< bytes that kernels without matrix products move, over their operands' bytes
+    double passes = 1;                ///< bytes moved by kernels without matrix products, per byte of their operands
     double attention_share = 0.7;     ///< fraction of the rate of matrix products that flash attention reaches
-    double ramp = 128;                ///< cost of starting and ending an output tile, in elements of the contraction
-    bool own_attention = true;        ///< attention's kernels are written for this accelerator
-    bool separate_attention = false;  ///< scores of attention are written and read by ops, without causal savings
-    bool eight_bit = false;           ///< matrix products run at the 8-bit rate, after casts
-    double eight_bit_share = 0.9;     ///< fraction of the 8-bit peak that matrix products reach, over matrix_share
+    double ramp = 128;                ///< time to start and end an output tile, in elements of the contracted dim
+    bool own_attention = true;        ///< attention's kernels are for this accelerator; if not, see older_code_share
+    bool separate_attention = false;  ///< attention is separate ops that write and read scores and ignore causality
+    bool eight_bit = false;           ///< whether matrix products run at the 8-bit rate, after casts
+    double eight_bit_share = 0.9;     ///< factor on matrix_share for 8-bit matrix products
     int64_t wide = 0;                 ///< matrix products with a dim of this size (vocabulary) stay in 16 bits; 0: none
 };
 
 /// Quantities of a kernel launch that determine its predicted time.
 struct KernelWork {
-    Work work = Work::bytes;                ///< what the launch's time is proportional to (orrery/op.h)
+    Work work = Work::bytes;                ///< quantity that determines the launch's time (Work in orrery/op.h)
     DType type = DType::f32;                ///< type of the first operand
     double bytes = 0;                       ///< bytes of all operands, each once; of a row lookup only the rows read
     double first = 0;                       ///< number of elements of the first operand
-    double batch = 1, m = 0, n = 0, k = 0;  ///< sizes of a matrix product: `batch` times [m,k] x [k,n]
+    double batch = 1, m = 0, n = 0, k = 0;  ///< sizes of `batch` matrix products [m,k] x [k,n]
     double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< sizes of attention; `seen`: scores per head
 };
 /// Whether the launch's time is proportional to FLOP: a matrix product or attention, forward or backward.
@@ -58,7 +58,7 @@ bool multiplies(Work work);
 /// Derives a launch's quantities from the op table; for an unknown op only its bytes.
 KernelWork work_of(const KernelSpec& spec);
 
-/// Seconds of kernels on a device of their own, by formula:
+/// Predicts seconds of kernels that have a device to themselves:
 /// - matrix products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of splits
 ///   of the contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
 /// - attention: flash (causal halves it, the backward pass takes 2.5 times the forward one) at a fraction of the
@@ -71,7 +71,7 @@ public:
     double seconds(const KernelSpec& spec) const { return modelled(work_of(spec)); }
     double modelled(const KernelWork& work) const;
     double copy_seconds(int64_t bytes) const;
-    /// Returns a kernel's demand on the rank's device, which is all fixed time (see Prices).
+    /// Returns a kernel's demand: only fixed time (see Prices), since ranks do not share devices.
     Demand kernel(const KernelSpec& spec) const { return {.fixed_s = seconds(spec), .loads = {}, .how = ""}; }
     Demand copy(int64_t bytes) const { return {.fixed_s = copy_seconds(bytes), .loads = {}, .how = ""}; }
 

@@ -36,7 +36,6 @@ double rate_of(const Accelerator& accelerator, const std::string& precision) {
     return found->second;
 }
 
-/// Finds the rank with the smallest amount of memory left on its own accelerator.
 void find_memory(Prediction& p, const Compiled& compiled, const Cluster& cluster, const Mapping& mapping) {
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     bool first = true;
@@ -46,7 +45,7 @@ void find_memory(Prediction& p, const Compiled& compiled, const Cluster& cluster
         for (const int64_t rank : compiled.train().classes[k].ranks) {
             const double limit = cluster.kind_of(mapping.slot(rank)).accelerator.memory_bytes;
             if (!first && limit != p.memory_limit) p.several_kinds = true;
-            // Compares memory left by differences, which are exact if the limits of both accelerators are equal.
+            // Compares memory left by differences, which are exact if both accelerators have the same limit.
             if (first || static_cast<double>(bytes - p.memory_bytes) > limit - p.memory_limit) {
                 p.memory_rank = rank;
                 p.memory_bytes = bytes;
@@ -97,7 +96,7 @@ StepShares shares_of(const Simulated& run, const Mesh& mesh, double step_s) {
 
 double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& precision) {
     const double first = rate_of(cluster.kinds.front().accelerator, precision);
-    double mean = first;  // mean rate of the accelerators, exact if all are equal
+    double mean = first;  // the mean rate; a sum of differences, so that it is exact if all rates are equal
     const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
     for (size_t k = 0; k < by_kind.size() && by_kind[k] > 0; ++k)
         mean += (rate_of(cluster.kinds[k].accelerator, precision) - first) * static_cast<double>(by_kind[k]) /

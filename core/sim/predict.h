@@ -11,11 +11,11 @@
 
 namespace orrery {
 
-/// Says where a step's time goes: fractions of the step, means over all ranks.
+/// Where a step's time goes: fractions of the step, means over all ranks.
 struct StepShares {
     double computing = 0;
     std::map<std::string, double> exposed;  ///< fraction in which kernels wait for communication, by axis
-    double waiting = 0;                     ///< fraction spent waiting for other ranks
+    double waiting = 0;
 };
 /// Returns the shares of a simulated step. `step_s`: seconds of the whole step, including what `run` does not simulate.
 StepShares shares_of(const Simulated& run, const Mesh& mesh, double step_s);
@@ -25,13 +25,13 @@ struct Prediction : StepShares {
     int64_t ranks = 1;
     double step_s = 0;
     double tokens_per_s_rank = 0;  ///< tokens per second and rank; 0: the program's inputs are not tokens
-    double mfu = 0;                ///< model flops over the flops of all accelerators at their dense rate
+    double mfu = 0;                ///< model FLOPs utilization: the model's FLOP/s over the accelerators' dense rate
     std::string rate_of;           ///< key of the cluster's rate that is the base of MFU: "bf16"
     double rate = 0;               ///< FLOP/s of one accelerator; the mean over ranks if there are several kinds
-    bool several_kinds = false;    ///< accelerators differ in rate or memory
+    bool several_kinds = false;    ///< whether accelerators differ in rate or memory
 
-    int64_t slowest = 0;           ///< the rank that computes longest
-    double slowest_computing = 0;  ///< computing share of the slowest rank
+    int64_t slowest = 0;  ///< the rank that computes longest
+    double slowest_computing = 0;
 
     int64_t memory_bytes = 0;  ///< bytes that rank `memory_rank` needs
     int64_t memory_rank = 0;   ///< the first rank with the smallest amount of accelerator memory left
@@ -44,7 +44,7 @@ struct Prediction : StepShares {
     double checkpoint_s = 0;        ///< seconds to write a checkpoint to the cluster's storage; 0: unknown
     double restore_s = 0;           ///< seconds to read a checkpoint after a failure; 0: unknown
     double between_failures_s = 0;  ///< mean time between failures of any node; 0: unknown
-    double interval_s = 0;          ///< best interval between checkpoints (base/failures/checkpoint_interval)
+    double interval_s = 0;          ///< best time between checkpoints (base/failures/checkpoint_interval.h)
     double goodput = 1;
 };
 
@@ -57,7 +57,6 @@ double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& preci
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s);
 
-/// Formats a prediction in a few lines.
 std::string text(const Prediction& prediction, const std::string& title);
 
 /// Throws Error if a rank's arenas exceed its accelerator's memory, saying by how much.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* step_lane = "step";
 
-/// Makes trace slices of one simulated actor, for each rank that the actor represents.
+/// Makes the trace slices of an actor (simulated rank), for each rank that the actor represents.
 class ActorTrace {
 public:
     ActorTrace(const Plan& plan, const Simulated& run, size_t actor)
@@ -36,7 +36,6 @@ public:
 
     int64_t bars() const { return static_cast<int64_t>(items_.size()) * 2; }
 
-    /// Makes slices in the order of their start. Asks for messages in the order of issue, as PlanSlices requires.
     std::vector<TraceSlice> slices(PlanSlices& all, int64_t rank) const {
         std::vector<TraceSlice> made;
         double computed = 0;
@@ -51,7 +50,7 @@ public:
             }
             made.push_back(std::move(slice));
         }
-        // Messages of a group start together; the longest message encloses the others.
+        // The messages of a group start together, and the longest one is drawn around the others.
         std::stable_sort(made.begin(), made.end(), [](const TraceSlice& a, const TraceSlice& b) {
             return a.start != b.start ? a.start < b.start : a.duration > b.duration;
         });
@@ -59,7 +58,7 @@ public:
     }
 
 private:
-    /// Adds a slice for the idle time of the compute lane before an item, named after the last item that it waited for.
+    /// Adds a slice for the idle time of the compute lane before an item, named after the item waited for last.
     void add_wait(std::vector<TraceSlice>& made, const PlanSlices& all, int64_t rank, const SimulatedItem& item,
                   double since) const {
         if (item.start <= since) return;
@@ -79,7 +78,7 @@ private:
     const RankClass& class_;
     std::vector<const SimulatedItem*> items_;
     std::map<int64_t, const SimulatedItem*> places_;
-    std::map<int, std::string> names_;  ///< names of the actor's lanes
+    std::map<int, std::string> names_;
 };
 
 }  // namespace
@@ -99,7 +98,7 @@ int64_t write_trace(const Plan& plan, const Simulated& run, const std::string& c
                              {"cluster", cluster},
                              {"ranks", whole ? "all" : "one of those that do alike"},
                              {"made by", "orrery simulate"}});
-    std::vector<std::pair<int64_t, size_t>> ranks;  // pairs of a rank and the actor that represents it
+    std::vector<std::pair<int64_t, size_t>> ranks;
     for (size_t actor = 0; actor < actors.size(); ++actor)
         for (const int64_t rank : run.ranks_of[actor])
             if (whole || rank == run.ranks_of[actor].front()) ranks.emplace_back(rank, actor);

@@ -19,10 +19,10 @@ struct Demand {
     /// Loads that proceed concurrently after the fixed time; the demand ends when the slowest load ends.
     struct Load {
         ResourceId resource = none;
-        double amount = 0;  ///< amount in the resource's unit: bytes, processor seconds
+        double amount = 0;  ///< in the resource's unit: bytes, processor seconds
     };
     std::vector<Load> loads;
-    /// Min seconds of the loads, since a thread uses at most one processor and a flow at most one link.
+    /// Min seconds that the loads take, since a thread uses at most one processor and a flow at most one link.
     double least_s = 0;
     std::string how;  ///< name of the algorithm, for reports: "ring, LL128"; "" if there is no choice
 };
@@ -31,9 +31,8 @@ struct Demand {
 class Prices {
 public:
     virtual ~Prices() = default;
-    /// Returns what a kernel launch on the rank's device needs without other work.
+    /// Returns what a kernel launch on the rank's device needs if no other work runs.
     virtual Demand kernel(const KernelSpec& spec, int64_t rank) = 0;
-    /// Returns what a copy within the rank's device needs.
     virtual Demand copy(int64_t bytes, int64_t rank) = 0;
     /// Returns what a collective of `group`, the ranks in order, needs. `alike`: ranks of all groups of the job that
     /// run this collective at the same time, ascending, including `group`; the result includes their loads on links of

@@ -26,16 +26,16 @@ constexpr double most_s = 100 * 86400.0;
 constexpr int compute_lane = 0;
 
 double seconds(int64_t ticks) { return static_cast<double>(ticks) / ticks_per_s; }
-/// Converts seconds to ticks, rounded up, so that everything that ends at a tick has ended at that tick.
+/// Converts seconds to ticks. Rounds up, so that everything that ends at a tick has ended by then.
 int64_t ticks(double s) { return static_cast<int64_t>(std::ceil(s * ticks_per_s)); }
 
-/// An interval of an actor's time, in ticks.
+/// A time during which an actor computes or communicates, in ticks.
 struct Span {
     int64_t begin = 0, end = 0;
     AxisId axis = none;
 };
 
-/// Returns how many ticks of [begin, end) the spans cover, by axis; where several overlap, the one that ends last
+/// Returns how many ticks of [begin, end) the spans cover, by axis. Where several overlap, the one that ends last
 /// counts. `spans` must be sorted by their begin.
 void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& first, std::map<AxisId, int64_t>& by) {
     while (first < spans.size() && spans[first].end <= begin) ++first;
@@ -124,7 +124,7 @@ public:
     }
 
     void ended(int64_t now, std::vector<int>& items) override {
-        share_.end(std::max(seconds(now), share_.next()), items);  // max(): rounding may give a time before the end
+        share_.end(std::max(seconds(now), share_.next()), items);  // max(): next() may be rounded to before `now`
     }
 
     void met(int send, int receive) override {
@@ -198,7 +198,6 @@ private:
         return z ^ (z >> 31);
     }
 
-    /// Returns the demand of a question; asks Prices only once about each.
     const Demand& answer(int question) {
         if (answers_.size() <= at(question)) answers_.resize(at(questions_.size()));
         std::optional<Demand>& known = answers_[at(question)];
@@ -210,8 +209,8 @@ private:
         return *known;
     }
 
-    /// Makes a group of messages end as a whole. Time until the last message has met its partner is waiting for that
-    /// partner, not for links.
+    /// Makes a group of messages begin and end as a whole. Time until the last message has met its partner counts as
+    /// waiting for that partner, not for links.
     void begin_groups() {
         for (const std::vector<int>& group : played_.view().groups) {
             int64_t last = 0;
@@ -227,7 +226,7 @@ private:
         time.rank = played_.ranks_of(actor).front();
         time.ranks = static_cast<int64_t>(played_.ranks_of(actor).size());
         std::vector<Span> transfers, idle;
-        int64_t computed = 0;  // end of the rank's last computation so far
+        int64_t computed = 0;
         for (int i = view.begin(actor); i < view.end(actor); ++i) {
             if (view.at(i).lane != compute_lane) {
                 transfers.push_back({begun_[at(i)], replay_.done_at(i), played_.instruction(i).axis});
@@ -252,7 +251,7 @@ private:
             covered += part;
         }
         time.waiting = seconds(waited - covered);
-        int64_t until = 0, busy = 0;  // busy: ticks in the union of all transfers
+        int64_t until = 0, busy = 0;  // busy: ticks with at least one transfer
         for (const Span& s : transfers) {
             if (s.end > until) busy += s.end - std::max(until, s.begin);
             until = std::max(until, s.end);
@@ -277,7 +276,7 @@ private:
                          [](const auto& a, const auto& b) { return a.start < b.start; });
     }
 
-    /// Lists the simulated items. `met`: when the partner of each message arrived, regardless of the message's group.
+    /// Lists the simulated items. `met`: time at which the partner of each message arrived, whenever its group began.
     void list_items(const std::vector<int64_t>& met, Simulated& result) const {
         const ReplayView& view = played_.view();
         for (int actor = 0; actor < view.actors(); ++actor) result.ranks_of.push_back(played_.ranks_of(actor));
@@ -295,15 +294,15 @@ private:
     const Plan& plan_;
     Prices& prices_;
     const SimulateOptions& options_;
-    const std::vector<int> kinds_;  ///< kind of node, by rank
+    const std::vector<int> kinds_;
     const PlanView played_;
     Replay replay_;
     Questions questions_;
     FairShare share_;
-    std::vector<double> slow_;                    ///< slowdown factors of kernels, by actor
-    std::vector<std::optional<Demand>> answers_;  ///< demands, by number of the question
+    std::vector<double> slow_;  ///< factor by which an actor's kernels are slower
+    std::vector<std::optional<Demand>> answers_;
     std::map<std::pair<AxisId, std::string>, std::string> carried_;
-    std::vector<int64_t> begun_;  ///< for each message and collective: when its last partner arrived
+    std::vector<int64_t> begun_;  ///< for each message and collective: time at which its last partner arrived
     std::unordered_map<int, int> partners_;
     Demand work_;
 };

@@ -14,15 +14,15 @@
 namespace orrery {
 
 struct SimulateOptions {
-    /// Factor by which kernels of a rank are slower, by rank: 1.5, for example.
+    /// Factor by which all kernels of a rank are slower, by rank.
     std::map<int64_t, double> slow;
     /// Each kernel is slower by a random factor from 1 to 1 + jitter, drawn from (seed, actor, instruction); 0: none.
     double jitter = 0;
     uint64_t seed = 1;
     /// Simulates each rank by itself, since ranks that share processors cannot represent each other.
     bool each_rank = false;
-    /// Marks collectives, by class and index in its stream, in which members write to each other's mapped buffers as
-    /// kernels need it (Transformer Engine's userbuffers). Such a collective takes as long as a message to the next
+    /// Marks collectives, by rank class and index in its stream, in which members write to each other's mapped buffers
+    /// as kernels need it (Transformer Engine's userbuffers). Such a collective takes as long as a message to the next
     /// member with the bytes that a ring sends. A class may have no marks.
     std::vector<std::vector<char>> mapped;
     /// Keeps every launch and message, for a trace or picture. Otherwise kernels without a wait in between are merged.
@@ -40,18 +40,17 @@ struct ActorTime {
     double waiting = 0;                ///< time of waiting for other ranks: pipeline bubbles, and late members
 };
 
-/// One simulated launch, collective or message.
 struct SimulatedItem {
     int actor = 0;
-    int lane = 0;  ///< index of the actor's lane; lane 0 computes
+    int lane = 0;  ///< queue of the actor (simulated rank) that does the work: 0 computes, the others communicate
     double issued = 0, start = 0,
-           end = 0;  ///< seconds; `start` of a collective or message: when the last partner arrives
-    Issued first;    ///< the first of `launches` consecutive instructions
+           end = 0;  ///< in seconds; a collective or message starts when its last partner arrives
+    Issued first;    ///< first of the `launches` consecutive instructions that this item represents
     int launches = 1;
-    int partner = none;  ///< send, receive: index of the matching item
+    int partner = none;  ///< for a send or receive: index in `items` of the matching receive or send
 };
 
-/// Times in seconds of a fragment on one actor, from the start of its first kernel to the end of its last one.
+/// A fragment (a stage's forward or backward of one micro-batch) on an actor, with the times of its kernels in seconds.
 struct SimulatedFragment {
     int actor = 0;
     Fragment fragment;
@@ -60,9 +59,9 @@ struct SimulatedFragment {
 
 struct Simulated {
     double step_s = 0;
-    std::vector<SimulatedFragment> fragments;  ///< fragments by actor, in the order of their start
+    std::vector<SimulatedFragment> fragments;  ///< by actor, in the order of their start
     std::vector<ActorTime> actors;
-    std::vector<SimulatedItem> items;            ///< items by actor, in the order of issue; empty without every_launch
+    std::vector<SimulatedItem> items;            ///< by actor, in the order of issue; empty without every_launch
     std::vector<std::vector<int64_t>> ranks_of;  ///< ranks by actor, ascending; empty without every_launch
     std::map<std::pair<AxisId, std::string>, std::string> carried;  ///< by (axis, opcode and bytes): "ring, LL128"
     int64_t events = 0;

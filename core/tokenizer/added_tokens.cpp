@@ -21,7 +21,6 @@ bool alone(std::string_view text, Range found) {
     return left && (found.end == text.size() || !is(text, found.end, is_word));
 }
 
-/// Returns the beginning of the spaces that end at `at`.
 size_t spaces_before(std::string_view text, size_t at) {
     while (at > 0 && is(text, before(text, at), is_space)) at = before(text, at);
     return at;
@@ -83,7 +82,7 @@ void AddedTokens::cut(std::string_view text, const Take& take) const {
         Range found{at, at + token->pattern.size()};
         at = found.end;
         if (token->single_word && !alone(text, found)) continue;
-        // The preceding token may have taken the spaces before this token.
+        // Starts after the token before, which may have taken the spaces.
         if (token->lstrip) found.begin = std::max(spaces_before(text, found.begin), done);
         if (token->rstrip) found.end = spaces_behind(text, found.end);
         if (found.begin > found.end)

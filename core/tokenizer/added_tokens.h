@@ -16,8 +16,8 @@ namespace orrery::tokenizer {
 struct AddedToken {
     int32_t id = 0;
     std::string content;
-    std::string pattern;       ///< text to match: the content, normalized when `normalized` is set
-    bool single_word = false;  ///< the token does not match next to a word character
+    std::string pattern;       ///< text to match: the content, or its normalized form if `normalized` is set
+    bool single_word = false;  ///< the token does not match if a word character is adjacent
     bool lstrip = false;       ///< the token includes spaces before it
     bool rstrip = false;       ///< the token includes spaces after it
     bool normalized = false;   ///< the token is matched in the normalized text

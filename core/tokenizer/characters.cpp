@@ -9,7 +9,7 @@
 namespace orrery::tokenizer {
 namespace {
 
-/// Marks the characters of the property that libonig knows as `name`.
+/// Adds class `as` to all characters that have libonig's property `name`.
 void mark(std::vector<uint8_t>& classes, const char* name, CharacterClass as) {
     const OnigEncoding encoding = ONIG_ENCODING_UTF8;
     std::string text(name);
@@ -42,7 +42,7 @@ std::array<char32_t, 256> make_alphabet() {
     return alphabet;
 }
 
-/// Returns the byte that each character of GPT-2's alphabet represents; the alphabet is below U+0144 (324).
+/// Returns a table from each character of GPT-2's alphabet, all below U+0144 (324), to its byte; -1 for others.
 std::array<int16_t, 324> make_bytes() {
     std::array<int16_t, 324> bytes{};
     bytes.fill(-1);
@@ -50,7 +50,7 @@ std::array<int16_t, 324> make_bytes() {
     return bytes;
 }
 
-/// Returns the number of ASCII bytes that begin a text of `left` bytes, counted in steps of eight.
+/// Returns a number of ASCII bytes with which a text of `left` bytes begins: a multiple of eight.
 size_t ascii_ahead(const char* at, size_t left) {
     size_t done = 0;
     for (uint64_t eight = 0; done + 8 <= left; done += 8) {

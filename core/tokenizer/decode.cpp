@@ -9,10 +9,10 @@
 namespace orrery::tokenizer {
 namespace {
 
-const std::string_view unreadable = "\xef\xbf\xbd";  // U+FFFD
+const std::string_view unreadable = "\xef\xbf\xbd";  // U+FFFD, the replacement character
 
-// Stages work on valid UTF-8. When invalid bytes are retained, each passes between stages as the character U+10FE00 +
-// byte. Each byte of such a character in the text itself passes in the same way, so that both can be told apart.
+// Stages pass on valid UTF-8. When invalid bytes are retained, a substitute passes for each: the character U+10FE00 +
+// byte. If the text itself has such a character, its bytes get substitutes, too, so that decoding is unambiguous.
 const std::string_view stand_in = "\xf4\x8f\xb8";  // prefix of U+10FE00 to U+10FE3F; those above have \xb9 to \xbb
 
 int64_t stand_in_at(std::string_view text, size_t at) {
@@ -25,7 +25,7 @@ void stand_for(std::string_view bytes, std::string& out) {
     for (const char byte : bytes) append_character(out, U'\U0010FE00' + static_cast<unsigned char>(byte));
 }
 
-/// Encodes any bytes as valid UTF-8, with stand-ins for invalid bytes.
+/// Encodes any bytes as valid UTF-8, with substitutes for invalid bytes.
 void guard(std::string_view bytes, std::string& out) {
     for (size_t at = 0; at < bytes.size();) {
         const int64_t length = next_character(bytes, at);
@@ -39,7 +39,7 @@ void guard(std::string_view bytes, std::string& out) {
     }
 }
 
-/// Decodes what guard() has encoded, which restores the invalid bytes.
+/// Undoes guard(): turns substitutes into their bytes.
 std::string unguard(std::string_view text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
@@ -68,7 +68,7 @@ private:
 
 class Collect final : public DecodeStage {
 public:
-    /// `guarded`: number of stages that applied guard().
+    /// `guarded`: number of stages that applied guard(), which the result must undo.
     Collect(std::string& out, bool spaces, int64_t guarded) : out_(&out), spaces_(spaces), guarded_(guarded) {}
     void take(std::string_view token) override {
         if (spaces_ && !first_) out_->push_back(' ');
@@ -89,7 +89,7 @@ private:
     int64_t guarded_;
 };
 
-/// Joins the parts of a single token for a stage that needs the whole token.
+/// Joins the parts of a token for a stage that needs the whole token at once.
 class Whole final : public Linked {
 public:
     using Linked::Linked;
@@ -119,7 +119,7 @@ public:
     }
 
 private:
-    /// Gives complete characters to the next stage; invalid bytes become U+FFFD, or their stand-ins.
+    /// Gives complete characters to the next stage; invalid bytes become U+FFFD, or substitutes.
     void give(bool last) {
         text_.clear();
         size_t at = 0;
@@ -179,8 +179,8 @@ private:
         }
         return byte;
     }
-    /// Decodes a run of bytes as a whole. If the run is not valid UTF-8, every byte becomes U+FFFD, unless invalid
-    /// bytes are retained.
+    /// Decodes a run of byte tokens. If the run is not valid UTF-8, every byte becomes U+FFFD, unless invalid bytes are
+    /// retained.
     void give() {
         if (bytes_.empty()) return;
         if (kept_) {
@@ -218,7 +218,7 @@ private:
     std::string text_;
 };
 
-/// Strips each token; if the whole text is one token in parts, strips the text, holding back what may be its end.
+/// Strips each token. If fused (the text is one token in parts), strips the text, holding back what may be its end.
 class Strip final : public Linked {
 public:
     Strip(const DecodeStep& step, bool fused, std::unique_ptr<DecodeStage> next)
@@ -350,13 +350,13 @@ std::unique_ptr<DecodeStage> make_stages(const std::vector<DecodeStep>& steps, s
     std::unique_ptr<DecodeStage> stage = std::make_unique<Collect>(out, steps.empty(), guarded);
     for (size_t i = steps.size(); i-- > 0;) {
         const DecodeStep& step = steps[i];
-        bool whole = false;  // whether the stage needs the whole of a single token
+        bool whole = false;
         switch (step.kind) {
             case Kind::byte_level: stage = std::make_unique<ByteLevel>(bytes, std::move(stage)), whole = true; break;
             case Kind::byte_fallback:
                 stage = std::make_unique<ByteFallback>(bytes, std::move(stage)), whole = true;
                 break;
-            case Kind::fuse: break;  // Fuse only sets `fused` for later steps
+            case Kind::fuse: break;  // has no stage; later steps are `fused`
             case Kind::replace:
                 stage = std::make_unique<Replace>(step, std::move(stage)), whole = !step.one_character;
                 break;

@@ -83,7 +83,7 @@ void Encoder::word(std::string_view text, std::vector<int32_t>& ids) {
         word_of_characters(text, ids);
 }
 
-/// Encodes a text without pre-tokenizer, as a single word. It is split where no merge joins characters.
+/// Encodes a text as one word, for a tokenizer without pre-tokenizer; splits it where no merge joins characters.
 void Encoder::word_of_characters(std::string_view text, std::vector<int32_t>& ids) {
     const BpeModel& model = tokenizer_->model();
     if (const int32_t whole = model.whole_word(text); whole >= 0) {
@@ -115,10 +115,9 @@ void Encoder::word_in_cache(std::string_view text, std::vector<int32_t>& ids) {
     const int64_t lost = counts_.lost;
     merge(text);
     ids.insert(ids.end(), merged_.begin(), merged_.end());
-    if (counts_.lost == lost) cache_.put(text, hash, merged_);  // words with lost characters are counted each time
+    if (counts_.lost == lost) cache_.put(text, hash, merged_);  // not cached, so that lost characters count each time
 }
 
-/// Encodes a word and writes its ids to merged_.
 void Encoder::merge(std::string_view text) {
     const BpeModel& model = tokenizer_->model();
     merged_.clear();
@@ -144,7 +143,7 @@ void Encoders::each(size_t count, const std::function<void(Encoder&, size_t)>& e
 std::vector<std::vector<int32_t>> Encoders::encode(std::span<const std::string_view> texts, Around around) {
     std::vector<std::vector<int32_t>> ids(texts.size());
     each(texts.size(), [&](Encoder& encoder, size_t i) {
-        std::vector<int32_t> own;  // separate from `ids`, where other threads write to the same cache lines
+        std::vector<int32_t> own;  // a vector of this thread, as elements of `ids` share cache lines
         try {
             own.reserve(texts[i].size() / 3);
             encoder.encode(texts[i], around, own);

@@ -13,10 +13,11 @@
 
 namespace orrery::tokenizer {
 
-/// Special tokens that a text gets from the template: at its beginning, end or both. A text in parts gets each once.
+/// Special tokens that a text gets from the template: those at its beginning, end or both. A text in parts gets `begin`
+/// with the first part, `end` with the last.
 enum class Around : uint8_t { none = 0, begin = 1, end = 2, both = 3 };
 
-/// Numbers of characters that a user should see after encoding.
+/// Counts of characters that were not encoded reliably, for messages to the user.
 struct EncodeCounts {
     int64_t unknown = 0;  ///< characters that are not in Unicode 14: other libraries may split such text differently
     int64_t lost = 0;     ///< number of characters without id: the vocabulary lacks them and there is no unknown token

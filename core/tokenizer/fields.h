@@ -31,7 +31,7 @@ public:
     /// Returns the only character of a text; throws Error for values that are not a text of one character.
     char32_t character() const;
 
-    /// Returns the value of `key`, or `otherwise` when it is missing or null.
+    /// Returns the value of `key`, or `otherwise` if the key is missing or null.
     bool truth_or(std::string_view key, bool otherwise) const;
     std::string text_or(std::string_view key, const std::string& otherwise) const;
 

@@ -15,7 +15,7 @@ const std::vector<std::string>& published_files();
 /// Returns the path of tokenizer.json when `path` is a folder, otherwise `path`.
 std::string tokenizer_file(const std::string& path);
 
-/// A special token and the file that names it; both "" when no file does.
+/// A special token and the name of the file that specifies it; both "" when no file does.
 struct NamedToken {
     std::string token, file;
 };
@@ -27,12 +27,11 @@ NamedToken named_token(const std::string& path, const std::string& key);
 /// contradicts. Texts are encoded by the template, as the package `tokenizers` does.
 std::vector<std::string> template_notes(const std::string& path, const Tokenizer& tokenizer);
 
-/// End-of-text tokens that are assumed when no file names one.
+/// The names of end-of-text tokens to look for when no file names one.
 const std::vector<std::string>& usual_ends();
 
-/// The ids that end a text, and the file that names them.
 struct EndOfText {
-    std::vector<int32_t> ids;  ///< ids that end a text; empty: the tokenizer has no end of text
+    std::vector<int32_t> ids;  ///< empty: the tokenizer has no end of text
     std::string from;
 };
 /// Returns eos_token_id of generation_config.json, otherwise the folder's eos_token, otherwise a token with one of the

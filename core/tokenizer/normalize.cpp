@@ -48,7 +48,7 @@ void append_composed(std::string_view text, std::string& out) {
     const utf8proc_ssize_t length =
         utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
                      &composed, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-    if (length < 0) throw std::bad_alloc();  // the text is valid, so memory is the only possible cause
+    if (length < 0) throw std::bad_alloc();  // the text is valid, so memory has run out
     out.append(reinterpret_cast<const char*>(composed), static_cast<size_t>(length));
     std::free(composed);
 }
@@ -114,7 +114,7 @@ std::string Normalizer::apply(const std::string& text) const {
     return out;
 }
 
-/// Replaces a pattern's matches; inserted text counts as part of the last character that it replaces.
+/// Replaces a pattern's matches. For `head`, inserted text counts as part of the last character that it replaces.
 void Normalizer::replace(const Step& step, std::string& text, size_t& head) const {
     std::vector<Part> parts;
     step.pattern.cut(text, parts);

@@ -9,7 +9,7 @@
 
 namespace orrery::tokenizer {
 
-/// Normalizes a text before it is split: NFC, Prepend, Replace, in the file's order.
+/// Normalizes a text before it is split, by the file's steps in order: NFC, Prepend, Replace.
 class Normalizer {
 public:
     Normalizer() = default;

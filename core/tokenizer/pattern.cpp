@@ -22,7 +22,7 @@ std::string reason(int code, const OnigErrorInfo* info) {
     return {reinterpret_cast<const char*>(text), static_cast<size_t>(length)};
 }
 
-/// The match positions that libonig returns; one object per thread, so that searches do not allocate.
+/// Reused memory for the match positions that libonig returns, one object per thread.
 struct Region {
     OnigRegion* region = onig_region_new();
     ~Region() { onig_region_free(region, 1); }
@@ -58,7 +58,7 @@ struct Pattern::Compiled {
 
 Pattern::Pattern(std::string text) : text_(std::move(text)) {
     std::string problem;
-    // an empty pattern matches between all characters
+    // an empty text, which matches between all characters, is left to libonig
     if (text_.empty()) regex_ = std::make_shared<Compiled>(text_, problem);
 }
 

@@ -24,10 +24,10 @@ struct Part {
 class Pattern {
 public:
     explicit Pattern(std::string text);
-    /// Makes a pattern from a regular expression. Throws Error at the field when libonig cannot compile it. `by_hand`:
-    /// a published pattern may be matched by its scanner (scan.h), with the same result.
+    /// Makes a pattern from a regular expression. Throws Error at the field when libonig cannot compile the expression.
+    /// `by_hand`: if it is a published pattern, uses the hand-written scanner (scan.h), with the same result.
     static Pattern regex(const Field& field, bool by_hand = true);
-    /// Returns the published pattern `text`, which its scanner (scan.h) matches without compiling it.
+    /// Returns the pattern of one of the published expressions in scan.h, which its scanner matches without libonig.
     static Pattern known(std::string_view text);
     /// Reads a pattern { "String": ... } or { "Regex": ... }.
     static Pattern read(const Field& field);
@@ -37,7 +37,7 @@ public:
     /// Throws Error when libonig gives up.
     void cut(std::string_view text, std::vector<Part>& parts) const;
 
-    /// Returns the pattern's scanner; null when there is none, or when there may be text between matches.
+    /// Returns the hand-written scanner; nullptr: the pattern has none, or there may be text between its matches.
     Scanner scanner() const { return scanner_; }
 
 private:

@@ -12,7 +12,7 @@
 namespace orrery::tokenizer {
 namespace {
 
-/// Cuts a text at single characters for which `is` holds; these characters are the matches among the parts.
+/// Cuts a text into parts: each character for which `is` holds is a match, and text between those is not.
 template <class Is>
 void cut_at(std::string_view text, std::vector<Part>& parts, Is is) {
     size_t before = 0;
@@ -32,7 +32,6 @@ bool number(std::string_view character) {
     return (character_classes()[character_at(character.data())] & is_number) != 0;
 }
 
-/// Rewrites a text piece by piece.
 class Rewriting {
 public:
     explicit Rewriting(Pieces& pieces) : pieces_(pieces) {
@@ -46,7 +45,7 @@ public:
         if (old.begin < pieces_.head && old.end <= pieces_.head) head_ = text().size();
         pieces_.cut.push_back({begin, text().size()});
     }
-    /// Sets how many of the leading bytes written come from the document's first character.
+    /// Sets `head` of the new text: the number of leading bytes that come from the document's first character.
     void head(size_t bytes) { head_ = bytes; }
     void finish() {
         pieces_.text.swap(pieces_.rewritten);
@@ -144,7 +143,7 @@ void PreTokenizer::read_byte_level(const Field& field, Step& step) const {
     field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     step.kind = Kind::byte_level;
     step.prefix = field.at("add_prefix_space").truth();
-    field.at("trim_offsets").truth();  // only affects offsets of tokens, which are not computed here
+    field.at("trim_offsets").truth();  // only affects offsets of tokens, which Orrery does not compute
     step.split = field.truth_or("use_regex", true);
     step.pattern = Pattern::known(gpt2_pattern);
 }

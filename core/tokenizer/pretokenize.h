@@ -9,13 +9,13 @@
 
 namespace orrery::tokenizer {
 
-/// A text and the pieces that it is split into, none empty. Text between pieces was removed.
+/// A text and the pieces into which it is split, none empty. Text outside of the pieces is dropped.
 struct Pieces {
     std::string text;
     std::vector<Range> ranges;
     size_t head = 0;  ///< number of leading bytes that come from the document's first character
 
-    // Buffers of the steps, reused so that words allocate nothing.
+    // Buffers of the steps, reused to avoid allocations for each word.
     std::vector<Part> parts;
     std::vector<Range> cut;
     std::string rewritten;
@@ -31,13 +31,12 @@ public:
     /// Reads the pre-tokenizer of a tokenizer.json. Throws Error at the key of a type that is not supported.
     explicit PreTokenizer(const Field& field);
 
-    /// Splits and rewrites the text. With `in_bytes()`, pieces are raw bytes, since ByteLevel, the last step, does not
-    /// write its alphabet.
+    /// Splits and rewrites the text. If in_bytes(), pieces are raw bytes: ByteLevel, the last step, writes no alphabet.
     void apply(Pieces& pieces) const;
     bool in_bytes() const { return in_bytes_; }
-    /// Makes ByteLevel write its alphabet, for models that lack characters of the alphabet.
+    /// Makes ByteLevel write its alphabet (a character for each byte), for models that lack some of these characters.
     void write_alphabet() { in_bytes_ = false; }
-    /// Returns the scanner when splitting at the scanner's matches is all that this pre-tokenizer does; null otherwise.
+    /// Returns a scanner if the pre-tokenizer only splits at the scanner's matches; otherwise nullptr.
     Scanner only_scanner() const;
 
 private:
@@ -51,7 +50,7 @@ private:
         bool invert = false;
         bool individual = false;        ///< Digits: each digit is a piece
         std::string replacement;        ///< Metaspace: the text that replaces a space
-        Scheme scheme = Scheme::never;  ///< Metaspace: when a replacement is prepended
+        Scheme scheme = Scheme::never;  ///< Metaspace: when the replacement is put before the text
         bool split = true;              ///< Metaspace, ByteLevel: whether the step splits
         bool prefix = false;            ///< ByteLevel: whether a space is prepended
     };

@@ -24,7 +24,7 @@ public:
     bool ends(size_t at) const { return at >= text_.size(); }
     char byte(size_t at) const { return ends(at) ? '\0' : text_[at]; }
     size_t next(size_t at) const { return at + length_of(text_[at]); }
-    /// Returns which of the classes letter, number and space a character has; 0: none of them.
+    /// Returns which of the classes letter, number and space a character has, as flags; 0: none.
     uint8_t classes(size_t at) const { return classes_[character_at(text_.data() + at)] & word_classes; }
     bool is(size_t at, uint8_t wanted) const { return !ends(at) && (classes(at) & wanted) != 0; }
     bool other(size_t at) const { return !ends(at) && classes(at) == 0; }
@@ -53,7 +53,7 @@ size_t contraction(const Reader& text, size_t at, bool any_case) {
     if (first == 's' || first == 't' || first == 'm' || first == 'd') return at + 2;
     if ((first == 'r' || first == 'v') && second == 'e') return at + 3;
     if (first == 'l' && second == 'l') return at + 3;
-    // U+017F, the long s, is an s in any case
+    // U+017F, the long s, equals s if case is ignored
     if (any_case && text.byte(at + 1) == '\xc5' && text.byte(at + 2) == '\xbf') return at + 3;
     return 0;
 }

@@ -4,7 +4,7 @@
 
 namespace orrery::tokenizer {
 
-/// A scanner returns the end of the match that begins at byte `at`, below the size of the text, which is valid UTF-8.
+/// A scanner returns the end of the match that begins at byte `at` (below the size) of a text of valid UTF-8.
 using Scanner = size_t (*)(std::string_view text, size_t at);
 
 /// Returns the hand-written scanner of a published pattern (GPT-2's, Llama 3's or Qwen2's); nullptr for any other

@@ -20,7 +20,7 @@ std::string path_of(const std::string& path) {
                                                         : path;
 }
 
-/// Describes a tokenizer of another format in the folder of `file`, for the message that `file` is missing.
+/// Describes a tokenizer of another format in the folder of `file`, for the message that `file` is missing; "": none.
 std::string beside(const std::string& file) {
     const std::filesystem::path folder = std::filesystem::path(file).parent_path();
     for (const char* name : {"tokenizer.model", "vocab.json", "spiece.model", "vocab.txt"}) {
@@ -161,7 +161,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special, U
     return text;
 }
 
-/// Compares spellings, like Python's `tokenizers`; a normalized token's spelling may differ from its content.
+/// Compares spellings, like Python's `tokenizers`. The spelling of a normalized token may differ from its content.
 bool Tokenizer::skipped(std::string_view spelling) const {
     const auto found = by_content_.find(spelling);
     return found != by_content_.end() && found->second->special;

@@ -27,7 +27,7 @@ public:
     Tokenizer(const Tokenizer&) = delete;
     Tokenizer& operator=(const Tokenizer&) = delete;
 
-    /// Returns the largest id plus 1: the number of rows that a model needs.
+    /// Largest id plus 1: the number of rows that a model's embedding needs.
     int64_t vocabulary() const { return static_cast<int64_t>(names_.size()); }
     std::optional<int32_t> id_of(std::string_view token) const;
     /// Returns the token as tokenizer.json has it; "" for an id that the file lacks.
@@ -45,11 +45,11 @@ public:
     const BpeModel& model() const { return *model_; }
     const AddedTokens& added(bool normalized) const { return normalized ? normalized_ : raw_; }
     const std::vector<DecodeStep>& decoders() const { return decoders_; }
-    /// Returns the text with which decoding of an id begins; for an added token its normalized form.
+    /// Returns the text that decoding starts from for an id; for an added token, its normalized form.
     const std::string& spelling(int64_t id) const;
-    /// Whether `skip_special` leaves out a token of this spelling.
+    /// Whether decoding with `skip_special` leaves out tokens of this spelling.
     bool skipped(std::string_view spelling) const;
-    /// Ids that the template puts before and after the text.
+    /// Ids that the template puts before and after a text.
     const std::vector<int32_t>& before() const { return before_; }
     const std::vector<int32_t>& behind() const { return behind_; }
 

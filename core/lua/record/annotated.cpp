@@ -1,4 +1,4 @@
-// Implements the arguments of a strategy: the program that it annotates, and the mesh.
+// Implements the arguments of a strategy: the program to annotate, and the mesh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +37,8 @@ struct Class<MeshView> {
 
 namespace {
 
-/// Whether program:ROLE() visits a value. For Role::temporary only activations: float values of forward ops.
+/// Whether an iterator over values of `role` (program:params(), ...) visits a value. Of Role::temporary, only
+/// activations: float values of forward ops.
 bool wanted(const Program& program, const Value& value, Role role) {
     if (value.role != role) return false;
     if (role != Role::temporary) return true;
@@ -163,7 +164,7 @@ int microbatches(lua_State* L) {
     return 0;
 }
 
-/// program:bucket(axis, mib): joins collectives over the axis into messages of `mib` MiB.
+/// program:bucket(axis, mib): joins small collectives over the axis into collectives of up to `mib` MiB.
 int bucket(lua_State* L) {
     Tape& tape = annotated(L, "bucket");
     const double mib = check_number(L, 3);

@@ -1,4 +1,4 @@
-// Implements program:compile, which makes a recipe of the script's functions and gives it to the host.
+// Implements program:compile(), which makes a recipe (what to compile) from the script's functions for the host.
 #include "lua/given.h"
 #include "lua/record/traced.h"
 #include "lua/schedules.h"
@@ -24,7 +24,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
         return make_schedule(*at, pipeline, ranks, microbatches);
     };
     recipe.later = [at, &state](const std::function<void()>& work) {
-        *at = state.lua();  // main thread of Lua: a coroutine that has compiled may no longer exist
+        *at = state.lua();  // not the coroutine that compiled, which may no longer exist
         state.call_later(work);
     };
     recipe.look = state.host().look;
@@ -33,7 +33,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
 
 namespace {
 
-/// Reports to the host a number of micro-batches that a strategy has set.
+/// Reports to the host, as the value of train.microbatches, a number of micro-batches that a strategy has set.
 void give_microbatches(lua_State* L, const Recipe& recipe, const Program& step) {
     if (step.microbatches() == recipe.microbatches) return;
     const Origin& schedule = step.pipeline().origin;
@@ -53,7 +53,7 @@ int compile_program(lua_State* L) {
     give_microbatches(L, traced.recipe, experiment.train());
     traced.compiled = true;
     lua_pushvalue(L, 1);
-    // keeps the traced program alive: the recipe calls its functions for as long as this Lua state exists
+    // keeps the traced program alive as long as this Lua state, since the recipe calls its functions
     luaL_ref(L, LUA_REGISTRYINDEX);
     {
         const auto paused = state.pause();

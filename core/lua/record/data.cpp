@@ -40,7 +40,7 @@ int64_t vocabulary(lua_State* L, const DataSource& source) {
     try {
         return source.vocabulary();
     } catch (const Error& error) {
-        fail(L, error.what());  // fail() adds the script line to the message
+        fail(L, error.what());
     }
 }
 
@@ -70,8 +70,6 @@ int index_data(lua_State* L) {
     fail(L, fmt::format("data has no field {}\n  known: {}", quote(key), known));
 }
 
-// A source that is not complete describes shapes only: `orrery check` proves a plan for a cluster without its data.
-
 /// Throws Error for a value out of its bounds, naming the call's option or the configuration key that set the value.
 [[noreturn]] void out_of_bounds(Fields& fields, Config& config, const char* key, double found, const char* expected) {
     if (fields.has(key)) fields.wrong(key, expected);
@@ -96,7 +94,7 @@ void push_options(lua_State* L, int index) {
 }
 
 /// Reads the list of a mixture: { { source, weight }, ... }. `place`: origin of the weights, in the configuration or
-/// the call. `sources` receives the call of each source.
+/// the call. `sources` receives the Data of each source.
 std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place,
                                std::vector<const Data*>& sources) {
     std::vector<DataPart> parts;
@@ -125,7 +123,7 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
     return parts;
 }
 
-/// Reads the data for evaluation: a share of the samples, or another data source, which is in the call or at index 4.
+/// Reads the data for evaluation: a share of the samples, or another data source, from the call or at stack index 4.
 void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
     DataSpec& spec = data.spec;
     fields.push_field("validation");
@@ -152,7 +150,7 @@ void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
 }
 
-/// Adds to `spec` all data sources that samples are drawn from; inner sources of a nested mixture come first.
+/// Adds all data sources from which samples are drawn to `spec`; inner sources of a nested mixture come first.
 void add_parts(DataSpec& spec, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources) {
     for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].weight <= 0) continue;

@@ -13,11 +13,11 @@ struct Data {
     std::string function;  ///< name of the function in the script: "o.data.text"
     /// options of the call that say how samples are drawn; sources of a mixture may not have them
     std::vector<std::string> own;
-    std::vector<GivenKey> given;  ///< configuration keys that the call of o.data, or a source's call, sets
-    std::set<std::string> read;   ///< keys of [data] that the call of o.data, or a source's call, reads
+    std::vector<GivenKey> given;  ///< configuration keys set by the call of o.data, or by those of a mixture's sources
+    std::set<std::string> read;   ///< keys of [data] read by the call of o.data, or by those of a mixture's sources
 };
 
-/// Reports to the host the configuration keys that calls of o.data set, when a script traces or trains with the data.
+/// Reports `data.given` to the host; to be called when a script traces or trains with the data.
 void give_keys(lua_State* L, const Data& data);
 
 /// Returns the number of samples of a full step. Throws Error at the call of o.data.NAME if none was set.

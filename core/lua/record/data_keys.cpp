@@ -75,7 +75,7 @@ void give_options(Data& data, const Config& options) {
     const ConfigValue* const sequence = options.find("seq");
     if (!sequence || !has_dim(*data.spec.source, "seq", *sequence)) return;
     add_given(data, "tokens_per_sequence", sequence->data);
-    data.read.erase("tokens_per_sequence");  // the source itself has the size, so the configuration's is not read
+    data.read.erase("tokens_per_sequence");  // the source's own size applies, not the configuration's
 }
 
 void give_alone(Data& data) {

@@ -6,9 +6,9 @@
 
 namespace orrery::lua {
 
-/// Runs `part` and returns the keys that `part` has read from the table.
+/// Runs `part` and returns the keys that it has read from the table.
 std::set<std::string> keys_read(Config& table, const std::function<void()>& part);
-/// Records the configuration keys that the options of a call of o.data set. `data` must have its source already.
+/// Records the configuration keys that the options of a call of o.data set. `data.spec` must have its source already.
 void give_options(Data& data, const Config& options);
 /// Records keys for a source that is not a mixture: data.mix is set to none, and data.path if the source reads no file.
 void give_alone(Data& data);
@@ -16,7 +16,7 @@ void give_alone(Data& data);
 /// (`configured`), also sets data.mix.
 void give_mixture(Data& data, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources,
                   bool configured);
-/// Records the keys for evaluation: a share of the samples, or with a share of 0 the file `path` (may be "": no file).
+/// Records the keys for evaluation: `share` is the held-out share of the samples; if 0, `path` is the file ("": none).
 void give_held_out(Data& data, double share, const std::string& path);
 
 }  // namespace orrery::lua

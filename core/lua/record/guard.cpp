@@ -7,11 +7,11 @@
 namespace orrery::lua {
 namespace {
 
-/// Records the guard's ops before the optimizer's function reads a gradient, to sum gradients over ranks only once.
+/// Records the guard's ops before the optimizer's function reads a gradient, so that ranks sum gradients only once.
 void begin_guard(lua_State* L, const std::shared_ptr<Tape>& tape) {
     UpdateGuard& guard = tape->guard;
     if (guard.by != UpdateGuard::By::undecided) return;
-    guard.by = UpdateGuard::By::function;  // temporary, while the library's own function runs
+    guard.by = UpdateGuard::By::function;  // so that the library's guard(update) can read the scale
     const int top = lua_gettop(L);
     lua_getglobal(L, "require");
     push(L, "orrery.optim");
@@ -25,7 +25,6 @@ void begin_guard(lua_State* L, const std::shared_ptr<Tape>& tape) {
     guard.by = UpdateGuard::By::orrery;
 }
 
-/// Calls a Lua function of the guard with the operands on the stack; returns the value that the function records.
 ValueId called(lua_State* L, int operands) {
     lua_call(L, operands, 1);
     const ValueId id = check<Symbol>(L, -1).id;
@@ -53,7 +52,7 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value) {
     begin_guard(L, tape);
     const Program& program = *tape->program;
-    const bool fits = program.value(target).type == program.value(value).type;  // builder.update refuses other types
+    const bool fits = program.value(target).type == program.value(value).type;  // others: builder.update throws
     if (tape->guard.by == UpdateGuard::By::function || tape->guard.take == LUA_REFNIL || !fits) return value;
     lua_rawgeti(L, LUA_REGISTRYINDEX, tape->guard.take);
     push_symbol(L, tape, value);

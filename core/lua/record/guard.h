@@ -6,11 +6,11 @@ namespace orrery::lua {
 /// Returns the value of p:grad() in an optimizer's function: the gradient without the loss scale, unless the function
 /// handles the scale itself.
 ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId param);
-/// Returns the value that update:set writes: `value` when the step's gradients are finite, otherwise the target's old
-/// value. Returns `value` unchanged when the optimizer's function handles the loss scale itself.
+/// Returns the value that update:set writes to `target`: `value` when the step's gradients are finite, otherwise the
+/// old value. Returns `value` unchanged when the optimizer's function handles the loss scale itself.
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value);
-/// Implements update:loss_scale(): from this call on, the optimizer's function handles the loss scale and skips updates
-/// that are not finite by itself. Throws Error after p:grad() or update:set.
+/// Implements update:loss_scale(): from this call on, the optimizer's function itself handles the loss scale and skips
+/// updates that are not finite. Throws Error after p:grad() or update:set.
 void ask_for_scale(lua_State* L, Tape& tape);
 
 /// Pushes the argument of an optimizer's function.

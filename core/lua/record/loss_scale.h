@@ -8,7 +8,7 @@
 
 namespace orrery::lua {
 
-/// Reads the field `loss_scale` of train_with: true, false, or a table of LossScale's numbers. Default: on for f16.
+/// Reads the field `loss_scale` of train_with: true, false, or a table of LossScale's numbers. Default: true for f16.
 std::optional<LossScale> read_loss_scale(lua_State* L, Fields& fields, DType precision);
 /// update:loss_scale() -> { scale, good, steps: states; growth, backoff, interval, least, most: numbers }, or nil.
 void push_loss_scale(lua_State* L, const std::shared_ptr<Tape>& tape);

@@ -1,4 +1,4 @@
-// Implements placements, and the marks that strategies put on values.
+// Implements placements (R, P, S), and the methods with which strategies mark values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,10 +29,10 @@ namespace {
 struct Place {
     Placement::Kind kind = Placement::Kind::replicate;
     std::string name;
-    int64_t number = 0;  ///< number of the dim, from 1; used when the name is empty
+    int64_t number = 0;  ///< number of the dim, from 1, if `name` is empty
 };
 
-/// Values that get the same marks, such as the states of a param.
+/// Values that a strategy marks together, such as the states of a param.
 struct Group {
     std::shared_ptr<Tape> tape;
     std::vector<ValueId> ids;
@@ -70,7 +70,7 @@ Placement resolve(lua_State* L, const Place& place, const Tape& tape, ValueId id
     return Placement::split(static_cast<int>(place.number - 1));
 }
 
-/// Marks values with the table at index 2: { axis = S(dim), keep = , optional = }.
+/// Marks values with the table at stack index 2: { axis = S(dim), keep = , optional = }.
 void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<ValueId>& ids, Mark::What what) {
     const std::string function = what == Mark::What::store ? "store" : "use";
     Tape& tape = annotating(L, shared, function);
@@ -137,8 +137,8 @@ void check_param(lua_State* L, const Symbol& x, std::string_view function) {
     fail(L, fmt::format("{}: {} is no param", function, describe(*x.tape->program, x.id)));
 }
 
-/// p:grad() -> the gradient of a param; in an optimizer without the loss scale (guard.h). When the program computes
-/// none (evaluation), a strategy gets an empty group, which ignores marks, and an optimizer nil.
+/// p:grad() -> the gradient of a param; for an optimizer, without the loss scale (guard.h). If the program computes no
+/// gradients (evaluation), a strategy gets an empty group, which ignores marks, and an optimizer nil.
 int grad(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     check_param(L, x, "grad");
@@ -168,8 +168,8 @@ int state(lua_State* L) {
     return 1;
 }
 
-/// p:first_dim_divisible_by(n) -> number, from 1, of the first dim of p with a size divisible by n after division by
-/// the axes that split the dim already; nil when there is none.
+/// p:first_dim_divisible_by(n) -> number, from 1, of the first dim of p whose size, divided by the axes that split it
+/// already, is divisible by n; nil when there is none.
 int first_dim_divisible_by(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     const int64_t n = check_integer(L, 2);

@@ -75,7 +75,6 @@ Attribute attribute_at(lua_State* L, int index, const OpDef& def, const Attribut
 
 std::string_view plain_name(std::string_view operand) { return operand.substr(0, operand.find_first_of("?.")); }
 
-/// Reads the arguments of a Lua call x:op(...) into operands and attributes.
 class Call {
 public:
     Call(lua_State* L, const OpDef& def) : L_(L), def_(def), x_(check<Symbol>(L, 1)) {
@@ -120,7 +119,7 @@ private:
         return nullptr;
     }
 
-    /// Whether the list on top of the stack is the value of the op's next attribute: x:transpose { "heads", "seq" }.
+    /// Whether the list on top of the stack is the op's next attribute, as in x:transpose { "heads", "seq" }.
     bool list_attribute_next() const {
         const AttributeDef* next = next_attribute();
         if (!next || next->kind != AttributeDef::Kind::integers) return false;
@@ -195,7 +194,7 @@ int call_op(lua_State* L) {
 
 namespace {
 
-/// native.op(name) -> function(x, ...): an op of a plugin, which is loaded if necessary.
+/// native.op(name) -> function(x, ...): an op of a plugin. Loads the plugin if necessary.
 int plugin_op(lua_State* L) {
     const std::string name = check_text(L, 1);
     const OpDef* own = find_op_def(name);

@@ -78,8 +78,8 @@ DType read_precision(lua_State* L, Fields& fields) {
     throw Error(state_of(L).host().config().table("train").where("precision"), why);
 }
 
-/// Reads the batch ramp from { ramp = { start = , increment = , samples = } } or train.ramp_*; there is no ramp when
-/// both are absent.
+/// Reads the batch ramp from { ramp = { start = , increment = , samples = } }, else from train.ramp_*. If both are
+/// absent, there is no ramp.
 BatchRamp read_ramp(lua_State* L, Fields& fields) {
     Config& config = state_of(L).host().config().table("train");
     BatchRamp ramp;
@@ -121,7 +121,7 @@ int train_with(lua_State* L) {
     if (traced.optimizer != LUA_NOREF) fail(L, "train_with is called twice; a program has one optimizer");
     check_function(L, 2);
     Fields fields(L, 3, "train_with");
-    struct Attempt {  // restores the program when the script catches an error
+    struct Attempt {  // restores the program if an error is thrown
         lua_State* L;
         Traced& traced;
         Recipe before = traced.recipe;
@@ -144,19 +144,19 @@ int train_with(lua_State* L) {
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
-    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // the program as recorded
+    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };
     traced.step = train_step(recording, recipe.batch);
     if (traced.step.updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
-    smaller_batches(recipe);  // raises errors of smaller batches now
+    smaller_batches(recipe);  // throws errors of smaller batches here, not at compile()
     attempt.done = true;
     lua_settop(L, 1);
     return 1;
 }
 
-/// Reads the options of program:parallel that limit implicit redistribution, which are the named entries of its list.
+/// Reads the named entries of program:parallel's list: options that limit implicit redistribution.
 void read_redistribution(lua_State* L, PropagateOptions& options) {
-    lua_newtable(L);  // becomes the table of the list's named entries
+    lua_newtable(L);
     lua_pushnil(L);
     while (lua_next(L, 2) != 0) {
         if (lua_type(L, -2) == LUA_TSTRING) {
@@ -215,7 +215,8 @@ int metric(lua_State* L) {
     traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
     try {
         bool& mean = traced.recipe.added.back().mean;
-        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // raises errors of the call now
+        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // throws the function's errors
+                                                                                      // here
     } catch (...) {
         luaL_unref(L, LUA_REGISTRYINDEX, traced.added.back());
         traced.added.pop_back();

@@ -14,7 +14,7 @@ namespace orrery::lua {
 
 namespace {
 
-/// part = { dim, index, count }: the stored tensor has `count` equal pieces along dim, and the param is one of them.
+/// part = { dim, index, count }: the stored tensor consists of `count` equal pieces along dim, and the param is one.
 void read_part(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
     const std::vector<int64_t> part = fields.integers("part");
     if (part.empty()) return;
@@ -29,7 +29,7 @@ void read_part(lua_State* L, Fields& fields, const Program& program, WeightSourc
     source.start = (part[1] - 1) * source.size;
 }
 
-/// padded = { dim, count }: the stored tensor's size along dim; the param is larger.
+/// padded = { dim, count }: the stored tensor's size along dim is `count`; the param is larger and padded with zeros.
 void read_padded(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
     const std::vector<int64_t> padded = fields.integers("padded");
     if (padded.empty()) return;

@@ -21,12 +21,12 @@ public:
     LuaStrategy(lua_State* L, int function, int options, std::string name, Origin asked)
         : L_(L), function_(function), options_(options), name_(std::move(name)), asked_(std::move(asked)) {}
 
-    /// Calls the Lua function while a script runs, so Lua errors pass through to the script.
+    /// Calls the Lua function while a script runs. Lua errors therefore pass through to the script.
     void annotate(Program& program, const Mesh& mesh) override {
         const auto tape = std::make_shared<Tape>(program, mesh, name_, asked_);
         struct Close {
             Tape& tape;
-            ~Close() {  // references that the script retains must no longer reach the program
+            ~Close() {  // values that the script retains must not refer to the program afterwards
                 tape.use = TapeUse::closed;
                 tape.own = std::make_unique<Program>();
                 tape.program = tape.own.get();
@@ -47,7 +47,7 @@ private:
     Origin asked_;
 };
 
-/// Pushes a strategy's defaults, overridden by the call's options. Unknown options are errors if there are defaults.
+/// Pushes a strategy's defaults, overridden by the call's options. With defaults, throws Error for any other option.
 void merge_options(lua_State* L, const std::string& name, int given, int defaults) {
     lua_newtable(L);
     const int merged = lua_gettop(L);
@@ -84,9 +84,9 @@ int make_defined(lua_State* L) {
     const int options = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pushvalue(L, lua_upvalueindex(3));
     const int function = luaL_ref(L, LUA_REGISTRYINDEX);
-    // Use Lua's main thread: a coroutine may no longer exist when the strategy is used.
+    // Uses the main thread of Lua, since a coroutine may no longer exist when the strategy is used.
     auto strategy = std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin);
-    std::sort(words.begin(), words.end());  // the order of a Lua table differs between processes
+    std::sort(words.begin(), words.end());  // the order in a Lua table differs between processes
     push_object(L, AskedStrategy{std::move(strategy), name, origin, std::move(words)});
     return 1;
 }
@@ -106,7 +106,7 @@ int define(lua_State* L) {
     return 1;
 }
 
-/// native.strategy(name, options [, who]) -> the C++ plugin of that name; its marks name `who`, or the plugin.
+/// native.strategy(name, options [, who]) -> the C++ plugin of that name; its marks' origin names `who`, or the plugin.
 int plugin(lua_State* L) {
     const std::string name = check_text(L, 1);
     const Origin origin = where(L);

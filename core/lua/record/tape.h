@@ -13,7 +13,7 @@
 
 namespace orrery::lua {
 
-/// The recording functions that a tape accepts at the moment.
+/// What a tape, the recording of a program, accepts at the moment.
 enum class TapeUse : uint8_t {
     closed,    ///< none: the program can only be read
     forward,   ///< in o.trace: params and ops
@@ -21,16 +21,16 @@ enum class TapeUse : uint8_t {
     annotate,  ///< in a strategy: marks
 };
 
-/// Whether Orrery or the optimizer's function unscales gradients and skips updates that are not finite. The first call
-/// that the function makes decides.
+/// Whether Orrery or the optimizer's function unscales gradients and skips updates that are not finite. The function's
+/// first call decides: update:loss_scale() chooses the function, others Orrery.
 struct UpdateGuard {
     enum class By : uint8_t { undecided, orrery, function } by = By::undecided;
-    int take = LUA_NOREF;                  ///< registry reference to take(new, old) -> the value to write
-    int unscaled = LUA_NOREF;              ///< registry reference to unscaled(gradient); LUA_NOREF without a loss scale
+    int take = LUA_NOREF;                  ///< registry reference to take(new, old), which returns the value to write
+    int unscaled = LUA_NOREF;              ///< registry reference to unscaled(gradient); LUA_REFNIL: no loss scale
     std::map<ValueId, ValueId> gradients;  ///< unscaled gradients, by param
 };
 
-/// The program that a script records. Values in Lua share it.
+/// The program that a script records. All values in Lua that belong to the program share the tape.
 struct Tape {
     explicit Tape(Program start)
         : own(std::make_unique<Program>(std::move(start))), program(own.get()), builder(*program) {}
@@ -48,16 +48,16 @@ struct Tape {
     Builder builder;
     TapeUse use = TapeUse::forward;
     bool training = true;
-    /// whether o.result adds results; false in a metric's function, which may call the model again
+    /// whether o.result adds results; false in a metric's function, which may call the model's function again
     bool declares = true;
     int64_t streams = 0;         ///< number of dropouts so far; each has its own random numbers
-    const Mesh* mesh = nullptr;  ///< the mesh, while a strategy annotates
+    const Mesh* mesh = nullptr;  ///< the mesh that a strategy annotates for; otherwise null
     std::string who;
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< inputs declared on first use: step, seed
     std::unordered_map<std::string, ValueId> params;
-    std::optional<LossScale> loss_scale;  ///< loss scale of an optimizer's tape
-    UpdateGuard guard;                    ///< guard of an optimizer's tape
+    std::optional<LossScale> loss_scale;
+    UpdateGuard guard;
 };
 
 /// A symbolic array in Lua: a value of the program that a tape records.
@@ -75,16 +75,16 @@ struct Class<Symbol> {
 };
 
 void push_symbol(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId id);
-/// Returns the symbol's tape when it accepts ops; throws Error otherwise ("used outside of o.trace").
+/// Returns the symbol's tape if it accepts ops; otherwise throws Error ("used outside of o.trace").
 Tape& recording(lua_State* L, const Symbol& symbol);
-/// Returns the tape that is being recorded; throws Error "o.param: only inside o.trace" when there is none.
+/// Returns the tape being recorded. If there is none, throws Error for `function`: "o.param: only inside o.trace".
 std::shared_ptr<Tape> current_tape(lua_State* L, std::string_view function);
 /// Returns the program's input `name`, which the host fills (step f32[], seed u32[]); declares it on first use.
 ValueId host_input(lua_State* L, Tape& tape, const std::string& name, DType type);
 /// Returns the dim of a value that a Lua argument names: a logical name, or a number counted from 1.
 int check_dim(lua_State* L, int index, const Symbol& of);
 
-/// Adds the methods that values have in strategies and optimizers: store, use, grad, state, first_dim_divisible_by.
+/// Adds the methods of values for strategies and optimizers: store, use, grad, state, first_dim_divisible_by.
 void add_mark_methods(lua_State* L);
 
 }  // namespace orrery::lua

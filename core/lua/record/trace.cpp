@@ -120,7 +120,7 @@ int param(lua_State* L) {
     return 1;
 }
 
-/// native.scope(name, function, ...) -> the function's results; ops and params inside are in the scope `name`.
+/// native.scope(name, function, ...) -> the function's results. Ops and params in the function are in the scope `name`.
 int scope(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.scope");
     const std::string name = check_text(L, 1);
@@ -211,7 +211,7 @@ int random(lua_State* L) {
         {"shape", shape}, {"kind", kind}, {"scale", uniform ? 0.5 : 1.0}, {"stream", tape->streams++}};
     const int results = record(L, tape, "random", {seed}, attributes, {dims});
     if (!uniform) return results;
-    const ValueId centred = check<Symbol>(L, -1).id;  // in [-0.5, 0.5)
+    const ValueId centred = check<Symbol>(L, -1).id;  // uniform in [-0.5, 0.5)
     return record(L, tape, "add", {centred, constant(L, *tape, 0.5, DType::f32)}, {});
 }
 
@@ -226,7 +226,7 @@ ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     return symbol.id;
 }
 
-/// native.result(name, sum, count): a quotient that every step and evaluation reports. `count` may be a number.
+/// native.result(name, sum, count): reports sum / count for each step and evaluation. `count` may be a number.
 int result(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.result");
     if (tape->use != TapeUse::forward)
@@ -305,7 +305,7 @@ std::vector<InputSpec> check_signature(lua_State* L, int index) {
 
 namespace {
 
-/// Implements __index of the table of inputs: throws Error for a name that the signature lacks.
+/// Implements __index of the table of inputs for absent keys: throws Error, since the signature lacks the name.
 int no_input(lua_State* L) {
     const std::string name = type_text(L, 2);
     std::vector<std::string> names;
@@ -314,7 +314,7 @@ int no_input(lua_State* L) {
     fail(L, fmt::format("the batch has no {}{}", quote(plain), choices("its inputs", plain, names)));
 }
 
-/// Sizes of the dims "batch" and "seq"; 0: the size that the signature declares.
+/// Sizes for the dims "batch" and "seq"; 0: the size in the signature.
 struct Sizes {
     int64_t batch = 0, length = 0;
 };
@@ -336,7 +336,7 @@ void push_batch(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>&
     lua_setmetatable(L, -2);
 }
 
-/// What messages add when the function is recorded with other sizes than its signature declares; "": it is not.
+/// The text added to messages if a function is recorded with other sizes than its signature declares; otherwise "".
 std::string other_sizes(const Traced& traced, const Sizes& sizes) {
     std::set<std::string> others;
     for (const InputSpec& spec : traced.signature)
@@ -351,14 +351,14 @@ std::string other_sizes(const Traced& traced, const Sizes& sizes) {
         join({others.begin(), others.end()}, ", "));
 }
 
-/// A Lua function that records a sum and its count, and how messages name the function.
+/// A Lua function that records a sum and its count, with the texts that describe it in messages.
 struct Recorded {
     int function = LUA_NOREF;
     std::string_view given_to;
     std::string_view sum;
     const Origin& origin;
-    bool* mean;            ///< receives whether the function returns no count
-    bool declares = true;  ///< whether o.result in the function adds results
+    bool* mean;            ///< set to whether the function returns no count
+    bool declares = true;  ///< whether o.result adds results during the call
 };
 
 /// Returns the result at `index` of a traced function, which must be an f32 scalar.

@@ -27,7 +27,7 @@ struct Class<AskedStrategy> {
 struct Traced {
     int function = LUA_NOREF;   ///< registry reference to the model's function
     int optimizer = LUA_NOREF;  ///< registry reference to the optimizer's function
-    std::vector<int> added;     ///< registry references to the functions of Recipe::added
+    std::vector<int> added;     ///< registry references to the functions of metrics, in the order of Recipe::added
     std::vector<InputSpec> signature;
     Recipe recipe;    ///< the recipe without its functions, which `recipe_of` adds
     Program forward;  ///< the program with the full batch, as o.trace recorded it
@@ -44,7 +44,7 @@ struct Class<Traced> {
 /// The value that program:compile returns to the script.
 struct Run {
     std::string name;
-    int number = 0;  ///< number of this run among the script's runs
+    int number = 0;  ///< index of the run among the script's runs, from 1
 };
 
 template <>
@@ -59,19 +59,18 @@ Traced& open_program(lua_State* L, std::string_view function);
 /// Throws Error at argument `index` unless the name is valid in a line of metrics. `what` describes it: "a result".
 void check_name(lua_State* L, int index, const std::string& name, const char* what);
 
-/// Returns the recipe, with functions that call the script's functions on this thread of Lua. `traced` must outlive it.
+/// Returns the recipe, with functions that call the script's in this thread of Lua. `traced` must outlive the recipe.
 Recipe recipe_of(lua_State* L, const Traced& traced);
 
 /// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch"; `length` replaces
-/// that of every dim named "seq", unless it is 0. `mean` is set to whether the function returns no count.
+/// that of every dim named "seq", unless it is 0. Sets `mean` to whether the function returns a mean, without a count.
 Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean,
                        int64_t length = 0);
-/// Runs the function of Recipe::added[which] like record_forward(), without dropout.
+/// Runs the function of the metric Recipe::added[which] on a new tape, like record_forward() but without dropout.
 Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean);
-/// Runs the optimizer's function, which appends to a differentiated program.
+/// Runs the optimizer's function, which adds ops to a program that has gradients.
 Program record_update(lua_State* L, const Traced& traced, Program program);
 
-/// Implements program:compile() -> run.
 int compile_program(lua_State* L);
 
 /// Reads a list of { param = , tensor = , transpose = , part = { dim, index, count } }, dim and index counted from 1,

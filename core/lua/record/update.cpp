@@ -48,7 +48,7 @@ int update_params(lua_State* L) {
     return 1;
 }
 
-/// update:count() -> the value f32[] by which the sum of losses is divided.
+/// update:count() -> a value f32[]: the number by which the sum of losses is divided.
 int update_count(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     push_symbol(L, tape, *tape->program->result("count"));

@@ -1,4 +1,4 @@
-// Implements values in Lua: operators, fields, and methods that are not just an op.
+// Implements values (recorded arrays) in Lua: operators, fields, and the methods that do not map to one op.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ namespace {
 
 // ---- operators of values
 
-/// Records a binary operator of values; a number becomes a constant of the other operand's type.
+/// Records a binary operator. A number becomes a constant of the other operand's type.
 int binary(lua_State* L, std::string_view kind) {
     const Symbol* left = test<Symbol>(L, 1);
     const Symbol* right = test<Symbol>(L, 2);
@@ -84,7 +84,7 @@ int op_neg(lua_State* L) {
     return record(L, x.tape, "neg", {x.id}, {});
 }
 
-/// What a script writes instead of an operator or a function of Lua's math library that has no value for a result.
+/// An operator, or function of Lua's math library, that values do not support, and what to write in its place.
 struct Instead {
     const char* name;
     const char* write;
@@ -100,7 +100,7 @@ constexpr Instead math_instead[] = {{"min", "x:minimum(y)"}, {"max", "x:maximum(
                                     {"exp", "x:exp()"},      {"log", "x:log()"},      {"sqrt", "x:sqrt()"},
                                     {"sin", "x:sin()"},      {"cos", "x:cos()"},      {"floor", "x:cast(\"i32\")"}};
 
-/// Throws Error for an operator whose result Lua needs while it records. Upvalue 1: Instead, light userdata.
+/// Throws Error for an operator that values do not have, such as <. Upvalue 1: Instead, light userdata.
 int refuse_operator(lua_State* L) {
     const auto* instead = static_cast<const Instead*>(lua_touserdata(L, lua_upvalueindex(1)));
     const Symbol* left = test<Symbol>(L, 1);
@@ -110,7 +110,7 @@ int refuse_operator(lua_State* L) {
                         describe(*x.tape->program, x.id), instead->name, instead->write));
 }
 
-/// A function of Lua's math library, which refuses values. Upvalue 1: the function; 2: Instead, light userdata.
+/// Calls a function of Lua's math library, but refuses values. Upvalue 1: the function; 2: Instead, light userdata.
 int refuse_values(lua_State* L) {
     const auto* instead = static_cast<const Instead*>(lua_touserdata(L, lua_upvalueindex(2)));
     const int count = lua_gettop(L);
@@ -124,10 +124,10 @@ int refuse_values(lua_State* L) {
     return lua_gettop(L);
 }
 
-// ---- methods of values that are not just an op
+// ---- methods of values that do not map to one op
 
-/// x:reshape { "batch", "seq", { "heads", 12 }, 64 }: a name retains the dim, {name, size} makes a named dim, a number
-/// an unnamed dim.
+/// x:reshape { "batch", "seq", { "heads", 12 }, 64 }: a name is a dim of x, {name, size} a new named dim, a number a
+/// dim without name.
 int reshape(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     recording(L, x);
@@ -164,7 +164,7 @@ int dropout(lua_State* L) {
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
     if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a probability in [0, 1) expected, got {}", p));
-    const int64_t stream = tape.streams++;  // dropouts count in eval, too, so that programs have the same streams
+    const int64_t stream = tape.streams++;  // also counts in evaluation, so that all programs have equal streams
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);
         return 1;
@@ -173,7 +173,7 @@ int dropout(lua_State* L) {
     return record(L, x.tape, "dropout", {x.id, seed}, {{"p", p}, {"stream", stream}});
 }
 
-/// x:named(name) -> x; messages, results and strategies use the name.
+/// x:named(name) -> x, which has the name in messages, results and strategies.
 int named(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     recording(L, x).builder.name(x.id, check_text(L, 2), where(L));
@@ -217,7 +217,7 @@ std::vector<std::string> all_names(lua_State* L, int methods) {
     return names;
 }
 
-/// Throws Error for an unknown name of a value's method or field, with the closest names and where to find all.
+/// Throws Error for an unknown method or field of a value, with the closest names and where to find all names.
 [[noreturn]] void refuse_name(lua_State* L, const std::string& key, std::vector<std::string> names) {
     constexpr size_t most = 6;
     std::ranges::sort(names);

@@ -45,7 +45,6 @@ void plausible(Config& table, std::string_view key, double value, double most) {
                      fmt::format("at most {:.6g}; check the unit, which the key's name gives", most));
 }
 
-/// Reads the number above 0 of a required key.
 double rate(Config& table, std::string_view key, double most) {
     need(table, key, "a number above 0");
     const double value = table.number(key, 0);
@@ -54,7 +53,6 @@ double rate(Config& table, std::string_view key, double most) {
     return value;
 }
 
-/// Reads the number of an optional key, at least 0; 0 if the key is absent.
 double amount(Config& table, std::string_view key, double most) {
     const double value = table.number(key, 0);
     if (!(value >= 0)) out_of_range(table, key, value, "at least 0");
@@ -93,7 +91,7 @@ Config& needed_table(Config& parent, std::string_view key, std::string_view expe
     return parent.table(key);
 }
 
-/// Reads `measured_as`: the accelerator with the simulator's fitted constants to use; "": none.
+/// Reads `measured_as`, the name of an accelerator for which the simulator has fitted constants; "": none.
 std::string measured_as(Config& table) {
     std::string found = table.text("measured_as", "");
     std::vector<std::string> names;
@@ -119,7 +117,7 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
                                            {"hopper", Generation::hopper},
                                            {"blackwell", Generation::blackwell}});
     Config& flops = needed_table(table, "dense_tflops", "a table of rates by dtype, as bf16 = 989");
-    // The dtypes for which a cluster file may state a rate: those that plans use.
+    // Dtypes of matrix products for which a cluster file may state a rate.
     static const std::vector<std::string> dtypes = {"f64", "f32", "tf32", "bf16", "f16", "fp8"};
     for (const std::string& dtype : flops.keys()) {
         if (std::ranges::find(dtypes, dtype) == dtypes.end())
@@ -175,7 +173,7 @@ Nics read_nics(Config& table) {
     return out;
 }
 
-/// Returns failures per day of one node, from key `mtbf_days` or `failures_per_1000_node_days`.
+/// Returns failures per node and day, from key `mtbf_days` or `failures_per_1000_node_days`.
 double read_failures(Config& table) {
     if (!table.has("mtbf_days")) return amount(table, "failures_per_1000_node_days", 1e6) / 1000;
     if (table.has("failures_per_1000_node_days"))

@@ -23,12 +23,12 @@ struct Accelerator {
     double price_hour = 0;    ///< price of one accelerator for an hour; 0: unknown
 };
 
-/// Links between the accelerators of a node or rack. Kind `host`: processes of a host, priced by measured tables.
+/// Links between the accelerators of a node or rack. Kind `host`: ranks are processes of a host, priced as measured.
 struct ScaleUp {
     enum class Kind : uint8_t { nvswitch, nvlink_mesh, pcie, host };
     Kind kind = Kind::nvswitch;
-    double bytes_s = 0;        ///< bandwidth of one accelerator in one direction
-    bool nvls = false;         ///< the NVSwitch reduces and multicasts data
+    double bytes_s = 0;        ///< bandwidth of the links of one accelerator in one direction
+    bool nvls = false;         ///< whether the NVSwitch can sum and multicast data
     int64_t domain_nodes = 1;  ///< number of nodes that share the links: 18 nodes of 4 accelerators for an NVL72
 
     bool operator==(const ScaleUp&) const = default;
@@ -37,10 +37,10 @@ struct ScaleUp {
 struct Nics {
     enum class Kind : uint8_t { infiniband, ethernet, efa };
     Kind kind = Kind::infiniband;
-    int64_t count = 0;     ///< NICs per node; adjacent accelerators share a NIC, or have several each
+    int64_t count = 0;     ///< NICs per node; with fewer NICs than accelerators, adjacent accelerators share one
     double bytes_s = 0;    ///< bandwidth of one NIC in one direction
-    double latency_s = 0;  ///< latency in addition to NCCL's table for InfiniBand
-    bool ordered = true;   ///< messages arrive in order, which NCCL's LL and LL128 need
+    double latency_s = 0;  ///< seconds of latency in addition to NCCL's table for InfiniBand
+    bool ordered = true;   ///< whether messages arrive in order, as NCCL's protocols LL and LL128 need
 
     bool operator==(const Nics&) const = default;
 };
@@ -55,18 +55,18 @@ struct NodeKind {
     double failures_per_node_day = 0;
 };
 
-/// Network switches between nodes, in levels. Each level divides the nodes into blocks; traffic between two blocks goes
-/// through the links (bundle) from each block to the switches above.
+/// Network switches between nodes, in levels. Each level divides the nodes into blocks; traffic between blocks passes
+/// the links from each block to the switches above, the block's bundle.
 struct Fabric {
     enum class Kind : uint8_t { single_switch, fat_tree, dragonfly };
     struct Level {
         int64_t nodes = 1;            ///< number of nodes in a block
-        double oversubscription = 1;  ///< bandwidth of a block's NICs over that of its links to the switches above
+        double oversubscription = 1;  ///< bandwidth of a block's NICs over that of the block's links to upper switches
     };
     Kind kind = Kind::single_switch;
-    bool rails = false;  ///< each NIC of a node has its own leaf switches
+    bool rails = false;  ///< whether each NIC of a node has leaf switches of its own
     std::vector<Level> levels;
-    double hop_latency_s = 0;  ///< latency of one switch
+    double hop_latency_s = 0;
 };
 
 struct Storage {
@@ -93,10 +93,10 @@ public:
     /// Location of an accelerator in the cluster. A slot is the index of an accelerator among all, node by node.
     struct Place {
         int kind = 0;
-        int64_t node = 0;    ///< index of the node among all nodes
-        int64_t domain = 0;  ///< index of the group of nodes that share scale-up links, ascending
+        int64_t node = 0;
+        int64_t domain = 0;  ///< index of the scale-up domain: the group of nodes that share scale-up links
         int64_t local = 0;   ///< index of the accelerator in its node
-        int64_t nic = 0;     ///< index in its node of the accelerator's NIC, or of the first of its NICs
+        int64_t nic = 0;     ///< index in the node of the accelerator's NIC; if it has several, of the first
     };
     Place place(int64_t slot) const;
     const NodeKind& kind_of(int64_t slot) const { return kinds[static_cast<size_t>(place(slot).kind)]; }
@@ -105,7 +105,6 @@ public:
     /// For each kind of node, returns the index of the first kind that is equally fast. Equally fast kinds differ only
     /// in name, count, memory, power, price and failures.
     std::vector<int> as_fast() const;
-    /// Failures per second of all nodes together.
     double failures_per_s() const;
     /// Describes the cluster: "16 nodes of 8 h100 (dgx_h100), fat tree of 32 nodes". The text has a line for each kind
     /// of node, then the switches' blocks of nodes.

@@ -60,7 +60,7 @@ int64_t Links::block(size_t level, int64_t slot, int64_t which) const {
 
 bool Links::narrow(size_t level) const { return cluster_.fabric.levels[level].oversubscription > 1; }
 
-/// Returns the bytes per second of all NICs in a block of nodes; an incomplete last block counts as complete.
+/// Returns the bytes per second of all NICs in a block of nodes. An incomplete last block counts as complete.
 double Links::nics_below(size_t level, int64_t slot, int64_t which) const {
     const Cluster::Place place = cluster_.place(slot);
     const int64_t nodes = cluster_.fabric.levels[level].nodes;
@@ -83,7 +83,7 @@ ResourceId Links::bundle(size_t level, int64_t slot, int64_t which, bool up) {
 }
 
 double Links::switches_s(int64_t from, int64_t to) const {
-    size_t level = 0;  // the lowest level at which one block contains both NICs
+    size_t level = 0;
     while (level < levels() && block(level, from, 0) != block(level, to, 0)) ++level;
     return static_cast<double>(2 * level + 1) * cluster_.fabric.hop_latency_s;
 }

@@ -12,7 +12,7 @@
 namespace orrery {
 
 /// All links of a cluster, each direction separately: accelerators' ports to their scale-up links, NICs, and the
-/// bundles from blocks of nodes to the switches above. Ids are assigned on first use.
+/// bundles from blocks of nodes to the switches above. A link gets its id on first use.
 class Links {
 public:
     enum class Kind : uint8_t { port_out, port_in, nic_out, nic_in, up, down };
@@ -21,17 +21,16 @@ public:
 
     double capacity(ResourceId id) const { return capacity_.at(static_cast<size_t>(id)); }
     int size() const { return static_cast<int>(capacity_.size()); }
-    /// Names a link: "NIC 3 of node 17, out".
     std::string text(ResourceId id) const;
 
     ResourceId port(int64_t slot, bool out);
-    /// Number of NICs of an accelerator; several accelerators may share one.
     int64_t nics_of(int64_t slot) const;
     ResourceId nic(int64_t slot, int64_t which, bool out);
-    /// Returns the links from a NIC's block of nodes up to the switches of a level, or down from them, as one resource.
+    /// Returns one resource for all links, up or down, between a level's switches and the block of nodes below them
+    /// that contains the accelerator's NIC number `which`.
     ResourceId bundle(size_t level, int64_t slot, int64_t which, bool up);
-    /// block() returns the index of the level's block of nodes that contains a NIC; narrow() returns whether the links
-    /// above the level's blocks can be slower than the NICs in a block.
+    /// block() returns the index of the block of nodes, at a level of switches, that contains NIC number `which` of an
+    /// accelerator; narrow() returns whether a block's links up can be slower than the NICs in the block.
     int64_t block(size_t level, int64_t slot, int64_t which) const;
     bool narrow(size_t level) const;
     size_t levels() const { return cluster_.fabric.levels.size(); }
@@ -48,7 +47,7 @@ private:
     double nics_below(size_t level, int64_t slot, int64_t which) const;
 
     const Cluster& cluster_;
-    std::array<double, 3> net_reached_;  ///< fraction of a NIC's rate that transfers reach, by Nics::Kind
+    std::array<double, 3> net_reached_;  ///< by Nics::Kind, see net_reached()
     int64_t most_nics_ = 1;
     std::unordered_map<uint64_t, ResourceId> ids_;
     std::vector<uint64_t> keys_;
@@ -62,9 +61,9 @@ public:
     explicit LinkLoads(Links& links) : links_(links) {}
 
     void port(int64_t slot, double out, double in);
-    /// Adds bytes from an accelerator's NICs to another's, through the switches between them.
+    /// Adds `bytes` sent from one accelerator's NICs to another's, also on the switches' links between them.
     void net(int64_t from, int64_t to, double bytes);
-    /// Adds a message of `bytes` from each of the accelerators `slots` to each of them in another scale-up domain.
+    /// Adds a message of `bytes` from each of the accelerators `slots` to every other in another scale-up domain.
     void net_all(const std::vector<int64_t>& slots, const std::vector<int64_t>& domains, double bytes);
 
     double amount(ResourceId id) const {

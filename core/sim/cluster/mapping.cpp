@@ -11,7 +11,7 @@ namespace orrery {
 
 namespace {
 
-/// Returns the axes of the mesh, innermost first.
+/// Returns the axes of the mesh, innermost first: those of `order`, then the others.
 std::vector<AxisId> ordered(const Mesh& mesh, const std::vector<std::string>& order) {
     std::vector<std::string> names;
     std::vector<AxisId> out;
@@ -48,7 +48,7 @@ std::string kinds_text(const Cluster& cluster, int64_t ranks) {
     return out;
 }
 
-/// Describes over how many nodes each mesh axis spans: "tp=8 in a node, dp=4 over 4 nodes, pp=2 over 8 nodes".
+/// Describes how many nodes each mesh axis spans: "tp=8 in a node, dp=4 over 4 nodes, pp=2 over 8 nodes".
 std::string describe(const Cluster& cluster, const Mesh& mesh, const std::vector<AxisId>& axes) {
     std::string out;
     int64_t ranks = 1;

@@ -8,7 +8,6 @@
 
 namespace orrery {
 
-/// Assigns ranks to accelerators.
 class Mapping {
 public:
     /// `order`: axes of the mesh from the innermost, whose ranks are adjacent in a node, to the outermost; empty: the
@@ -19,7 +18,7 @@ public:
     int64_t ranks() const { return static_cast<int64_t>(slots_.size()); }
     /// Slot of a rank: index among all accelerators, node by node.
     int64_t slot(int64_t rank) const { return slots_[static_cast<size_t>(rank)]; }
-    /// Says where each axis' neighbours are: "tp (8) in a node, then dp (4), pp (2)".
+    /// Describes where neighbours along each mesh axis are: "tp (8) in a node, then dp (4), pp (2)".
     std::string text() const { return text_; }
 
 private:

@@ -126,7 +126,7 @@ MeasuredTable::Times MeasuredTable::times(std::string_view transport, Opcode opc
 MeasuredWires::MeasuredWires(MeasuredTable table, const SharedHost& host, std::map<AxisId, std::string> transports)
     : table_(std::move(table)), host_(host), transports_(std::move(transports)) {}
 
-/// Returns the fixed time and the processors' load if `groups` groups run an operation at once; no loads on links.
+/// Returns what an operation needs without links: fixed time, and the processors' load of `groups` concurrent groups.
 Demand MeasuredWires::demand(Opcode opcode, AxisId axis, int64_t bytes, int64_t ranks, int64_t groups) const {
     const auto own = transports_.find(axis);
     const std::string& transport = own == transports_.end() ? transports_.at(none) : own->second;

@@ -17,7 +17,7 @@ public:
     struct Row {
         std::string transport, op;
         int64_t ranks = 0;
-        int64_t bytes = 0;             ///< size of the operation, S in communicator.h
+        int64_t bytes = 0;             ///< bytes of the operation's larger tensor (S in communicator.h)
         double seconds = 0;            ///< time of the operation on its slowest rank
         double processor_seconds = 0;  ///< processor time of the operation, summed over its ranks
     };
@@ -28,7 +28,7 @@ public:
     MeasuredTable() = default;
     /// Throws Error for invalid rows: fewer than 2 ranks, less than 1 byte, or a time of 0 s.
     explicit MeasuredTable(std::vector<Row> rows);
-    /// Parses a JSON list of objects with the members of Row as keys. Throws Error at `name`, naming row and problem.
+    /// Parses a JSON list of objects with the members of Row as keys. Throws Error that names `name` and the bad row.
     static MeasuredTable parse(std::string_view json, const std::string& name);
 
     /// Returns the time and processor time of an operation. Interpolates between measured sizes on logarithmic scales;
@@ -48,8 +48,8 @@ private:
 /// Processors and links of ranks on one host, or on hosts joined by slow links.
 struct SharedHost {
     double processors = 1;
-    double link_bytes_s = 0;    ///< rate of each rank's link in one direction; 0: no link, only memory
-    double link_latency_s = 0;  ///< latency of a message over a link
+    double link_bytes_s = 0;    ///< bandwidth of each rank's link in one direction; 0: no links, only shared memory
+    double link_latency_s = 0;  ///< seconds of latency of a message over a link
 };
 
 /// Predicts times of communication over Orrery's own transports, in which the host's processors copy and sum data.
@@ -58,8 +58,8 @@ public:
     /// `transports`: each axis' transport by name; the entry of key `none` is for axes that are not listed.
     MeasuredWires(MeasuredTable table, const SharedHost& host, std::map<AxisId, std::string> transports);
 
-    /// Return what a collective or message needs: the measured time without links, part of it as processor time, and,
-    /// if ranks have links, the bytes on them and a ring's latency.
+    /// Both return what a collective or message needs: the measured time, in part as load on processors, and, if ranks
+    /// have links, the bytes on the links and their latency.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
@@ -73,7 +73,7 @@ private:
     std::map<AxisId, std::string> transports_;
 };
 
-/// Returns the number of steps in which a ring over `ranks` ranks does a collective; 1 for a message.
+/// Returns the number of steps in which a ring of `ranks` ranks performs a collective; 1 for a message.
 int64_t ring_steps(Opcode opcode, int64_t ranks);
 
 }  // namespace orrery

@@ -11,7 +11,7 @@ namespace {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-/// Parent of a node in NCCL's binary tree of n nodes, in which every second node is a leaf; none for the root, 0.
+/// Returns the parent of a node in NCCL's binary tree of n nodes (every second is a leaf); none for the root, 0.
 int64_t tree_parent(int64_t node, int64_t n) {
     if (node == 0) return none;
     const int64_t bit = node & -node;
@@ -23,7 +23,7 @@ double nvls_reached(const NcclGroup& facts, const Constants& constants) {
     return constants.of(facts.generation == Generation::blackwell ? "nvlink.nvls.blackwell" : "nvlink.nvls.hopper");
 }
 
-/// Adds messages of `bytes` from one domain to another; each member of a domain sends its share over its own NICs.
+/// Adds `bytes` sent from one domain to another, where each member of a domain sends its share over its own NICs.
 void load_boundary(const std::vector<int64_t>& from, const std::vector<int64_t>& to, double bytes, LinkLoads& loads) {
     const size_t flows = std::max(from.size(), to.size());
     for (size_t flow = 0; flow < flows; ++flow)
@@ -34,7 +34,7 @@ void load_ring(double bytes, const GroupPlace& group, double reached, LinkLoads&
     const size_t n = group.domains.size();
     for (size_t i = 0; i < n; ++i) {
         const std::vector<int64_t>& domain = group.domains[i];
-        // Rings of different channels leave the domain at different members.
+        // Channels' rings leave a domain at different members, so all members have the same load.
         const double inside =
             n == 1 ? bytes : bytes * static_cast<double>(domain.size() - 1) / static_cast<double>(domain.size());
         for (const int64_t slot : domain) loads.port(slot, inside / reached, inside / reached);
@@ -42,7 +42,7 @@ void load_ring(double bytes, const GroupPlace& group, double reached, LinkLoads&
     }
 }
 
-/// Adds the bytes of both trees on the NICs between domains; each tree sends half of the bytes up and down.
+/// Adds the bytes of both trees of an all_reduce on the NICs between domains; each tree sends half of them up and down.
 void load_tree(double bytes, const GroupPlace& group, LinkLoads& loads) {
     for (const auto& [parent, child] : group.tree_edges()) {
         const std::vector<int64_t>& up = group.domains[static_cast<size_t>(parent)];
@@ -52,8 +52,8 @@ void load_tree(double bytes, const GroupPlace& group, LinkLoads& loads) {
     }
 }
 
-/// Adds the bytes of chains inside domains. In each NCCL channel all ranks of a domain but one forward everything up
-/// and down a chain, which starts at another rank.
+/// Adds the bytes of chains inside domains, with which trees start and end. In each NCCL channel all ranks of a domain
+/// but one forward everything up and down a chain, which starts at another rank in each channel.
 void load_chains(double bytes, const GroupPlace& group, double reached, LinkLoads& loads) {
     for (const std::vector<int64_t>& domain : group.domains) {
         const double each = 2 * bytes * static_cast<double>(domain.size() - 1) / static_cast<double>(domain.size());
@@ -91,12 +91,11 @@ Times times(const GroupPlace& group, const NcclChoice& choice, const Constants& 
               step_latency(choice.algorithm, choice.protocol, facts, true)};
     if (choice.algorithm == NcclAlgorithm::ring && simple && facts.nvlink)
         out.inside = std::max(out.inside, constants.of("ring.step_s"));
-    // A step of protocol Simple ends with a flush of the receiver's NIC.
     out.between += (facts.nic_latency_s + switches_s) * (simple ? 2 : 1);
     return out;
 }
 
-/// Seconds until the first chunk has passed along the chains in a domain, and up and down the trees between domains.
+/// Seconds of filling the pipeline of chunks: until the first chunk has passed all chains and trees, or the switch.
 double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& choice, const Constants& constants,
                     double wire_s) {
     const NcclGroup& facts = group.facts;
@@ -106,7 +105,7 @@ double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& ch
     const double chunk = as_double(chunk_bytes(choice.algorithm, choice.protocol, bytes, facts));
     const double round = std::min(chunk * lanes * (in_switch ? as_double(facts.heads) : 1), as_double(bytes));
     const double round_s = wire_s * round / as_double(bytes);
-    // A tree node waits for chunks of two children, half of what its NIC receives in a round.
+    // A tree node waits for chunks of two children, so for half of what its NIC receives in a round.
     const double hops = facts.domains > 1 ? 2 * levels(facts.domains) * round_s / 2 : 0;
     if (in_switch) {
         const double alone =
@@ -117,7 +116,7 @@ double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& ch
     return 2 * as_double(facts.heads - 1) * round / lanes / copied + hops;
 }
 
-/// Updates a group's properties by a kind of node: with several kinds, NCCL uses the weakest value of each property.
+/// Adds a kind of node to a group's properties. With several kinds, NCCL uses the weakest value of each property.
 void add_kind(const NodeKind& kind, bool first, NcclGroup& facts) {
     const auto least = [&](auto& fact, const auto& of_kind) { fact = first ? of_kind : std::min(fact, of_kind); };
     const auto share = as_double(kind.nics.count) / as_double(kind.accelerators);

@@ -12,7 +12,6 @@ struct GroupPlace {
     std::vector<std::vector<int64_t>> domains;
     NcclGroup facts;
 
-    /// An edge between two domains in NCCL's double binary tree.
     struct TreeEdge {
         int64_t parent, child;
     };
@@ -32,14 +31,12 @@ void load_links(Opcode opcode, int64_t bytes, const GroupPlace& group, const Ncc
 double fixed_seconds(Opcode opcode, int64_t bytes, const GroupPlace& group, const NcclChoice& choice,
                      const Constants& constants, double wire_s, double switches_s);
 
-/// Bytes on each link of a ring: S (P-1)/P, twice as much for all_reduce.
+/// Bytes that a ring of P ranks sends on each link for a collective of S bytes: S (P-1)/P; for all_reduce twice that.
 double ring_bytes(Opcode opcode, int64_t bytes, int64_t ranks);
 
-/// Adds the bytes that an all-to-all puts on links, with a message from each member to every other.
 void load_all_to_all(int64_t bytes, const GroupPlace& group, const Constants& constants, LinkLoads& loads);
 double fixed_all_to_all(const GroupPlace& group, double switches_s);
 
-/// Adds the bytes that one message puts on links, within a scale-up domain or over NICs.
 void load_message(int64_t bytes, int64_t from, int64_t to, bool same_domain, double reached, LinkLoads& loads);
 double fixed_message(const NcclGroup& facts, bool same_domain, double switches_s);
 

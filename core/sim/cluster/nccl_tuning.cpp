@@ -34,7 +34,7 @@ constexpr PerProtocol net_us[] = {{2.7, 4, 14}, {5, 8.5, 14}, {0, 0, 18}, {0, 0,
 /// 1, 2, more].
 using PerGeneration = std::array<std::array<double, 3>, 4>;
 constexpr PerGeneration ll_limit = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
-/// Limits of the bandwidth of one NCCL channel in GB/s:
+/// Limits of the bandwidth of one NCCL channel in GB/s, by [GPU generation] [number of NVLink domains] as above.
 constexpr PerGeneration ring_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
 constexpr PerGeneration tree_ll128_limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
 constexpr PerGeneration tree_limit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
@@ -75,8 +75,8 @@ double fastest(std::span<const double> tried, double most) {
     return most;
 }
 
-/// Bandwidth that NCCL assumes for an accelerator's links: 20 of 25 GB/s for NVLink 3, 20.6 of 25 for NVLink 4, 40.1 of
-/// 50 for NVLink 5.
+/// Bandwidth that NCCL assumes for an accelerator's links, below the data sheet's: 20 of 25 GB/s for NVLink 3, 20.6 of
+/// 25 for NVLink 4, 40.1 of 50 for NVLink 5.
 double counted_link(const NcclGroup& group) {
     if (!group.nvlink) return group.link_bytes_s;
     if (group.generation == Generation::hopper) return group.link_bytes_s * 20.6 / 25;
@@ -85,10 +85,10 @@ double counted_link(const NcclGroup& group) {
 
 struct Channels {
     int64_t count = 0;
-    double bytes_s = 0;  ///< bandwidth of each NCCL channel
+    double bytes_s = 0;
 };
 
-/// If NCCL channels are few and fast, doubles their number at half the bandwidth.
+/// Doubles the number of NCCL channels at half the bandwidth each, as NCCL does if they are few and fast.
 Channels doubled(Channels found, const NcclGroup& group) {
     const bool recent = group.generation > Generation::ampere;
     if (found.bytes_s < 25e9 || (recent && found.bytes_s < 50e9 && found.count > 4)) return found;
@@ -112,7 +112,7 @@ Channels search_ring(const NcclGroup& group) {
     return doubled(best, group);
 }
 
-/// NVLS uses one channel for each rank of a domain or, between domains, for each NIC.
+/// Number of NVLS channels: one for each rank of a domain or, between domains, for each NIC.
 Channels search_nvls(const NcclGroup& group) {
     if (group.domains > 1) return {group.nics, fastest(speeds(group, true), group.nic_bytes_s)};
     const double ranks = static_cast<double>(group.ranks);
@@ -135,7 +135,7 @@ bool possible(Opcode opcode, NcclAlgorithm algorithm, NcclProtocol protocol, con
     return false;
 }
 
-/// Returns the bytes of a collective's tensor per second, as NCCL's formula predicts.
+/// Returns the rate that NCCL's formula predicts for a collective, in bytes of its tensor per second.
 double predicted_rate(Opcode opcode, NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group) {
     const bool reduce = opcode == Opcode::all_reduce;
     const double ranks = static_cast<double>(group.ranks), heads = static_cast<double>(group.heads);

@@ -11,7 +11,6 @@ namespace orrery {
 enum class NcclAlgorithm : uint8_t { ring, tree, nvls, nvls_tree };
 enum class NcclProtocol : uint8_t { ll, ll128, simple };
 
-/// Names an algorithm and protocol: "ring, LL128".
 std::string name_of(NcclAlgorithm algorithm, NcclProtocol protocol);
 
 /// Inputs of NCCL's tuning. A domain is what NCCL calls a node: accelerators that share scale-up links.
@@ -24,7 +23,7 @@ struct NcclGroup {
     int64_t heads = 1;        ///< number of ranks of the smallest domain
     double link_bytes_s = 0;  ///< bandwidth of an accelerator's links in one direction, by its data sheet
     int64_t nics = 1;         ///< number of NICs of the group's ranks in one domain
-    double nic_bytes_s = 0;   ///< bandwidth of each NIC
+    double nic_bytes_s = 0;
     double nic_latency_s = 0;
     bool ordered = true;
 };
@@ -45,17 +44,17 @@ struct NcclChoice {
 /// time. Throws Error if settings name an algorithm that the group cannot use.
 NcclChoice choose(Opcode opcode, int64_t bytes, const NcclGroup& group, const NcclSettings& settings);
 
-/// Number of NCCL's channels: concurrent rings or trees, each run by its own thread blocks.
+/// Number of NCCL's channels for a collective: concurrent rings or trees, each run by its own thread blocks.
 int64_t channels(NcclAlgorithm algorithm, const NcclGroup& group);
-/// Bytes of a chunk, which an NCCL channel handles at once; with NVLS, one head of a channel.
+/// Bytes of a chunk: what an NCCL channel, or with NVLS one head (rank of a domain) of a channel, processes at a time.
 int64_t chunk_bytes(NcclAlgorithm algorithm, NcclProtocol protocol, int64_t bytes, const NcclGroup& group);
-/// Latency in seconds of a launch, and of a step within a domain or between two domains (without the NIC's latency).
+/// Latency in seconds: base_latency() of a whole collective, step_latency() of a step, in a domain or `between` two.
 double base_latency(NcclAlgorithm algorithm, NcclProtocol protocol);
 double step_latency(NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group, bool between);
 /// Max bytes per second of all NCCL channels together, as limited by thread blocks that copy and poll flags and not by
 /// links; infinity: no limit.
 double copy_limit(NcclAlgorithm algorithm, NcclProtocol protocol, const NcclGroup& group);
-/// Fraction of the bytes that a protocol sends that is payload and not flags.
+/// Fraction of the bytes sent by a protocol that are payload; the others are flags.
 double payload(NcclProtocol protocol);
 
 }  // namespace orrery

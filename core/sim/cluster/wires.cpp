@@ -9,7 +9,7 @@ namespace orrery {
 
 namespace {
 
-/// Max links of a collective or message that are simulated; a larger group has this many and its busiest link.
+/// Max number of links of a collective or message to simulate; of more links, the first ones and the busiest are.
 constexpr size_t most_links = 64;
 
 uint64_t hash_of(std::span<const int64_t> first, std::span<const int64_t> second) {
@@ -139,7 +139,7 @@ Demand ClusterWires::ask_message(AxisId axis, int64_t bytes, int64_t from, int64
 void ClusterWires::answer(const LinkLoads& own, const LinkLoads& all, Demand& demand) const {
     std::vector<ResourceId> ids = own.touched();
     if (ids.size() > most_links) {
-        // Retains the first members' links, where other traffic is simulated, and the busiest, which sets the time.
+        // Retains the first members' links, which other traffic may share, and the busiest, which sets the time.
         const auto busier = [&](ResourceId a, ResourceId b) { return all.seconds(a) < all.seconds(b); };
         const ResourceId busiest = *std::ranges::max_element(ids, busier);
         ids.resize(most_links);

@@ -20,7 +20,7 @@ public:
     ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
                  const NcclSettings& settings = {});
 
-    /// Returns what a collective needs of the links (see Prices); linear in the ranks unless it was asked before.
+    /// Returns what a collective needs of the links (see Prices); linear in the ranks, or constant if cached.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
     /// Returns what a message needs of the links (see Prices). The receivers of other senders are assumed to be as far
@@ -28,9 +28,8 @@ public:
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
     double capacity(ResourceId resource) const { return links_.capacity(resource); }
 
-    /// Name of a resource, for reports.
     std::string text(ResourceId resource) const { return links_.text(resource); }
-    /// Number of group members examined so far in all calls.
+    /// Number of group members examined in all calls so far: the work that caching saves, for tests.
     int64_t work() const { return work_; }
 
 private:

@@ -15,7 +15,6 @@ struct ComparedPart {
     double predicted_s = 0, measured_s = 0;
 };
 
-/// A step of `plan` as simulated and as measured.
 struct Comparison {
     std::vector<ComparedPart> parts;  ///< kernels by op, largest first; communication by axis and op; the rest
     ComparedPart step;
@@ -27,7 +26,7 @@ struct Comparison {
 /// run of this plan wrote. Throws Error if the table has no steps.
 Comparison compare(const Plan& plan, const Simulated& run, double rest_s, const CostTable& measured);
 
-/// Formats a comparison in a few lines, in ms, with at most `most` ops by name.
+/// Formats a comparison in a few lines, in ms. Names at most `most` ops.
 std::string text_of(const Comparison& comparison, size_t most = 6);
 
 /// Predicted time over measured time, minus 1; 0 if nothing was measured.

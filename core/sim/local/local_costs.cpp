@@ -48,15 +48,14 @@ void add_rows(std::vector<Row>& to, const std::vector<Row>& more, Join join) {
     }
 }
 
-/// Replaces the entry `name` in a list of named values, or adds it.
 template <class Value>
 void set(std::vector<std::pair<std::string, Value>>& all, const std::string& name, const Value& value) {
     std::erase_if(all, [&](const auto& one) { return one.first == name; });
     all.emplace_back(name, value);
 }
 
-/// Returns by how much shared processors slow down a run's kernels: kernel time over processor time; if that was not
-/// measured, threads over processors.
+/// Returns the factor by which sharing processors slows down a run's kernels: kernel time over processor time; if that
+/// was not measured, threads over processors.
 double turns_of(const CostTable& table, double ranks, double processors) {
     if (const double given = total_of(table, "processing"); given > 0) return total_of(table, "compute") / given;
     return ranks * std::max(1.0, fact_of(table, "threads", 1)) / processors;
@@ -84,7 +83,7 @@ WireCost plain_wire(const WireCost& row, bool in_turns) {
 
 using Lines = std::vector<std::pair<std::string, std::string>>;
 
-/// Returns the "name=value" lines of a machine's description, except lines with a name in `but`.
+/// Returns the "name=value" lines of a machine's description without the names in `but`.
 Lines lines_of(const std::string& machine, const std::set<std::string>& but) {
     Lines lines;
     const std::vector<std::string> all = split(machine, '\n');
@@ -109,7 +108,7 @@ std::string difference_of(const Lines& lines, const Lines& other, const std::str
     int64_t more = -1;
     const auto differ = [&](const std::string& name, const std::string* a, const std::string* b) {
         if (more++ >= 0) return;
-        first = name == "flags" ? "the processor has other flags"  // only a hash of the flags is known
+        first = name == "flags" ? "the processor has other flags"  // the description has only a hash of the flags
                                 : fmt::format("{} {}, {} {}", name == "model name" ? "processor" : name,
                                               a ? *a : "not known", where, b ? *b : "not known");
     };
@@ -137,8 +136,7 @@ bool took_turns(const CostTable& table) {
     return threads > fact_of(table, "processors", threads);
 }
 
-/// Removes rows measured with shared processors if another cost table has the transport or kernel without sharing.
-/// Returns the number of rows removed.
+/// Removes rows measured with shared processors if any cost table has the transport or kernel without sharing.
 int64_t without_turns(std::vector<CostTable>& tables) {
     const auto kernel = [](const KernelCost& row) { return std::pair(spec_text(row.spec), row.threads); };
     std::set<std::string> timed;
@@ -183,7 +181,7 @@ std::string differences(const std::string& machine, const std::string& other, co
 }
 
 std::string other_machine(const std::string& machine, const std::string& here) {
-    const std::set<std::string> but{"build", "threads"};  // names that describe a program and its run
+    const std::set<std::string> but{"build", "threads"};  // names of lines about a program, not the machine
     const std::string found = difference_of(lines_of(machine, but), lines_of(here, but), "here");
     return found.empty() ? "" : "costs are of another machine: " + found;
 }
@@ -243,7 +241,7 @@ CostTable remeasured(const CostTable& kept, const CostTable& fresh) {
 
 CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
     if (runs.empty()) throw Error("no run to take costs from");
-    std::set<std::string> timed;  // names of timed transports
+    std::set<std::string> timed;
     if (kept)
         for (const WireCost& row : kept->wires)
             if (row.op == "message") timed.insert(row.transport);
@@ -274,7 +272,7 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
         add_rows(measured.wires, plain.wires, mean);
     }
     set(measured.totals, "rest", rest);
-    std::erase_if(measured.facts, [](const auto& fact) {  // removes facts that hold for a single run only
+    std::erase_if(measured.facts, [](const auto& fact) {  // removes facts of one run, not of the machine
         return fact.first != "processors" && fact.first != "products" && fact.first != "host";
     });
     measured.notes.clear();

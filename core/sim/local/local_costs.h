@@ -31,7 +31,6 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs);
 double fact_of(const CostTable& table, const std::string& name, double otherwise);
 /// Returns the seconds of the entry `name` in a cost table's `totals`; 0 if there is none.
 double total_of(const CostTable& table, const std::string& name);
-/// Whether two descriptions of machines are of the same machine.
 bool same_machine(const std::string& a, const std::string& b);
 /// Says how two machines differ: "processor X, here Y, and 2 lines more"; "" if they do not. `where`: name of the other
 /// machine, "here".

@@ -25,7 +25,7 @@ std::string_view name_of(Work work) {
     return "?";
 }
 
-/// Returns the kind of work within which rows of different ops are scaled: weight-gradient matmuls join other matmuls.
+/// Returns the kind of work within which times of different ops scale: weight-gradient matmuls belong to matmuls.
 Work kind_of(Work work) { return work == Work::weight_product ? Work::product : work; }
 
 double median(std::vector<double> values) {
@@ -83,7 +83,7 @@ LocalKernels::LocalKernels(const CostTable& plain, int threads, int64_t ranks, d
 void LocalKernels::find_crowding(const CostTable& plain) {
     if (at_once_ < 2) return;
     const int all = static_cast<int>(at_once_) - 1;
-    std::map<std::string, std::pair<double, double>> times;  // seconds of a kernel alone, and with all processors busy
+    std::map<std::string, std::pair<double, double>> times;
     std::map<std::string, Work> works;
     for (const KernelCost& row : plain.kernels) {
         if (row.threads != threads_ || (row.beside != 0 && row.beside != all)) continue;
@@ -109,7 +109,7 @@ double LocalKernels::alone(const KernelCost& row, Work work) const {
 }
 
 void LocalKernels::find_rates() {
-    std::vector<double> streams, small;  // small launches are dominated by launch cost
+    std::vector<double> streams, small;  // small: rates of launches so small that launch cost dominates
     for (const auto& [op, rows] : by_op_)
         for (const Row& row : rows) {
             const double rate = row.amount / row.alone_s * threads_ / row.threads;
@@ -166,8 +166,8 @@ LocalKernels::Row LocalKernels::row_of(const KernelSpec& spec) {
     return row;
 }
 
-/// Returns the distance of two launches' shapes in logarithms. Another dtype counts more than any shape; another number
-/// of active ranks counts less than any shape.
+/// Returns the distance of two launches' shapes in logarithms of sizes. Another dtype counts more than any shape;
+/// another number of active ranks counts less than any shape.
 double LocalKernels::distance(const Row& row, const Row& asked) const {
     const auto apart = [](double a, double b) { return std::abs(std::log(std::max(a, 1.0) / std::max(b, 1.0))); };
     const KernelWork &a = row.work, &b = asked.work;

@@ -13,9 +13,9 @@ namespace orrery {
 struct LocalPrice {
     enum class From : uint8_t {
         measured,  ///< the same launch was measured
-        scaled,    ///< scaled by work from another shape of the op
-        kind,      ///< scaled from another op of the same kind of work, since the op has no row in the table
-        rates,     ///< computed from the machine's rates, since no row of the table has this kind of work
+        scaled,    ///< scaled by amount of work from a measured launch of the op with another shape
+        kind,      ///< scaled from another op of the same kind of work (Work), since the op was not measured
+        rates,     ///< computed from the machine's FLOP/s and bytes/s, since no op of this kind of work was measured
     };
     double alone_s = 0;   ///< time with no other rank active
     double crowding = 1;  ///< slowdown factor if every processor runs the same kernel
@@ -37,7 +37,7 @@ public:
     /// Time of a copy in memory: twice its bytes at the median rate of memory-bound kernels; 0 if the table has none,
     /// which `sources` reports.
     double copy_s(double bytes);
-    /// Number of ranks, with their threads, that can run at once.
+    /// Number of ranks that can run at once, each with its threads on processors of its own.
     double at_once() const { return at_once_; }
     /// FLOP/s of one rank in the table's fastest matrix product; 0: the table has none.
     double flops_per_s() const { return flops_per_s_; }
@@ -72,9 +72,9 @@ private:
     std::map<std::string, std::vector<Row>> exact_, by_op_;
     std::map<Work, std::vector<Row>> by_kind_;
     double flops_per_s_ = 0, bytes_per_s_ = 0;  ///< FLOP/s and memory bytes/s of one rank; 0: unknown
-    bool copies_are_free_ = false;              ///< copies were priced without a known rate
+    bool copies_are_free_ = false;              ///< whether copies were priced as 0 s, as no memory rate was measured
     std::map<std::string, LocalPrice> known_;
-    std::map<LocalPrice::From, std::map<std::string, int>> from_;  ///< number of kernels by source, op
+    std::map<LocalPrice::From, std::map<std::string, int>> from_;  ///< number of priced kernels, by source and op
 };
 
 /// The quantity that a launch's time is proportional to: FLOP for matrix products and attention, otherwise bytes.

@@ -13,15 +13,14 @@
 namespace orrery {
 namespace {
 
-constexpr ResourceId processors_id = 0;  // id of the host's processors, the same as in MeasuredWires
+constexpr ResourceId processors_id = 0;
 
-/// Returns the bytes that a member of a collective sends, divided by its size S.
+/// Returns the bytes that each member of a collective sends, as a multiple of the collective's size S.
 double sent(const std::string& op, double ranks) {
     if (op == "send") return 1;
     return (op == "all_reduce" ? 2 : 1) * (ranks - 1) / ranks;
 }
 
-/// Returns the transports by AxisId for all axes of the mesh, including joined axes such as "rep+dp".
 std::map<AxisId, std::string> by_axis(const Plan& plan, const std::map<std::string, std::string>& transports) {
     std::map<AxisId, std::string> all;
     for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis) {
@@ -53,7 +52,7 @@ MeasuredTable require_transports(std::vector<MeasuredTable::Row> rows,
 std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double processors, Derived& derived) {
     std::vector<MeasuredTable::Row> rows;
     std::map<std::string, std::set<std::string>> there;
-    // Rows measured with shared processors are used only if there are no other rows, as the simulation adds sharing.
+    // Rows measured with shared processors are used only if there are no others, since the simulation itself shares.
     const double measured_on = fact_of(plain, "processors", processors);
     const auto takes_turns = [&](const WireCost& cost) { return static_cast<double>(cost.ranks) > measured_on; };
     std::set<std::pair<std::string, std::string>> without_turns;
@@ -74,7 +73,7 @@ std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double process
     for (const auto& [transport, ops] : there)
         for (const char* const op : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}) {
             if (ops.count(op) > 0) continue;
-            // Derives times from the measured op with the closest traffic; a message from a collective of two ranks.
+            // Derives the op's times from the measured op with the closest traffic; a message's from that of two ranks.
             const std::vector<const char*> likest = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce",
                                                      "send"};
             const auto from = std::find_if(likest.begin(), likest.end(), [&](const char* o) { return ops.count(o); });

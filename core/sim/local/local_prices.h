@@ -11,16 +11,16 @@
 
 namespace orrery {
 
-/// For a (transport, operation) that was not measured: the measured operation from which its times are derived.
+/// The measured operation from which times of an operation without measurements are derived, by (transport, operation).
 using Derived = std::map<std::pair<std::string, std::string>, std::string>;
 
-/// Returns the table's communication rows for `MeasuredWires`, with times of all members together. Operations that a
-/// transport's rows lack are derived from other operations by the bytes that they send.
+/// Returns the table's communication rows for `MeasuredWires`, with processor times summed over the members. Adds rows
+/// for operations of a transport that were not measured, derived by the bytes sent, and records them in `derived`.
 std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double processors, Derived& derived);
 
-/// Predicts times on the machine of a cost table, whose processors all ranks share: a kernel takes processor time for
+/// Predicts times on the machine of a cost table, whose processors all ranks share. A kernel takes processor time for
 /// each of its threads, and more if kernels of its kind slow each other down (memory). Waiting ranks use no processor.
-/// Each rank must be its own actor (SimulateOptions::each_rank).
+/// Each rank must be simulated by itself (SimulateOptions::each_rank).
 class LocalPrices final : public Prices {
 public:
     /// `plain`: table from plain_costs or joined_costs. `transports`: by name of the axis, for axes of more than one
@@ -35,7 +35,7 @@ public:
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) override;
     double capacity(ResourceId resource) const override { return resource == crowd_ ? 1 : wires_.capacity(resource); }
 
-    /// Says where the predicted times so far come from, as lines: measured, scaled or derived.
+    /// Describes where the predicted times so far come from (measured, scaled or derived), as lines.
     std::vector<std::string> sources() const;
 
 private:
@@ -44,9 +44,9 @@ private:
 
     LocalKernels kernels_;
     const int threads_;
-    const ResourceId crowd_;  ///< resource that kernels share besides the processors; its capacity is 1 per second
+    const ResourceId crowd_;  ///< resource for the slowdown of concurrent kernels by memory; capacity 1 per second
     Derived derived_;
-    std::map<std::string, std::string> used_;  ///< descriptions of derivations from `derived_` that were used
+    std::map<std::string, std::string> used_;  ///< descriptions of the derived operations that were used, for sources()
     MeasuredWires wires_;
 };
 

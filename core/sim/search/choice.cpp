@@ -15,7 +15,7 @@ size_t place_of(const std::string& recompute) {
     return static_cast<size_t>(found - recomputes.begin());
 }
 
-/// Returns the library's schedules that are one step from the current schedule; gpipe is never better than 1f1b.
+/// Returns the pipeline schedules one step from the current one. Omits gpipe, which is never better than 1f1b.
 std::vector<std::pair<std::string, int64_t>> schedules_beside(const Choice& c) {
     if (c.schedule != "interleaved")
         return {{"1f1b", 0}, {"interleaved", 2}, {"interleaved", most_chunks}, {"zb_h1", 0}, {"zbv", 0}};
@@ -100,7 +100,7 @@ std::optional<Choice> SearchSpace::smaller(const Choice& choice) const {
         return c;
     }
     if (!varies_zero || c.dp == 1 || c.zero == 3) return std::nullopt;
-    c.zero = c.pp > 1 ? c.zero + 1 : 3;  // ZeRO-2 and 3 reduce in each micro-batch
+    c.zero = c.pp > 1 ? c.zero + 1 : 3;  // by one stage with pp, since ZeRO-2 and 3 then reduce in each micro-batch
     return c;
 }
 

@@ -10,7 +10,7 @@ namespace orrery {
 /// One configuration of a training job: mesh, micro-batches, ZeRO stage, pipeline schedule, recomputation, mapping.
 struct Choice {
     int64_t pp = 1, dp = 1, tp = 1;
-    int64_t samples = 1;            ///< samples per micro-batch on one member of dp
+    int64_t samples = 1;            ///< sequences per micro-batch on each member of dp
     int64_t zero = 0;               ///< ZeRO stage; -1: unknown
     std::string schedule = "1f1b";  ///< pipeline schedule; "": unknown
     int64_t chunks = 0;             ///< stages per pipeline rank; 0: as many as the schedule needs
@@ -28,8 +28,8 @@ struct Choice {
     std::tuple<int64_t, int64_t, size_t, bool, int64_t> added() const;
 };
 
-/// Bytes of a model over all ranks, with nothing stored twice. All gradients exist at the same time, as micro-batches
-/// and clipping require.
+/// Bytes of a model's state, each value counted once over all ranks. All gradients exist at the same time, as
+/// micro-batches and clipping require.
 struct StateBytes {
     double params = 0, gradients = 0, optimizer = 0;
     double all() const { return params + gradients + optimizer; }
@@ -47,32 +47,32 @@ struct SearchSpace {
     Choice start;
     double memory_limit = 0;  ///< max memory of any rank in bytes; 0: not checked
     StateBytes state;
-    double flops = 0, rate = 0;  ///< flops of a step; upper bound of a rank's FLOP/s
-    double turns = 1;            ///< number of ranks that share a processor: while one waits another computes
-    double faster = 1.05;        ///< factor by which kernels may exceed the best rate seen
+    double flops = 0, rate = 0;  ///< `flops`: FLOPs of a step; `rate`: upper bound of a rank's FLOP/s
+    double turns = 1;            ///< number of ranks that take turns on a processor: one computes while another waits
+    double faster = 1.05;        ///< factor by which other kernels may be faster than the fastest seen so far
     double near = 1.08;          ///< meshes slower than the best by more than this factor are not refined
-    double alike = 0;            ///< fraction of a step: smaller differences between predictions are not significant
-    size_t climbs = 10;          ///< max meshes that are refined
+    double alike = 0;            ///< differences between step times below this fraction of a step are not significant
+    size_t climbs = 10;          ///< max number of meshes whose options are refined
     size_t kept = 10;            ///< number of best configurations reported
 
     int64_t micros(const Choice& choice) const { return batch / (choice.dp * choice.samples); }
     /// Whether a configuration's number of micro-batches is an integer and valid for its schedule.
     bool whole(const Choice& choice) const;
-    /// Returns a configuration for each possible mesh, with common options.
+    /// Returns a configuration for each possible mesh; varied options have defaults (1 sample, ZeRO-1, 1f1b).
     std::vector<Choice> meshes() const;
     /// Returns a configuration that needs less memory (recomputation, a higher ZeRO stage); nullopt if there is none.
     std::optional<Choice> smaller(const Choice& choice) const;
     /// Returns all configurations that differ from `choice` by one step in one option, grouped by option.
     std::vector<std::vector<Choice>> beside(const Choice& choice) const;
-    /// Returns a configuration with the mesh of `mesh` and the options of `options`, as far as they are possible.
+    /// Returns a configuration with the mesh of `mesh` and those options of `options` that are valid for the mesh.
     Choice like(const Choice& mesh, const Choice& options) const;
 };
 
 /// Mean bytes of a model's state per rank. tp and pp split the whole state; ZeRO also splits over dp the optimizer
 /// state (stage 1), gradients (2) and params (3). 0 if the stage is unknown.
 double state_bytes(const StateBytes& state, const Choice& choice);
-/// Min time lost to the pipeline bubble, as a fraction of the computing time: (p-1)/(v m), and so on; 0 for schedules
-/// that are not in the library.
+/// Min time lost to the pipeline bubble, as a fraction of the computing time: (p-1)/m for 1f1b with p pipeline ranks
+/// and m micro-batches, less for other schedules; 0 for schedules that are not in the library.
 double bubble(const Choice& choice, int64_t micros);
 
 /// Limits of the search: max samples per micro-batch, and max stages per pipeline rank.

@@ -10,9 +10,9 @@
 namespace orrery {
 namespace {
 
-/// Number of configurations per round of the search, which are judged independently.
+/// Number of configurations in a round, which are judged concurrently.
 constexpr size_t at_once = 8;
-/// A step in an option that slowed a mesh by more than this factor is not tried again with other options of that mesh.
+/// If a step in an option slows a mesh by more than this factor, the mesh does not try the step with other options.
 constexpr double clearly = 1.02;
 
 constexpr const char* no_room =
@@ -25,7 +25,6 @@ double factor_of(const Choice& c) { return c.recompute == "all" ? 4.0 / 3 : 1; }
 
 enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping };
 
-/// Copies one option of the configuration `from`.
 void take(Choice& c, size_t option, const Choice& from) {
     switch (option) {
         case schedule: c.schedule = from.schedule, c.chunks = from.chunks; break;
@@ -37,7 +36,7 @@ void take(Choice& c, size_t option, const Choice& from) {
     }
 }
 
-/// Returns the default configuration with only one option set from `c`, independent of the mesh.
+/// Returns a key for one option of a configuration: the default configuration with only that option set.
 Choice value_of(const Choice& c, size_t option) {
     Choice value;
     take(value, option, c);
@@ -80,7 +79,7 @@ bool Search::too_large(const Choice& choice) const {
         other.zero = stage;
         const auto known = known_.find(other);
         if (stage == choice.zero || known == known_.end() || !known->second.why_not.empty()) continue;
-        // Adds the difference of state bytes by the formula, changed by a quarter in favor of the configuration.
+        // Adds the difference of state bytes by formula, changed by a quarter so that the sum is a lower bound.
         const double more = state - state_bytes(space_.state, other);
         const double least = static_cast<double>(known->second.memory_bytes) + more * (more > 0 ? 0.75 : 1.25);
         if (const double limit = known->second.memory_limit; limit > 0 && least > limit) return true;
@@ -117,7 +116,7 @@ void Search::judge_round(const std::vector<Choice>& round) {
     }
 }
 
-/// Judges, in rounds, those of the configurations that are not judged yet and may be among the best.
+/// Judges those of the configurations, in rounds, that are not judged yet and may be among the best.
 void Search::look(const std::vector<Choice>& choices) {
     std::vector<Choice> round;
     std::set<Choice> asked;
@@ -135,7 +134,7 @@ void Search::look(const std::vector<Choice>& choices) {
     }
 }
 
-/// Judges every mesh, made smaller until it fits; meshes that a formula expects to be fastest come first.
+/// Judges every mesh, in order of lower bounds of the step time, with options that need less memory until it fits.
 void Search::first_look() {
     std::vector<Choice> first = space_.meshes();
     std::stable_sort(first.begin(), first.end(),
@@ -145,7 +144,7 @@ void Search::first_look() {
         Choice now = choice;
         const auto known = known_.find(choice);
         const double limit = known == known_.end() ? space_.memory_limit : known->second.memory_limit;
-        // Recomputation does not help if the state alone is too large.
+        // If the state alone is too large, recomputation would not help, so the ZeRO stage is raised.
         if (space_.varies_zero && now.dp > 1 && now.zero < 3 && state_bytes(space_.state, now) > limit) {
             now.zero = now.pp > 1 ? now.zero + 1 : 3;
             waiting.push_front(now);
@@ -166,13 +165,13 @@ void Search::first_look() {
         }
         left_ = static_cast<int64_t>(waiting.size());
         if (!round.empty()) judge_round(round);
-        // A mesh that the model does not support is not tried with other options.
+        // Only meshes that run but do not fit are tried with less memory, not those that the model does not support.
         for (auto c = round.rbegin(); c != round.rend(); ++c)
             if (const Judged& judged = known_.at(*c); !judged.fits() && judged.why_not.empty()) with_less(*c);
     }
 }
 
-/// If a step to more samples or less recomputation does not fit, also tries the step with an option that frees memory.
+/// Returns steps to more samples or less recomputation that do not fit, each with an option that frees memory.
 std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& beside) const {
     std::vector<Choice> all;
     for (const Option option : {samples, recompute})
@@ -190,7 +189,6 @@ std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& be
     return all;
 }
 
-/// Starts from a configuration that fits, and takes steps in its options until none is faster.
 Choice Search::climb(Choice at) {
     std::set<std::pair<size_t, Choice>> slower;
     for (;;) {
@@ -230,7 +228,7 @@ Choice Search::climb(Choice at) {
     }
 }
 
-/// Returns the configuration with the pipeline schedule of the smallest bubble, without recomputation.
+/// Returns the configuration with the schedule that has the smallest bubble, and without recomputation.
 Choice Search::at_best(const Choice& choice) const {
     Choice best = choice;
     if (space_.varies_schedule) best.schedule = "zbv";
@@ -238,13 +236,13 @@ Choice Search::at_best(const Choice& choice) const {
     return best;
 }
 
-/// Returns the estimated step time of a mesh with better options than those judged so far.
+/// Estimates the step time of a mesh with the best options, from that with the options judged.
 double Search::promise(const Judged& judged) const {
     const Choice least = at_best(judged.choice);
     return judged.step_s * stretch(least) / stretch(judged.choice) * factor_of(least) / factor_of(judged.choice);
 }
 
-/// Returns the fastest configuration of each mesh, ordered by the time that promise() estimates.
+/// Returns the fastest configuration of each mesh, ordered by promise().
 std::vector<Choice> Search::promising() const {
     std::set<std::tuple<int64_t, int64_t>> meshes;
     std::vector<const Judged*> first;

@@ -20,14 +20,13 @@ struct Judged {
     double computing_s = 0;  ///< computing time, mean over ranks
     double mfu = 0;
     int64_t memory_bytes = 0;          ///< bytes used by the rank with the smallest amount of memory left
-    double memory_limit = 0;           ///< memory of that rank's accelerator in bytes; 0: not checked
-    int64_t memory_rank = -1;          ///< rank with the smallest memory left, if accelerators differ; -1: any
+    double memory_limit = 0;           ///< memory of the accelerator of rank `memory_rank` in bytes; 0: not checked
+    int64_t memory_rank = -1;          ///< rank with the smallest memory left; -1: any, as accelerators are equal
     std::string binds;                 ///< what takes the largest share of the time besides computing, or "memory"
-    std::vector<std::string> sources;  ///< where the predicted times come from, a line each; empty: formulas
+    std::vector<std::string> sources;  ///< where the predicted times come from, a line each; empty: all from formulas
 
     /// Bytes above the memory limit; negative: bytes left.
     double over() const { return static_cast<double>(memory_bytes) - memory_limit; }
-    /// Whether the configuration runs and fits into memory.
     bool fits() const { return why_not.empty() && (memory_limit == 0 || over() <= 0); }
 };
 
@@ -38,12 +37,12 @@ struct Refused {
 };
 
 struct Found {
-    std::vector<Judged> best;                 ///< configurations that fit, fastest first
-    std::vector<Refused> refused;             ///< configurations that do not run or fit, by reason
-    std::vector<Judged> all;                  ///< all configurations that run, including those that do not fit
-    int64_t compiled = 0;                     ///< number of configurations compiled
+    std::vector<Judged> best;      ///< configurations that fit, fastest first
+    std::vector<Refused> refused;  ///< configurations that do not run or fit, by reason
+    std::vector<Judged> all;       ///< all configurations that run, including those that do not fit
+    int64_t compiled = 0;
     std::map<std::string, int64_t> left_out;  ///< number of configurations left out, by reason
-    std::vector<std::string> edges;           ///< where the best configuration is at the border of the search space
+    std::vector<std::string> edges;           ///< options of which the best value is at the border of the search space
 
     int64_t pruned() const;
 };
@@ -60,10 +59,10 @@ struct Found {
 /// faster than any seen so far and no loss but the pipeline's bubble.
 class Search {
 public:
-    /// Judges configurations in any order and passes each to `done` with its index; returns after the last one.
+    /// Judges `choices` in any order and passes each result to `done` with its index. Returns after the last one.
     using Done = std::function<void(size_t place, Judged judged)>;
     using Judge = std::function<void(const std::vector<Choice>& choices, const Done& done)>;
-    /// Called after each configuration that is judged, with the best one so far.
+    /// Called after each judged configuration, with the number of meshes left and the best configuration so far.
     using Progress = std::function<void(int64_t judged, int64_t left, const Judged* best)>;
 
     Search(SearchSpace space, Judge judge, Progress progress = {})
@@ -79,14 +78,13 @@ private:
     /// Returns why a configuration is left out without being judged; "" if it has to be judged.
     std::string why_left_out(const Choice& choice) const;
     bool too_large(const Choice& choice) const;
-    /// Lower bound of a rank's step time over its computing time, due to pipeline bubbles or shared processors.
+    /// Lower bound of a rank's step time divided by its computing time: above 1 with bubbles or shared processors.
     double stretch(const Choice& choice) const;
     double least_seconds(const Choice& choice) const;
     double worst_kept() const;
     Choice at_best(const Choice& choice) const;
     double promise(const Judged& judged) const;
     std::vector<Choice> promising() const;
-    /// Returns the result of a configuration; nullptr if it was not judged or does not fit.
     const Judged* fitting(const Choice& choice) const;
     std::vector<Choice> with_room(const std::vector<std::vector<Choice>>& beside) const;
     void find_best(Found& found) const;
@@ -96,7 +94,7 @@ private:
     Judge judge_;
     Progress progress_;
     std::map<Choice, Judged> known_;
-    std::vector<const Judged*> best_;  ///< configurations that fit, fastest first
+    std::vector<const Judged*> best_;
     std::map<Choice, std::string> left_out_;
     int64_t left_ = 0;  ///< number of meshes still to judge
     double rate_ = 0;   ///< highest FLOP/s of a rank so far, including recomputation

@@ -18,17 +18,17 @@ bool multiplies(const RankClass& c, const Instruction& i) {
 
 namespace {
 
-/// Indices of instructions that delimit the fragments in a rank class's stream.
+/// Indices of instructions that delimit the fragments (forwards, backwards of micro-batches) in a class's stream.
 struct Fragments {
-    int first = none;    ///< the first kernel of all fragments
-    int product = none;  ///< the last matrix product of all fragments
-    int last = none;     ///< the last matrix product, message or collective of all fragments
+    int first = none;    ///< first kernel of any fragment
+    int product = none;  ///< last matrix product of any fragment
+    int last = none;     ///< last matrix product, message or collective of any fragment
     explicit Fragments(const RankClass& c) {
         for (int i = 0; i < static_cast<int>(c.stream.size()); ++i) {
             const Instruction& one = c.stream[at(i)];
             if (one.fragment.micro < 0) continue;
             if (one.axis == none && first == none) first = i;
-            // Only matrix products count: gradients of embeddings may depend on collectives that run once a step.
+            // Only matrix products end fragments: gradients of embeddings may wait for collectives run once a step.
             if (multiplies(c, one)) product = i;
             if (one.axis != none || product == i) last = i;
         }
@@ -42,7 +42,7 @@ public:
 
     void run(Plan& plan) {
         for (RankClass& c : plan.classes) wait(c);
-        // All members of a group need the same order of collectives: one that must stay on one rank stays on all.
+        // A group's members must issue collectives in one order: one that cannot move on some rank stays on all.
         std::vector<std::vector<char>> moved;
         for (bool settled = false; !settled;) {
             moved.clear();
@@ -77,13 +77,13 @@ private:
         return once(i) && !stays_.count(i.op) && (over_data(i) ? data_too_ : sums_);
     }
 
-    /// Returns which instructions move after the last fragment: collectives to move and, over data axes, everything
-    /// that reads them. A collective whose reader is part of a fragment stays and is recorded in stays_.
+    /// Returns which instructions move after the last fragment: wanted collectives and, over data axes, everything that
+    /// reads their results. If a reader is part of a fragment, the collective stays and is recorded in stays_.
     std::vector<char> movable(const RankClass& c) {
         const Fragments place(c);
         std::vector<char> moved(c.stream.size(), 0);
         if (place.first == none) return moved;
-        std::map<int, int> written;  // the instruction that wrote each buffer last
+        std::map<int, int> written;  // for each buffer: the moved instruction that wrote it
         std::vector<int> root(c.stream.size(), none);
         const int begin = std::max(place.first + 1, repeats(c) ? c.repeat.end : 0);
         for (int index = begin; index < place.last; ++index) {
@@ -129,8 +129,8 @@ private:
         for (const int from : order) {
             stream.push_back(std::move(c.stream[at(from)]));
             std::vector<int>& waits = stream.back().waits;
-            // Sums over data axes and over other axes commute, so the sum over data may overlap with kernels and need
-            // not wait.
+            // Sums over data axes and over other axes commute, so a sum over data axes need not wait for those that
+            // moved.
             if (from < end && !moved[at(from)]) std::erase_if(waits, [&](int wait) { return moved[at(wait)] != 0; });
             for (int& wait : waits) wait = now[at(wait)];
         }
@@ -141,7 +141,7 @@ private:
         update_waits(c, behind, behind_end);
     }
 
-    /// Makes the first kernel after the moved instructions wait for them, since it or a later kernel reads the sums.
+    /// Makes the first kernel after the moved instructions wait for them, since it or a later kernel reads their sums.
     void update_waits(RankClass& c, int moved, int moved_end) const {
         const auto kernel = std::find_if(c.stream.begin() + moved_end, c.stream.end(),
                                          [](const Instruction& i) { return i.axis == none; });

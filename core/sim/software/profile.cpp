@@ -8,7 +8,7 @@
 namespace orrery {
 namespace {
 
-/// Returns which axes are data-parallel. A joined axis such as "rep+dp" counts if `names` has one of its parts.
+/// Returns which mesh axes are data-parallel: those with a name in `names`, also joined ones such as "rep+dp".
 AxisFlags data_axes(const Mesh& mesh, const std::vector<std::string>& names) {
     AxisFlags data;
     for (AxisId axis = 0; axis < mesh.ids(); ++axis) {

@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// How other training software differs from a plan of Orrery.
+/// How other training software runs a step, where it differs from a plan of Orrery.
 struct SoftwareProfile {
     /// Kernels and messages wait only for what they read, not for reuse of memory: an allocator keeps buffers of
     /// messages in flight (PyTorch's `record_stream`).
@@ -17,7 +17,7 @@ struct SoftwareProfile {
     /// Data-parallel collectives do not overlap with kernels: params are gathered before the first fragment, and
     /// gradients are reduced after the last matrix product of all fragments.
     bool data_late = false;
-    /// Kernels also wait for a pipeline's sends (Megatron-LM's 1F1B, DeepSpeed's).
+    /// Kernels also wait for the sends of a pipeline (Megatron-LM's 1F1B, DeepSpeed's).
     bool blocks_messages = false;
     bool gathers_f32 = false;   ///< params are sent in f32 and cast where used (autocast)
     bool reduces_bf16 = false;  ///< gradients are sent in bf16

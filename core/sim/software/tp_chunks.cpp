@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// Max number of instructions over which a matmul, transpose or collective is moved next to its partner.
+/// Max distance, in instructions, over which a matmul, transpose or collective is moved next to the one it is cut with.
 constexpr int reach = 64;
 
 int64_t piece(int64_t size, int64_t chunks, int64_t chunk) {
@@ -25,8 +25,8 @@ bool same_place(const Operand& a, const Operand& b) {
     return a.buffer == b.buffer && a.offset == b.offset && a.type.bytes() == b.type.bytes();
 }
 
-/// Whether a kernel is a matrix product whose rows are the leading dims of its first operand and of all results. True
-/// for fused matmuls, too; false for weight-gradient matmuls.
+/// Whether a kernel is a matrix product (one or fused) whose rows are the leading dims of its first operand and of all
+/// results. False for weight-gradient matmuls.
 bool is_product(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     if (!def || spec.inputs.size() < 2 || spec.inputs[0].shape.size() < 2 || spec.inputs[1].shape.size() != 2)
@@ -39,12 +39,11 @@ bool is_transpose(const KernelSpec& spec) {
     return def && def->moves == Moves::permutes && spec.inputs[0].shape.size() >= 2;
 }
 
-/// Returns the index of the largest dim of a shape, not counting the last dim.
 size_t largest_leading(const Shape& shape) {
     return static_cast<size_t>(std::max_element(shape.begin(), shape.end() - 1) - shape.begin());
 }
 
-/// Returns the dim along which each operand is cut into chunks, inputs first; none: all chunks use the whole operand.
+/// Returns the dim along which each operand is cut into chunks, inputs first; none: each chunk uses the whole operand.
 std::vector<int> cut_dims(const KernelSpec& spec) {
     std::vector<int> dims(spec.inputs.size() + spec.outputs.size(), none);
     const Shape& rows = spec.inputs[0].shape;
@@ -73,8 +72,8 @@ int64_t collectives_of(const RankClass& c, AxisId axis) {
 /// A collective and the kernels that are cut into chunks with it, as indices in the stream.
 struct Cut {
     int collective = none;
-    bool gathers = false;      ///< whether the kernels come after the collective; otherwise before it
-    std::vector<int> kernels;  ///< kernels, in the order within a chunk
+    bool gathers = false;      ///< whether the kernels follow the collective, rather than precede it
+    std::vector<int> kernels;  ///< in the order of execution within a chunk
     bool has(int i) const { return i == collective || std::find(kernels.begin(), kernels.end(), i) != kernels.end(); }
 };
 
@@ -103,7 +102,6 @@ public:
         return std::move(to_);
     }
 
-    /// Returns whether each instruction of the new stream is a chunk of a collective. Empty if nothing was cut.
     std::vector<char> take_chunks() { return std::move(chunks_of_); }
 
     int64_t cut() const {
@@ -129,15 +127,15 @@ private:
         return shape[largest_leading(shape)] >= chunks_;
     }
 
-    /// Returns which part of the stream an instruction is in: 2 for the repeated stretch, 1 for the iteration before
-    /// it, 0 for what precedes that, 3 for what follows the stretch.
+    /// Returns the part of the stream that contains an instruction: 2 for the repeated stretch, 1 for the iteration
+    /// before that, 0 for what precedes both, 3 for what follows.
     int part(int index) const {
         const Repeat& r = from_.repeat;
         return !repeats(from_) ? 0 : (index >= r.from()) + (index >= r.begin) + (index >= r.end);
     }
     bool together(int a, int b) const { return part(a) == part(b) && stream(a).fragment == stream(b).fragment; }
 
-    /// Calls `use` for instructions that read an operand that `writer` makes, until the operand is written again.
+    /// Calls `use` for each instruction that reads `made` after `writer`, until another instruction writes it.
     template <class Use>
     void for_each_reader(int writer, const Operand& made, Use&& use) const {
         const std::vector<int>&all = readers_[at(made.buffer)], &writers = writers_[at(made.buffer)];
@@ -200,8 +198,8 @@ private:
                            [&](const Operand& o) { return same_place(o, read); });
     }
 
-    /// Whether an instruction may move to `to`: no instruction in between writes what it uses or uses what it writes.
-    /// Messages and collectives of one queue never pass each other, since all members need the same order.
+    /// Whether an instruction may move to `to`: no instruction in between writes what it accesses or accesses what it
+    /// writes. Messages and collectives of one queue never pass each other, since all members need the same order.
     bool can_move(int index, int to, const Cut& cut) const {
         std::set<int> read, written;
         for_each_access(from_, stream(index), [&](const Operand& o, bool reads, bool writes) {
@@ -228,8 +226,8 @@ private:
         cuts_.push_back(std::move(cut));
     }
 
-    /// Drops cuts that differ between the repeated stretch and the iteration before it, since waits are counted by
-    /// distance between repetitions.
+    /// Drops cuts that are not the same in the repeated stretch and the iteration before it, since plans count waits
+    /// across repetitions by distance.
     void drop_what_does_not_repeat() {
         if (!repeats(from_)) return;
         std::map<int, std::vector<int>> all;
@@ -274,7 +272,7 @@ private:
         return here;
     }
 
-    /// Translates waits for instructions before `place` to the new stream; later instructions are unrelated (can_move).
+    /// Translates waits for instructions before `place` to indices in the new stream. Others are unrelated (can_move).
     std::vector<int> mapped(const std::vector<int>& waits, int place) const {
         std::vector<int> now;
         for (const int wait : waits)
@@ -282,8 +280,8 @@ private:
         return now;
     }
 
-    /// Returns the waits of an instruction that is moved to `place`, and those of the instructions that it passes on
-    /// its own queue, since it inherits them.
+    /// Returns the waits of an instruction that moves to `place`, and of those on its queue that it passes, since it
+    /// inherits their waits.
     std::vector<int> waits_at(int index, int place) const {
         std::vector<int> now;
         for (int i = place; i <= index; ++i) {
@@ -391,10 +389,10 @@ private:
     const int64_t members_;
     const int64_t chunks_;
     std::vector<std::vector<int>> writers_, readers_;  ///< indices of instructions, by buffer that they write or read
-    std::vector<char> taken_;                          ///< for each instruction: whether it is part of a Cut
+    std::vector<char> taken_;
     std::vector<Cut> cuts_;
-    std::vector<int> first_, last_;  ///< for each instruction of the original plan: its first and last chunk
-    std::vector<char> chunks_of_;    ///< for each instruction of the new plan: whether it is a chunk of a collective
+    std::vector<int> first_, last_;  ///< for each original instruction: its first and last chunk in the new plan
+    std::vector<char> chunks_of_;
     std::map<std::pair<int, Shape>, int> kernels_;
 };
 

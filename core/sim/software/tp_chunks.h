@@ -10,10 +10,10 @@ namespace orrery {
 /// what they were cut from. Its fingerprint is `for_prices_alone` (plan/print.h), which Executor refuses.
 struct TpChunked {
     Plan plan;
-    int64_t cut = 0;  ///< number of collectives of the axis that were cut, over all classes, as issued in a step
-    int64_t all = 0;  ///< number of collectives over the axis
-    /// Whether an instruction is a chunk of a collective (SimulateOptions::mapped), by class and index in its stream.
-    /// Empty for a class in which nothing was cut.
+    int64_t cut = 0;  ///< number of collectives over the axis that were cut, as issued in a step by all classes
+    int64_t all = 0;  ///< number of collectives over the axis, counted in the same way
+    /// By rank class and index in the class's stream: whether an instruction is a chunk of a collective
+    /// (SimulateOptions::mapped). Empty for a class in which nothing was cut.
     std::vector<std::vector<char>> chunks;
 };
 

@@ -10,7 +10,7 @@
 namespace orrery {
 namespace {
 
-/// Size in bytes below which any software sends a tensor by all-reduce (gradient norms, losses).
+/// Size in bytes below which all software sends a tensor by all-reduce: gradient norms, losses.
 constexpr int64_t small_bytes = 1 << 20;
 
 int64_t bytes_of(const Instruction& i) {
@@ -20,7 +20,7 @@ int64_t bytes_of(const Instruction& i) {
     return bytes;
 }
 
-/// Inserts a copy of `bytes[index]` bytes before each instruction (0: none), with the instruction's waits.
+/// Inserts a copy of `bytes[index]` bytes before each instruction (0: none), which takes over the waits.
 void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
     std::vector<int> now;
     std::vector<Instruction> stream;
@@ -39,7 +39,7 @@ void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
         now.push_back(static_cast<int>(stream.size()));
         stream.push_back(std::move(i));
     }
-    const auto first_of = [&](int index) {  // index of the instruction, or of its copy
+    const auto first_of = [&](int index) {  // index in the new stream of the instruction, or of the copy before it
         if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
         return now[at(index)] - (bytes[at(index)] > 0 ? 1 : 0);
     };
@@ -55,7 +55,7 @@ void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
 
 }  // namespace
 
-/// Adds casts as copies: a cast reads 4 bytes of each number and writes 2, like a copy of 3 bytes.
+/// Models casts as copies: a cast reads 4 bytes of each number and writes 2, so it costs as much as a copy of 3 bytes.
 void gather_f32(RankClass& c, const AxisFlags& data) {
     std::vector<int64_t> gathered(c.buffers.size(), 0), casts(c.stream.size(), 0);  // `gathered`: elements by buffer;
                                                                                     // `casts`: bytes by instruction
@@ -72,13 +72,13 @@ void gather_f32(RankClass& c, const AxisFlags& data) {
             for (size_t o = 1; o < i.operands.size(); ++o) gathered[at(i.operands[o].buffer)] = 0;
         }
     }
-    // The iteration before the repeated stretch gets the casts of the stretch.
+    // The iteration before the repeated stretch gets the same casts as the stretch.
     for (int i = c.repeat.from(); repeats(c) && i < c.repeat.begin; ++i)
         casts[at(i)] = casts[at(i + c.repeat.length())];
     insert_copies(c, casts);
 }
 
-/// Adds sums as copies: a sum reads 2 and 4 bytes of each number, writes 4, and clears 2, like a copy of 6 bytes.
+/// Models sums as copies: a sum reads 2 and 4 bytes of each number, writes 4 and clears 2, like a copy of 6 bytes.
 void add_gradients_apart(RankClass& c) {
     std::vector<int64_t> sums(c.stream.size(), 0);
     for (size_t index = 0; index < c.stream.size(); ++index) {
@@ -100,8 +100,8 @@ void change_sums(RankClass& c, const AxisFlags& data, const SumTypes& types) {
             for (Operand& o : i.operands)
                 if (o.type.dtype == DType::f32) o.type.dtype = DType::bf16;
         if (types.cut_all && i.opcode == Opcode::all_reduce && bytes_of(i) > small_bytes) {
-            // Bytes relative to an f32 all-reduce: scattering in f32 and gathering in bf16 sends 3/4; all-reducing and
-            // gathering sends 5/4.
+            // Bytes relative to an f32 all-reduce: scattering in f32 and gathering in bf16 is 3/4, all-reducing and
+            // gathering 5/4.
             for (Operand& o : i.operands) o.type.shape = {o.type.count() / 4 * (types.whole ? 5 : 3)};
         } else if (types.whole && i.opcode == Opcode::reduce_scatter) {
             i.opcode = Opcode::all_reduce;

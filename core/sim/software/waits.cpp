@@ -7,8 +7,8 @@
 namespace orrery {
 namespace {
 
-/// The last writers of each buffer in a stream. A repeated stretch is stored once, as its first repetition, whose waits
-/// represent those of all repetitions (orrery/plan.h, Repeat).
+/// The last writers of each buffer in a stream. A repeated stretch is stored once, as its first repetition, and its
+/// waits are those of every repetition (orrery/plan.h, Repeat).
 struct Writers {
     explicit Writers(const RankClass& c) : brought(c.buffers.size(), none), made(c.buffers.size(), none) {}
     std::vector<int> brought;  ///< for each buffer: index of the communication that wrote it
@@ -20,7 +20,7 @@ std::vector<int> waits_of_communication(const RankClass& c, const Instruction& i
     for (const int wait : i.waits)
         if (c.stream[at(wait)].axis == none) waits.push_back(wait);
     if (i.opcode == Opcode::receive) return waits;
-    for (size_t o = 0; o < i.operands.size(); o += 2)  // every second operand: the inputs, also of a joined collective
+    for (size_t o = 0; o < i.operands.size(); o += 2)  // operands are pairs of an input and an output
         for (const int writer : {writers.brought[at(i.operands[o].buffer)], writers.made[at(i.operands[o].buffer)]})
             if (writer != none) waits.push_back(writer);
     std::sort(waits.begin(), waits.end());
@@ -32,7 +32,7 @@ std::vector<int> waits_of_communication(const RankClass& c, const Instruction& i
 
 void wait_for_reads(RankClass& c) {
     Writers writers(c);
-    std::vector<char> awaited(c.stream.size(), 0);  // whether a kernel waits for an instruction; later kernels need not
+    std::vector<char> awaited(c.stream.size(), 0);  // by instruction: whether a kernel waits for it already
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         if (i.axis != none) {

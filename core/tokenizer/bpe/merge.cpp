@@ -72,7 +72,7 @@ void Merger::merge_long(const BpeModel& model, std::vector<int32_t>& ids) {
         heap_.pop_back();
         Symbol& left = symbol(top.at);
         if (left.gone || left.after < 0) continue;
-        // A candidate merge is outdated when the tokens of its pair have changed.
+        // Skips an outdated candidate: the tokens of its pair have changed since.
         const PairTable::Entry* entry = model.merge_of(left.id, symbol(left.after).id);
         if (!entry || entry->id != top.id) continue;
         Symbol& right = symbol(left.after);

@@ -32,7 +32,7 @@ private:
     void merge_long(const BpeModel& model, std::vector<int32_t>& ids);
     void offer(const BpeModel& model, int32_t at);
 
-    /// rank and id of each token's merge with its right neighbour, for short words
+    /// by token, for short words: rank and id of the token's merge with its right neighbour
     std::vector<int32_t> ranks_, joined_;
     std::vector<Symbol> symbols_;
     std::vector<Candidate> heap_;

@@ -15,7 +15,7 @@ constexpr int64_t most_ids = 1 << 26;
 constexpr char32_t sentencepiece_space = 0x2581;
 constexpr size_t low_count = 129;
 
-/// Returns a character's row in the matrix low_joins_; low_count when the matrix lacks the character.
+/// Returns a character's row in the bit matrix low_joins_; low_count: the matrix does not have the character.
 size_t low_index(char32_t character) {
     if (character < 0x80) return character;
     return character == sentencepiece_space ? 0x80 : low_count;
@@ -24,7 +24,7 @@ size_t low_index(char32_t character) {
 }  // namespace
 
 BpeModel::BpeModel(const Field& field) {
-    // The model in a tokenizer.json from before version 0.9 has no type.
+    // A tokenizer.json from before version 0.9 has no type of model.
     if (!field.has("type") ? !field.has("merges") : field.at("type").text() != "BPE") {
         if (field.has("type")) field.refuse_type("model: BPE");
         field.refuse("has neither type nor merges: it is not BPE, the only supported tokenizer model");
@@ -161,7 +161,7 @@ bool BpeModel::cuts(char32_t left, char32_t right) const {
     const bool joined = row < low_count && column < low_count
                             ? (low_joins_[row * 3 + column / 64] >> column % 64 & 1) != 0
                             : joins_.find(static_cast<int32_t>(left), static_cast<int32_t>(right)) != nullptr;
-    // The replacement of a missing character depends on its neighbours.
+    // Not next to a missing character: its replacement depends on its neighbours.
     return !joined && character_id(left) >= 0 && character_id(right) >= 0;
 }
 

@@ -30,19 +30,19 @@ public:
     /// Returns the merge of two adjacent tokens; nullptr when there is none.
     const PairTable::Entry* merge_of(int32_t left, int32_t right) const { return merges_.find(left, right); }
 
-    /// Makes the model take words as raw bytes instead of characters of ByteLevel's alphabet. Returns false, without a
-    /// change, when the vocabulary lacks a character of the alphabet.
+    /// Makes the model take words as raw bytes instead of characters of ByteLevel's alphabet, one for each byte.
+    /// Returns false, without a change, when the vocabulary lacks a character of the alphabet.
     bool take_bytes();
     bool in_bytes() const { return in_bytes_; }
     const int32_t* byte_ids() const { return byte_ids_.data(); }
 
-    /// Returns the id of a word that is a token and that ignore_merges exempts from merges; -1 otherwise.
+    /// Returns the id of a word that is itself a token, if ignore_merges lets it skip merging; otherwise -1.
     int32_t whole_word(std::string_view word) const;
     /// Appends the ids of a word's characters, before any merge. A character that the vocabulary lacks is replaced by
     /// its bytes or by the unknown token; `lost` is incremented when neither exists.
     void characters(std::string_view word, std::vector<int32_t>& ids, int64_t& lost) const;
 
-    /// Whether a word may be split between characters that no merge joins.
+    /// Whether words may be split where no merge joins characters, with the same ids.
     bool can_cut() const { return can_cut_; }
     /// Whether splitting a word between two adjacent characters leaves the word's ids unchanged.
     bool cuts(char32_t left, char32_t right) const;
@@ -68,11 +68,11 @@ private:
     std::unordered_map<char32_t, int32_t> character_ids_;
     std::vector<int32_t> low_ids_;   ///< ids of characters below 0x100 [256]; -1: none
     std::vector<int32_t> fallback_;  ///< ids of "<0x00>" ... [256]; -1: none
-    std::vector<int32_t> byte_ids_;  ///< ids of raw bytes [256]
+    std::vector<int32_t> byte_ids_;  ///< ids of the tokens of single bytes [256]
     /// ids of tokens by raw bytes, when words that are tokens are exempt from merges (ignore_merges)
     std::unordered_map<std::string, int32_t> byte_words_;
     PairTable joins_;  ///< pairs of characters that are adjacent in a merged token
-    /// bit matrix of adjacent characters below 0x80 or sentencepiece's space, faster than joins_ [129 * 3 words]
+    /// the part of joins_ for characters below 0x80 and sentencepiece's space, as a bit matrix [129 * 3 words]
     std::vector<uint64_t> low_joins_;
     bool in_bytes_ = false, can_cut_ = false;
 };

@@ -11,7 +11,7 @@ namespace orrery::tokenizer {
 class WordCache {
 public:
     struct Ids {
-        const int32_t* first = nullptr;  ///< the word's ids, valid until the next `put`; nullptr: it is not cached
+        const int32_t* first = nullptr;  ///< ids of the word, valid until the next `put`; nullptr: it is not cached
         size_t count = 0;
     };
 
@@ -36,7 +36,7 @@ private:
         uint64_t hash = 0;
         uint32_t letters = 0;
         uint16_t length = 0, count = 0;
-        int32_t ids[inside] = {};  ///< the word's ids; if more than `inside`, the index of the first id in ids_
+        int32_t ids[inside] = {};  ///< the word's ids; for more than `inside`, ids[0] is the index of the first in ids_
     };
 
     std::vector<Entry> entries_;
