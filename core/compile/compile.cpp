@@ -34,7 +34,7 @@ int64_t parameters_of(const Program& program) {
     return count;
 }
 
-/// Number of token ids of a step; 0: no input has ids in sequences.
+/// The number of token ids per step; 0: no input has sequences of ids.
 int64_t tokens_of(const Program& program) {
     for (ValueId id : program.inputs()) {
         const TensorType& type = program.value(id).type;
@@ -49,7 +49,7 @@ int64_t sequences_of(const Program& program) {
     return 0;
 }
 
-/// Names the ranks of class `k` in errors: " per rank", or " on pipeline rank 1" if there are several classes.
+/// Names ranks of class `k` in errors: " per rank", or " on pipeline rank 1" if there are several classes.
 std::string whose(const Compiled& compiled, size_t k) {
     const auto& classes = compiled.train().classes;
     return classes.size() == 1 ? " per rank" : fmt::format(" on pipeline rank {}", classes[k].stage);
@@ -66,7 +66,6 @@ int64_t in_device(const Compiled& compiled, const ArenaBytes& arenas, size_t k) 
     return arenas.both() + (compiled.snapshot == SnapshotPlace::device ? compiled.snapshot_bytes(k) : 0);
 }
 
-/// Throws Error if the values of all programs, a scratch arena for all and the snapshot exceed `memory_bytes`.
 void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     const size_t k = largest_class(arenas);
@@ -223,11 +222,11 @@ Compiled compile_programs(const Experiment& experiment, const CompileOptions& op
     return compiled;
 }
 
-/// The largest prefetch depth that fits in memory, as a sentence for the error message. Compiles several times.
+/// Finds the largest prefetch depth that fits in memory, as a sentence for the error message. Compiles several times.
 std::string what_fits(const Experiment& experiment, CompileOptions options) {
     options.look = {};
     const int64_t memory = std::exchange(options.memory_bytes, 0);
-    PrefetchDepth asked;  // max over all axes on which gathers run ahead
+    PrefetchDepth asked;
     const Compiled unjudged = compile_programs(experiment, options);
     for (const PrefetchDepth& ahead : unjudged.train().ahead)
         asked = {std::max(asked.layers, ahead.layers), std::max(asked.bytes, ahead.bytes)};

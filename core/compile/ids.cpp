@@ -7,7 +7,7 @@
 namespace orrery {
 namespace {
 
-/// The program input that a value equals or is a view of; none if an op computes the value.
+/// The input that a value equals or is a view of; none if an op computes the value.
 ValueId input_behind(const Program& program, ValueId id) {
     for (;;) {
         const Value& value = program.value(id);

@@ -52,21 +52,21 @@ void mark(Program& p, const PassInput& in) {
     for (const AskedStrategy& asked : in.recipe->strategies) asked.strategy->annotate(p, *in.mesh);
 }
 
-/// Marks inputs as replicated over every axis but the pipeline's, where only the ranks that read an input have it.
+/// Marks inputs as replicated over every axis but that of the pipeline, where only ranks that read an input have it.
 void mark_inputs_whole(Program& p, const PassInput& in, const std::string& pipeline) {
     for (const ValueId input : p.inputs())
         for (const Axis& axis : in.mesh->axes())
             if (axis.name != pipeline) p.store(input, axis.name, Placement::replicated(), in.recipe->train_origin);
 }
 
-/// Annotates a program. Inputs stay unmarked in the logits program (its batch is 1), replicated in a `whole` program.
+/// Annotates a program. Inputs stay unmarked in the logits program (batch 1), and are replicated if it is `whole`.
 void annotate(Program& p, const PassInput& in) {
     const bool logits_alone = in.entry.role == ProgramRole::logits;
     if (!logits_alone && !in.entry.whole) return mark(p, in);
     Program marked = p;
     mark(marked, in);
     if (!logits_alone) {
-        mark_inputs_whole(p, in, marked.pipeline().axis);  // comes first, because the first mark counts
+        mark_inputs_whole(p, in, marked.pipeline().axis);  // before other marks, because the first one counts
         return mark(p, in);
     }
     for (const Mark& mark : marked.marks()) {
@@ -107,7 +107,7 @@ void fuse(Program& p, const PassInput& in) { p = fuse_for(std::move(p), *in.mesh
 
 using In = const PassInput&;
 
-/// All passes, from the script's functions to the program that `lower` turns into a plan, which `prove` proves.
+/// All passes in order. After them, `lower` makes a plan and `prove` proves it.
 const Pass list[] = {
     {PassPart::record, all, "record", record},
     {PassPart::record, logits, "keep_logits", [](Program& p, In) { p = keep_logits(p); }},
@@ -117,7 +117,7 @@ const Pass list[] = {
     {PassPart::record, train | evaluate, "split_batch", split_batch},
     {PassPart::record, train, "add_update", [](Program& p, In in) { p = in.recipe->update(std::move(p)); }},
     {PassPart::mark, all, "annotate", annotate},
-    // assign_stages precedes recompute, since a value is recomputed on its own stage.
+    // assign_stages comes before recompute, since a value is recomputed on its own stage.
     {PassPart::distribute, all, "assign_stages", [](Program& p, In in) { assign_stages(p, *in.mesh); }, nullptr,
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
@@ -146,7 +146,7 @@ AxisCarriers carriers_of(const CompileOptions& options) {
 
 namespace {
 
-/// Runs the passes of a part on `given`. `own`: the program after the first pass that changed it; nullopt before.
+/// Runs the passes of a part on `given`. `own`: a copy of it that may be changed; nullopt: copy when needed.
 Program run(PassPart part, const Program& given, std::optional<Program> own, const PassInput& in) {
     const PassLook* look = in.recipe ? &in.recipe->look : &in.options->look;
     const bool laid_out = part == PassPart::distribute || part == PassPart::fuse;

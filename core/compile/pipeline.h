@@ -10,31 +10,30 @@
 
 namespace orrery {
 
-/// Options for compiling a program to a plan.
 struct CompileOptions : LowerOptions {
     PropagateOptions redistribution;
-    std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis: proved chunk tables
-    std::map<std::string, std::string> transports;               ///< by axis: name of the axis' transport
+    std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis: its chunk tables, already proved
+    std::map<std::string, std::string> transports;               ///< by axis: name of its transport
     int64_t memory_bytes = 0;                                    ///< device memory of one rank; 0: no limit
-    /// True if the device has this kernel; ops are fused only if so. Empty: the device has all kernels.
+    /// Whether the device has this kernel; ops are fused only if so. Empty: it has all kernels.
     std::function<bool(const KernelSpec&)> runs;
-    bool proved = true;        ///< false: skip the proofs, for plans that a search only compares
-    bool status_word = false;  ///< for train steps: add the status word that ranks exchange
+    bool proved = true;        ///< prove the plan; false for plans that a search only compares
+    bool status_word = false;  ///< add the status word (passes/status_word.h) to train steps
     SnapshotPlace snapshot = SnapshotPlace::none;
-    PassLook look;  ///< called after each pass; may be empty
+    PassLook look;
 };
 
 AxisCarriers carriers_of(const CompileOptions& options);
 
-/// A part of the list of compiler passes. The passes of one part run together.
+/// A part of the compiler: passes that run together.
 enum class PassPart : uint8_t {
-    record,      ///< functions of the script become a program for one device
+    record,      ///< functions of the script are recorded as a program for one device
     mark,        ///< strategies mark the program for a mesh
     distribute,  ///< values get layouts, and collectives are inserted
-    fuse,        ///< ops become kernels that the device has
+    fuse,        ///< pairs of ops become one where the device has a kernel for both
 };
 
-/// The inputs of a pass besides the program. Null: `mesh` before part `mark`, `recipe` after it, `options` up to it.
+/// What a pass gets besides the program. Null: `mesh` before `mark`, `recipe` after it, `options` before `distribute`.
 struct PassInput {
     ProgramEntry entry = {};
     const Recipe* recipe = nullptr;
@@ -43,31 +42,31 @@ struct PassInput {
     const CompileOptions* options = nullptr;
 };
 
-/// A compiler pass: a function from program to program, either `run` or `make`.
+/// A compiler pass: a function from program to program. It has either `run` or `make`.
 struct Pass {
     PassPart part;
-    unsigned roles;  ///< bits of the ProgramRoles that it runs for; all after part `mark`, where the role is unknown
+    unsigned roles;  ///< ProgramRoles that it runs for, as bits; all after part `mark`, where the role is unknown
     std::string_view name;
-    void (*run)(Program& program, const PassInput& input);                      ///< changes the given program in place
+    void (*run)(Program& program, const PassInput& input);                      ///< changes the program in place
     Program (*make)(const Program& program, const PassInput& input) = nullptr;  ///< returns another program
-    bool (*needed)(const Program& program, const PassInput& input) = nullptr;   ///< whether it must run; nullptr: yes
+    bool (*needed)(const Program& program, const PassInput& input) = nullptr;   ///< whether it applies; nullptr: yes
 };
 
 /// All compiler passes in the order in which they run. `lower` and `prove` follow them.
 std::span<const Pass> passes();
 
-/// Runs the compiler passes of one part. If a recording pass leaves no ops, the program does not exist and the rest is
-/// skipped. The program is copied only if a pass changes it in place.
+/// Runs the passes of one part. If a recording pass leaves no ops, the script does not have this program, and further
+/// passes are skipped. The program is copied only if a pass changes it in place.
 Program run_passes(PassPart part, const Program& program, const PassInput& input);
 Program run_passes(PassPart part, Program&& program, const PassInput& input);
 
-/// Runs the passes of part `distribute`: adds stages, recomputation, layouts and collectives to an annotated program.
+/// Runs the passes of part `distribute` on an annotated program: adds stages, recomputation, layouts and collectives.
 Program distribute(const Program& annotated, const Mesh& mesh, const CompileOptions& options = {});
 
-/// Fuses and lowers a distributed program. Checks the program (`check_program`) but not the plan.
+/// Fuses ops of a distributed program and lowers it to a plan. Checks the program (check_program) but not the plan.
 Plan plan_of(Program distributed, const Mesh& mesh, Persistent& persistent, const CompileOptions& options = {});
 
-/// Throws Error unless the plan is complete, has no deadlock under the transports' contracts, and fits in memory.
+/// Throws Error unless the plan is complete, cannot deadlock under the contracts of the transports, and fits in memory.
 void prove(const Plan& plan, const CompileOptions& options);
 
 }  // namespace orrery

@@ -99,7 +99,7 @@ std::vector<Calls> calls_for(const ProgramEntry& full, int64_t samples, int64_t 
         left %= batch;
     };
     if (microbatches > 1) take(full.batch / microbatches, false);                  // a batch of one micro-batch
-    const int64_t local = std::max<int64_t>(1, full.batch / microbatches / ways);  // number of samples of one rank
+    const int64_t local = std::max<int64_t>(1, full.batch / microbatches / ways);  // samples of one rank
     take(left / ways * ways, false);
     if (ways > 1) take(std::min(left, local), true);
     take(left, ways > 1);

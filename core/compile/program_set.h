@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// The purpose of a program in an experiment.
+/// What a program of an experiment is for. The values are bits (Pass::roles).
 enum class ProgramRole : uint8_t {
     train = 1,     ///< train step: forward, backward, update
     evaluate = 2,  ///< forward pass without dropout; results are sums and counts over the samples
@@ -23,20 +23,20 @@ struct ProgramEntry {
     std::string name;  ///< "train", "train of 8", "eval", "eval of 3", "logits", or a script's own
     ProgramRole role = ProgramRole::train;
     int64_t batch = 0;   ///< number of samples per call: size of the inputs' dim "batch"
-    bool whole = false;  ///< every rank computes all samples; strategies do not split the inputs
-    int added = -1;      ///< index in Recipe::added; -1: the program is the model
-    bool mean = false;   ///< the script reports no count, so the loss is a mean over the samples
+    bool whole = false;  ///< every rank computes all samples; inputs are not split
+    int added = -1;      ///< index in Recipe::added; -1: the program is of the model itself
+    bool mean = false;   ///< the script gives no count, so the loss is a mean over the samples
     int64_t length = 0;  ///< size of the inputs' dim "seq"; 0: as the script declares it
 
     bool operator==(const ProgramEntry&) const = default;
 };
 
-/// What fills an input of a program at each step.
+/// What the host fills an input of a program with at each step.
 enum class Filler : uint8_t {
-    data,    ///< the array of the input's name in the data source
+    data,    ///< the array with the name of the input in the data source
     step,    ///< the number of the step, as f32
     seed,    ///< the seed word of the step, as u32
-    status,  ///< the status that this rank sends to the others (compile/passes/status_word), as f32
+    status,  ///< the rank's status for others (passes/status_word.h), as f32
 };
 std::string_view name_of(Filler filler);
 
@@ -50,24 +50,23 @@ struct InputDecl {
 struct ResultDecl {
     std::string name;
     TensorType type;
-    std::string_view unit;  ///< unit of the result: "nats"; "" if only the script knows it
-    bool adds_up = false;   ///< true: results of several calls are added; false: each call has its own result
+    std::string_view unit;  ///< unit: "nats"; "" if only the script knows it
+    bool adds_up = false;   ///< results of several calls are added; false: each call has its own
 };
 
-/// A ratio that the script declares in its forward pass (o.result). Its results NAME.sum and NAME.count, f32[], are
-/// summed over micro-batches, ranks and calls as the loss and its count are. Reports show sum / count.
+/// A ratio that the script declares (o.result), as results NAME.sum and NAME.count, f32[]. Both are summed over
+/// micro-batches, ranks and calls, as the loss and its count are. Reports show sum / count.
 struct Quotient {
     std::string name, sum, count;
 };
 Quotient quotient_of(std::string_view name);
-/// All ratios (Quotient) of a program, in the order of its results.
 std::vector<Quotient> quotients(const Program& program);
 
 Filler filler_of(const Value& input);
 std::vector<InputDecl> declared_inputs(const Program& program);
 std::vector<ResultDecl> declared_results(const Program& program);
 
-/// A program after the pass `annotate`, and the mesh with the program's number of micro-batches.
+/// A program annotated for a mesh (pass `annotate`), and that mesh with the program's number of micro-batches.
 struct MarkedProgram {
     ProgramEntry entry;
     Program program;
@@ -77,20 +76,19 @@ struct MarkedProgram {
 struct CompiledProgram {
     ProgramEntry entry;
     Plan plan;
-    std::vector<SnapshotPlan> snapshots = {};  ///< by class of ranks; proved together with the plan
+    std::vector<SnapshotPlan> snapshots = {};  ///< by class of ranks: its snapshot; proved with the plan
 };
 
 /// The program's inputs and results as text: "eval: tokens i32[batch=8,seq=64] (data) -> loss_sum f32[] nats, adds up".
 std::string declared(const CompiledProgram& program);
 
-/// The entry of a program at a smaller batch than that of `full`: "eval of 3".
+/// The entry of a program with a smaller batch than `full`, "eval of 3".
 ProgramEntry at_batch(const ProgramEntry& full, int64_t batch);
 
-/// The entry of a program at another size of the dim "seq": "logits of 64 positions".
+/// The entry of a program with another size of the dim "seq", "logits of 64 positions".
 ProgramEntry at_length(const ProgramEntry& entry, int64_t length);
 
-/// A program and how often to call it. `calls_for` returns the calls that evaluate each of `samples` samples once: full
-/// calls, then smaller ones. `microbatches`: number per full call; `ways`: number of shards of the batch on the mesh.
+/// A program, and how often to call it.
 struct Calls {
     std::string of;  ///< name of the program at the full batch
     ProgramEntry entry;

@@ -21,7 +21,7 @@ BatchSizes::BatchSizes(int64_t full, const BatchRamp& ramp) {
     const int64_t rises = rise / ramp.increment;
     int64_t step = 1, drawn = 0;
     for (int64_t i = 0; i < rises; ++i) {
-        // This batch size lasts until (i + 1) / rises of the ramp's samples are drawn. A large step may skip a size.
+        // This batch lasts until (i + 1) / rises of the ramp's samples are drawn. A large step may skip a batch size.
         const int64_t batch = ramp.start + i * ramp.increment;
         const int64_t missing = (i + 1) * ramp.samples - drawn * rises;
         if (missing <= 0) continue;

@@ -15,7 +15,7 @@
 namespace orrery {
 namespace {
 
-/// The number of micro-batches at a batch size. Micro-batches keep their size, so a smaller step has fewer.
+/// The number of micro-batches of a batch. All have the size of those of the full batch, so a smaller batch has fewer.
 int64_t microbatches_of(const Recipe& recipe, int64_t batch) {
     if (batch == recipe.batch) return recipe.microbatches;
     const int64_t full = recipe.batch, micro = recipe.microbatches == 1 ? full : recipe.microbatches * batch;
@@ -28,7 +28,7 @@ int64_t microbatches_of(const Recipe& recipe, int64_t batch) {
                     batch, recipe.microbatches, full / recipe.microbatches, full / recipe.microbatches));
 }
 
-/// Throws Error if a smaller step of the ramp has fewer micro-batches than the pipeline's schedule of `train` has.
+/// Throws Error if, with a pipeline, a smaller step of the ramp has fewer micro-batches than the schedule is made for.
 void check_ramp(const Recipe& recipe, const Program& train, const std::vector<int64_t>& smaller, const Mesh& mesh) {
     if (stage_count(train, mesh) == 1) return;
     for (const int64_t batch : smaller) {
@@ -45,7 +45,7 @@ void check_ramp(const Recipe& recipe, const Program& train, const std::vector<in
     }
 }
 
-/// Throws Error if the script, called again, records another step. Smaller steps are recorded after the full one.
+/// Throws Error if functions of the script record a different step when called again, as is done for smaller batches.
 void check_repeats(const Recipe& recipe, const Program& step) {
     if (print(train_step(recipe, recipe.batch)) == print(step)) return;
     throw Error(
@@ -62,7 +62,7 @@ PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* 
     return {entry, &recipe, microbatches, mesh, nullptr};
 }
 
-/// Annotates a recorded program (pass `annotate`). `mesh`: without micro-batches.
+/// Annotates a recorded program (pass `annotate`). The mesh must be without micro-batches.
 MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, Program recorded) {
     const PassInput input = input_of(recipe, entry, &mesh);
     if (!recorded.ops.empty()) recorded = run_passes(PassPart::mark, std::move(recorded), input);
@@ -72,7 +72,7 @@ MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh
 
 bool is_array(const Value& value) { return value.role == Role::param || value.role == Role::state; }
 
-/// Throws Error if `of` lacks a param or state of `program`, or has it with another type. Programs share these by name.
+/// Throws Error if `of` lacks a param or state of `program`, or has it with another type, as the programs share these.
 void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& whose) {
     std::unordered_map<std::string_view, const Value*> arrays;
     for (const Value& value : of.values)
@@ -90,7 +90,7 @@ void require_arrays(const Program& of, const Program& program, const std::string
     }
 }
 
-/// Records and annotates a program. `train`: the step at the full batch, with which params and states are compared.
+/// Records and annotates a program, and compares its params and states with those of `train`, the full train step.
 MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, const Program& train) {
     try {
         Program recorded = run_passes(PassPart::record, {}, input_of(recipe, entry));

@@ -16,31 +16,31 @@
 
 namespace orrery {
 
-/// The tensor of a published checkpoint (safetensors) that a param is loaded from, as the script's model declares.
+/// The tensor of a published checkpoint (safetensors) that a param is loaded from, as the script declares.
 struct WeightSource {
-    std::string param;       ///< name of the param in the programs
-    std::string tensor;      ///< name of the tensor in the file
-    bool fresh = false;      ///< a file without this tensor is accepted: the param then keeps its initial values
+    std::string param;
+    std::string tensor;
+    bool fresh = false;      ///< a file may lack this tensor: the param then keeps its initial values
     bool transpose = false;  ///< the tensor in the file is [out, in], the param is [in, out]
-    int dim = -1;            ///< dim along which only `size` elements from `start` are read; -1: the whole tensor
+    int dim = -1;            ///< dim of which only `size` elements from `start` are read; -1: the whole tensor is read
     int64_t start = 0;
     int64_t size = 0;
-    int padded = -1;  ///< dim with `rows` elements in the file, to which the param adds zeros; -1: none
+    int padded = -1;  ///< dim that has only `rows` elements in the file; the param adds zeros; -1: none
     int64_t rows = 0;
     Origin origin;
 };
 
-/// A tensor that a published checkpoint may contain twice, such as a head tied to the embedding.
+/// A tensor of a published checkpoint that may repeat another one (`of`), such as a head tied to the embedding.
 struct WeightCopy {
     std::string tensor, of;
 };
 
-/// The tensors of a published checkpoint that the params are loaded from, and others that it may contain.
+/// The tensors of a published checkpoint: those that params are loaded from, and others that it may contain.
 struct PublishedWeights {
     std::vector<WeightSource> sources;  ///< one for each param of the train step; empty: the script names no source
     std::vector<std::string> ignore;    ///< tensors that are not loaded: "*.attn.bias", * matches any characters
     std::vector<WeightCopy> copies;     ///< tensors that are not loaded if they equal another one bit for bit
-    std::string prefix = {};            ///< prefix that may be missing in names of tensors: "transformer."
+    std::string prefix = {};            ///< prefix that names of tensors may lack: "transformer."
     std::string published = {};         ///< JSON text for `orrery export` (see run/export); "": none
 };
 
@@ -51,20 +51,20 @@ struct AskedStrategy {
     std::vector<std::pair<std::string, std::string>> words;  ///< text options of the strategy, such as axes
 };
 
-/// Called after each pass with the pass' name, the program, and the mesh; nullptr before the program has layouts.
+/// Called after each pass with its name, its result, and the mesh; nullptr before the program has layouts.
 using PassLook = std::function<void(std::string_view pass, const Program& program, const Mesh* mesh)>;
 
-/// A program that a script adds, with the inputs and params of the model; evaluated together with it.
+/// A program that a script adds to the model, with the same inputs and params. It is evaluated with the model.
 struct AddedProgram {
     std::string name;
     Origin origin;
-    /// Records the program at a batch. Its results loss_sum and count have the quotient `name`.
+    /// Records the program for a batch size. Its results loss_sum and count are the ratio `name`.
     std::function<Program(int64_t batch)> forward;
     bool mean = false;  ///< the program has no count: its loss is a mean over the batch
 };
 
-/// Everything that makes the programs of an experiment for any mesh and batch: recording functions and requested
-/// options. The functions live as long as the script's Lua state and must be called on its thread, or through `later`.
+/// What makes the programs of an experiment for any mesh and batch: recording functions of the script, and options.
+/// Functions live as long as the Lua state of the script. Call them on its thread, or through `later`.
 struct Recipe {
     std::string name;
     int64_t batch = 0;    ///< number of samples of a full step: size of the inputs' dim "batch"
@@ -75,7 +75,7 @@ struct Recipe {
     bool mean = false;  ///< the model gives no count: its loss is a mean over the batch
     /// Adds the optimizer to a program that has gradients.
     std::function<Program(Program)> update;
-    /// Returns the order of a pipeline's fragments. Replaces `chunks` 0 by the number that the schedule needs.
+    /// Makes the pipeline schedule. If `pipeline.chunks` is 0, sets it to the number of chunks that the schedule needs.
     std::function<Schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches)> schedule;
     std::vector<AddedProgram> added;
     std::vector<AskedStrategy> strategies;
@@ -83,48 +83,46 @@ struct Recipe {
     int64_t microbatches = 1;
     std::optional<LossScale> loss_scale;
     BatchRamp ramp;
-    PropagateOptions redistribution;  ///< redistributions that the script forbids
+    PropagateOptions redistribution;  ///< limits that the script sets on redistributions
     PublishedWeights weights;
-    PassLook look;  ///< called after each pass; may be empty
-    /// Runs work that calls the recipe's functions while the script waits in run:train; callable from any thread.
+    PassLook look;
+    /// Runs work that calls the recipe's functions on the script's thread, which waits in run:train. Thread-safe.
     std::function<void(const std::function<void()>& work)> later;
 
-    /// A hash of the recipe's names and numbers, which must be equal on all ranks before they make programs. The
-    /// results of its functions and strategies are compared by the fingerprints of plans.
+    /// A hash of names and numbers of the recipe, which ranks compare before they make programs. What its functions and
+    /// strategies do is compared later, by fingerprints of plans.
     std::string digest() const;
 };
 
-/// The programs of one experiment, annotated for a mesh. They share params; names and stored layouts of these agree.
+/// The programs of one experiment, annotated for a mesh. They share params, so names and stored layouts of these agree.
 struct Experiment {
     std::shared_ptr<const Recipe> recipe;
     Mesh mesh;                            ///< mesh with the number of micro-batches of a full step
-    std::vector<MarkedProgram> programs;  ///< train, sizes of the ramp made so far, eval, added ones, logits
-    std::vector<std::string> axes;        ///< axes named in options of strategies
-    std::optional<Schedule> schedule;     ///< order of fragments; nullopt without a pipeline
+    std::vector<MarkedProgram> programs;  ///< train, smaller steps of the ramp made so far, eval, added ones, logits
+    std::vector<std::string> axes;        ///< axes that options of strategies name
+    std::optional<Schedule> schedule;     ///< pipeline schedule; nullopt without a pipeline
 
     const Program& train() const { return programs.front().program; }
     Program& train() { return programs.front().program; }
-    /// Finds a program by name; nullptr when there is none.
     const MarkedProgram* find(std::string_view name) const;
 };
 
-/// Records the train step at a batch, without marks. Throws Error with script lines; at `train_origin` if the batch is
+/// Records the train step for a batch, without marks. Throws Error with script lines: that of run:train if the batch is
 /// not a whole number of micro-batches.
 Program train_step(const Recipe& recipe, int64_t batch);
 
-/// The batch sizes of the ramp below the full batch, in ascending order. Throws Error at `train_origin` if one is not a
-/// whole number of micro-batches, or the increments do not end at the full batch.
+/// The batch sizes of the ramp below the full batch, ascending. Throws Error at `train_origin` if one is not a whole
+/// number of micro-batches, or the increments do not end at the full batch.
 std::vector<int64_t> smaller_batches(const Recipe& recipe);
-/// The entry of the train step at a batch size of the ramp.
 ProgramEntry train_entry(const Recipe& recipe, int64_t batch);
 
-/// Makes all programs, annotated for the mesh (without micro-batches), except the ramp's smaller steps. `step`: the
-/// result of train_step for the full batch. `step_alone`: make only the full train step. Throws Error with script
-/// lines, also if a step of the ramp has another number of micro-batches than the pipeline's schedule.
+/// Makes all programs except the smaller train steps of the ramp, annotated for the mesh (without micro-batches).
+/// `step`: result of train_step for the full batch. `step_alone`: make only this one. Throws Error with script lines,
+/// also if a step of the ramp has fewer micro-batches than the schedule of the pipeline has.
 Experiment make_experiment(Recipe recipe, Program step, const Mesh& mesh, bool step_alone = false);
 /// Makes and annotates a further program of the experiment. Throws Error with script lines.
 MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& entry);
-/// Makes the smallest train steps of the ramp, up to `most` of them, and adds them to the experiment.
+/// Adds train steps of the ramp to the experiment, the smallest first, up to `most` of them.
 void make_sizes(Experiment& experiment, size_t most = std::numeric_limits<size_t>::max());
 
 }  // namespace orrery

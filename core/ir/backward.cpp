@@ -12,7 +12,7 @@
 namespace orrery {
 
 void Backward::begin(OpId id) {
-    op_ = program_.op(id);  // a copy of the op, because adding ops moves ops in memory
+    op_ = program_.op(id);  // a copy, because adding ops moves ops in memory
     first_ = program_.values.size();
     given_.clear();
     builder_.set_scope(op_.scope);
@@ -56,7 +56,7 @@ ValueId Backward::reshape_like(ValueId x, ValueId like) {
 
 namespace {
 
-/// True if two lists of dim names differ; an unnamed dim matches every name.
+/// Whether two lists of dim names differ. An unnamed dim matches every name.
 bool differ(const std::vector<std::string>& a, const std::vector<std::string>& b) {
     for (size_t d = 0; d < a.size(); ++d)
         if (!a[d].empty() && !b[d].empty() && a[d] != b[d]) return true;
@@ -69,9 +69,9 @@ bool Backward::fresh(ValueId value) const {
     return static_cast<size_t>(value) >= first_ && std::find(given_.begin(), given_.end(), value) == given_.end();
 }
 
-/// Gives a gradient the dim names of its value. Otherwise it could have the names of an operand of a product or a
-/// broadcast, which would conflict with other gradients of the value. A gradient that also belongs to another value is
-/// renamed by a reshape, which copies nothing.
+/// Gives a gradient the dim names of its value. Otherwise it could have those of an operand of a GEMM or broadcast,
+/// which would conflict with other gradients of the value. If the gradient also belongs to another value, a reshape
+/// renames it, which copies nothing.
 ValueId Backward::named_like(ValueId gradient, ValueId like) {
     const std::vector<std::string> names = program_.value(like).dims;
     const std::vector<std::string>& own = program_.value(gradient).dims;
@@ -131,7 +131,7 @@ ValueId Backward::sum_to(ValueId gradient, ValueId like) {
 }
 
 void Backward::accumulate(ValueId target, ValueId gradient) {
-    // No other op reads the gradient of a param, or of a view of a param: its dims are named once it is complete.
+    // No other op reads the gradient of a param (or of a view of one), so its dims are named only when it is complete.
     const bool read = !only_viewed(target);
     if (read || fresh(gradient)) gradient = named_like(gradient, target);
     given_.push_back(gradient);
@@ -167,7 +167,7 @@ void Backward::give_piece(size_t i, int dim, int64_t start, ValueId gradient) {
 
 namespace {
 
-// True if the pieces of a gradient cover one dim from 0 to its size, without gap or overlap.
+// Whether the pieces of a gradient cover one dim from 0 to its size, without gap or overlap.
 bool tiles(std::vector<Backward::Slot::Piece>& pieces, const Program& program, const Shape& shape) {
     std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
     int64_t end = 0;

@@ -79,7 +79,6 @@ ValueId Builder::state(ValueId param, std::string_view name, TensorType type, At
 
 namespace {
 
-// Applies the dim names given by the caller of Builder::add to an inferred output.
 void apply_names(const OpDef& def, Typed& output, const Builder::DimNames& given, const Origin& origin) {
     if (given.empty()) return;
     if (given.size() != output.dims.size()) {

@@ -18,14 +18,14 @@ public:
     explicit Builder(Program& program);
 
     ValueId input(std::string_view name, TensorType type, DimNames dims, const Origin& origin);
-    /// Adds a param. `init`: its initial values, {kind = normal|uniform|zeros|ones, scale}; ones are times scale.
+    /// Adds a param. `init`: how it is initialized, {kind = normal|uniform|zeros|ones, scale}; ones are times scale.
     ValueId param(std::string_view name, TensorType type, DimNames dims, Attributes init, const Origin& origin);
-    /// Adds a state of a param, of any type; if `param` is none, a state of the whole optimizer. A state of the param's
-    /// shape takes the param's dim names; the dims of others have no names.
+    /// Adds a state (of an optimizer) for a param; if `param` is none, for all params. Its type is free. With the shape
+    /// of the param, it takes the dim names of the param; otherwise its dims have no names.
     ValueId state(ValueId param, std::string_view name, TensorType type, Attributes init, const Origin& origin = {});
 
-    /// Appends an op and returns its outputs. `names[i]`: dim names of output i. They fill unnamed dims and must agree
-    /// with inferred names. For reshape they replace the inferred names, and so declare a split, merge or renaming.
+    /// Appends an op and returns its outputs. `names[i]`: names for unnamed dims of output i; dims that inference names
+    /// must agree. In a reshape they replace inferred names, and so declare a split, merge or renaming.
     std::vector<ValueId> add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
                              const Origin& origin, const std::vector<DimNames>& names = {});
     /// Appends an op and returns only its first output.
@@ -52,13 +52,13 @@ private:
 
     Program& program_;
     std::unordered_map<std::string, ValueId> names_;
-    std::vector<size_t> scopes_;  ///< length of `scope_` at each level of nesting
+    std::vector<size_t> scopes_;  ///< length of `scope_` before each push_scope, for pop_scope
     std::string scope_;
     Phase phase_ = Phase::forward;
     OpId forward_ = none;
 };
 
-/// Repairs Value::op, Value::output and Op::forward after ops were reordered. `moved`: new op index, by old index.
+/// Repairs Value::op, Value::output and Op::forward after ops were reordered. `moved`: new op index by old index.
 void relink(Program& program, const std::vector<OpId>& moved);
 
 }  // namespace orrery

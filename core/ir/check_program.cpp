@@ -14,7 +14,7 @@ namespace {
 
 bool exists(const Program& program, ValueId id) { return id >= 0 && id < std::ssize(program.values); }
 
-// The checks of a value or an op. Each one returns the problem, or "". Later checks rely on earlier ones.
+// Checks of a value or an op. Each returns the problem, or "". Later checks rely on earlier ones.
 
 std::string value_form(const Program& program, ValueId id) {
     const Value& v = program.value(id);
@@ -28,7 +28,7 @@ std::string value_form(const Program& program, ValueId id) {
     return "";
 }
 
-/// True for a temporary that no op makes. `fuse` leaves such values in the program; no op may read one.
+/// True for a temporary that no op makes. The pass `fuse` leaves such values; no op may read one.
 bool dropped(const Program& program, ValueId id) {
     const Value& v = program.value(id);
     return v.role == Role::temporary && v.op == none;
@@ -45,7 +45,7 @@ std::string value_maker(const Program& program, ValueId id) {
 std::string state_owner(const Program& program, ValueId id) {
     const Value& v = program.value(id);
     if (v.role != Role::state) return v.of == none ? "" : "belongs to a param but is not a state";
-    if (v.of == none) return "";  // none: a state of the whole optimizer, such as a loss scale
+    if (v.of == none) return "";  // a state of all params, such as a loss scale
     return exists(program, v.of) && program.value(v.of).role == Role::param ? "" : "is a state of no param";
 }
 

@@ -3,8 +3,8 @@
 
 namespace orrery {
 
-/// Checks that a program is valid, as it must be after every pass. Infers the outputs of every op again and compares
-/// types, names and attributes. Throws Error naming the op or value and the problem. Linear.
+/// Checks a program, as after every pass: infers the outputs of every op again and compares types, names and
+/// attributes. Throws Error naming the op or value and the problem. Linear.
 void check_program(const Program& program);
 
 }  // namespace orrery

@@ -28,7 +28,6 @@ bool is_bare(std::string_view word) {
     return !word.empty();
 }
 
-// True if the parser would read the word as a number or a flag.
 bool is_ambiguous(std::string_view word) {
     const char c = word.front();
     return (c >= '0' && c <= '9') || c == '-' || c == '.' || word == "true" || word == "false" || word == "inf" ||

@@ -10,7 +10,7 @@ namespace orrery {
 /// A tensor type with dim names as text: "f32[batch=8,embed=512]". Unnamed dims show only their size.
 std::string text_of(const TensorType& type, const std::vector<std::string>& dims);
 
-/// A word as in printed programs: in quotes if it has characters other than letters, digits and _ . - /.
+/// A word as programs print it: in quotes if it has characters other than letters, digits and _ . - /.
 std::string quoted(std::string_view word);
 
 /// The value of an attribute as text: "0.02", "[8,512]", "tanh", "true". A whole double gets a point: "2.0".
@@ -21,7 +21,7 @@ std::string text_of(const Attributes& attributes, std::string_view skip = "");
 /// The name of a value, or "%12 (gelu)" if it has no name.
 std::string label_of(const Program& program, ValueId id);
 
-/// The value that collectives inserted by propagation started from: x for all_gather(all_reduce(x)).
+/// The value that went into collectives inserted by propagation: x for all_gather(all_reduce(x)).
 ValueId original_of(const Program& program, ValueId value);
 
 /// Describes a value for messages: "x f32[batch=8,embed=512] (mlp.lua:3)".

@@ -40,7 +40,6 @@ std::string refused_reduce(std::string_view axis, const Attribute& asked, const 
                        std::get<std::string>(asked), std::get<std::string>(taken));
 }
 
-/// Reads a prefetch depth from an attribute [layers, bytes].
 PrefetchDepth depth_of(const Attribute& value) {
     const auto& list = std::get<std::vector<int64_t>>(value);
     return {list.at(0), list.at(1)};
@@ -79,7 +78,6 @@ const EdgeOption& option_named(std::string_view axis, std::string_view name, con
                                     choices("declared", std::string(name), names)));
 }
 
-/// The value of a communication option for an axis and a phase; nullptr if it is not set.
 const Attribute* row(const Program& program, std::string_view axis, Phase phase, std::string_view option) {
     for (const EdgeMark& mark : program.edges())
         if (mark.axis == axis && mark.option == option && overlap(mark.phase, phase)) return &mark.value;
@@ -153,7 +151,7 @@ std::vector<std::string> Program::axes_with(std::string_view option) const {
     return axes;
 }
 
-// For a joined axis ("rep+dp"), the smallest bucket size set on the axes in it, so that no axis' limit is exceeded.
+// For a joined axis ("rep+dp"): the smallest bucket size of the axes in it, so that the limit of none is exceeded.
 int64_t Program::bucket_bytes(std::string_view axis, Phase phase) const {
     std::optional<int64_t> least;
     while (!axis.empty()) {

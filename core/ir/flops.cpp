@@ -24,7 +24,7 @@ int64_t flops(const Program& program, const Op& op) {
 int64_t product_flops(const Program& program, const Op& op) { return op_def(op.kind).product ? flops(program, op) : 0; }
 
 double model_flops(const Program& program) {
-    std::vector<int64_t> backward(program.ops.size(), 0);  // FLOPs of gradients, by index of the forward op
+    std::vector<int64_t> backward(program.ops.size(), 0);  // by forward op: FLOPs of its gradients
     bool differentiated = false;
     for (const Op& op : program.ops) {
         differentiated |= op.phase == Phase::backward;
@@ -36,7 +36,7 @@ double model_flops(const Program& program) {
         const Op& op = program.ops[i];
         if (op.phase != Phase::forward) continue;
         const int64_t own = product_flops(program, op);
-        const bool known = differentiated && !find_plugin_op(op.kind);  // FLOPs of a plugin's gradient are unknown
+        const bool known = differentiated && !find_plugin_op(op.kind);  // a plugin does not tell FLOPs of gradients
         total += static_cast<double>(own + (known ? std::min(2 * own, backward[i]) : 2 * own));
     }
     return total;

@@ -13,9 +13,9 @@ int64_t flops(const Program& program, const Op& op);
 /// Floating-point operations of a GEMM or an attention; 0 for any other op.
 int64_t product_flops(const Program& program, const Op& op);
 
-/// FLOPs of one training step for model FLOPs utilization: GEMMs and attentions of the forward pass and of its
-/// gradients. The gradients of a forward op count at most twice its own FLOPs, so recomputed attention scores do not
-/// count. They count exactly twice before differentiation and for ops of plugins. May exceed 64 bits.
+/// FLOPs of one training step, as model FLOPs utilization counts them: GEMMs and attentions of the forward pass and of
+/// its gradients. Gradients of an op count at most twice the FLOPs of the op, which leaves out recomputed attention
+/// scores; exactly twice before differentiation and for ops of plugins. May exceed 64 bits.
 double model_flops(const Program& program);
 
 }  // namespace orrery

@@ -48,7 +48,7 @@ std::vector<Layer> layers(const Program& program) {
     const bool any = has_numbered(program);
     std::vector<Layer> row{{}};
     std::unordered_map<std::string, size_t> places;
-    double behind = 0;  // FLOPs of ops without a layer since the last op with a layer
+    double behind = 0;
     for (const Op& op : program.ops) {
         if (op.phase != Phase::forward) continue;
         const auto cost = static_cast<double>(product_flops(program, op));

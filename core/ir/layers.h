@@ -5,8 +5,8 @@
 
 namespace orrery {
 
-/// The layer that each op belongs to, by op index: numbers from 0 for the layers of `layers` (orrery/strategy.h), and
-/// for the outermost scopes of ops outside these layers (embedding, head); none for an op without a scope. Linear.
+/// By op: the layer of the model that it belongs to, counted from 0, as in `layers` of orrery/strategy.h. The outermost
+/// scopes of ops outside of layers (embedding, head) count as layers; none for an op without a scope. Linear.
 std::vector<int> layers_of_ops(const Program& program);
 
 }  // namespace orrery

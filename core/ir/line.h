@@ -8,19 +8,19 @@
 
 namespace orrery {
 
-/// Reads one line of a program's text, left to right. Errors name the line and the text found. To look ahead, copy it.
+/// Reads one line of a program's text, left to right. Copy it to look ahead. Errors name the line and the text found.
 class Line {
 public:
-    /// Keeps references to `text` and to `place`, which is the origin of errors.
+    /// Keeps references to `text` and `place`. `place`: what errors name as the origin of the line.
     Line(std::string_view text, const Origin& place) : text_(text), place_(&place) {}
 
     [[noreturn]] void fail(const std::string& expected) const;
     bool done();                        ///< true if only blanks are left on the line
-    bool sees(std::string_view token);  ///< true if `token` comes next on the line, after blanks
+    bool sees(std::string_view token);  ///< true if `token` comes next, after blanks; does not read it
     bool take(std::string_view token);
     void expect(std::string_view token);
     std::string_view bare();  ///< reads letters, digits and _ . - / +; "" if none come next
-    std::string word();       ///< reads a word, in quotes or not
+    std::string word();
     std::string quoted();
     int64_t integer() { return number<int64_t>("an integer"); }
     ValueId value();  ///< reads a value's id: "%3"

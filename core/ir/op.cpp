@@ -119,7 +119,7 @@ void check_known(const Infer& at, const OpDef& def) {
     }
 }
 
-// Normalizes an attribute: stores the default, removes a false flag, turns an integer given for a number into a double.
+// Normalizes an attribute: adds the default, removes a false flag, turns an integer given for a number into a double.
 void complete(Infer& at, const AttributeDef& def) {
     const Attribute* given = at.attributes.find(def.name);
     if (!given) {

@@ -8,9 +8,8 @@
 
 namespace orrery {
 
-/// True if an op's output has elements of one input unchanged: all of them or a block.
+/// True if the output of an op consists of unchanged elements of one input: all of them, or a block of them.
 bool is_view(const OpDef& def);
-/// True if the op is the elementwise sum of two inputs.
 bool is_sum(const OpDef& def);
 /// The name of the elementwise op that combines two values of a reduction: "add", "maximum" or "minimum".
 std::string_view op_combining(ReduceOp how);
@@ -24,18 +23,18 @@ bool communicates(const OpDef& def);
 bool is_transfer(const OpDef& def);
 /// True if the op sums a value over the pipeline axis.
 bool is_stage_sum(const OpDef& def);
-/// The op that propagation inserts for a collective: "all_reduce" for Opcode::all_reduce, "shard" for Opcode::kernel.
+/// The op that propagation inserts for a collective: "all_reduce"; "shard" (no communication) for Opcode::kernel.
 std::string_view op_inserted_for(Opcode instruction);
 
-/// The definition of the op with this name. If there is none, throws Error, at `asked` if given, with a similar name.
+/// The definition of an op by name. If there is none, throws Error (at `asked` if given) that suggests a similar name.
 const OpDef& op_def(std::string_view kind);
 const OpDef& op_def(std::string_view kind, const Origin& asked);
 std::optional<Opcode> collective_of(const Op& op);
-/// The definition of the op with this name; nullptr if there is none.
+/// The definition of an op by name; nullptr if there is none.
 const OpDef* find_op_def(std::string_view kind);
-/// The definitions of all ops, in the order of the table in core/ir/README.md, then those of plugins added so far.
+/// All ops: built-in ones in the order of the table in core/ir/README.md, then those of plugins added so far.
 std::vector<const OpDef*> all_ops();
-/// The definitions of the built-in ops, without those of plugins.
+/// The built-in ops.
 const std::vector<const OpDef*>& own_ops();
 
 FactorRule rule_of(const Program& program, const Op& op);

@@ -15,7 +15,7 @@ Origin parse_origin(std::string_view text) {
         origin.who = text.substr(0, comma);
         text.remove_prefix(comma + 2);
     } else if (text.find_first_of("./:") == std::string_view::npos) {
-        origin.who = text;  // the text is only a name, without file and line
+        origin.who = text;  // only a name, without file and line
         return origin;
     }
     int numbers[2] = {0, 0};
@@ -241,7 +241,7 @@ private:
         line.fail("P(sum), P(max) or P(min)");
     }
 
-    // Reads the end of a value's or op's line: types, layouts, "of", "stage" and the comment.
+    // Reads the rest of the line of a value or op: types, layouts, "of", "stage" and the comment.
     void tail(Line& line, const std::vector<ValueId>& outputs, Op* op) {
         for (size_t i = 0; i < outputs.size(); ++i) {
             if (i > 0) line.expect(",");
@@ -363,7 +363,7 @@ private:
     }
 
     std::string_view text_;
-    size_t most_values_;  ///< upper bound for ids of values: each value has a line
+    size_t most_values_;  ///< upper bound for ids of values, as each value has a line
     Origin place_;
     Program program_;
     std::optional<Mesh> mesh_;

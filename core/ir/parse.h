@@ -8,7 +8,7 @@
 namespace orrery {
 
 /// Parses a program from text that `print` wrote. Checks only the syntax (see check_program). Throws Error with file,
-/// line, the text found and what was expected. `file`: name for messages. `mesh`: set to that of the text, if any.
+/// line, the text found and what was expected. `file`: name for messages. `mesh`: receives the mesh of the text.
 Program parse(std::string_view text, std::string_view file = "program", std::optional<Mesh>* mesh = nullptr);
 
 /// Parses an origin from text: "tensor, mlp.lua:9".

@@ -16,7 +16,7 @@ namespace orrery {
 
 namespace {
 
-/// All ops of plugins in this process. None is ever removed, because plugins stay loaded.
+/// All ops of plugins in this process. None is removed, as plugins stay loaded.
 struct Table {
     std::shared_mutex mutex;
     std::deque<PluginOp> ops;
@@ -65,7 +65,6 @@ std::string problem_of(const OpDef& def) {
     return "";
 }
 
-/// True if two definitions of an op are from the same loaded plugin file.
 bool same_code(const OpDef& a, const OpDef& b) {
     return a.infer == b.infer && a.rule == b.rule && a.gradient == b.gradient && a.decompose == b.decompose &&
            a.flops == b.flops;

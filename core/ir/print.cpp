@@ -49,14 +49,14 @@ public:
     }
 
 private:
-    // A name as programs print it. An empty one is printed as two quotes.
+    // A name as programs print it; an empty one as two quotes.
     static std::string word(const std::string& name) { return name.empty() ? "\"\"" : quoted(name); }
 
     void columns(std::string left, std::string call, std::string rest) {
         rows_.push_back({std::move(left), std::move(call), std::move(rest)});
     }
 
-    // Prints the rows of a section in aligned columns. Rows that are much longer than others do not widen the columns.
+    // Prints rows of a section in aligned columns. Rows much longer than the others do not widen the columns.
     void flush() {
         size_t left = 0;
         size_t call = 0;
@@ -75,7 +75,6 @@ private:
         return name.empty() ? fmt::format("%{}", id) : fmt::format("%{} {}", id, quoted(name));
     }
 
-    // The layout of a value as text; "" if it has none.
     std::string layout_of(ValueId id) const {
         const Value& value = program_.value(id);
         if (!mesh_ || value.layout.splits().size() != value.type.shape.size()) return "";

@@ -19,10 +19,10 @@ namespace orrery {
 ///       store %1 tp S(1)  # tensor, mlp.lua:20
 ///       result loss_sum %3
 ///
-/// "of %2": its forward op makes %2. After #: the script line, "by" what set the layout, ";" the cause of a collective.
+/// "of %2": the forward op that makes %2. "#": script line, "by" what set the layout, ";" the cause of a collective.
 std::string print(const Program& program, const Mesh* mesh = nullptr);
 
-/// An origin as printed programs have it: its text if that can be parsed back, otherwise "who" "file" line column.
+/// An origin as programs print it: its text if that can be parsed back, otherwise "who" "file" line column.
 std::string print(const Origin& origin);
 
 }  // namespace orrery

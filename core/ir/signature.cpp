@@ -18,9 +18,9 @@ constexpr std::string_view all_letters = "fFa*nsiub";
 constexpr std::string_view of_one_type = "fan";
 constexpr std::string_view of_any_type = "a*";
 
-// Every recorded op is checked during inference, so nothing here allocates memory if the types are valid.
+// Inference checks every recorded op, so nothing here allocates memory if the types are valid.
 
-/// Removes the first word of `side` (inputs or outputs) and returns it; "" at the end.
+/// Removes the first word of `side` (the inputs or outputs of OpDef::types) and returns it; "" at the end.
 std::string_view next_word(std::string_view& side) {
     side.remove_prefix(std::min(side.find_first_not_of(' '), side.size()));
     const std::string_view word = side.substr(0, side.find(' '));
@@ -42,10 +42,10 @@ std::vector<std::string_view> words_of(std::string_view side) {
     return words;
 }
 
-/// The suffix of an operand's word: "?" for "bias?", "..." for "a...", otherwise "".
+/// The suffix of a word: "?" for "bias?" (optional), "..." for "a..." (any number), otherwise "".
 std::string_view ending(std::string_view word) { return word.substr(std::min(word.find_first_of("?."), word.size())); }
 
-/// The type letter of each of `count` operands; nullopt if the inputs or outputs cannot be that many.
+/// The type letters of `count` inputs or outputs, by operand; nullopt if there cannot be that many.
 std::optional<std::string> letters_of(std::string_view side, size_t count) {
     std::string letters;
     for (std::string_view word = next_word(side); !word.empty(); word = next_word(side)) {
@@ -71,13 +71,13 @@ std::string_view wanted(char letter) {
     return letter == 'n' ? "i32 or a floating-point type" : "a floating-point type";
 }
 
-/// An operand of the wrong type. `like`: the operand with the required type; nullopt: its letter excludes its type.
+/// An operand of the wrong type. `like`: an operand that has the type it needs; nullopt: its letter excludes its type.
 struct Misfit {
     size_t operand;
     std::optional<size_t> like = {};
 };
 
-/// Finds the first operand with a wrong type: inputs first, then outputs. `wide`: statistics may be f64 instead of f32.
+/// Finds the first operand of a wrong type, inputs before outputs. `wide`: statistics may be f64 instead of f32.
 template <class TypeOf>
 std::optional<Misfit> find_misfit(const std::string& letters, const TypeOf& type_of, bool wide) {
     for (size_t i = 0; i < letters.size(); ++i) {
@@ -109,7 +109,7 @@ std::string expected(const OpDef& def, char letter, const Misfit& misfit, const 
     return fmt::format("{} as {}", name_of(type_of(*misfit.like)), operand_name(def, *misfit.like, inputs));
 }
 
-/// The possible numbers of inputs or outputs, if there is no "...", as text: "3", "3 to 4".
+/// How many inputs or outputs there can be (without "..."), as text: "3", "3 to 4".
 std::string counts(std::string_view side) {
     const std::vector<std::string_view> words = words_of(side);
     const auto least = std::count_if(words.begin(), words.end(), [](auto word) { return ending(word).empty(); });
@@ -154,7 +154,7 @@ std::string problem_of_types(const OpDef& def) {
 void check_inputs(const Infer& at, const OpDef& def) {
     if (def.types.empty()) return;  // a collective has no types to check
     const auto letters = letters_of(Sides(def.types).inputs, at.count());
-    assert(letters);  // holds, because infer() has checked the number of operands
+    assert(letters);  // infer() has checked the number of operands
     const auto misfit = find_misfit(
         *letters, [&](size_t i) { return at.dtype(i); }, false);
     if (!misfit) return;
@@ -166,7 +166,7 @@ void check_inputs(const Infer& at, const OpDef& def) {
 }
 
 void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& made) {
-    if (def.types.empty()) return;  // a collective has no types to check
+    if (def.types.empty()) return;
     const Sides sides(def.types);
     const auto in = letters_of(sides.inputs, at.count()), out = letters_of(sides.outputs, made.size());
     assert(in);
@@ -183,14 +183,14 @@ void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& 
     const Attribute* const asked = at.attributes.find("dtype");
     const auto* const dtype = asked ? std::get_if<std::string>(asked) : nullptr;
     if (dtype && *dtype == name_of(type_of(i))) at.fail(what, "give another dtype");
-    at.fail(fmt::format("{} ({})", what, def.types));  // the inference function of the op is wrong
+    at.fail(fmt::format("{} ({})", what, def.types));  // the bug is in the inference function of the op
 }
 
 std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64) {
     const OpDef* const def = find_op_def(spec.op);
     if (!def) return "";
     const auto wrong = [&](const std::string& what) { return fmt::format("op {}: {}", spec.op, what); };
-    if (def->types.empty()) return wrong("it has no kernel");  // a collective has no kernel
+    if (def->types.empty()) return wrong("it has no kernel");
     if (spec.attributes.flag("accumulate") && def->accumulates.empty()) return wrong("it cannot accumulate");
     const Sides sides(def->types);
     const size_t inputs = spec.inputs.size();

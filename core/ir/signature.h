@@ -1,4 +1,4 @@
-// Checks the types of operands against the letters of OpDef::types. Devices use wrong_operands of orrery/kernel.h.
+// Checks types of operands against the letters of OpDef::types. (Devices use wrong_operands of orrery/kernel.h.)
 #pragma once
 #include <string>
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace orrery {
 
-/// Validates OpDef::types: the letters alone, and against `operands`. Returns the problem, or "" if they are valid.
+/// Checks that OpDef::types is well formed and agrees with OpDef::operands. Returns the problem, or "".
 std::string problem_of_types(const OpDef& def);
 
 /// Checks the types of an op's inputs. Throws Error at the op's origin, naming the first input of a wrong type.
 void check_inputs(const Infer& at, const OpDef& def);
-/// Checks number and types of the outputs that an op's inference returned. Throws Error at the op's origin.
+/// Checks number and types of the outputs that inference returned. Throws Error at the op's origin.
 void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& made);
 
 }  // namespace orrery

@@ -65,7 +65,6 @@ inline std::set<AxisId> joined_axes(const Plan& plan) {
     return joined;
 }
 
-/// The names of the joined mesh axes ("dp+pp") over which any of the plans communicates.
 inline std::set<std::string> joined_axes(const std::vector<const Plan*>& plans) {
     std::set<std::string> names;
     for (const Plan* plan : plans)

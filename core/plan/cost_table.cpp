@@ -16,11 +16,10 @@ namespace {
 constexpr const char* format_name = "orrery costs";
 constexpr int64_t version = 1;
 
-// Upper bounds for numbers in a cost table file. Larger ones are errors: their sums would overflow or lose precision.
+// Upper bounds for ranks and counts in a cost table file. Sums of larger ones would overflow or lose precision.
 constexpr int64_t most_ranks = 1 << 24, most_counted = int64_t{1} << 50;
 constexpr double most_seconds = 1e9;
 
-/// A fact in the table (CostTable::facts) that must be an integer in a range.
 struct NumberFact {
     const char* name;
     int64_t least, most;
@@ -51,7 +50,6 @@ Attribute attribute_of(const Json& json) {
     return std::stod(json.at("number").get<std::string>());
 }
 
-/// Parses a tensor type such as "f32[8,512]".
 TensorType type_of(const std::string& text) {
     const size_t open = text.find('[');
     const auto dtype = parse_dtype(text.substr(0, open));
@@ -134,7 +132,6 @@ void add(Json& row, const Measured& time) {
     if (time.in_turns) row["in_turns"] = true;
 }
 
-/// Parses a duration in seconds, or its relative spread.
 double seconds_of(const Json& value, const std::string& key) {
     const double seconds = value.is_number() ? value.get<double>() : -1;
     if (!(seconds >= 0 && seconds <= most_seconds))
@@ -206,7 +203,7 @@ std::string rows_text(const std::vector<Row>& rows) {
     return text + (rows.empty() ? "]" : "\n ]");
 }
 
-/// Parses the rows of the JSON list `key`. Errors name the row.
+/// Parses the rows of the JSON list with this key. Errors name the row.
 template <class Row>
 std::vector<Row> rows_of(const Json& json, const char* key, Row (*read)(const Json&)) {
     std::vector<Row> rows;

@@ -16,7 +16,7 @@ struct Measured {
     std::optional<double> least_s = {};  ///< duration of the fastest repetition
     std::optional<double> spread = {};   ///< interquartile range of the duration divided by its median
     int64_t samples = 0;
-    bool in_turns = false;  ///< more threads than processors ran, so the duration includes turns of other threads
+    bool in_turns = false;  ///< more threads than processors ran, so the duration includes time of other threads
 };
 
 /// The time of one kernel launch, measured on its own.
@@ -32,9 +32,9 @@ struct WireCost {
     std::string transport;
     std::string op;  ///< a name of Opcode, or "message" for a send and its receive
     int64_t ranks = 2;
-    int64_t bytes = 0;                       ///< size of the larger tensor: S in orrery/communicator.h
+    int64_t bytes = 0;                       ///< bytes of the larger of input and output, the S of cost formulas
     Measured time;                           ///< duration at the member with the shortest waits for others
-    std::optional<double> processor_s = {};  ///< CPU time of one member, over all its threads
+    std::optional<double> processor_s = {};  ///< CPU time of one member, summed over its threads
     std::string axis = {};                   ///< mesh axis of the collective; empty unless a run measured it
     std::optional<double> mean_s = {};       ///< mean duration over all members, including waits for each other
 };
@@ -46,10 +46,10 @@ struct CostTable {
     std::string machine;  ///< the processor or GPU, as Device::machine: "name=value" lines
     /// Further facts about the measurement by name: hosts, ranks, mesh.
     std::vector<std::pair<std::string, std::string>> facts = {};
-    std::vector<std::pair<std::string, double>> totals = {};  ///< seconds per step, by activity: "step", "compute"
+    std::vector<std::pair<std::string, double>> totals = {};  ///< seconds per step: "step", "compute"
     std::vector<KernelCost> kernels = {};
     std::vector<WireCost> wires = {};
-    std::vector<std::string> notes = {};  ///< what was not measured, and why
+    std::vector<std::string> notes = {};  ///< remarks on what was not measured, and why
 };
 
 /// A cost table as JSON, one kernel or communication per line. Equal tables give equal text.
@@ -59,10 +59,10 @@ CostTable parse_cost_table(std::string_view text, const std::string& file);
 
 /// The unique text of a kernel's spec: "matmul {trans_b=true} f32[8,512] f32[64,512] -> f32[8,64]".
 std::string spec_text(const KernelSpec& spec);
-/// Device::machine in a form that can be compared: lines trimmed and sorted, empty ones removed.
+/// A machine text (Device::machine) as lines trimmed and sorted, without empty ones, for comparison.
 std::string machine_key(const std::string& machine);
 
-/// Device::machine of a device, or the device's name if that is empty.
+/// The machine text of a device (Device::machine); its name if that is empty.
 std::string machine_of(Device& device);
 
 }  // namespace orrery

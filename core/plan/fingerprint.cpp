@@ -49,7 +49,7 @@ private:
         bytes_.clear();
     }
 
-    std::string bytes_;  ///< bytes to be hashed later
+    std::string bytes_;
     Sha256 digest_;
 };
 
@@ -135,7 +135,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
     return ranks.size() == 1 ? " (rank " + first + ")" : " (ranks " + first + ".." + std::to_string(ranks.back()) + ")";
 }
 
-/// Names messages: "what class 0 sends class 1 over pp"; relative ones: "what class 0 sends its member +1 over dp".
+/// Names a part of the fingerprint: "what class 0 sends class 1 over pp", or "... its member +1 over dp".
 std::string message_name(const Plan& plan, size_t k, const Instruction& i, const std::map<int64_t, size_t>& class_of) {
     const bool sends = i.opcode == Opcode::send;
     const std::string over = " over " + plan.mesh.axis(i.axis).name;
@@ -148,7 +148,7 @@ std::string message_name(const Plan& plan, size_t k, const Instruction& i, const
            std::to_string(sends ? peer : k) + over;
 }
 
-/// The tags and types of all messages of the plan, in order, by sending and receiving class and by axis.
+/// The tags and types of all messages of the plan, in order, by the name of sender, receiver and axis (message_name).
 std::map<std::string, Writer> messages_of(const Plan& plan) {
     std::map<std::string, Writer> all;
     std::map<int64_t, size_t> class_of;

@@ -10,7 +10,7 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t gap = arena_alignment;  ///< inputs or results with fewer bytes than this between them are adjacent
+constexpr int64_t gap = arena_alignment;  ///< values less than this many bytes apart are adjacent
 
 template <class Wanted>
 HostPlaces collect(const RankClass& ranks, Wanted wanted) {
@@ -24,7 +24,7 @@ HostPlaces collect(const RankClass& ranks, Wanted wanted) {
     }
     if (parts.empty()) return all;
     std::sort(parts.begin(), parts.end());
-    for (size_t i = 1; i < parts.size(); ++i)  // copying all as one block would overwrite values in a gap
+    for (size_t i = 1; i < parts.size(); ++i)  // a copy of the block would overwrite a value in the gap
         if (parts[i].first - parts[i - 1].second >= gap)
             throw Error(
                 fmt::format("plan: values that the host copies in one block are not contiguous: bytes {} to {} of the "

@@ -26,7 +26,7 @@ struct HostPlaces {
 
 /// The block of the program's inputs on the ranks of a class. Throws Error if another value is between them.
 HostPlaces host_inputs(const Program& program, const RankClass& ranks);
-/// The block that contains the results of up to `most` bytes each, without results that are params, states or inputs.
+/// The block of results of up to `most` bytes each that are not also params, states or inputs.
 HostPlaces host_results(const Program& program, const RankClass& ranks, int64_t most = small_result_bytes);
 
 }  // namespace orrery

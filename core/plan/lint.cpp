@@ -55,7 +55,7 @@ public:
     }
 
 private:
-    /// Merges the counts of one instruction stream into the entries, which report the max over ranks, not a sum.
+    /// Adds the counts of the current instruction stream to the entries, which report the max over streams.
     void take_most() {
         for (const auto& [key, own] : own_) {
             Redistribution& all = entries_.at(key);
@@ -67,7 +67,6 @@ private:
         own_.clear();
     }
 
-    /// Adds a message to its entry. Each value joined in an all_reduce is added separately.
     void add(const Instruction& i) {
         if (i.opcode != Opcode::all_reduce || i.operands.size() <= 2)
             return add(i, i.op, i.operands[0].value, wires_.bytes_sent(i, plan_.mesh));
@@ -109,7 +108,7 @@ private:
         return without_numbers(op.scope.empty() ? op.kind : fmt::format("{} of {}", op.kind, op.scope));
     }
 
-    /// The strategies that caused a value's layout and have a mark on the axis, as text.
+    /// Text of the strategies that caused the layout of a value by a mark on the axis.
     std::string strategies(ValueId value, const std::string& axis) const {
         std::string all;
         for (const Origin& cause : program_.value(value).causes) {
@@ -120,7 +119,7 @@ private:
         return all;
     }
 
-    /// Whether the mesh axis or, if it is a joined one, any of the axes that it joins is in `axes`.
+    /// Whether `axes` contains the axis or, for a joined axis ("dp+pp"), one of those that it joins.
     bool names(const std::set<std::string>& axes, const std::string& axis) const {
         const std::vector<AxisId>& parts = plan_.mesh.parts(plan_.mesh.over(axis).value());
         return std::any_of(parts.begin(), parts.end(),
@@ -154,9 +153,9 @@ private:
     const Plan& plan_;
     const WireBytes& wires_;
     const Program& program_;
-    int64_t times_ = 1;                                     ///< how often a step executes the current instruction
-    std::map<std::string, Own> own_;                        ///< messages and bytes of the current stream, by entry
-    std::map<std::string, std::set<std::string>> axes_of_;  ///< by origin of a mark: names of the axes in it
+    int64_t times_ = 1;
+    std::map<std::string, Own> own_;
+    std::map<std::string, std::set<std::string>> axes_of_;
     std::set<std::pair<ValueId, std::string>> used_;
     std::map<std::string, Redistribution> entries_;
     std::set<std::pair<const Redistribution*, ValueId>> seen_;

@@ -7,11 +7,11 @@
 
 namespace orrery {
 
-/// Communication by one opcode on one axis, inserted for one script line. All layers of a model share an entry.
+/// Communication by one opcode on one axis, caused by one script line. All layers of a model share an entry.
 struct Redistribution {
-    std::string kind;  ///< kind of communication: "all_gather", "send"
+    std::string kind;  ///< opcode: "all_gather", "send"
     std::string axis;
-    std::string what;       ///< name of the value, layer numbers as *: "h.*.mlp.up.weight.grad"
+    std::string what;       ///< name of the value, with * for layer numbers: "h.*.mlp.up.weight.grad"
     std::string why;        ///< what needs the value: "for matmul", "update of h.*.attn.q.weight", "result loss_sum"
     std::string by;         ///< the strategies that caused the value's layout, with their lines
     Origin origin;          ///< the script line that needs the value
@@ -19,7 +19,7 @@ struct Redistribution {
     int64_t values = 0;     ///< number of different values of the program
     int64_t count = 0;      ///< messages per step, on the rank that sends the max number of bytes
     int64_t bytes = 0;      ///< bytes sent per step, max over ranks
-    int64_t streams = 0;    ///< number of instruction streams that contain it, one per pipeline rank
+    int64_t streams = 0;    ///< number of instruction streams (one per pipeline rank) that contain it
 };
 
 /// All redistributions of a step, sorted by bytes sent, largest first. Linear in the program and its streams.

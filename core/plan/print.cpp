@@ -30,7 +30,7 @@ std::string operand_text(const Program& program, const Operand& operand) {
     return fmt::format("{} {} {}", place, what, operand.type.text());
 }
 
-/// The formula of an attribute that depends on the rank, as text: "start=0+dp*64".
+/// An attribute of a kernel that depends on the rank, as a formula: "start=0+dp*64".
 std::string per_rank_text(const RankClass& c, const Mesh& mesh, int kernel, const std::string& key) {
     std::string text;
     for (const PerRank& p : c.per_rank) {
@@ -127,7 +127,7 @@ std::string print(const Plan& plan) {
 
 namespace {
 
-/// The names of an instruction's values as text. More than six, or those of a joined all_reduce, are shortened.
+/// The names of an instruction's values as text, shortened if there are more than six or a joined all_reduce has them.
 std::string values_text(const Program& program, const Instruction& i) {
     std::vector<std::string> names;
     const bool joined = i.opcode == Opcode::all_reduce && i.operands.size() > 2;

@@ -11,7 +11,6 @@ namespace orrery {
 
 /// The plan as text: buffers with lifetimes, one line per instruction, no script lines. Equal plans give equal text.
 std::string print(const Plan& plan);
-/// The plan as text, with only one of its classes of ranks.
 std::string print(const Plan& plan, size_t rank_class);
 
 /// Names one execution of an instruction for messages: "class 0 (ranks 0..3), instruction 12: all_reduce %7 grad over

@@ -13,7 +13,7 @@ public:
         Note note;
     };
 
-    /// Calls visit(note) for each part of bytes [begin, end). A part without a note gets a default-constructed one.
+    /// Calls visit(note) for all parts of the bytes [begin, end); parts without a note first get a default one.
     template <class Visit>
     void visit(int64_t begin, int64_t end, Visit&& visit) {
         if (begin >= end) return;
@@ -31,7 +31,7 @@ public:
         }
     }
 
-    /// Gives the bytes [begin, end) a single note and discards their previous ones.
+    /// Gives the bytes [begin, end) one note in place of all previous ones.
     void replace(int64_t begin, int64_t end, Note note) {
         if (begin >= end) return;
         if (Note* const whole = exactly(begin, end)) {
@@ -44,7 +44,7 @@ public:
         ranges_.emplace_hint(ranges_.erase(first, last), begin, Range{end, std::move(note)});
     }
 
-    /// Calls visit(note) for those parts of the bytes [begin, end) that have a note.
+    /// Calls visit(note) only for parts of the bytes [begin, end) that have a note.
     template <class Visit>
     void visit_seen(int64_t begin, int64_t end, Visit&& visit) {
         if (begin >= end) return;
@@ -59,7 +59,7 @@ public:
         for (const auto& [begin, range] : ranges_) use(begin, range.end, range.note);
     }
 
-    /// The note of the range with exactly these ends, or nullptr. A fast path, because accesses often repeat a range.
+    /// The note of the range with exactly these ends, or nullptr. A fast path, as accesses often repeat a range.
     Note* exactly(int64_t begin, int64_t end) {
         const auto found = ranges_.find(begin);
         return found != ranges_.end() && found->second.end == end ? &found->second.note : nullptr;

@@ -53,14 +53,14 @@ Instruction in_run(const RankClass& c, const Issued& issued) {
 
 namespace {
 
-/// The lifetime of one frame in the first run of the repeated part, over all buffers in the frame.
+/// One frame (of Frames) and when it is in use in run 0 of the repeated part, over all buffers in it.
 struct Frame {
     int frames = none;
     int64_t micro = 0;
-    int first = INT_MAX, last = none;  ///< first and last instruction in the stream that access the frame
+    int first = INT_MAX, last = none;
 };
 
-/// A one-to-one map of slots, per pool. `add` returns false if a pair contradicts an earlier one.
+/// A one-to-one map from slots in one run to slots in another, by pool. `add` returns false for a contradiction.
 class SlotMap {
 public:
     explicit SlotMap(const RankClass& c) {
@@ -88,10 +88,10 @@ public:
     std::vector<std::vector<int>> take() { return std::move(to_); }
 
 private:
-    std::vector<std::vector<int>> to_, from_;  ///< by pool and slot: the slot it maps to; the slot that maps to it
+    std::vector<std::vector<int>> to_, from_;  ///< [pool][slot]: the slot that it maps to; that maps to it
 };
 
-/// The frames that the repeated part accesses, and those that were before them in slots that they take over there.
+/// The frames that the repeated part accesses, and those that were in their slots before.
 std::vector<Frame> looped_frames(const RankClass& c) {
     int64_t micros = 0;
     for (const Buffer& b : c.buffers) micros = std::max(micros, b.micro + 1);
@@ -194,7 +194,7 @@ public:
     }
 
 private:
-    /// Changes a buffer's lifetime for the unrolled stream, if the buffer has no copy per run.
+    /// Changes the lifetime of a buffer with one copy for all runs to that in the unrolled stream.
     void stretch(Buffer& b) const {
         const auto behind = static_cast<int>(last_run(from_) * from_.repeat.length());
         if (b.first >= from_.repeat.end) b.first += behind;
@@ -215,7 +215,7 @@ private:
         to_.stream.push_back(std::move(i));
     }
 
-    /// The buffer in run `run`. A buffer in a frame, or used only inside the repeated part, gets a copy per run.
+    /// The copy of a buffer for a run. Only buffers in frames or inside the repeated part have a copy per run.
     int buffer(int id, int64_t run, int here) {
         const Buffer& b = from_.buffers[id];
         const bool inside = b.first >= from_.repeat.begin && b.last < from_.repeat.end;
@@ -242,7 +242,7 @@ private:
         if (patches == by_micro_.end()) return index;
         const auto [known, fresh] = kernels_.try_emplace({index, micro}, to_.kernels.size());
         if (!fresh) return known->second;
-        RankClass alone;  // a class with only this kernel, and its attributes that depend on the micro-batch
+        RankClass alone;
         alone.kernels = {from_.kernels[index]};
         alone.per_rank = patches->second;
         for (PerRank& p : alone.per_rank) p.kernel = 0;
@@ -259,7 +259,7 @@ private:
     const RankClass& from_;
     RankClass to_;
     std::map<std::pair<int, int64_t>, int> copies_;
-    std::map<int, bool> lives_;  ///< by buffer: whether its lifetime has been recomputed
+    std::map<int, bool> lives_;
     std::map<int, std::vector<PerRank>> by_micro_;
     std::map<std::pair<int, int64_t>, int> kernels_;
 };

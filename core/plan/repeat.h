@@ -11,10 +11,10 @@
 
 namespace orrery {
 
-/// Up to this many micro-batches, a stream contains each; beyond it, the steady state (if there is one) is stored once.
+/// A stream contains up to this many micro-batches one by one; with more, the part that repeats is stored once.
 inline constexpr int64_t written_micros = 64;
 
-/// One execution of an instruction. `run` is 0 before the repeated part, and the last run after it.
+/// One execution of an instruction. `run`: run of the repeated part, from 0; before the part 0, after it the last run.
 struct Issued {
     int index = 0;
     int64_t run = 0;
@@ -23,28 +23,27 @@ struct Issued {
 inline bool repeats(const RankClass& c) { return c.repeat.times > 1; }
 /// The number of instructions that a stream executes per step, counting all runs of its repeated part.
 int64_t issues(const RankClass& c);
-/// Converts an execution of an instruction to its index among all those of a step, and back.
+/// Converts an execution to its index among all executions of a step, and back.
 int64_t position_of(const RankClass& c, const Issued& issued);
 Issued issued_at(const RankClass& c, int64_t position);
-/// The execution that execution `who` waits for, if `wait` is an element of its instruction's `waits`.
+/// The execution that `who` must wait for because of `wait`, an element of Instruction::waits.
 Issued waited_for(const RankClass& c, const Issued& who, int wait);
 /// The index of the last run of the repeated part. Instructions after the repeated part belong to it.
 inline int64_t last_run(const RankClass& c) { return c.repeat.times - 1; }
-/// How often an instruction is executed per step.
 inline int64_t times_of(const RankClass& c, size_t index) {
     const bool repeated = static_cast<int>(index) >= c.repeat.begin && static_cast<int>(index) < c.repeat.end;
     return repeated ? c.repeat.times : 1;
 }
-/// The number of micro-batches that the stream contains: all except those of runs 1 and later of the repeated part.
+/// The number of micro-batches in the stored stream: it has the repeated part once, with the micro-batches of run 0.
 int64_t stored_micros(const RankClass& c, const Mesh& mesh);
 
 /// The address of an operand's first byte in a run of the repeated part, in bytes from the start of the arena.
 int64_t address(const RankClass& c, const Operand& operand, int64_t run);
 Fragment fragment_in_run(const RankClass& c, const Issued& issued);
-/// An instruction with its fragment and tag in a run of the repeated part. Its operands remain those of the first run.
+/// A copy of an instruction with the fragment and message tag of an execution. Its operands stay those of run 0.
 Instruction in_run(const RankClass& c, const Issued& issued);
 
-/// All executions of instructions for which `counts` is true, in the order of execution.
+/// All executions, in order, of the instructions for which counts(instruction) is true.
 template <class Counts>
 std::vector<Issued> issued_of(const RankClass& c, Counts&& counts) {
     std::vector<Issued> all;
@@ -63,13 +62,13 @@ std::vector<Issued> issued_of(const RankClass& c, Counts&& counts) {
     return all;
 }
 
-/// The plan with all runs of its repeated parts written out, to inspect each instruction. Linear in micro-batches.
+/// The plan with all runs of its repeated parts written out. Linear in micro-batches.
 Plan unrolled(const Plan& plan);
 
-/// Compares two snapshots of positions (indices of executions), taken after the first and after the second run. They
-/// agree if every position either is unchanged or has advanced by exactly one run. In each queue, the unchanged
-/// positions must precede all those that advanced. A position that every other queue already knows to be complete is
-/// ignored. Call operator() for each pair of positions, then `holds`, and only then the other two functions.
+/// Checks that the second run of a repeated part leaves the same positions as the first, so that later runs do too. A
+/// position, the index of an execution (the last write of some bytes), must be unchanged or advance by exactly one run.
+/// In each queue, unchanged ones must precede those that advance. Positions that all other queues know to be complete
+/// are ignored. Call operator() for each pair of positions, then `holds`, then the other two functions.
 class LaterRun {
 public:
     /// `known`: [queue][other], the last position of `other` that `queue` knows to be complete after the second run.
@@ -80,7 +79,7 @@ public:
             for (const Operand& o : c.stream[i].operands)
                 asks_[c.buffers[o.buffer].frames != none][c.stream[i].queue] = 1;
     }
-    /// Compares a queue's position before and after the second run. `framed`: it belongs to an access to a frame.
+    /// Compares a position of a queue after the first and after the second run. `framed`: it is of an access to Frames.
     bool operator()(size_t queue, int before, int after, bool framed) {
         if (settled(queue, after, framed)) return true;
         if (after == before) still_[queue] = std::max(still_[queue], before);
@@ -93,8 +92,8 @@ public:
         return true;
     }
 
-    /// Compares the last positions known to be complete, [rows][queue]. True if each one is at least its earlier value,
-    /// advanced by one run where positions of that queue advance. Every further run then knows at least as much.
+    /// True if what is known to be complete, [rows][queue], is after the second run at least that after the first, plus
+    /// one run where positions of the queue advance. Every further run then knows at least as much.
     bool at_least(const int* before, const int* after, size_t rows) const {
         for (size_t i = 0; i < rows * still_.size(); ++i)
             if (after[i] < (before[i] >= moving_[i % still_.size()] ? before[i] + length_ : before[i])) return false;
@@ -116,30 +115,30 @@ private:
 
     int length_;
     const std::vector<int>& known_;
-    std::vector<char> asks_[2];  ///< by queue, from the repeated part on: accesses outside frames [0], in frames [1]
-    std::vector<int> still_, moving_;  ///< by queue: last unchanged position; first that advanced
+    std::vector<char> asks_[2];        ///< [0] outside, [1] in Frames, by queue: whether it accesses any
+    std::vector<int> still_, moving_;  ///< by queue: last unchanged position; first that advances
 };
 
-/// Maps the slots that frames have in run `from` to the slots that they have in run `to`, by pool and slot. `none`: the
-/// repeated part does not use the slot. Empty if two frames share a slot in only one of the two runs.
+/// Maps the slots of Frames in run `from` to their slots in run `to`: [pool][slot]. `none`: the repeated part does not
+/// use the slot. Empty if two frames share a slot in only one of the two runs.
 std::vector<std::vector<int>> slot_map(const RankClass& c, int64_t from, int64_t to);
-/// True if any two frames of the repeated part that share a slot in one run do so in every run.
+/// True if frames that share a slot in one run of the repeated part do so in every run.
 bool slots_turn(const RankClass& c);
-/// For each queue that accesses frames in the repeated part, the index of its last instruction that does.
+/// For each queue that accesses Frames in the repeated part, the index of its last instruction that does.
 std::vector<int> last_in_frames(const RankClass& c, size_t queues);
 
-/// The pools of frames in the scratch arena, sorted by offset, with a map from slots to slots.
+/// The pools of Frames in the scratch arena, sorted by offset, and where each slot is in a later run (slot_map).
 class Pools {
 public:
     struct Pool {
         int64_t offset, end, stride;
-        std::vector<int> to;     ///< by slot: the slot that it is mapped to; `none`: not mapped
-        std::vector<char> used;  ///< by slot: whether some slot is mapped to it
+        std::vector<int> to;     ///< by slot: the slot in the later run; `none`: not mapped
+        std::vector<char> used;  ///< by slot of the later run: whether a slot is mapped to it
     };
     Pools(const RankClass& c, const std::vector<std::vector<int>>& slots);
     const std::vector<Pool>& all() const { return pools_; }
 
-    /// Splits a range at borders of slots. Calls use(begin, end, slot, pool) per part; (none, nullptr) outside pools.
+    /// Splits a byte range at borders of slots. Calls use(begin, end, slot, pool); (none, nullptr) outside pools.
     template <class Use>
     void cut(int64_t begin, int64_t end, Use&& use) const {
         while (begin < end) {
@@ -162,9 +161,9 @@ private:
     std::vector<Pool> pools_;
 };
 
-/// True if the notes (Ranges) on an arena after the second run equal those after the first, shifted by one run: notes
-/// on frames are compared in the slots of the next run. same(before, after, in a frame) compares two notes. Always true
-/// for at most two runs.
+/// True if the notes (Ranges) on an arena after the second run equal those after the first, shifted by one run. Notes
+/// on Frames are compared with those in the slots of the next run. same(before, after, in a frame) compares two notes.
+/// Always true for at most two runs.
 template <class What, class Same>
 bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, const Ranges<What>& after, Same&& same) {
     struct Part {
@@ -203,8 +202,8 @@ bool a_run_later(const RankClass& c, Arena arena, const Ranges<What>& before, co
     return a == then.size() && b == now.size();
 }
 
-/// Derives the notes on the scratch arena after the last run from those after the first. Notes on frames move to the
-/// slots of the last run. Other slots become `unknown`, because the runs in between may have written there.
+/// Derives the notes on the scratch arena after the last run from those after the first. Notes on Frames move to their
+/// slots of the last run. Other slots become `unknown`, as runs in between may have written there.
 template <class What>
 Ranges<What> in_last_run(const RankClass& c, const Ranges<What>& first, const What& unknown) {
     const Pools pools(c, slot_map(c, 0, last_run(c)));

@@ -6,30 +6,30 @@
 
 namespace orrery {
 
-/// The memory that contains the copy of params and states from which asynchronous saves read.
+/// Where asynchronous saves have the copy of params and states that they read.
 enum class SnapshotPlace : uint8_t {
     none,    ///< saves are not asynchronous
-    device,  ///< a copy in the memory of the arenas, which is host memory
-    host,    ///< a copy in host memory, while the arenas are in device memory
+    device,  ///< in the memory of the arenas, which is host memory
+    host,    ///< in host memory; the arenas are in device memory
 };
 
-/// A param or state in the snapshot that a rank copies for a save.
+/// A param or state and its copy in the snapshot.
 struct CopiedValue {
     ValueId value = none;
     int buffer = none;   ///< index of its buffer in the persistent arena
     int64_t bytes = 0;   ///< size of the rank's part of the value
     int64_t offset = 0;  ///< bytes from the start of the snapshot, a multiple of arena_alignment
-    /// The first instruction of a step that writes the value; `none`: no instruction does. A copy started between two
-    /// steps must finish before the next step executes this instruction.
+    /// The first instruction of a step that writes the value, which must not run before the copy is made; `none`: no
+    /// instruction writes it.
     int written = none;
 };
 
-/// A snapshot: a copy of all params and states, made while the next step runs. Values are copied in this order; those
-/// that the step writes first come first. If a device makes the copy (SnapshotPlace::host), the snapshot has the same
-/// size, values are ordered by address, and the whole copy finishes before any value is written.
+/// A copy of all params and states, made while the next step runs. Values are copied in the order in which the step
+/// writes them. If a device makes the copy (SnapshotPlace::host), values are in order of address, and the whole copy
+/// finishes before any value is written.
 struct SnapshotPlan {
     std::vector<CopiedValue> values;
-    int64_t bytes = 0;  ///< size of the whole snapshot
+    int64_t bytes = 0;
 };
 
 /// The snapshot of each class of ranks. `check_snapshots` proves that it can be copied during a step.

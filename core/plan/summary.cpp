@@ -29,7 +29,7 @@ void count_persistent(const RankClass& c, ClassSummary& s) {
     }
 }
 
-/// Splits the scratch bytes at the moment of max use into gradients, workspaces and activations.
+/// Splits the bytes in use when the scratch arena is fullest into gradients, workspaces and activations.
 void count_scratch(const RankClass& c, ClassSummary& s) {
     struct Change {
         int when;
@@ -129,7 +129,7 @@ PlanSummary summary(const Plan& plan, const WireBytes& wires) {
         s.floor = c.scratch_floor;
         s.total = c.persistent_bytes + c.scratch_bytes;
         std::map<std::pair<AxisId, Opcode>, ClassSummary::Traffic> traffic;
-        std::map<OpId, double> flops;  // by op; equal for all micro-batches
+        std::map<OpId, double> flops;
         for (const Instruction& i : c.stream) {
             const int64_t times = times_of(c, &i - c.stream.data());
             s.kernels += i.opcode == Opcode::kernel ? times : 0;
@@ -180,7 +180,7 @@ std::string PlanSummary::text(const Mesh& mesh) const {
     for (size_t k = 0, next; k < classes.size(); k = next) {
         const ClassSummary& s = classes[k];
         const std::string body = body_of(s, mesh);
-        int64_t ranks = s.ranks;  // number of ranks: adjacent classes that print the same text share one entry
+        int64_t ranks = s.ranks;  // adjacent classes with the same text are printed once, with the sum of their ranks
         for (next = k + 1; next < classes.size() && classes[next].total == s.total; ++next) {
             if (body_of(classes[next], mesh) != body) break;
             ranks += classes[next].ranks;

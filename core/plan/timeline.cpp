@@ -13,10 +13,10 @@ namespace {
 
 using Kind = Fragment::Kind;
 
-/// Identifies a fragment in the whole pipeline: kind, stage, micro-batch.
+/// A fragment of the whole pipeline: kind, stage, micro-batch.
 using Key = std::tuple<Kind, int, int64_t>;
 
-/// Replays a schedule with one actor per rank and one item per fragment; messages take no time.
+/// Replays a schedule: one actor per pipeline rank, one item per fragment. Messages take no time.
 class Played final : public ReplayPolicy {
 public:
     Played(const Schedule& schedule, const FragmentTime& time) : schedule_(schedule), time_(time) {
@@ -66,7 +66,6 @@ private:
 
     Key key(size_t rank, const Fragment& f) const { return {f.kind, schedule_.stage_of(rank, f.chunk), f.micro}; }
 
-    /// The keys of the fragments that must end before the given one starts.
     std::vector<Key> needs(const Key& key) const {
         const auto [kind, stage, micro] = key;
         std::vector<Key> all;

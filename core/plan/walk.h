@@ -3,7 +3,7 @@
 
 namespace orrery {
 
-/// Runs one instruction on a machine (see `walk`): first its waits, then the instruction.
+/// Calls the machine for one instruction: first for its waits, then for itself.
 template <class Machine>
 void visit(const RankClass& rank_class, int index, Machine& machine) {
     const Instruction& instruction = rank_class.stream[index];
@@ -20,8 +20,8 @@ void visit(const RankClass& rank_class, int index, Machine& machine) {
     }
 }
 
-/// Runs a stream: calls the machine once per execution of an instruction, in order. Exceptions of the machine end the
-/// walk. `index` is an index into the stream. The executor is such a machine, with a device and communicators:
+/// Runs a stream: calls functions of the machine once per execution of an instruction, in order. Exceptions of the
+/// machine end the walk. `index` is an index into the stream. The executor of a run is such a machine. Functions:
 ///   void begin_run(int64_t run)         called with 0 first, then before each further run of the repeated part; the
 ///                                       last run includes the instructions after that part
 ///   void wait(int index, int earlier)   `index` must not start before `earlier`, on another queue, is complete

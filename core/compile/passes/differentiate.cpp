@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-// Marks the values that need a gradient: params, and float results of ops that depend on them.
+// Marks by value whether it needs a gradient: params, and float results of ops that depend on them.
 std::vector<char> wanted_values(const Program& program) {
     std::vector<char> wanted(program.values.size(), 0);
     for (ValueId id : program.params()) wanted[id] = is_float(program.value(id).type.dtype);
@@ -40,7 +40,7 @@ void check_loss(const Program& program, ValueId loss, const std::vector<char>& w
     }
 }
 
-// The gradient of a param in f32, as a value of the backward pass that no update overwrites.
+// The f32 gradient of a param: always a value of the backward pass, since an update may overwrite any other.
 ValueId own_gradient(Backward& backward, const Program& program, ValueId param) {
     ValueId grad = backward.cast(backward.total(param), DType::f32);
     const Value& value = program.value(grad);
@@ -62,7 +62,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
     Builder builder(program);
     builder.set_phase(Phase::backward);
     Backward backward(program, builder, slots, wanted);
-    std::vector<OpId> last(program.values.size(), none);  // by value: last op that contributed to its gradient
+    std::vector<OpId> last(program.values.size(), none);
     for (OpId id = std::ssize(program.ops) - 1; id >= 0; --id) {
         const Op& op = program.op(id);
         const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(),
@@ -89,7 +89,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
         else if (static_cast<size_t>(grad) < taken.size())
             taken[grad] = 1;
         program.set_grad(param, grad);
-        program.value(grad).dims = program.value(param).dims;  // also if a contribution to it had no dim names
+        program.value(grad).dims = program.value(param).dims;  // a contribution may have lacked dim names
         if (program.value(grad).name.empty()) {
             builder.name(grad, program.value(param).name + ".grad", program.value(param).origin);
         }

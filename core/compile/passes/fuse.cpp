@@ -20,14 +20,14 @@ enum class Fits : uint8_t { product, slope, bias, residual, round_norm };
 enum class Of : uint8_t { first, second };
 
 /// A pair of ops and the op that replaces them, each as "op inputs -> outputs". Equal names are equal values. A value
-/// that the first op makes for the second disappears, unless it is an output of the joined op. "pre?" is an output only
-/// if another op needs it; otherwise the attribute `flag` is set.
+/// between the two ops disappears unless the new op outputs it. "pre?" is an output only if another op needs it;
+/// otherwise the attribute `flag` is set.
 struct Row {
     std::string_view first, second, joined;
-    Fits fits;                                 ///< condition that the ops must meet besides equal names
-    Of like;                                   ///< which op gives the joined op its phase, scope and attributes
-    Of stands;                                 ///< which op gives the joined op its position
-    std::vector<std::string_view> takes = {};  ///< attributes to copy from the other op
+    Fits fits;                                 ///< further condition on the two ops
+    Of like;                                   ///< which of the two gives the new op its phase, scope and attributes
+    Of stands;                                 ///< which of the two gives the new op its position
+    std::vector<std::string_view> takes = {};  ///< further attributes, copied from the other op
     std::string_view flag = "";
 };
 
@@ -54,7 +54,6 @@ const Row rows[] = {
 };
 // clang-format on
 
-/// The names in "op inputs -> outputs": of the op, its inputs and its outputs.
 struct Names {
     std::string_view op;
     std::vector<std::string_view> inputs, outputs;
@@ -81,7 +80,7 @@ std::optional<size_t> place_in(const std::vector<std::string_view>& names, std::
     return found - names.begin();
 }
 
-/// A row of the table, parsed, and the value that connects its two ops.
+/// A row, parsed, and the value that connects its two ops.
 struct Pattern {
     const Row& row;
     Names first, second, joined;
@@ -98,7 +97,7 @@ struct Pattern {
         assert(false && "a row of two ops that do not meet");
     }
 
-    /// True if the value between the two ops is an output of the joined op, always or if needed.
+    /// Whether the new op outputs the value between the two ops, always or if it is needed.
     bool keeps() const {
         const std::string name = std::string(second.inputs[edge]);
         return place_in(joined.outputs, name) || place_in(joined.outputs, name + "?");
@@ -144,14 +143,12 @@ private:
     bool gone(OpId id) const { return stands_[id] != none; }
     Op& op(OpId id) { return program_.ops[id]; }
 
-    /// True if no op before `id` reads the value.
     bool unread_before(ValueId value, OpId id) const { return readers(value).empty() || readers(value).front() >= id; }
     /// True if exactly one op reads the value, and it is not a result, update, gradient or named.
     bool for_one(ValueId value) const {
         return readers(value).size() == 1 && !kept_[value] && program_.value(value).name.empty();
     }
 
-    /// True if two ops have the same phase and stage.
     static bool together(const Op& a, const Op& b) { return a.phase == b.phase && a.stage == b.stage; }
     bool lie_alike(ValueId a, ValueId b) const { return program_.value(a).layout == program_.value(b).layout; }
     bool of_kind(ValueId id, std::string_view kind) const {
@@ -159,8 +156,8 @@ private:
         return maker != none && program_.op(maker).kind == kind;
     }
 
-    /// True for a GEMM of operands and output of one type, with one matrix b for the whole batch. Not for transposed
-    /// operands: lowering folds the transpose into a plain GEMM.
+    /// Whether a GEMM has operands and output of one type, and one matrix b for the whole batch. Not with transposed
+    /// operands, as lowering folds the transpose into a plain GEMM.
     bool plain_product(const Op& m) const {
         if (program_.value(m.inputs[1]).type.shape.size() != 2) return false;
         const bool known = std::all_of(m.attributes.items().begin(), m.attributes.items().end(), [](const auto& item) {
@@ -171,7 +168,6 @@ private:
                !of_kind(m.inputs[1], "transpose");
     }
 
-    /// Records that the fused op at `second` does the work of `first`.
     void replace(OpId first, OpId second) {
         stands_[first] = second;
         ++fused_;
@@ -185,7 +181,6 @@ private:
         value.causes.clear();
     }
 
-    /// The op that can be fused with `id` by a pattern; none if there is none.
     OpId partner(const Pattern& p, OpId id) const {
         const Op& second = program_.op(id);
         const ValueId meet = second.inputs[p.edge];
@@ -219,7 +214,7 @@ private:
         return false;
     }
 
-    /// True if the value between the two ops may disappear, or be computed where the second op is.
+    /// Whether the value between the two ops may disappear, or be computed at the place of the second op.
     bool free(const Pattern& p, ValueId between, OpId id) const {
         if (!lie_alike(between, program_.op(id).outputs[0])) return false;
         return p.keeps() ? unread_before(between, id) : for_one(between);
@@ -249,7 +244,6 @@ private:
         return made;
     }
 
-    /// Fuses op `id` with an earlier op if both match the pattern. Returns whether it did.
     bool join(const Pattern& p, OpId id) {
         const Op& second = program_.op(id);
         if (second.kind != p.second.op || second.inputs.size() != p.second.inputs.size()) return false;
@@ -266,7 +260,7 @@ private:
         return true;
     }
 
-    /// True for the f32 sum of dy over all rows, which is the gradient of a bias.
+    /// Whether an op is the f32 sum of dy over all rows, the gradient of a bias.
     bool sums_rows(const Op& sum) const {
         const Value& dy = program_.value(sum.inputs[0]);
         std::vector<int64_t> rows(dy.type.shape.size() - std::min<size_t>(dy.type.shape.size(), 1));
@@ -275,7 +269,7 @@ private:
                program_.value(sum.outputs[0]).type.dtype == DType::f32;
     }
 
-    /// True if an add reads the value: lowering lets kernels of ops that are not fused accumulate into that sum.
+    /// Whether an add reads the value. Then kernels of ops that are not fused can accumulate into its sum.
     bool added(ValueId id) const {
         return std::any_of(readers(id).begin(), readers(id).end(),
                            [&](OpId reader) { return program_.op(reader).kind == "add"; });
@@ -287,7 +281,7 @@ private:
                            [&](ValueId id) { return program_.value(id).type == type; });
     }
 
-    /// The number of GEMMs among a sum's terms and inner sums: a GEMM can accumulate into the output of another one.
+    /// The number of GEMMs among the terms of a sum. One can accumulate into the output of another.
     int added_products(const Op& sum) const {
         int products = 0;
         for (ValueId id : sum.inputs) {
@@ -299,7 +293,7 @@ private:
         return products;
     }
 
-    /// The index of the op that computes a value after fusion; none for inputs, params and states.
+    /// The op that computes a value after fusion; none for inputs, params and states.
     OpId place(ValueId id) const {
         OpId maker = program_.value(id).op;
         while (maker != none && gone(maker)) maker = stands_[maker];
@@ -324,7 +318,7 @@ private:
     Program program_;
     const std::function<bool(const Program&, const Op&)>& runs_;
     std::vector<std::vector<OpId>> readers_;
-    std::vector<char> kept_;    ///< by value: whether it is a result, an update or a gradient
+    std::vector<char> kept_;
     std::vector<OpId> stands_;  ///< by op: the op that does its work after fusion
     int fused_ = 0;
 };

@@ -19,7 +19,7 @@ namespace orrery {
 ///     %4 = gelu %3          f32[8,2048]
 Program fuse(Program program, const std::function<bool(const Program&, const Op&)>& runs = {});
 
-/// Fuses pairs of ops if the device has a kernel for both on a rank's blocks. `runs`: whether it has; empty: always.
+/// Fuses pairs of ops if the device has a kernel for both. `runs`: whether it has a kernel; empty: it has all.
 Program fuse_for(Program propagated, const Mesh& mesh, const std::function<bool(const KernelSpec&)>& runs);
 
 }  // namespace orrery

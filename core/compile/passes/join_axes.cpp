@@ -21,7 +21,6 @@ int64_t local_bytes(const Program& program, ValueId id, const Mesh& mesh) {
     return TensorType{v.type.dtype, v.layout.local_shape(v.type.shape, mesh)}.bytes();
 }
 
-/// Finds all-reduces that read the output of another all-reduce.
 class Chains {
 public:
     Chains(const Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {
@@ -33,7 +32,7 @@ public:
         for (const auto& [param, grad] : program.grads()) ++readers_[grad];
     }
 
-    /// The all_reduce over another axis with the same reduction that makes this one's input; none if there is none.
+    /// The all_reduce that makes the input of this one, over another axis with the same reduction, or none.
     OpId before(const Op& op) const {
         if (collective_of(op) != Opcode::all_reduce) return none;
         const OpId maker = program_.value(op.inputs[0]).op;
@@ -43,7 +42,7 @@ public:
         return same && axis_of(first) != axis_of(op) ? maker : none;
     }
 
-    /// Why two consecutive all-reduces cannot be one, whatever their transports are; "" if they can.
+    /// The reason why two consecutive all-reduces cannot be one, whatever their transports are; "" if they can.
     std::string why_apart(const Op& first, const Op& then) const {
         if (readers_[then.inputs[0]] > 1)
             return fmt::format("the sum over {} alone is needed as well", first.attributes.text("axis"));
@@ -58,7 +57,7 @@ public:
 private:
     const Program& program_;
     const Mesh& mesh_;
-    std::vector<int> readers_;  ///< by value: number of its readers
+    std::vector<int> readers_;
 };
 
 class Joining {
@@ -85,9 +84,9 @@ public:
     }
 
 private:
-    /// Finds the longest sequences of all-reduces that could be one message, if their axes allow it.
+    /// Finds the longest sequences of all-reduces that could be one message if their axes allow it.
     void find_chains() {
-        std::map<OpId, size_t> ends;  // by last op of a sequence: index of the sequence
+        std::map<OpId, size_t> ends;
         for (OpId id = 0; id < std::ssize(program_.ops); ++id) {
             const Op& op = program_.ops[id];
             if (collective_of(op) != Opcode::all_reduce) continue;
@@ -118,7 +117,7 @@ private:
         for (size_t k = 1; k < chain.size(); ++k) made_[chain[k]] = {};
     }
 
-    /// The all_reduce over the joined axis: the first op of the sequence, with the cause of the last one.
+    /// The all_reduce over the joined axis. It is the first op of the sequence, with the cause of the last one.
     Op one(const std::vector<OpId>& chain, AxisId axis) const {
         Op op = program_.op(chain.front());
         const Op& last = program_.op(chain.back());
@@ -131,13 +130,13 @@ private:
         return op;
     }
 
-    /// Connects the new ops, first input to last output, with values of the replaced ops. Others of these are dropped.
+    /// Gives the new ops the values of the replaced ones, from first input to last output. Other values have no op.
     void link(const std::vector<OpId>& chain, const std::vector<AxisId>& joined, std::vector<Op>& ops) {
         const ValueId last = program_.op(chain.back()).outputs[0];
         Layout layout = program_.value(last).layout;
         const ReduceOp reduce =
             program_.value(program_.op(chain.front()).inputs[0]).layout.at(mesh_.parts(joined.front()).front()).op;
-        std::vector<Layout> between;  // layout after each message, from last to first
+        std::vector<Layout> between;  // layouts between messages, from last to first
         for (size_t k = joined.size(); k-- > 1;) {
             for (const AxisId part : mesh_.parts(joined[k])) layout.set(part, Placement::partial(reduce));
             between.push_back(layout);
@@ -161,10 +160,10 @@ private:
     const AxisCarriers& carriers_;
     const Chains chains_;
     std::vector<std::vector<OpId>> all_;
-    std::map<OpId, std::vector<Op>> made_;  ///< by first replaced op: new ops at its position
+    std::map<OpId, std::vector<Op>> made_;
 };
 
-/// The first reason why an axis joined in `a` and one joined in `b` cannot share a message; "" if all can.
+/// The reason why some axis joined in `a` and one joined in `b` cannot share a message; "" if all can.
 std::string why_parts_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, AxisId b) {
     for (const AxisId one : mesh.parts(a))
         for (const AxisId other : mesh.parts(b))
@@ -172,7 +171,6 @@ std::string why_parts_apart(const Mesh& mesh, const AxisCarriers& carriers, Axis
     return "";
 }
 
-/// Finds values that are sent over one axis, then over another.
 class Apart {
 public:
     Apart(const Program& program, const Mesh& mesh, const AxisCarriers& carriers)
@@ -197,7 +195,7 @@ public:
     }
 
 private:
-    using Sent = std::map<std::pair<std::string, AxisId>, int64_t>;  ///< by collective and axis: number of values sent
+    using Sent = std::map<std::pair<std::string, AxisId>, int64_t>;  ///< by collective and axis: values sent
 
     Sent& sent_of(ValueId id) { return sent_[id]; }
 
@@ -213,7 +211,7 @@ private:
                 add(how.first, how.second, op, why, std::max<int64_t>(values, 1));
     }
 
-    /// Why collectives of two kinds always take two messages; "" if they are unrelated.
+    /// The reason why collectives of two kinds always take two messages; "" if they are unrelated.
     std::string why_kinds(const OpDef& first, const OpDef& then) const {
         if ((first.collective == Opcode::all_gather) != (then.collective == Opcode::all_gather)) return "";
         if (is_stage_sum(first) || is_stage_sum(then))
@@ -253,7 +251,7 @@ private:
     const Mesh& mesh_;
     const AxisCarriers& carriers_;
     const Chains chains_;
-    std::vector<Sent> sent_;  ///< by value: how it was sent
+    std::vector<Sent> sent_;
     std::map<std::tuple<AxisId, AxisId, std::string, std::string, std::string>, ApartAxes> all_;
 };
 

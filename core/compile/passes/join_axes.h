@@ -10,16 +10,16 @@
 
 namespace orrery {
 
-/// The properties of mesh axes that decide whether one message can cover several axes.
+/// What decides whether one message can cover several mesh axes.
 struct AxisCarriers {
-    std::map<std::string, std::string> transports;  ///< name of each axis' transport
+    std::map<std::string, std::string> transports;  ///< by axis: name of its transport
     std::set<std::string> tables;                   ///< axes with a chunk table for all_reduce in [collectives]
 };
 
-/// Why one message cannot cover both axes: "rep has transport gloo, dp has shm"; "" if it can.
+/// The reason why one message cannot cover two axes, "rep has transport gloo, dp has shm"; "" if it can.
 std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, AxisId b);
 
-/// Groups axes that can share a message. Returns the joined axis of each group, ordered by the first axis in the group.
+/// Groups axes that can share a message. Returns one joined axis per group, in the order of the first axis of each.
 std::vector<AxisId> join_axes(const Mesh& mesh, const AxisCarriers& carriers, const std::vector<AxisId>& axes);
 
 /// Replaces consecutive all-reduces of one value over several axes by one over the joined axis. For N ranks in all,
@@ -30,16 +30,16 @@ std::vector<AxisId> join_axes(const Mesh& mesh, const AxisCarriers& carriers, co
 ///     %8 = all_reduce %7 {axis=dp}   dp:R rep:R        ->   %8 = all_reduce %6 {axis=rep+dp}  dp:R rep:R
 void join_axes(Program& program, const Mesh& mesh, const AxisCarriers& carriers);
 
-/// Values that are sent over one axis, then over another, and why one message over both is not possible.
+/// Values that are sent over one axis, then over another, for a report: why one message cannot cover both axes.
 struct ApartAxes {
-    std::string first, then;            ///< name of the first axis, then of the second
-    std::string first_kind, then_kind;  ///< kinds of the two collective ops
+    std::string first, then;
+    std::string first_kind, then_kind;  ///< op kind of the first message, then of the second
     std::string why;
     int64_t values = 0;
     int64_t bytes = 0;    ///< total bytes of the values on one rank
-    std::string program;  ///< name of the program; "": the train step
+    std::string program;  ///< program that sends; "": the train step
 };
-/// Finds values that still take two messages after `join_axes`, also if they are packed with others in between. Linear.
+/// Finds values that take two messages even after `join_axes`, also if ops pack them with others in between. Linear.
 std::vector<ApartAxes> axes_apart(const Program& program, const Mesh& mesh, const AxisCarriers& carriers);
 /// The values that take two messages as text, one line per entry; "" if there are none.
 std::string apart_text(const std::vector<ApartAxes>& apart);

@@ -11,10 +11,10 @@ namespace orrery {
 /// multiplied by a scale, which grows while gradients are finite and falls when they are not.
 struct LossScale {
     double initial = 1024, growth = 2, backoff = 0.5, least = 0x1p-14, most = 32768;
-    int64_t interval = 1000;  ///< number of consecutive steps with finite gradients before the scale grows
+    int64_t interval = 1000;  ///< consecutive steps with finite gradients before the scale grows
 };
 
-/// Name of a result: the sum of squares of all gradients, in programs that skip updates if it is not finite.
+/// Result with the sum of squares of all gradients. A program that has it skips the update if the sum is not finite.
 constexpr std::string_view guard_name = "update.sumsq";
 
 /// Adds the states of loss scaling to a program:

@@ -84,7 +84,7 @@ private:
         }
     }
 
-    /// Finds the ops that read sums in their own type. A message of a sum over another axis reads the narrow sum.
+    /// Finds ops that read sums in their own type; messages of a sum over another axis read the narrow one.
     void find_readers() {
         read_.assign(program_.values.size(), 0);
         early_.assign(program_.values.size(), 0);
@@ -108,7 +108,7 @@ private:
         return micro_ ? program_.value(id).layout.at(*micro_) : Placement::replicated();
     }
 
-    /// True if only the update reads a sum: the sum is cast back right before its first reader. The sum of a
+    /// Whether only the update reads a sum, so that it is cast back right before its first reader. The sum of a
     /// micro-batch is cast back at once, since it is accumulated in its own type.
     bool delayed(ValueId sum) const { return over_micro(sum).kind != Kind::partial && early_[sum] == 0; }
 
@@ -136,7 +136,7 @@ private:
         return op;
     }
 
-    /// The narrow input of a message: the output of another narrow message, or a cast right before the message.
+    /// The narrow input of a message: output of another narrow message, or a cast right before this one.
     ValueId term(const Op& message, DType type) {
         const ValueId own = message.inputs[0], sum = message.outputs[0];
         if (const auto sent = narrow_.find(own);
@@ -144,7 +144,7 @@ private:
             return sent->second;
         Layout layout = program_.value(own).layout;
         if (micro_ && over_micro(own).kind == Kind::partial && over_micro(sum).kind == Kind::replicate)
-            layout.set(*micro_, Placement::replicated());  // the cast is after the loop over micro-batches
+            layout.set(*micro_, Placement::replicated());  // the cast comes after the loop over micro-batches
         const ValueId made = add_value(own, type, std::move(layout));
         program_.ops.push_back(cast(message, own, made));
         return made;
@@ -179,11 +179,11 @@ private:
     Program& program_;
     const std::optional<AxisId> micro_;
     const std::vector<char> gradients_;
-    std::map<OpId, DType> messages_;                ///< by op: the narrow type in which it sends
+    std::map<OpId, DType> messages_;
     std::set<std::pair<OpId, ValueId>> passed_on_;  ///< messages that read the narrow sum of another message
-    std::vector<char> read_, early_;                ///< by value: read in its own type; read before the update
-    std::map<ValueId, ValueId> narrow_;             ///< by sum: the sum in the narrow type
-    std::map<ValueId, Op> waiting_;                 ///< by sum: its cast back, which is not inserted yet
+    std::vector<char> read_, early_;                ///< by value: whether it is read in its own type; before the update
+    std::map<ValueId, ValueId> narrow_;
+    std::map<ValueId, Op> waiting_;  ///< by sum: its cast back to its own type, not inserted yet
 };
 
 }  // namespace

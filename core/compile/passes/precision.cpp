@@ -12,7 +12,6 @@ namespace orrery {
 
 namespace {
 
-/// True if the op has an attribute `dtype` that sets the type of its output.
 bool takes_type(const OpDef& def) {
     return std::any_of(def.attributes.begin(), def.attributes.end(),
                        [](const AttributeDef& attribute) { return attribute.name == "dtype"; });
@@ -38,7 +37,7 @@ private:
     bool is_f32(ValueId id) const { return value(id).type.dtype == DType::f32; }
     bool is_matrix(ValueId id) const { return value(id).role == Role::param && value(id).type.shape.size() >= 2; }
 
-    // Indices of the f32 inputs that the op must read in the compute type. Casts and reductions accept any type.
+    // Indices of f32 inputs that the op must read in the compute type. Casts and reductions read any type.
     std::vector<size_t> to_cast(const Op& op) const {
         std::vector<size_t> places;
         const OpDef& def = op_def(op.kind);
@@ -60,7 +59,6 @@ private:
         return copies_[id] = cast_of(id, compute_, reader);
     }
 
-    /// Adds a cast of a value to `type`, with the phase and scope of op `near`. Returns the copy.
     ValueId cast_of(ValueId id, DType type, const Op& near) {
         const ValueId copy = program_.values.size();
         Op cast;
@@ -84,7 +82,7 @@ private:
 
     void rewrite(Op op) {
         for (size_t i : to_cast(op)) op.inputs[i] = low_copy(op.inputs[i], op);
-        // A sum of low-precision values to a scalar is a loss or a statistic: it stays f32.
+        // A sum to a scalar is a loss or a statistic, so it stays f32.
         const OpDef& def = op_def(op.kind);
         const bool scalar_sum = def.reduces && takes_type(def) && value(op.outputs[0]).type.shape.empty();
         if (scalar_sum && !is_f32(op.inputs[0]) && !op.attributes.has("dtype")) {
@@ -108,10 +106,10 @@ private:
 
 namespace {
 
-/// True if the op's output has the elements of the input in another type or shape.
+/// Whether the output has the elements of the input, in another type or shape.
 bool passes_on(const Op& op) { return op_def(op.kind).casts || op_def(op.kind).moves == Moves::renames; }
 
-/// Marks GEMMs of activations and matrices of params, except those that compute the logits.
+/// Marks GEMMs of activations with matrices of params, except those that compute the logits.
 void mark_products(Program& program) {
     std::vector<char> logits(program.values.size(), 0);
     for (const Result& result : program.results) logits[result.value] = 1;

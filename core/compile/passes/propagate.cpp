@@ -83,7 +83,7 @@ private:
                                  });
         FactorRule rule = rule_of(annotated_, op);
         if (rule.added_once.empty()) return apply(op, index, rule, decide(op, rule));
-        // If an axis splits the contraction, each rank would add the bias; instead, an add follows the reduction.
+        // If an axis splits the contraction, each of its ranks would add the bias; so an add after the reduction does.
         Op bare = op;
         bare.inputs.erase(bare.inputs.begin() + rule.added_once.front());
         const FactorRule bare_rule = rule_of(annotated_, bare);
@@ -103,7 +103,7 @@ private:
         apply(add, index, add_rule, decide(add, add_rule));
     }
 
-    /// Replaces an op by others (OpDef::decompose) if its definition does so for the layouts of its inputs.
+    /// Replaces an op by others if its definition (OpDef::decompose) does so for the layouts of its inputs.
     bool decompose(const Op& op, int index) {
         const OpDef& def = op_def(op.kind);
         if (!def.decompose) return false;
@@ -128,7 +128,7 @@ private:
         return replaced;
     }
 
-    /// Throws Error if an op of a decomposition is invalid. Checked because plugins may define decompositions.
+    /// Throws Error if an op of a decomposition is invalid, since plugins may define decompositions.
     void require_part(const Op& op, std::string_view kind, const std::vector<ValueId>& inputs, Attributes attributes,
                       const std::vector<ValueId>& made) const {
         const auto refuse = [&](const std::string& what) {
@@ -149,7 +149,7 @@ private:
         }
     }
 
-    /// Adds an op of a decomposition. Returns its outputs: those in `made`, or new values.
+    /// Adds an op of a decomposition. Its outputs are the values in `made`, or new ones. Returns them.
     std::vector<ValueId> add_part(const Op& like, int index, std::string_view kind, std::vector<ValueId> inputs,
                                   Attributes attributes, const std::vector<ValueId>& made) {
         Op op = like;
@@ -180,7 +180,7 @@ private:
         return false;
     }
 
-    /// True for a cast of a param. It reads the param as stored; `use` marks apply to its output, which is smaller.
+    /// Whether an op casts a param. It reads the param as stored; `use` marks apply to its output, which is smaller.
     bool casts_param(const Op& op) const {
         return op.phase != Phase::update && op_def(op.kind).casts && annotated_.value(op.inputs[0]).role == Role::param;
     }
@@ -218,7 +218,7 @@ private:
         return constraint;
     }
 
-    /// The name of a factor: the name of a dim of an operand that consists of this factor only.
+    /// The name of a factor: that of a dim of an operand which is this factor alone.
     std::string name_of_factor(const Op& op, const FactorRule& rule, int factor) const {
         const auto look = [&](const std::vector<ValueId>& operands, const std::vector<FactorRule::Dims>& dims) {
             for (size_t i = 0; i < operands.size(); ++i)
@@ -253,7 +253,7 @@ private:
         }
     }
 
-    /// Redistributes an op's inputs as the assignment of axes to factors requires, and sets the layouts of its outputs.
+    /// Redistributes an op's inputs as the assignment of axes to factors requires; sets the layouts of its outputs.
     void apply(Op op, int index, const FactorRule& rule, const Assignment& assignment) {
         bool inside = false;
         ValueId late = none;
@@ -295,7 +295,7 @@ private:
         return mesh_.microbatches() > 1 && splits(layout, static_cast<AxisId>(mesh_.axes().size()) - 1);
     }
 
-    /// Redistributes a new value as its marks, or the param or state that it updates, require.
+    /// Redistributes a new value as its marks require, or the param or state that it updates.
     void satisfy(ValueId value, int index) {
         const auto constraint = demand_of(value, 0);
         if (!constraint) return;
@@ -322,8 +322,8 @@ private:
         if (versions_.held(value).preferred == natural) versions_.held(value).preferred = preferred_for(value, wanted);
     }
 
-    /// Sets the origins of the placements of an op's outputs. For each axis: the origin of the first input that the
-    /// axis splits by the same factor, else of the first input that is not replicated over it.
+    /// Sets what caused the placements of outputs. For each axis: the origin of the first input that the axis splits by
+    /// the same factor, else of the first one that is not replicated over it.
     void blame(const FactorRule& rule, const Assignment& assignment, const std::vector<ValueId>& read,
                const std::vector<ValueId>& made) {
         std::vector<int> factor(mesh_.axes().size(), -1);
@@ -349,7 +349,7 @@ private:
         if (cause == Origin{}) cause = versions_.cause(input, axis);
     }
 
-    /// The reason why input i of an op must have its layout, for error messages.
+    /// The reason why an input of an op must have its layout, for error messages.
     std::string why(const Op& op, const FactorRule& rule, const Assignment& assignment,
                     const std::vector<ValueId>& read, size_t i) const {
         const Layout& preferred = versions_.held(read[i]).preferred;
@@ -402,7 +402,6 @@ private:
         }
     }
 
-    /// Redistributes a value so that it is not partial on any axis.
     ValueId complete(ValueId value, const std::string& cause) {
         Layout wanted = versions_.held(value).preferred;
         const auto partials = wanted.partials();
@@ -417,7 +416,7 @@ private:
     const Marks marks_;
     const ScalarSums sums_;
     Versions versions_;
-    std::map<ValueId, ValueId> targets_;  // by updated value: the param or state that it updates
+    std::map<ValueId, ValueId> targets_;  // by new value: the param or state that it updates
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 namespace orrery {
 
 struct PropagateOptions {
-    /// Max bytes per rank of a gather that no mark of a strategy requests; negative: no limit.
+    /// Max bytes per rank of a gather that no mark of a strategy requests; larger ones are errors. Negative: no limit.
     int64_t budget_bytes = -1;
     /// true: a gather that no mark of a strategy requests is an error.
     bool forbid_implicit = false;

@@ -3,7 +3,7 @@
 
 namespace orrery {
 
-/// Removes ops that no result needs, and renumbers the others. For programs without marks, gradients and updates.
+/// Removes ops that no result needs, and renumbers the others. The program must have no marks, gradients or updates.
 Program prune(const Program& program);
 
 /// The ops that compute the logits of the loss, with the result "logits"; no ops unless there is exactly one loss.

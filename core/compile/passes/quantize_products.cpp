@@ -13,7 +13,7 @@ namespace orrery {
 
 namespace {
 
-constexpr int64_t granule = 16;  // dims of 8-bit GEMMs on tensor cores are multiples of this
+constexpr int64_t granule = 16;  // tensor cores need dims of 8-bit GEMMs to be multiples of this
 
 class Quantizing {
 public:
@@ -46,7 +46,7 @@ private:
         return value.layout.local_shape(value.type.shape, mesh_);
     }
 
-    /// True if rows and columns of both local operands are multiples of 16. Adds a remark if not.
+    /// Whether rows and columns of both local operands are multiples of 16. Adds a remark if not.
     bool fits(const Op& op) {
         if (op_def(op.kind).quantized.empty()) return false;
         for (size_t i = 0; i < 2; ++i) {
@@ -63,7 +63,7 @@ private:
         return true;
     }
 
-    /// Gives a GEMM 8-bit operands. `forward`: the forward GEMM if `op` computes a gradient of it. Then one operand is
+    /// Gives a GEMM 8-bit operands. `forward`: the forward GEMM if `op` computes a gradient of it; one operand is then
     /// a gradient: the second for the gradient of a weight that is not transposed, otherwise the first.
     void rewrite(Op& op, const Op* forward) {
         const OpDef& def = op_def(op.kind);
@@ -93,7 +93,7 @@ private:
         return std::ssize(program_.values) - 1;
     }
 
-    /// The 8-bit copy of a value, made once per stage and type: the backward pass reads the copy of the forward pass.
+    /// The 8-bit copy of a value, one per stage and type: the backward pass reads the copy of the forward pass.
     Quantized quantized(ValueId id, DType type, const Op& reader) {
         const auto [place, fresh] = made_.try_emplace({id, type, reader.stage});
         if (!fresh) return place->second;

@@ -78,19 +78,19 @@ private:
                                 kinds.empty() ? choices("scopes", mark.scope, scopes) : ""));
     }
 
-    /// True if two ops are on the same pipeline stage: each stage recomputes only its own values.
+    /// A stage recomputes only its own values.
     bool same_stage(const Op& a, const Op& b) const { return a.stage == b.stage; }
 
     int region_of(OpId op) const { return op == none ? none : regions_[op]; }
 
-    /// True if the backward op `reader` reads the recomputed copy of a value.
+    /// Whether the backward op `reader` reads the recomputed copy of a value.
     bool serves(ValueId value, const Op& reader) const {
         const int region = region_of(from_.value(value).op);
         if (region == none || !same_stage(reader, from_.op(from_.value(value).op))) return false;
         return !marks_[region]->kinds.empty() || region_of(reader.forward) == region;
     }
 
-    /// Recomputes a value after those of its inputs that ops of the same mark compute. Returns the copy.
+    /// Recomputes a value, after those of its inputs that have the same mark. Returns the copy.
     ValueId again(ValueId value) {
         if (const auto found = copies_.find(value); found != copies_.end()) return found->second;
         const OpId maker = from_.value(value).op;
@@ -132,8 +132,8 @@ private:
     const Program& from_;
     Program to_;
     std::vector<const ScopeMark*> marks_;
-    std::vector<int> regions_;           ///< by forward op: index of its recompute mark; none: no mark
-    std::map<ValueId, ValueId> copies_;  ///< by forward value: its recomputed copy
+    std::vector<int> regions_;  ///< by forward op: its recompute mark; none: no mark
+    std::map<ValueId, ValueId> copies_;
     std::map<ValueId, std::vector<size_t>> marked_;
 };
 

@@ -33,7 +33,7 @@ ScalarSums::ScalarSums(const Program& annotated)
             count(input);
             if (scalar_add(annotated, i)) added[input] = true;
         }
-    // A sum that a strategy marked must exist as a value, so it is not merged into another one.
+    // A sum with a mark must exist as a value, so it is not merged into another one: it counts as read twice more.
     for (const Mark& mark : annotated.marks()) {
         count(mark.value), count(mark.value);
         marked_[mark.value] = true;
@@ -53,7 +53,7 @@ ScalarSums::ScalarSums(const Program& annotated)
     }
 }
 
-/// Collects the terms of a sum. Follows left operands in a loop, since a norm adds many terms one after the other.
+/// Collects the terms of a sum. A norm adds many terms one after the other, so left operands are followed in a loop.
 void ScalarSums::collect(ValueId value, Sum& sum, const std::vector<int>& readers) {
     std::vector<ValueId> right;
     while (scalar_add(annotated_, annotated_.value(value).op) && readers[value] == 1) {
@@ -87,14 +87,14 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         int stage;
         std::vector<AxisId> axes;
         ValueId value;
-        OpId ready;  ///< first op after which the term exists
+        OpId ready;
     };
     const Op& last = annotated_.op(root);
     std::vector<Item> items;
-    for (ValueId term : roots_.at(root).terms)  // marks apply after the last addition
+    for (ValueId term : roots_.at(root).terms)  // marks apply only after the last addition
         items.push_back(
             {stage_of(term), partial_axes(versions, term), term, marked_[term] ? root : annotated_.value(term).op});
-    std::vector<OpId> additions = roots_.at(root).inner;  // each gets the output of one of the program's additions
+    std::vector<OpId> additions = roots_.at(root).inner;  // each gives its output value to a new addition
     additions.push_back(root);
     size_t next = 0;
     const auto join = [&](Item& into, size_t other) {
@@ -128,7 +128,7 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
             for (size_t k = 1; k < items.size(); ++k) join(items[0], k);
             break;
         }
-        // Prefers to reduce over an axis after which the value can be added to another one.
+        // Prefers to reduce over an axis after which the term can be added to another one.
         size_t pick = widest->axes.size() - 1;
         for (size_t i = 0; i < widest->axes.size(); ++i) {
             std::vector<AxisId> left = widest->axes;

@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// Adds an op at the place of op `at` that sums a and b to the value `sum`. Other properties are those of op `like`.
+/// Inserts value `sum` = a + b at the place of op `at`, with the other properties (phase, scope) of op `like`.
 using AddTerms = std::function<void(const Op& like, OpId at, ValueId a, ValueId b, ValueId sum)>;
 
 /// The sums of scalars in the update, such as a gradient norm. Terms that are partial over the same axes are added
@@ -20,13 +20,13 @@ class ScalarSums {
 public:
     explicit ScalarSums(const Program& annotated);
 
-    /// True for an addition that is not the last of its sum; it is made together with the last one.
+    /// Whether an op is an addition inside a larger sum, which `combine` makes at the last addition of the sum.
     bool inner(size_t op) const { return inner_[op]; }
-    /// The terms of the sum that ends in op `op`; nullptr if none does.
+    /// The terms of the sum that ends in addition `op`; nullptr if there is none.
     const std::vector<ValueId>* terms(OpId op) const;
-    /// The additions of the sum that ends in op `root`, except `root`, in order.
+    /// The other additions of the sum that ends in addition `root`, in order.
     const std::vector<OpId>& additions(OpId root) const { return roots_.at(root).inner; }
-    /// True if the terms of a sum are partial over different axes.
+    /// Whether the terms of a sum are partial over different axes.
     bool mixed(OpId root, const Versions& versions) const;
     void combine(OpId root, Versions& versions, const Mesh& mesh, const AddTerms& add) const;
 
@@ -40,7 +40,7 @@ private:
 
     const Program& annotated_;
     std::vector<bool> inner_;
-    std::vector<bool> marked_;  ///< by value: whether a strategy has a mark for it
+    std::vector<bool> marked_;  ///< by value: whether a strategy marked it
     std::map<OpId, Sum> roots_;
 };
 

@@ -14,9 +14,9 @@ namespace {
 
 constexpr Status largest = Status::leave;
 constexpr int step_bits = 24;
-static_assert(step_bits * static_cast<int>(largest) < 120);  // the largest f32 is about 2^128
+static_assert(step_bits * static_cast<int>(largest) < 120);  // f32 reaches 2^128
 
-/// The axes of the loss' all-reduces that can also carry the status word (`bucket` is set), in order.
+/// The axes over which the loss is reduced in messages that the status word can share (`bucket` is set), in order.
 std::vector<AxisId> axes_of_loss(const Program& program, const Mesh& mesh) {
     std::vector<AxisId> axes;
     const auto loss = program.result("loss_sum");
@@ -50,7 +50,6 @@ Op record(std::string_view kind, Attributes attributes, ValueId from, ValueId to
     return op;
 }
 
-/// Inserts ops after the last op of the forward pass.
 void insert(Program& program, std::vector<Op> ops) {
     const auto behind =
         std::find_if(program.ops.begin(), program.ops.end(), [](const Op& op) { return op.phase != Phase::forward; });
@@ -89,7 +88,7 @@ void add_status(Program& program, const Mesh& mesh, const AxisCarriers& carriers
     for (AxisId a = 0; a < std::ssize(mesh.axes()); ++a)
         if (!mesh.axes()[a].sequential && mesh.axes()[a].size > 1 && !summed_over(a)) others.push_back(a);
     for (const AxisId axis : join_axes(mesh, carriers, others)) axes.push_back(axis);
-    // With a pipeline, the status word exists once per step: the loss of a micro-batch is on one stage only.
+    // With a pipeline, only one stage has the loss of a micro-batch, so there is one status word per step.
     const AxisId micro = stage_count(program, mesh) == 1 ? mesh.sequential_axis().value_or(none) : none;
 
     Layout whole(1), summed(0);

@@ -8,20 +8,20 @@
 
 namespace orrery {
 
-/// The status that ranks exchange with each train step; the largest one of all ranks is used.
+/// The status that ranks exchange in each train step, in ascending order of importance: all act on the largest one.
 enum class Status : uint8_t {
     go_on,
-    saving,       ///< a rank has a save in progress, so no save can begin
-    stop,         ///< stop after this step and save it: a rank was asked to stop
-    save_failed,  ///< the save in progress failed on a rank: stop after this step
-    leave,        ///< stop after this step without another save, because there is no time
+    saving,       ///< a rank is writing a checkpoint, so none can begin
+    stop,         ///< a rank was asked to stop: all save this step and stop
+    save_failed,  ///< a rank failed to write the checkpoint: all stop after this step
+    leave,        ///< there is no time for another save: all stop after this step
 };
 
-/// Name of the status word, as an input and as a result of the program.
+/// Name of the input and of the result that carry the status.
 constexpr std::string_view status_name = "run.status";
 
-/// The number that a rank contributes for its status. Contributions are summed, so the loss' message can carry them.
-/// Each status is 2^24 times the one before: the largest wins for fewer than 2^22 ranks, in any order of additions.
+/// What a rank contributes for its status. Contributions are summed, so the message of the loss can carry them. Each
+/// status is 2^24 times the one before, so the largest decides the sum of fewer than 2^22 ranks.
 float word_of(Status status);
 /// The largest status in a sum of the ranks' contributions (word_of). Throws Error if the sum is invalid.
 Status status_of(float sum);

@@ -56,7 +56,7 @@ void Versions::set_cause(ValueId value, AxisId axis, const Origin& origin) {
     if (origin == Origin{}) return;
     auto& causes = causes_[value];
     causes.resize(mesh_.axes().size(), -1);
-    // There are few different origins, one per mark, and they repeat soon: a linear search from the back is fast.
+    // There is one origin per mark, mostly a recent one: a linear search from the back is fast.
     const auto place = std::find(origins_.rbegin(), origins_.rend(), origin);
     const auto index = place == origins_.rend() ? origins_.size() : static_cast<size_t>(origins_.rend() - place) - 1;
     if (index == origins_.size()) origins_.push_back(origin);
@@ -66,7 +66,7 @@ void Versions::set_cause(ValueId value, AxisId axis, const Origin& origin) {
 void Versions::copy_causes(ValueId from, ValueId to) { causes_[to] = causes_[from]; }
 
 namespace {
-/// Returns the subject of a cause: "matmul %7" for "for matmul %7".
+/// The reader in the text of a cause: "matmul %7" of "for matmul %7".
 std::string subject(const std::string& cause) { return cause.rfind("for ", 0) == 0 ? cause.substr(4) : cause; }
 }  // namespace
 
@@ -107,7 +107,7 @@ ValueId Versions::reshard_to(ValueId value, const Layout& needed, const Reader& 
     return result;
 }
 
-// Lets a constant be computed in the needed layout. The first reader sets its layout; others get a copy of its op.
+// Computes a constant in the needed layout. The first reader sets the layout of its op; others get a copy of the op.
 ValueId Versions::place_source(ValueId value, const Layout& needed, const Reader& reader) {
     Op op = entries_[held(value).source].op;
     const FactorRule rule = rule_of(program, op);
@@ -133,7 +133,7 @@ ValueId Versions::place_source(ValueId value, const Layout& needed, const Reader
     return made;
 }
 
-/// The op that makes a step of a redistribution. `like`: index of the annotated op that gives phase, scope and stage.
+/// The collective for one step of a redistribution. `like`: annotated op that gives phase, scope and stage.
 Op Versions::step_op(const ReshardStep& step, const Reader& reader, int like) const {
     Op op;
     op.kind = op_inserted_for(step.instruction);
@@ -197,7 +197,7 @@ ValueId Versions::follow(ValueId value, ValueId from, const ReshardPath& path, c
     return from;
 }
 
-// Makes all readers use the reduced value from now on, since reducing again would repeat the message.
+// Makes all further readers use the reduced value, since reducing again would repeat the message.
 void Versions::forget_partial(ValueId value, const Layout& reduced) {
     Held& here = held(value);
     const auto unreduced = [&](const Layout& layout) {
@@ -259,7 +259,7 @@ void Versions::fail(ValueId value, const Layout& needed, const Reader& reader) c
 Program Versions::finish() {
     std::stable_sort(entries_.begin(), entries_.end(),
                      [](const Entry& a, const Entry& b) { return a.place < b.place; });
-    program.ops.clear();  // until here, messages refer to the annotated ops
+    program.ops.clear();  // up to here, error messages refer to annotated ops
     std::vector<OpId> moved;
     for (size_t i = 0; i < entries_.size(); ++i) {
         const int index = entries_[i].index;

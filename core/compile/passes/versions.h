@@ -9,60 +9,59 @@
 
 namespace orrery {
 
-/// The position of an op after propagation. Ops of the program keep theirs; inserted ones come before or after one.
+/// The position of an op after propagation: that of an annotated op, or before or after one if inserted.
 struct Place {
     int op = 0;
     bool behind = false;
     auto operator<=>(const Place&) const = default;
 };
 
-/// A request to redistribute a value.
+/// A request for a value in some layout: which op needs it, and why.
 struct Reader {
-    int index = 0;      ///< annotated op: the reader, or the producer for a constraint of its output
+    int index = 0;      ///< annotated op that reads the value, or that makes it if its output must have the layout
     std::string cause;  ///< "for matmul %7", "store of up.w", "result loss_sum"
     std::string why;    ///< reason for the requested layout, for errors
     Origin origin;
-    bool asked = false;  ///< whether a mark, an update or a result requires the layout
+    bool asked = false;  ///< a mark, an update or a result requires the layout
 };
 
-/// The versions of each value during propagation: the layouts in which the value exists, and the ops that made them.
+/// The versions of each value during propagation: one per layout in which the value exists, with the op that makes it.
 class Versions {
 public:
     Versions(const Program& annotated, const Mesh& mesh, const PropagateOptions& options);
 
     struct Held {
-        std::vector<ValueId> versions;  ///< ids of the versions: as computed, then as redistributed
-        std::vector<int> fragments;     ///< by version: the fragment in which it exists; -1: during the whole step
+        std::vector<ValueId> versions;  ///< ids of its versions: as computed, then each redistribution
+        std::vector<int> fragments;     ///< by version: phase and stage in which it exists; -1: all
         Layout preferred;               ///< layout in which ops should read the value
-        std::vector<Target> uses;       ///< marks because of which `preferred` differs from the stored layout
-        bool pinned = false;            ///< whether a strategy marked how the value is stored or used
-        int source = -1;  ///< index in entries_ of the op that makes a constant or random value in any layout; -1: none
-        bool placed = false;  ///< whether the value was read, so that its layout is final
+        std::vector<Target> uses;       ///< marks that make `preferred` differ from the stored layout
+        bool pinned = false;            ///< a strategy marked how the value is stored or used
+        int source = -1;  ///< for a constant or random value, made in any layout: index in entries_ of its op; else -1
+        bool placed = false;  ///< the value was read, so that its layout is final
     };
     Held& held(ValueId value) { return held_[value]; }
     const Held& held(ValueId value) const { return held_[value]; }
-    /// True if a version of a value exists in the fragment.
     bool usable(const Held& held, size_t version, int fragment) const {
         return held.fragments[version] < 0 || held.fragments[version] == fragment;
     }
-    /// A number for the fragment of an op: its phase and stage.
+    /// A number for phase and stage of an op.
     static int fragment_of(const Op& op) { return (op.stage + 1) * 3 + static_cast<int>(op.phase); }
 
-    /// Returns a version of the value in layout `needed`. Inserts collectives if none exists.
+    /// Returns the version of a value in layout `needed`. If there is none, inserts collectives that make it.
     ValueId reshard_to(ValueId value, const Layout& needed, const Reader& reader);
-    /// Adds an op of the annotated program. Its outputs must have layouts.
+    /// Adds an op of the annotated program. Its outputs must have layouts. `index`: its index there.
     void emit(Op op, int index);
-    /// Records that the last added op computes the value, without inputs.
+    /// Records that the last added op makes the value without inputs, and so can make it in any layout.
     void mark_source(ValueId value) { held(value).source = std::ssize(entries_) - 1; }
     ValueId add_value(Value value);
 
-    /// True if a version is complete only after the loop over micro-batches.
+    /// Whether a version is complete only after the loop over micro-batches.
     bool late(ValueId version) const { return late_[version]; }
     void set_late(ValueId version) { late_[version] = true; }
-    /// True if reading the version in layout `needed` must wait for the end of the loop over micro-batches.
+    /// Whether a reader of the version in layout `needed` must wait for the end of the loop over micro-batches.
     bool leaves_loop(ValueId version, const Layout& needed) const;
 
-    /// The origin of a value's placement on an axis: the mark or op that caused it.
+    /// The mark or op because of which a value has its placement on an axis.
     Origin cause(ValueId value, AxisId axis) const;
     void set_cause(ValueId value, AxisId axis, const Origin& origin);
     void copy_causes(ValueId from, ValueId to);
@@ -93,7 +92,7 @@ private:
     const PropagateOptions& options_;
     std::vector<Held> held_;
     std::vector<bool> late_;
-    std::vector<Place> places_;             ///< by value: position of the op that computes it
+    std::vector<Place> places_;
     std::vector<std::vector<int>> causes_;  ///< by value and axis: index in origins_; -1: none
     std::vector<Origin> origins_;
     std::vector<Entry> entries_;

@@ -11,7 +11,7 @@ namespace orrery::ops {
 
 namespace {
 
-/// Checks the attribute `window`; removes it when it is 0, which lets a query see every key up to its own position.
+/// Checks the attribute `window`, the number of keys that a query sees up to its own position; 0 (all) is removed.
 void check_window(Infer& at) {
     const int64_t window = at.attributes.integer("window");
     if (window < 0) {
@@ -68,8 +68,8 @@ std::vector<Typed> infer_attention_grad(Infer& at) {
     return {at.typed(0), at.typed(1), at.typed(2)};
 }
 
-// The factor rule of attention. The H query heads are [g, r]: r query heads share each of the g key/value heads. A
-// split of g splits every operand. A split of r leaves k and v whole on each rank, but their gradients partial.
+// The factor rule of attention. H query heads are [g, r]: r of them share each of the g key/value heads. A split of g
+// splits every operand. A split of r leaves k and v whole on each rank, and makes their gradients partial.
 FactorRule heads_rule(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const Shape& k = shape_of(program, op.inputs[1]);
@@ -102,8 +102,8 @@ void grad_attention(Backward& g) {
     for (size_t i = 0; i < 3; ++i) g.give(i, d[i]);
 }
 
-// The FLOPs of attention: two GEMMs [T,D] x [D,S] per head. A causal mask leaves about half of the T T scores. A window
-// of W also removes a triangle of side T - W, which leaves W (2 T - W) / 2.
+// FLOPs: two GEMMs [T,D] x [D,S] per head. A causal mask leaves about half of the T T scores. A window of W also
+// removes a triangle of side T - W, which leaves W (2 T - W) / 2.
 int64_t attention_flops(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const int64_t keys = shape_of(program, op.inputs[1])[1];
@@ -113,13 +113,13 @@ int64_t attention_flops(const Program& program, const Op& op) {
     return each * window * (2 * keys - window) / 2;
 }
 
-// The FLOPs of attention's gradient: five GEMMs of the size of attention's two (the scores again, dp, dv, dq, dk).
+// FLOPs of the gradient: five GEMMs of the size of attention's two (the scores again, dp, dv, dq, dk).
 int64_t attention_grad_flops(const Program& program, const Op& op) { return attention_flops(program, op) / 2 * 5; }
 
 constexpr std::string_view scalings[] = {"factor", "low_freq_factor", "high_freq_factor", "original_positions"};
 
-/// Checks attributes of rope that scale positions. `factor` alone scales all wavelengths; the other three come
-/// together. A factor of 1 scales nothing, so all four are removed.
+/// Checks the four attributes of rope that scale positions. `factor` alone scales all wavelengths; the other three are
+/// given together. A factor of 1 scales nothing: all four are removed.
 void check_scaling(Infer& at) {
     Attributes& given = at.attributes;
     const double factor = given.number("factor", 1);
@@ -143,7 +143,7 @@ void check_scaling(Infer& at) {
     for (const std::string_view name : scalings) given.erase(name);
 }
 
-// Infers the output of rope, y [B,T,H,D]: x with the halves of D rotated by angles that grow with the position.
+// Rope: y [B,T,H,D] is x with the halves of D rotated by angles that grow with the position.
 std::vector<Typed> infer_rope(Infer& at) {
     at.expect_rank(0, 4, 4);
     if (at.shape(0)[3] % 2 != 0) at.fail(fmt::format("the last dim of {} must be even", at.show(0)));

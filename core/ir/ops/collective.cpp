@@ -28,7 +28,7 @@ OpDef collective(std::string_view name, Opcode instruction, std::vector<Attribut
             .collective = instruction};
 }
 
-/// The op that sums one contribution per rank of the pipeline axis, given in rank order. Every rank receives the sum.
+/// The op that sums contributions of the ranks of the pipeline axis. Input i is from rank i. All ranks receive the sum.
 OpDef stage_sum() {
     OpDef def = collective("stage_sum", Opcode::all_reduce, {});
     def.operands = {"x..."};

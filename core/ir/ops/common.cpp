@@ -15,7 +15,7 @@ Typed broadcast(const Infer& at, size_t from) {
     result.dims.resize(rank);
     for (int back = 1; back <= rank; ++back) {
         const size_t d = rank - back;
-        std::optional<size_t> owner;  // index of the first operand in which the dim is not of size 1
+        std::optional<size_t> owner;  // first operand in which the dim is not of size 1
         for (size_t i = from; i < at.count(); ++i) {
             if (at.rank(i) < back) continue;
             const int di = at.rank(i) - back;
@@ -29,7 +29,7 @@ Typed broadcast(const Infer& at, size_t from) {
                 result.dims[d] = at.dims(i)[di];
             }
         }
-        for (size_t i = from; i < at.count() && !owner && result.dims[d].empty(); ++i) {  // all operands have size 1
+        for (size_t i = from; i < at.count() && !owner && result.dims[d].empty(); ++i) {  // every operand has size 1
             if (at.rank(i) >= back) result.dims[d] = at.dims(i)[at.rank(i) - back];
         }
     }

@@ -8,18 +8,18 @@
 /// Type inference, factor rules and samples that several families of ops share.
 namespace orrery::ops {
 
-/// The type to which operands from..count-1 broadcast, as in numpy, from the right. Throws Error if sizes do not match.
+/// The type to which operands `from` and later broadcast, as in numpy. Throws Error if sizes do not match.
 Typed broadcast(const Infer& at, size_t from = 0);
 
 Typed make_typed(DType dtype, Shape shape, std::vector<std::string> names);
 
-/// The output type of an op without inputs: attribute `shape`, unnamed dims. Throws Error for a size below 1.
+/// The type of an output with the shape of attribute `shape` and unnamed dims. Throws Error for a size below 1.
 Typed shaped(Infer& at, DType dtype);
 
 /// The inferred output of an op that has the type and dim names of input 0.
 std::vector<Typed> like_input(Infer& at);
 
-/// The factor rule of an elementwise op with operands that broadcast to output 0; the op is not linear.
+/// The factor rule (dims that may be split) of an elementwise op with operands that broadcast to output 0.
 FactorRule elementwise_rule(const Program& program, const Op& op);
 /// The factor rule of an elementwise op that is linear in input 0, so that input 0 may be partial.
 FactorRule linear_rule(const Program& program, const Op& op);
@@ -29,8 +29,8 @@ FactorRule source_rule(const Program& program, const Op& op);
 FactorRule last_dim_whole_rule(const Program& program, const Op& op);
 
 int64_t no_flops(const Program& program, const Op& op);
-int64_t one_flop(const Program& program, const Op& op);    ///< one floating-point operation per element of output 0
-int64_t some_flops(const Program& program, const Op& op);  ///< ten floating-point operations per element of output 0
+int64_t one_flop(const Program& program, const Op& op);    ///< 1 per element of output 0
+int64_t some_flops(const Program& program, const Op& op);  ///< 10 per element of output 0
 
 inline const Shape& shape_of(const Program& program, ValueId id) { return program.value(id).type.shape; }
 inline int rank_of(const Program& program, ValueId id) { return static_cast<int>(shape_of(program, id).size()); }

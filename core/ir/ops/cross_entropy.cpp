@@ -34,7 +34,7 @@ FactorRule cross_entropy_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-// Returns dlogits, an output of the forward op in the memory of the logits, so that two copies never exist at once.
+// Returns dlogits. The forward op computes them in the memory of the logits, so that both never exist at once.
 ValueId dlogits_of(Backward& g) {
     if (g.op().outputs.size() > 2) return g.out(2);
     const OpId id = g.program().value(g.out(0)).op;
@@ -52,7 +52,7 @@ ValueId dlogits_of(Backward& g) {
     return result;
 }
 
-// True for a gradient that exists before the loss op runs (a loss scale). The op scales dlogits by it before rounding.
+// Whether a gradient exists before the loss op (it is a loss scale): the op then scales dlogits by it before rounding.
 bool known_before(const Backward& g, ValueId dy) {
     const Value& value = g.program().value(dy);
     return value.role != Role::temporary && value.type == TensorType{DType::f32, {}};
@@ -77,7 +77,7 @@ void grad_cross_entropy(Backward& g) {
     }
 }
 
-/// Splits the loss into ops on one rank's part of the vocabulary, which exchange three statistics per row, not logits.
+/// Replaces the loss by ops on a rank's part of the vocabulary, which exchange three statistics per row, not logits.
 bool decompose_cross_entropy(const OpLayouts& at, const AddPart& add) {
     if (at.inputs[0].splits().back().empty()) return false;
     const Op& op = at.op;
@@ -148,8 +148,8 @@ int64_t cross_entropy_flops(const Program& program, const Op& op) {
     return 10 * program.value(op.inputs[0]).type.count();
 }
 
-constexpr Draw targets{-1, 8};  // test values for targets; -1: the row is ignored
-constexpr Draw tops{1.5, 2};    // test values for row maxima, in a range above that of the logits
+constexpr Draw targets{-1, 8};  // test values; -1: the row is ignored
+constexpr Draw tops{1.5, 2};    // test values for row maxima, above the range of the logits
 constexpr Draw totals{1, 3};    // test values for sums of exponentials
 
 Samples losses() {

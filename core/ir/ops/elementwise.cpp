@@ -27,7 +27,7 @@ FactorRule pointwise_product_rule(const Program& program, const Op& op) {
     return rule;
 }
 
-// Gives input `i` the gradient dy times `sign`. A gradient that is the same number for all elements stays symbolic.
+// Gives input `i` the gradient dy times `sign`; it stays symbolic if dy is one number for all elements.
 void give_signed(Backward& g, size_t i, double sign) {
     if (!g.wants(i)) return;
     if (const auto c = g.uniform()) {
@@ -67,7 +67,7 @@ void grad_div(Backward& g) {
     if (g.wants(1)) g.give(1, g.one("neg", {g.one("mul", {da, g.out()})}));  // y = a / b: db = -dy a / b^2
 }
 
-// maximum, minimum: the gradient goes to the operand that was selected; to a if both are equal.
+// The gradient of maximum and minimum goes to the operand that was selected; to a if both are equal.
 void grad_extreme(Backward& g) {
     const ValueId first = g.one(g.op().kind == "maximum" ? "greater_equal" : "less_equal", {g.in(0), g.in(1)});
     const ValueId dy = g.dy();
@@ -117,7 +117,7 @@ void grad_abs(Backward& g) {
     g.give(0, g.one("select", {positive, dy, g.one("neg", {dy})}));
 }
 
-// The gradient of silu, relu and gelu is one op KIND_grad(x, dy) with the same attributes.
+// The gradient of op KIND (silu, relu, gelu) is one op KIND_grad(x, dy) with the same attributes.
 void grad_fused(Backward& g) { g.give(0, g.one(g.op().kind + "_grad", {g.in(0), g.dy()}, g.attributes())); }
 
 void grad_scale(Backward& g) {
@@ -126,7 +126,7 @@ void grad_scale(Backward& g) {
     g.give(0, g.one("scale", {g.raw_dy()}, {{"by", by}}));
 }
 
-// The gradient of a cast is not cast back: an f32 gradient of a weight's bf16 copy is the gradient of the f32 weight.
+// A gradient is not cast back through a cast: an f32 gradient of the bf16 copy of a weight is that of the f32 weight.
 void grad_cast(Backward& g) {
     if (!is_float(g.type(g.out()).dtype)) return;
     if (const auto c = g.uniform()) return g.give_uniform(0, *c);
@@ -237,7 +237,7 @@ OpDef unary(std::string_view name, void (*gradient)(Backward&), std::vector<Attr
             .samples = one};
 }
 
-/// The definition of an elementwise op that is only defined for positive numbers.
+/// An elementwise op that is only defined for positive numbers, so that tests draw only such inputs.
 OpDef root(std::string_view name, void (*gradient)(Backward&)) {
     OpDef def = unary(name, gradient);
     def.samples = one_positive;

@@ -28,7 +28,7 @@ std::vector<Typed> infer_embedding_grad(Infer& at) {
     return {make_typed(DType::f32, {vocab, at.shape(1).back()}, {"", at.dims(1).back()})};
 }
 
-// Each shard of the table gives zeros for rows that it lacks, so the sum over all shards is the result.
+// If rows of the table are split, each shard gives zeros for rows that it lacks, and the sum of all is the result.
 FactorRule embedding_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims tokens;

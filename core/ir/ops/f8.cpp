@@ -11,7 +11,7 @@ namespace {
 
 bool is_f8(DType type) { return type == DType::f8e4m3 || type == DType::f8e5m2; }
 
-/// Infers quantize: x of f32, bf16 or f16 -> q of 8 bits, and scale f32[]; x is about q times scale.
+/// quantize: x of f32, bf16 or f16 -> q of 8 bits and scale f32[], such that x is about q times scale.
 std::vector<Typed> infer_quantize(Infer& at) {
     const Typed x = at.typed(0);
     const DType type = at.dtype_attribute(DType::f8e4m3);
@@ -19,7 +19,7 @@ std::vector<Typed> infer_quantize(Infer& at) {
     return {make_typed(type, x.type.shape, x.dims), make_typed(DType::f32, {}, {})};
 }
 
-/// The factor rule of quantize: no dim may be split, since a rank with a part of x would compute another scale.
+/// No dim of quantize may be split, since a rank with a part of x would compute another scale.
 FactorRule quantize_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims dims;
@@ -29,7 +29,7 @@ FactorRule quantize_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-/// FLOPs of quantize, three per element: comparison for the largest magnitude, multiplication, rounding.
+/// Three FLOPs per element: comparison for the largest magnitude, multiplication, rounding.
 int64_t quantize_flops(const Program& program, const Op& op) { return 3 * program.value(op.inputs[0]).type.count(); }
 
 void expect_f8(const Infer& at, size_t operand) {
@@ -42,7 +42,7 @@ void expect_operands(const Infer& at) {
     for (size_t scale : {2u, 3u}) at.expect_rank(scale, 0, 0);
 }
 
-/// The definition of the 16-bit GEMM with these operands, for the factor rule and FLOPs of the 8-bit one.
+/// The 16-bit GEMM that an 8-bit one replaces, for its factor rule and FLOPs.
 const OpDef& plain(const Op& op) { return op_def(op.kind == "matmul_quantized" ? "matmul" : "matmul_dw"); }
 
 struct PairPlaces {
@@ -56,7 +56,7 @@ PairPlaces pair_places(const Attributes& attributes, size_t rank_a) {
     return at;
 }
 
-/// Infers matmul_quantized: a [...,m,k], b [k,n] -> y [...,m,n]; bf16 unless `dtype` is given.
+/// matmul_quantized: a [...,m,k], b [k,n] -> y [...,m,n]; y is bf16 unless `dtype` is given.
 std::vector<Typed> infer_matmul_quantized(Infer& at) {
     expect_operands(at);
     at.expect_rank(0, 2);
@@ -78,7 +78,7 @@ std::vector<Typed> infer_matmul_quantized(Infer& at) {
     return {y};
 }
 
-/// Infers the 8-bit weight gradient: a [...,k], dy [...,n] -> dw [k,n].
+/// The 8-bit gradient of a weight: a [...,k], dy [...,n] -> dw [k,n].
 std::vector<Typed> infer_dw_f8(Infer& at) {
     expect_operands(at);
     at.expect_rank(0, 1);
@@ -88,7 +88,7 @@ std::vector<Typed> infer_dw_f8(Infer& at) {
                        {at.dims(0).back(), at.dims(1).back()})};
 }
 
-/// The factor rule of an 8-bit GEMM: that of the 16-bit GEMM without splits, as a scale belongs to a whole operand.
+/// The factor rule of the 16-bit GEMM, but no dim may be split, as a scale belongs to a whole operand.
 FactorRule f8_rule(const Program& program, const Op& op) {
     Op like = op;
     like.inputs.erase(like.inputs.begin() + 2, like.inputs.begin() + 4);

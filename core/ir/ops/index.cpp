@@ -11,7 +11,7 @@ namespace orrery::ops {
 
 namespace {
 
-// True if ids select whole rows: their sizes after `dim` are all 1, and those of `of` are not.
+// Whether ids select whole rows of an operand: sizes of ids after `dim` are all 1, those of the operand are not.
 bool picks_rows(const Shape& of, const Shape& ids, int64_t dim) {
     const auto behind = static_cast<std::ptrdiff_t>(dim) + 1;
     const Shape sizes(ids.begin() + behind, ids.end()), all(of.begin() + behind, of.end());
@@ -56,7 +56,7 @@ std::vector<Typed> infer_scatter_add(Infer& at) {
     return {y};
 }
 
-// The factors that operands share: those of the dims before and after `dim`. Ids that select rows have none after it.
+// The factors that all operands share: dims before and after `dim`. Ids that select whole rows have none after it.
 struct IndexRule {
     RuleMaker make;
     FactorRule::Dims shared, ids;
@@ -76,8 +76,8 @@ struct IndexRule {
     }
 };
 
-// The factor rule of gather. If x is split along `dim`, each shard gives zeros for elements that it lacks, and the sum
-// is the result. Integers cannot be summed as partial values, so `dim` of an integer x must be whole.
+// The factor rule of gather. If x is split along `dim`, a shard gives zeros for elements that it lacks, and the sum is
+// the result. That needs floats: an integer x must be whole along `dim`.
 FactorRule gather_rule(const Program& program, const Op& op) {
     IndexRule at(program, op);
     const bool sums = is_float(program.value(op.inputs[0]).type.dtype);
@@ -100,7 +100,7 @@ FactorRule scatter_add_rule(const Program& program, const Op& op) {
     return at.make.rule;
 }
 
-// Scatters the gradient of output 0 to the positions `ids` of input 0. The gradient of a weight is f32.
+// Adds the gradient of output 0 at the positions `ids` of input 0. The gradient of a weight is f32.
 void scatter_back(Backward& g, ValueId ids) {
     if (!g.wants(0)) return;
     const int64_t dim = g.attributes().integer("dim");
@@ -190,7 +190,7 @@ std::vector<Typed> infer_one_hot(Infer& at) {
     return {y};
 }
 
-// The factor rule of one_hot. Columns may be split: a rank computes its block from the block's offset.
+// The factor rule of one_hot. Columns may be split: each rank computes the block that starts at its offset.
 FactorRule one_hot_rule(const Program& program, const Op& op) {
     RuleMaker make;
     FactorRule::Dims dims;
@@ -203,7 +203,7 @@ FactorRule one_hot_rule(const Program& program, const Op& op) {
 
 int64_t input_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
 
-// Test samples of gather with ids from -1 to 9: both ends are out of range and select nothing.
+// Test samples of gather. Ids are from -1 to 9; both ends are out of range and select nothing.
 Samples gathers() {
     const Draw ids{-1, 9};
     return {{.operands = {f32({4, 9, 6}), i32({4, 3, 6})}, .attributes = {{"dim", int64_t{1}}}, .draws = {{}, ids}},

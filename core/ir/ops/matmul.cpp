@@ -10,7 +10,7 @@ namespace {
 bool trans_a(const Attributes& attributes) { return attributes.flag("trans_a"); }
 bool trans_b(const Attributes& attributes) { return attributes.flag("trans_b"); }
 
-// The indices of dims m and k in operand a [...,m,k], and k and n in b [...,k,n]; swapped for a transposed operand.
+// Where dims m and k are in operand a [...,m,k], and k and n in b [...,k,n]. A transposed operand has them swapped.
 struct Places {
     int am, ak, bk, bn;
 };
@@ -22,7 +22,7 @@ Places places(const Attributes& attributes, int rank_a, int rank_b) {
     return at;
 }
 
-// Checks operands a and b of a GEMM; infers y [...,m,n]. All leading dims of a share a b of rank 2.
+// Checks operands a and b of a GEMM and infers y [...,m,n]. A b with two dims is used for all leading dims of a.
 Typed infer_product(Infer& at) {
     at.expect_same_dtype(0, 1);
     at.expect_rank(0, 2);
@@ -76,7 +76,7 @@ std::vector<Typed> infer_gelu_grad(Infer& at) {
     return {dx};
 }
 
-// The factor rule of a GEMM's operands a, b and the outputs, without a bias.
+// The factor rule of operands a, b and the outputs of a GEMM, without a bias.
 FactorRule pair_rule(const Program& program, const Op& op) {
     const Shape& a = shape_of(program, op.inputs[0]);
     const Shape& b = shape_of(program, op.inputs[1]);
@@ -143,7 +143,7 @@ void product_gradient(Backward& g, ValueId dy) {
     if (g.wants(0))
         g.give(0, ta ? g.one("matmul", {b, dy}, flags(tb, true)) : g.one("matmul", {dy, b}, flags(false, !tb)));
     if (g.wants(1)) {
-        if (shared && !ta) {  // gradients of weights are f32 for all operand types
+        if (shared && !ta) {  // the gradient of a weight is f32 for every type of operands
             const std::vector<ValueId> operands = tb ? std::vector{dy, a} : std::vector{a, dy};
             g.give(1, g.one("matmul_dw", operands, {{"dtype", std::string("f32")}}));
         } else {
@@ -164,7 +164,7 @@ void grad_bias_gelu(Backward& g) {
     product_gradient(g, g.cast(g.one("gelu_grad", {g.out(1), g.dy()}, approx), g.type(g.in(0)).dtype));
 }
 
-// Infers the gradient of a weight: a [...,k], dy [...,n] -> dw [k,n].
+// The gradient of a weight: a [...,k], dy [...,n] -> dw [k,n].
 std::vector<Typed> infer_dw(Infer& at) {
     at.expect_same_dtype(0, 1);
     at.expect_rank(0, 1);
@@ -187,7 +187,7 @@ FactorRule dw_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-// Infers the gradients of a weight and its bias: dw [k,n], and dbias [n], the sum of dy over all rows.
+// The gradients of a weight and its bias: dw [k,n], and dbias [n], the sum of dy over all rows.
 std::vector<Typed> infer_dw_bias(Infer& at) {
     std::vector<Typed> made = infer_dw(at);
     made.push_back(make_typed(DType::f32, {at.shape(1).back()}, {at.dims(1).back()}));

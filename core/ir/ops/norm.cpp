@@ -30,7 +30,7 @@ Typed without_last(Typed x, DType dtype) {
 // The type of statistics and weight gradients, for every compute type.
 constexpr DType statistics = DType::f32;
 
-// Checks that operands first..last-1 are [C] of f32 or of the type of x. Infers x, with the name of C filled in.
+// Checks that operands first to last - 1 are [C], f32 or like x. Returns the type of x, with the name of C filled in.
 Typed check_vectors(Infer& at, size_t first, size_t last) {
     at.expect_rank(0, 1);
     Typed x = at.typed(0);
@@ -43,7 +43,7 @@ Typed check_vectors(Infer& at, size_t first, size_t last) {
     return x;
 }
 
-// Infers a norm: layernorm has vectors gain and bias, statistics mean and rstd; rmsnorm has gain and rstd.
+// The outputs of a norm. Layernorm has vectors gain and bias, statistics mean and rstd; rmsnorm has gain and rstd.
 std::vector<Typed> infer_norm(Infer& at, size_t vectors) {
     Typed x = check_vectors(at, 1, 1 + vectors);
     const bool sums = at.count() > 1 + vectors;

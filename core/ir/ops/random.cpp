@@ -9,7 +9,7 @@ namespace {
 
 std::vector<Typed> infer_full(Infer& at) { return {shaped(at, at.dtype_attribute(DType::f32))}; }
 
-// Checks the seed. Ops with the same stream would draw equal numbers, so an op without a stream gets its own.
+// Checks the seed. An op without the attribute `stream` gets one of its own: ops of one stream draw equal numbers.
 void check_draw(Infer& at, size_t seed) {
     at.expect_rank(seed, 0, 0);
     if (!at.attributes.has("stream")) at.attributes.set("stream", at.op_count());

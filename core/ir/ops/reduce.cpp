@@ -11,7 +11,7 @@ namespace orrery::ops {
 
 namespace {
 
-// The dims that a reduction reduces, sorted; all dims if none are given. Stores them in the attribute.
+// The dims that a reduction reduces, sorted; all if the attribute names none. Stores them in the attribute.
 std::vector<int64_t> reduced_dims(Infer& at) {
     std::vector<int64_t> dims = at.attributes.integers("dims");
     if (!at.attributes.has("dims")) {
@@ -63,7 +63,6 @@ FactorRule reduce_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-// Reshapes y to the rank of x: reduced dims get size 1.
 ValueId keep_dims(Backward& g, ValueId y) {
     Shape shape = g.shape(g.in(0));
     for (int64_t d : g.attributes().integers("dims")) shape[d] = 1;

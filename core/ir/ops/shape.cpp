@@ -9,7 +9,7 @@ namespace orrery::ops {
 
 namespace {
 
-// Infers reshape. One size of the new shape may be -1; it is computed from the others.
+// The output of reshape. One size of the new shape may be -1: it is computed from the others.
 std::vector<Typed> infer_reshape(Infer& at) {
     Shape shape = at.attributes.integers("shape");
     int64_t known = 1;
@@ -31,7 +31,7 @@ std::vector<Typed> infer_reshape(Infer& at) {
     }
     at.attributes.set("shape", shape);
     Typed y{{at.dtype(0), shape}, std::vector<std::string>(shape.size())};
-    // Dims before and after those that reshape changes keep their names.
+    // Dims at the start and end that reshape does not change keep their names.
     const size_t least = std::min(shape.size(), at.shape(0).size());
     size_t front = 0;
     while (front < least && shape[front] == at.shape(0)[front]) {
@@ -47,12 +47,12 @@ std::vector<Typed> infer_reshape(Infer& at) {
     return {y};
 }
 
-// Cuts the dims of a shape, major one first, into factors common with another one: for [12,64] -> [768], 12, then 64.
+// Cuts the dims of a shape, major one first, into factors that another shape has too: [12,64] -> [768]: 12, then 64.
 struct Cutter {
     const Shape& shape;
     FactorRule::Dims& dims;
     size_t at = 0;
-    int64_t rest = 1;  // part of dim `at` - 1 that is not yet in a factor
+    int64_t rest = 1;  // part of dim `at` - 1 that no factor has yet
 
     bool next() {
         while (rest == 1 && at < shape.size()) rest = shape[at++];
@@ -168,7 +168,7 @@ std::vector<Typed> infer_slice(Infer& at) {
     return {y};
 }
 
-// The factor rule of ops that cut or join a dim: it differs in size between operands, so each gets a whole factor.
+// The factor rule of ops that cut or join a dim, which must be whole, as its size differs between operands.
 FactorRule cut_rule(const Program& program, const Op& op) {
     const size_t cut = op.attributes.integer("dim");
     RuleMaker make;

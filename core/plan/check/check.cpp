@@ -17,7 +17,6 @@ namespace orrery {
 
 namespace {
 
-/// Checks the form of one rank class: the repeated part, frames, buffers, operands and queues.
 class Form {
 public:
     Form(const Plan& plan, const RankClass& c, const Network& contracts)
@@ -49,7 +48,7 @@ private:
                                     class_.scratch_bytes));
     }
 
-    /// Checks that the repeated part is within the stream, and that the instructions before it are like those in it.
+    /// Checks that the repeated part is in the stream, and that instructions of the run before it match those in it.
     void repeat() {
         const Repeat& r = class_.repeat;
         const int size = class_.stream.size();
@@ -152,7 +151,6 @@ private:
         if (i.workspace != none) workspace(i);
     }
 
-    /// Checks that a kernel's workspace is in the scratch arena, alive, and does not overlap the kernel's operands.
     void workspace(const Instruction& i) const {
         if (i.workspace < 0 || i.workspace >= std::ssize(class_.buffers)) fail("its workspace has no buffer");
         const Buffer& b = class_.buffers[i.workspace];
@@ -246,8 +244,8 @@ private:
     const RankClass& class_;
     const Network& contracts_;
     int index_ = 0;
-    using Lane = std::tuple<AxisId, int, bool, Opcode>;  ///< axis, peer, whether the peer is relative, direction
-    std::map<int, std::pair<Lane, int>> lanes_;          ///< by queue: its lane and its first instruction
+    using Lane = std::tuple<AxisId, int, bool, Opcode>;  ///< (axis, peer, whether the peer is relative, direction)
+    std::map<int, std::pair<Lane, int>> lanes_;
 };
 
 std::string largest_values(const Plan& plan, const RankClass& c) {

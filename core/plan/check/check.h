@@ -36,26 +36,26 @@ void check_form(const Plan& plan, const Network& contracts);
 void check_values(const Plan& plan, const Network& contracts = {});
 void check_collectives(const Plan& plan);
 /// Proves that no rank blocks forever. `members`: max number of ranks of a class that are simulated one by one if they
-/// send messages to each other. With more ranks, one of them represents all, with the same outcome (PlanView).
+/// send messages to each other. Of a larger class, one rank represents all, with the same outcome.
 void check_deadlock(const Plan& plan, const Network& contracts, int64_t members = 64);
 void check_memory(const Plan& plan, int64_t memory_bytes);
 
-/// Proves that messages of collectives (`tables`, by axis) cannot be confused with the plan's messages on transports
-/// that match in order. If a table sends between two members, the same messages of the plan between them must precede
-/// the collective at both. Throws Error at the line that selected the table.
+/// Proves that messages of collectives with chunk tables (`tables`, by axis) cannot be confused with other messages of
+/// the plan, on transports that match in order: both ends must exchange the same messages before the collective. Throws
+/// Error at the line that selected the table.
 void check_collective_tables(const Plan& plan, const std::map<std::string, std::vector<ChunkTable>>& tables,
                              const Network& contracts);
 
 /// Proves that a snapshot can be copied during a step: every param and state is copied once, copies do not overlap, and
-/// CopiedValue::written is the first instruction that writes the value. Throws Error naming the value and instructions.
+/// no instruction before CopiedValue::written writes the value. Throws Error naming the value and instructions.
 void check_snapshots(const Plan& plan, const std::vector<SnapshotPlan>& snapshots);
 
-/// All different groups of ranks along an axis, as the classes of their members. `class_of`: class of each rank.
+/// All different groups of ranks along an axis, each as the classes of its members. `class_of`: by rank.
 std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of);
-/// The index of each rank's class. Throws Error if a rank is in no class or in two.
+/// By rank: the index of its class. Throws Error if a rank is in no class or in two.
 std::vector<int> classes_of_ranks(const Plan& plan);
-/// For each instruction of a stream, the first instruction of its message group, or none. If the transport's contract
-/// is grouped, the executor opens a group around adjacent sends and receives of an axis.
+/// By instruction of a stream: the first instruction of its message group, or none. For a transport with grouped
+/// messages, the executor makes one group of adjacent sends and receives of an axis.
 std::vector<int> groups_of(const Plan& plan, const RankClass& c, const Network& contracts);
 
 }  // namespace orrery

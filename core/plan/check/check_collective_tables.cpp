@@ -14,11 +14,11 @@ namespace orrery {
 
 namespace {
 
-/// The messages between a member of an axis and one peer, and how many of them precede each table-based collective.
+/// The plan's messages between two members of an axis, and how many precede each collective with a chunk table.
 struct Before {
     std::vector<Issued> collectives;
-    std::vector<size_t> messages;  ///< by collective: number of messages that precede it
-    std::vector<Issued> all;       ///< all messages between the member and the peer
+    std::vector<size_t> messages;
+    std::vector<Issued> all;
 };
 
 class TableCheck {
@@ -35,7 +35,7 @@ public:
     }
 
 private:
-    using Tables = std::map<Opcode, const ChunkTable*>;  ///< by collective: table with a message between two members
+    using Tables = std::map<Opcode, const ChunkTable*>;  ///< by opcode: table with messages between two members
     struct Member {
         int of_class, index;
     };
@@ -54,7 +54,7 @@ private:
         return result;
     }
 
-    /// Checks the messages from one member to another. check_collectives has proved that both run the same collectives.
+    /// Checks the messages from one member to another. Both run the same collectives (check_collectives).
     void edge(Member from, Member to, const Tables& tables) const {
         const Before sent = before(from, Opcode::send, to.index, tables);
         const Before received = before(to, Opcode::receive, from.index, tables);

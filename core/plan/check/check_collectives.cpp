@@ -17,7 +17,7 @@ std::vector<Issued> collectives_over(const RankClass& c, AxisId axis) {
     return issued_of(c, [&](const Instruction& i) { return is_collective(i.opcode) && i.axis == axis; });
 }
 
-/// Whether two instructions are the same collective of the program, with joined values at equal offsets.
+/// Whether two instructions communicate the same values. Joined ones must be at equal offsets in the buffer.
 bool same_meaning(const Instruction& x, const Instruction& y) {
     if (x.op != y.op || x.fragment.micro != y.fragment.micro || x.operands.size() != y.operands.size()) return false;
     for (size_t o = 3; x.opcode == Opcode::all_reduce && o < x.operands.size(); o += 2) {

@@ -14,9 +14,9 @@ namespace orrery {
 
 namespace {
 
-constexpr size_t shown_links = 24;  // max number of instructions in the cycle that an error message prints
+constexpr size_t shown_links = 24;  // max number of instructions that a message prints of a cycle
 
-/// Replays the plan once, with zero cost for all items. README.md explains why one execution suffices.
+/// Replays the plan with zero cost. One execution suffices, since its outcome does not depend on timing (README.md).
 class DeadlockProof final : public ReplayPolicy {
 public:
     DeadlockProof(const Plan& plan, const Network& contracts, int64_t members)
@@ -53,7 +53,7 @@ private:
         return describe(plan_, plan_.classes[played_.class_of(item)], played_.issued(item)) + played_.place(item);
     }
 
-    /// The waits that follow from a blocked item as text: the cycle that they lead to, or the missing partner.
+    /// Why a blocked item waits, as text: the cycle of waits that it leads to, or the missing partner.
     std::string chain(int item) const {
         std::vector<int> seen;
         while (std::find(seen.begin(), seen.end(), item) == seen.end()) {
@@ -75,7 +75,7 @@ private:
         return cycle + ", which waits for the first of these";
     }
 
-    /// The transport contract of each axis with messages, as text: "axis pp: rendezvous sends, a lane per peer ...".
+    /// The transport contracts that the proof relies on, as text: "axis pp: rendezvous sends, a lane per peer ...".
     std::string relied_on() const {
         std::set<AxisId> axes;
         for (int i = 0; i < played_.view().size(); ++i)

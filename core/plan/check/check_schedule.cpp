@@ -44,21 +44,20 @@ public:
 private:
     const std::vector<Fragment>& order() const { return schedule_.ranks[rank_].order; }
 
-    /// Throws Error at the script line of the current pipeline rank's order, or of the schedule if there is none.
+    /// Throws Error at the script line of the order of the current rank, or of the schedule if the order has none.
     [[noreturn]] void refuse(const std::string& why) const {
         Origin at = rank_ < lines_.size() ? lines_[rank_] : schedule_.origin;
         at.who = "schedule " + schedule_.name;
         throw Error(at, why);
     }
 
-    /// Names the current rank for messages: " on pipeline rank 1", and the chunk's stage if the program has several.
+    /// Names the current rank: " on pipeline rank 1", with the stage if the program has several.
     std::string whose(int chunk) const {
         std::string text = fmt::format(" on pipeline rank {}", rank_);
         if (stages_ > 1) text += fmt::format(" (stage {})", schedule_.stage_of(rank_, chunk));
         return text;
     }
 
-    /// The number of stages on the current rank.
     int chunks() const {
         if (schedule_.stages.empty()) return std::max<int>(stages_ / std::ssize(schedule_.ranks), 1);
         return rank_ < schedule_.stages.size() ? std::ssize(schedule_.stages[rank_]) : 0;
@@ -97,7 +96,6 @@ private:
                 }
     }
 
-    /// Checks that each stage of the program is on exactly one pipeline rank.
     void find_stages() const {
         std::vector<int> ranks_of(stages_, 0);
         for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)

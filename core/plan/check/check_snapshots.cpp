@@ -1,4 +1,4 @@
-// Proves that no instruction writes a value of a snapshot before the one that the value's copy must precede.
+// Proves that no instruction overwrites a param or state before it is copied to the snapshot.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ private:
                                 quote(plan_.program.value(value.value).name), why));
     }
 
-    /// Checks that the snapshot copies every param and state once, from its buffer, sorted by CopiedValue::written.
+    /// Checks that the snapshot copies every param and state once, in the order in which the step writes them.
     void complete() {
         std::map<ValueId, const Operand*> wanted;
         for (const Operand& place : class_.places) {
@@ -76,7 +76,6 @@ private:
                                     quote(plan_.program.value(wanted.begin()->first).name)));
     }
 
-    /// Checks that the copied values do not overlap in the snapshot.
     void apart() const {
         int64_t end = 0;
         for (const CopiedValue& value : snapshot_.values) {
@@ -91,7 +90,7 @@ private:
         }
     }
 
-    /// Checks one instruction's writes to copied values, in all runs. Addresses move evenly from first to last run.
+    /// Checks that an instruction overwrites no value before its copy, in any run (addresses move evenly over runs).
     void written(int index, const Operand& operand) {
         const bool repeated = times_of(class_, index) > 1;
         const int64_t first = address(class_, operand,
@@ -115,8 +114,8 @@ private:
     const Plan& plan_;
     const RankClass& class_;
     const SnapshotPlan& snapshot_;
-    std::map<int64_t, Bytes> lies_;  ///< copied values by address in the persistent arena
-    std::set<ValueId> found_;        ///< values written by the instruction CopiedValue::written
+    std::map<int64_t, Bytes> lies_;  ///< by address in the persistent arena: the copied values
+    std::set<ValueId> found_;        ///< values that the instruction CopiedValue::written really writes
 };
 
 }  // namespace

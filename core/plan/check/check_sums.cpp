@@ -11,7 +11,7 @@ namespace orrery {
 
 namespace {
 
-constexpr uint64_t base = 0xd1342543de82ef95ull;  // base of the hash; its multiplicative order modulo 2^64 is 2^62
+constexpr uint64_t base = 0xd1342543de82ef95ull;  // base of the hash; its powers repeat after 2^62
 
 uint64_t power(int64_t exponent) {
     uint64_t result = 1;
@@ -20,7 +20,7 @@ uint64_t power(int64_t exponent) {
     return result;
 }
 
-/// The hash of the contribution that a value's op makes in micro-batch `micro`; -1: once per step.
+/// The hash of what the op of a value contributes in micro-batch `micro` (-1: once per step).
 Contributions hash(ValueId value, int64_t micro) {
     uint64_t x = static_cast<uint64_t>(value) + 0x9e3779b97f4a7c15ull;  // mixed by the splitmix64 function
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -54,7 +54,6 @@ Sums::Sums(const Plan& plan, AxisId micro_axis, int64_t micros, int64_t further,
     rows_.assign(plan.program.values.size(), none);
 }
 
-/// Whether the contents of a value depend on the micro-batch.
 bool Sums::varies(ValueId value) const {
     const Value& v = plan_.program.value(value);
     return plan_.mesh.microbatches() > 1 && micro_axis_ != none && v.role == Role::temporary &&
@@ -75,7 +74,7 @@ bool Sums::passes(const Op& op) const {
            plan_.mesh.find(op.attributes.text("axis")) == micro_axis_;
 }
 
-/// The input that the op passes on unchanged. Sets `micro` to -1 for a sum over micro-batches, read after the loop.
+/// The input that the op passes on. Sets `micro` to -1 if that is a sum over micro-batches, read after the loop.
 ValueId Sums::input(const Op& op, int64_t& micro) const {
     const bool over_micro = op.attributes.has("axis") && collective_of(op) != Opcode::kernel;
     if (over_micro && plan_.mesh.find(op.attributes.text("axis")) == micro_axis_) micro = -1;
@@ -115,7 +114,6 @@ std::optional<Contributions> Sums::expected(ValueId value, int64_t micro) {
     return known_[at].sum;
 }
 
-/// Collects in `all` the values that are added up in the sum `value`.
 void Sums::leaves(ValueId value, std::vector<ValueId>& all) const {
     const OpId maker = plan_.program.value(value).op;
     const Op* const op = maker == none ? nullptr : &plan_.program.op(maker);
@@ -128,7 +126,7 @@ void Sums::leaves(ValueId value, std::vector<ValueId>& all) const {
     }
 }
 
-/// Names the contributions missing in `found`, by trying all subsets of a sum of at most 16 contributions.
+/// Names contributions missing in `found`, by trying all subsets. Of more than 16, says only that they are others.
 std::string Sums::subset(const std::vector<ValueId>& parts, int64_t micro, const Contributions& found) {
     std::vector<std::pair<ValueId, int64_t>> all;
     for (ValueId part : parts)

@@ -34,13 +34,12 @@ constexpr Contributions unknown{~uint64_t{0}, ~uint64_t{0}};
 
 struct Held {
     ValueId value = none;
-    int writer = none;         ///< position of the instruction that wrote the bytes; none: written before the step
-    int64_t micro = -1;        ///< micro-batch of the instruction that wrote the bytes
-    Contributions sum;         ///< contributions summed in the bytes
-    std::vector<int> readers;  ///< positions of the instructions that have read the bytes since the write
+    int writer = none;   ///< instruction that wrote the bytes; none: written before the step
+    int64_t micro = -1;  ///< micro-batch of the instruction that wrote the bytes
+    Contributions sum;
+    std::vector<int> readers;  ///< instructions that have read the bytes since the write
 };
 
-/// What the program requires of every class: the updates, and the ops that must run.
 struct Wanted {
     explicit Wanted(const Program& program) : updates(program.values.size(), none), ops(program.ops.size(), 0) {
         for (const Update& update : program.updates) updates[update.target] = update.value;
@@ -55,7 +54,7 @@ struct Wanted {
         }
     }
 
-    std::vector<ValueId> updates;  ///< by param or state: value in its place after the step; none: unchanged
+    std::vector<ValueId> updates;  ///< by param or state: its new value after the step; none: unchanged
     std::vector<char> ops;         ///< by op: whether a result or update depends on it
 };
 
@@ -102,7 +101,7 @@ public:
     }
 
 private:
-    /// Stream index of the execution at `position`. Executions are numbered up to the second run of a Repeat.
+    /// The stream index of the execution at `position`, a number that counts executions up to the end of run 1.
     int stored(int position) const {
         return run_ > 0 && position >= class_.repeat.end ? position - class_.repeat.length() : position;
     }
@@ -123,14 +122,14 @@ private:
     }
 
     struct State {
-        std::vector<int> clock;  ///< [queue][other]: last instruction of queue `other` known to be complete
+        std::vector<int> clock;  ///< [queue][other]: last instruction of `other` that `queue` knows to be complete
         Ranges<Held> ranges[2];
     };
 
-    /// How often the kernel or communication of an op runs, without helper kernels, and in which micro-batches.
+    /// How often an op runs (not counting helper kernels), and in which micro-batches.
     struct Runs {
         int64_t count = 0;
-        int64_t micros = 0;  ///< sum of the micro-batch indices of these runs; -1 if once per step
+        int64_t micros = 0;  ///< sum of the micro-batch indices of these runs; -1 if the op runs once per step
         Contributions all;
     };
 
@@ -139,7 +138,7 @@ private:
         const std::string& kind = plan_.program.op(id).kind;
         if (i.opcode == Opcode::kernel) {
             const std::string& kernel = class_.kernels[i.kernel].op;
-            if (kernel != kernel_of(op_def(kind))) return;  // a helper kernel, which packs, unpacks or adds for the op
+            if (kernel != kernel_of(op_def(kind))) return;  // not counted: a helper kernel, which packs or adds
         }
         Runs& runs = runs_[id];
         ++runs.count;
@@ -154,7 +153,7 @@ private:
         return def.alias || def.moves == Moves::cuts || over_micro;
     }
 
-    /// The value that was computed into the bytes of `id`, before ops that lowering omitted.
+    /// The value that an instruction computed into the bytes of `id`; ops between the two were omitted by lowering.
     ValueId source(ValueId id) const {
         while (id != none) {
             const OpId maker = plan_.program.value(id).op;
@@ -168,14 +167,13 @@ private:
         return std::find(class_.stages.begin(), class_.stages.end(), stage) != class_.stages.end();
     }
     bool receives(const Op& op) const { return is_transfer(op_def(op.kind)) && !has_stage(op.stage); }
-    /// Whether this rank class must run the op. A transfer belongs to both ends, an op without a stage to every class.
+    /// Whether this rank class must run the op. Both ends run a transfer, all classes an op without a stage.
     bool mine(const Op& op) const {
         if (class_.stages.empty() || op.stage == none || has_stage(op.stage)) return true;
         return is_transfer(op_def(op.kind)) && has_stage(static_cast<int>(op.attributes.integer("to")));
     }
     bool has_place(ValueId id) const { return placed_.count(id) != 0; }
 
-    /// Checks that each op needed by this rank class runs once, or once in every micro-batch.
     void complete() const {
         std::vector<char> needed(plan_.program.values.size(), 0);
         for (const Result& result : plan_.program.results)
@@ -227,8 +225,8 @@ private:
         }
     }
 
-    /// Checks the second run of the repeated part. If it leaves the contents and accesses of all bytes as the first run
-    /// did, shifted by one run and with its own contributions to sums, then every later run succeeds as well.
+    /// Checks the second run (run 1) of the repeated part. If it leaves all bytes as run 0 did, shifted by one run and
+    /// with its own contributions to sums, then every later run is correct too.
     void further_runs() {
         const Repeat& r = class_.repeat;
         State first = now_;
@@ -255,7 +253,7 @@ private:
         }
     }
 
-    /// Fails if bytes after the second run do not have the contents and accesses of `begin`, shifted by one run.
+    /// Fails if run 1 does not leave the contents and accesses that run 0 left (`begin`), shifted by one run.
     void unlike(const State& begin) {
         const Repeat& r = class_.repeat;
         const auto refuse = [&](const std::string& what) {
@@ -276,7 +274,7 @@ private:
             if (before.value == none) return true;
             if (before.micro >= 0 && after.micro != before.micro + r.micros) return false;
             Contributions moved = before.sum.later(r.micros);
-            if (!framed) {  // outside of frames: a sum to which all micro-batches add
+            if (!framed) {  // memory that all runs share has a sum to which each run adds
                 const std::optional<Contributions> more = of_run_->expected(before.value, -1);
                 if (!more) return false;
                 moved.each += more->each;
@@ -290,7 +288,7 @@ private:
             return is;
         };
         const auto what = [&] { return differs.empty() ? "other bytes were accessed" : differs; };
-        Ranges<Held> before = begin.ranges[0];  // inputs are left out: each run reads other bytes of them
+        Ranges<Held> before = begin.ranges[0];  // without inputs, since each run reads other bytes of them
         for (const Buffer& b : class_.buffers)
             if (b.arena == Arena::persistent && b.use == BufferUse::input)
                 for (Ranges<Held>* all : {&before, &now_.ranges[0]}) all->replace(b.offset, b.offset + b.bytes, {});
@@ -323,7 +321,7 @@ private:
         return text;
     }
 
-    /// For each queue, the last instruction that read the bytes; it comes after all earlier readers in that queue.
+    /// By queue: the last instruction that read the bytes. It comes after all earlier ones in the queue.
     std::vector<int> last_readers(const Held& held) const {
         std::vector<int> last(queues_, none);
         for (const int reader : held.readers) {
@@ -337,7 +335,7 @@ private:
         return micro_axis_ != none && plan_.program.value(id).layout.at(micro_axis_).kind == Placement::Kind::split;
     }
 
-    /// Updates the vector clock of the current instruction's queue: adds what its waits know to be complete.
+    /// Adds to the vector clock of the current queue what the waits of the current instruction know to be complete.
     void tick() {
         const size_t mine = at(index_).queue;
         int* known = &now_.clock[mine * queues_];
@@ -386,7 +384,7 @@ private:
 
     static size_t place_of(const Instruction& i, const Operand& o) { return &o - i.operands.data(); }
 
-    /// Where an output's contributions come from: the op makes them, or they are its inputs', added or moved.
+    /// How an output gets its contributions: the op makes one, adds those of its inputs, or moves them from an input.
     enum class Work : uint8_t { makes, adds, moves };
     Work work(const Instruction& i) const {
         if (i.opcode == Opcode::copy) return Work::moves;
@@ -399,7 +397,7 @@ private:
         return own && !sums_->passes(op) ? Work::makes : Work::moves;
     }
 
-    /// Whether an operand's sum must be complete when read: not if the instruction only adds to it or moves it.
+    /// Whether a sum must be complete when the instruction reads it: not if it only adds to the sum or moves it.
     bool checks_sum(const Instruction& i, const Operand& o) const {
         if (o.value == none) return false;
         if (i.opcode != Opcode::kernel && i.opcode != Opcode::copy) return true;
@@ -411,7 +409,6 @@ private:
         return i.opcode == Opcode::kernel ? class_.kernels[i.kernel].inputs.size() : 1;
     }
 
-    /// The contributions in the bytes of an operand that the instruction writes.
     Contributions sum_of(const Instruction& i, const Operand& o) const {
         const size_t place = place_of(i, o);
         if (place >= i.operands.size()) return {};  // the operand is a workspace
@@ -513,13 +510,13 @@ private:
     const RankClass& class_;
     size_t queues_;
     const AxisId micro_axis_;
-    const int64_t micros_;                           ///< number of micro-batches in the stored stream
-    std::vector<Runs> runs_;                         ///< by op: how often it runs
+    const int64_t micros_;  ///< number of micro-batches in the stored stream
+    std::vector<Runs> runs_;
     std::vector<Runs> runs_at_begin_, runs_at_end_;  ///< copies of runs_ before and after the repeated part
-    std::vector<int> group_;                         ///< by instruction: first instruction of its message group
+    std::vector<int> group_;
     std::optional<Sums> sums_;
-    std::optional<Sums> of_run_;        ///< expected sums for the micro-batches of a single run
-    std::vector<Contributions> found_;  ///< by operand of the current instruction: contributions that it read
+    std::optional<Sums> of_run_;  ///< sums that a single run of the repeated part adds
+    std::vector<Contributions> found_;
     std::unordered_set<ValueId> placed_;
     State now_;
     std::vector<int> done_;  ///< [position][queue]: vector clock after the instruction at the position
@@ -531,7 +528,7 @@ private:
 
 namespace {
 
-/// Checks that every op with a stage, and every update, belongs to some class.
+/// Checks that some class of ranks runs each op with a stage, and each update.
 void check_homes(const Plan& plan) {
     std::set<int> stages;
     std::set<ValueId> places;

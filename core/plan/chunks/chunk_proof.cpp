@@ -60,7 +60,7 @@ private:
         x = (x ^ x >> 27) * 0x94d049bb133111ebull;
         return x ^ x >> 31;
     }
-    /// The hash of the sum of two values with hashes a and b. Symmetric, like addition of floats, but not associative.
+    /// The hash of a sum, given those of its terms. Symmetric, like addition of floats, but not associative.
     static uint64_t added(uint64_t a, uint64_t b) { return mixed(mixed(std::min(a, b)) * 3 + std::max(a, b)); }
 
     void legal(const ChunkMove& m) const {
@@ -74,7 +74,7 @@ private:
             throw Error(m.origin, at(m) + ": all_gather adds nothing; use copy");
     }
 
-    /// Checks that no copy hits a chunk that is sent or written in its step. Copies take effect on arrival.
+    /// Checks that no copy of a step hits a chunk that the step sends or writes, since copies take effect on arrival.
     void races(size_t begin, size_t end) const {
         std::map<std::pair<int, int>, const ChunkMove*> sent, copied, reduced;
         for (size_t i = begin; i < end; ++i) {
@@ -170,16 +170,16 @@ private:
 
     const ChunkTable& table_;
     const size_t words_;
-    std::vector<Word> state_;    ///< [member][chunk]: bit set of contributors
-    std::vector<uint64_t> sum_;  ///< [member][chunk]: hash of the order of additions to the chunk
+    std::vector<Word> state_;    ///< [member][chunk]: contributors, one bit each
+    std::vector<uint64_t> sum_;  ///< [member][chunk]: hash of the contributors and the order in which they were added
     std::vector<const ChunkMove*> writer_;
     const std::vector<int> orders_;
-    std::vector<Word> before_;  ///< by move of the step: contributors of the chunk that it sends
+    std::vector<Word> before_;  ///< by move of the step: contributors of its chunk at the sender before the step
     std::vector<uint64_t> sums_before_;
     std::vector<size_t> in_order_;
 };
 
-/// Replays the messages of all members as the runtime sends them: a wave starts when the previous wave is complete.
+/// Replays all messages as the runtime sends them, to find deadlocks: a wave starts when the previous one is complete.
 class Progress final : public ReplayPolicy {
 public:
     Progress(const ChunkTable& table, const TransportContract& contract) : table_(table), contract_(contract) {
@@ -199,7 +199,7 @@ private:
         view_.add_actor();
         lists_.push_back(messages_of(table_, me));
         const std::vector<ChunkMessage>& list = lists_.back();
-        std::map<std::pair<int, int>, int> lanes;  // lane by (peer, direction)
+        std::map<std::pair<int, int>, int> lanes;
         std::vector<int> before, wave;
         for (size_t i = 0; i < list.size(); ++i) {
             const ChunkMessage& m = list[i];
@@ -221,7 +221,7 @@ private:
         return lanes.try_emplace(key, lanes.size()).first->second;
     }
 
-    /// The channel between two members. It never runs out of slots, as a wave sends at most once per peer.
+    /// The channel from one member to another. A slot is always free, as a wave sends at most once per peer.
     int channel(int from, int to) {
         const auto [place, fresh] = channels_.try_emplace({from, to}, view_.channels.size());
         if (fresh) view_.add_channel(contract_.sends_done_unmet() > 0 ? std::numeric_limits<int>::max() : 0);
@@ -253,7 +253,7 @@ private:
 
     const ChunkTable& table_;
     const TransportContract& contract_;
-    std::vector<std::vector<ChunkMessage>> lists_;  ///< by member: its messages
+    std::vector<std::vector<ChunkMessage>> lists_;
     std::map<std::pair<int, int>, int> channels_;
     ReplayView view_;
 };

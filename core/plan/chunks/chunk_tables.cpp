@@ -36,7 +36,6 @@ private:
     bool used_ = false;
 };
 
-/// The largest power of two <= n.
 int power_below(int n) {
     int p = 1;
     while (2 * p <= n) p *= 2;
@@ -45,8 +44,8 @@ int power_below(int n) {
 
 }  // namespace
 
-/// A ring: member r sends to r + 1. In step s of the first half it sends chunk r - s, to be added; in step s of the
-/// second half it sends chunk r + 1 - s, which is complete.
+/// A ring: member r sends to r + 1. In step s of the first half it sends chunk r - s, which the receiver adds; in step
+/// s of the second half it sends chunk r + 1 - s, which is complete.
 ChunkTable ring_table(int members) {
     Writer w("ring", members, members);
     const auto wrap = [&](int i) { return ((i % members) + members) % members; };
@@ -97,7 +96,7 @@ ChunkTable tree_table(int members) {
 
 namespace {
 
-/// An all_reduce for hosts of equal size: member j of each host owns part j, which rings between the hosts reduce.
+/// All-reduce over hosts of equal size: member j of each reduces part j in its host, then in a ring over the hosts.
 ChunkTable even_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     const int count = std::ssize(hosts), local = hosts[0].size();
     Writer w("hierarchical", members, local * count);
@@ -120,7 +119,7 @@ ChunkTable even_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     return w.done();
 }
 
-/// An all_reduce for hosts of different sizes: each host reduces to one member, and these members all_reduce.
+/// All-reduce over hosts of different sizes: each host reduces to one member; these all-reduce, and each broadcasts.
 ChunkTable uneven_hosts(const std::vector<std::vector<int>>& hosts, int members) {
     Writer w("hierarchical", members, 1);
     size_t most = 0;

@@ -34,7 +34,7 @@ std::string ChunkTable::text() const {
 
 namespace {
 
-/// A message between two members: adjacent chunks of one step, all to be copied or all to be added.
+/// A message of a chunk table: adjacent chunks of one step from one member to another, all copied or all added.
 struct Run {
     int step, from, to, first, count, wave;
     bool reduces;
@@ -43,7 +43,7 @@ struct Run {
 
 std::vector<Run> runs_of(const ChunkTable& table, std::vector<int>* run_of_move = nullptr) {
     std::vector<Run> runs;
-    std::map<std::tuple<int, int, bool>, size_t> last;  // by (from, to, reduces): last message of the step
+    std::map<std::tuple<int, int, bool>, size_t> last;
     std::map<std::pair<int, int>, int> waves;
     int step = -1;
     for (const ChunkMove& m : table.moves) {
@@ -77,7 +77,7 @@ std::vector<int> orders_of(const ChunkTable& table) {
 
 std::vector<ChunkMessage> messages_of(const ChunkTable& table, int member) {
     std::vector<ChunkMessage> messages;
-    std::map<std::pair<int, int>, int> busy;  // by (step, chunk): how often the member sends it or adds to it
+    std::map<std::pair<int, int>, int> busy;  // by (step, chunk): how often the member sends the chunk or adds to it
     int order = -1;
     for (const Run& r : runs_of(table)) {
         ++order;

@@ -44,7 +44,7 @@ public:
     int64_t end() const { return end_; }
 
 private:
-    /// Allocates at the end of the arena, including the free block there, if any.
+    /// Allocates bytes at the end of the arena. A free block there is used first; the arena grows by the rest.
     int64_t take_at_end(int64_t bytes) {
         int64_t offset = end_;
         if (!by_place_.empty()) {
@@ -71,7 +71,7 @@ private:
     int64_t end_ = 0;
 };
 
-/// Places buffers by allocating and freeing them in order of time, like a heap; of those born together, largest first.
+/// Places buffers as a heap would, in order of time; of those that are allocated at once, the largest first.
 Placed best_fit(const std::vector<Lifetime>& lifetimes, bool backwards) {
     std::vector<size_t> births(lifetimes.size());
     std::iota(births.begin(), births.end(), size_t{0});
@@ -99,7 +99,7 @@ Placed best_fit(const std::vector<Lifetime>& lifetimes, bool backwards) {
     return placed;
 }
 
-/// Places the largest buffer first, in the smallest sufficient gap between buffers that are alive at the same time.
+/// Places the largest buffer first, each in the smallest sufficient gap between those alive at the same time.
 Placed greedy_by_size(const std::vector<Lifetime>& lifetimes) {
     std::vector<size_t> order(lifetimes.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -107,7 +107,7 @@ Placed greedy_by_size(const std::vector<Lifetime>& lifetimes) {
                      [&](size_t a, size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
     Placed placed;
     placed.offsets.resize(lifetimes.size());
-    std::vector<size_t> by_offset;  // indices of the placed buffers, sorted by offset
+    std::vector<size_t> by_offset;
     for (size_t i : order) {
         const Lifetime& mine = lifetimes[i];
         const int64_t bytes = aligned(mine.bytes);

@@ -17,33 +17,31 @@ public:
     /// `steady`: the steady state of the schedule; nullptr: the stream contains all micro-batches.
     Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent, const LowerOptions& options,
             const Steady* steady, RankClass& out);
-    /// Writes the stream. Returns false if it does not repeat itself like the schedule.
+    /// Returns false if the stream does not repeat itself as `steady` does.
     bool run();
 
 private:
-    /// The memory location of an instance of a value.
     struct Spot {
         int buffer = none;
         int64_t offset = 0;
         bool written = false;
     };
-    /// Where an output is written, and whether it must still be added there if the kernel cannot accumulate.
+    /// Where a kernel writes an output.
     struct Target {
         ValueId value = none;
         Operand place;
-        bool add = false;  ///< the place already contains a part of the sum
+        bool add = false;  ///< `place` contains other terms of a sum, which the output must not overwrite
     };
 
-    /// A collective in flight, and what remains to be done after its message arrives.
+    /// A collective in flight, and what remains to be done after it.
     struct Underway {
-        std::vector<int> buffers;  ///< buffers that the message accesses
-        Operand came, out;         ///< if `perm` is set: the blocks as received, and their destination
+        std::vector<int> buffers;
+        Operand came, out;  ///< if `perm` is set: the blocks as received, and where they go in the order of `perm`
         std::vector<int64_t> perm;
         Target to;
         Operand made;
     };
 
-    // Assignment of buffers to values.
     void place_persistent();
     void place_results();
     void place_buckets();
@@ -55,12 +53,11 @@ private:
     int persistent_buffer(int64_t offset, int64_t bytes, ValueId value, BufferUse use);
     Operand temporary(TensorType type, ValueId value);
     Spot& spot(int instance) { return spots_[instance]; }
-    /// The number of bytes by which an operand moves per micro-batch in later runs of a Repeat.
+    /// Bytes by which an operand moves per micro-batch in later runs of the repeated part; 0 if nothing repeats.
     int64_t step_of(const Ref& ref) const { return repeats() ? ref.step : 0; }
     int& uses(int instance) { return order_.readers[instance]; }
     TensorType type(ValueId id, int64_t micro) const;
 
-    // Emission of the instructions of each step.
     void step(const Step& step);
     void kernel(const Step& step);
     void finish_sum(const Step& step);
@@ -110,25 +107,25 @@ private:
     const LowerOptions& options_;
     const Steady* const steady_;
     RankClass& out_;
-    const Step* at_ = nullptr;                         ///< the step for which instructions are emitted
-    int made_here_ = 0;                                ///< number of buffers of the current step for its micro-batch
-    std::vector<MadeBy> made_by_;                      ///< by buffer: the step that made it
-    std::vector<Spot> spots_;                          ///< by instance of a value: its location
-    std::vector<char> gradient_;                       ///< by value: whether it is part of a param's gradient
-    std::vector<ValueId> update_target_;               ///< by value: the param or state that it updates
-    std::vector<char> updated_;                        ///< by value: written directly to its param's or state's place
-    std::vector<std::pair<ValueId, Operand>> copies_;  ///< results to copy into place at the end of the step
+    const Step* at_ = nullptr;
+    int made_here_ = 0;  ///< number of buffers that the current step has made for its micro-batch
+    std::vector<MadeBy> made_by_;
+    std::vector<Spot> spots_;
+    std::vector<char> gradient_;          ///< by value: whether it is part of a param's gradient
+    std::vector<ValueId> update_target_;  ///< by value: the param or state that gets it as its new value
+    std::vector<char> updated_;           ///< by value: computed in place of its param or state, without a copy
+    std::vector<std::pair<ValueId, Operand>> copies_;  ///< results and where to copy them at the end of the step
     std::unordered_map<std::string, int> kernel_ids_;
-    std::vector<int64_t> workspaces_;                        ///< by kernel: size of its workspace in bytes
-    std::vector<int> first_of_step_;                         ///< by step: its first instruction
-    std::map<std::pair<OpId, int64_t>, Underway> underway_;  ///< collectives in flight, by op and micro-batch
-    std::vector<char> sent_;                                 ///< by instance: whether a send may still be reading it
-    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< numbers of further queues, by (axis, peer, opcode)
+    std::vector<int64_t> workspaces_;
+    std::vector<int> first_of_step_;
+    std::map<std::pair<OpId, int64_t>, Underway> underway_;
+    std::vector<char> sent_;  ///< by instance of a value: whether a send may still be reading it
+    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;
 };
 
-/// Sets the `waits` of every instruction of a class. A read waits for the last write of its bytes, a write for the last
-/// write and the reads since, if these are on other queues. Waits that an earlier one implies are omitted. Returns
-/// false if the waits of the repeated part would not suffice in its later runs.
+/// Sets the `waits` of every instruction of a class. A read waits for the last write of its bytes; a write for that and
+/// for later reads; neither for its own queue. Waits that another one implies are omitted. Returns false if waits of
+/// the repeated part would not suffice in its later runs.
 bool insert_waits(RankClass& rank_class);
 
 }  // namespace orrery::lowering

@@ -29,7 +29,7 @@ public:
         find_homes();
         find_readers();
         std::vector<Op> ops = std::move(program_.ops);
-        program_.ops = ops;  // for error messages, which name the old ops
+        program_.ops = ops;  // error messages name the old ops
         for (size_t i = 0; i < ops.size(); ++i) visit(ops[i], i);
         find_ends();
         finish();
@@ -38,7 +38,7 @@ public:
 private:
     struct Entry {
         int place;
-        int old;  ///< index of the op before the pass; none: a new op
+        int old;  ///< index of the op before this pass; none: the pass made it
         Op op;
     };
 
@@ -58,7 +58,7 @@ private:
         return micro_ == none ? Placement::replicated() : program_.value(id).layout.at(micro_);
     }
     bool scalar(ValueId id) const { return program_.value(id).type.count() == 1; }
-    /// Whether a value is small, f32, and unsplit on each rank of its stage.
+    /// Whether a value is f32, small, and whole on each rank of its stage, so that it can be shared by a stage_sum.
     bool small(ValueId id) const {
         const Value& value = program_.value(id);
         const auto& splits = value.layout.splits();
@@ -66,7 +66,7 @@ private:
                std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
     }
 
-    /// Assigns each param to the first stage that reads it, and the param's states to the same stage.
+    /// Assigns each param and its states to the first stage that reads the param.
     void find_homes() {
         for (const Op& op : program_.ops)
             for (ValueId input : op.inputs) {
@@ -108,7 +108,7 @@ private:
 
     void visit(Op op, int index) {
         if (op.phase == Phase::update) {
-            if (inner_[index]) return;  // it is added as part of a larger sum
+            if (inner_[index]) return;  // the op is part of a larger sum, which adds its terms
             if (sums(op)) return sum(std::move(op), index);
             return update(std::move(op), index);
         }
@@ -121,7 +121,7 @@ private:
         put(std::move(op), index);
     }
 
-    /// Adds an op after transferring its inputs to the op's stage. The outputs are stored there.
+    /// Transfers the inputs of an op to its stage, then adds the op. Its outputs are stored at that stage.
     void put(Op op, int index) {
         bool late = false;
         for (ValueId& input : op.inputs) {
@@ -130,7 +130,7 @@ private:
         }
         for (ValueId output : op.outputs) {
             lives(output, op.stage);
-            // An op linear in a value that is complete only after the loop over micro-batches also runs after the loop.
+            // An op that is linear in a value that is complete only after the loop also runs after the loop.
             if (late && over_micro(output).kind == Kind::partial)
                 program_.value(output).layout.set(micro_, Placement::replicated());
             late_[output] = late;
@@ -138,7 +138,7 @@ private:
         entries_.push_back({2 * index, index, std::move(op)});
     }
 
-    /// Adds an op of the update phase at the stage of the param or tensor that it reads. Shares scalars of other ranks.
+    /// Adds an op of the update at the stage of the param or tensor that it reads. Shares scalars of other stages.
     void update(Op op, int index) {
         std::vector<ValueId> wide, narrow;
         for (ValueId input : op.inputs)
@@ -157,7 +157,7 @@ private:
         put(std::move(op), index);
     }
 
-    /// Splits a sum with leaves on several ranks: each rank adds its leaves, and a stage_sum adds the totals.
+    /// Splits a sum with terms on several ranks: each rank adds its own, and a stage_sum adds the totals.
     void sum(Op root, int index) {
         std::vector<ValueId> leaves;
         std::vector<OpId> inner;
@@ -170,7 +170,7 @@ private:
             for (OpId id : inner) update(program_.op(id), id);
             return update(std::move(root), index);
         }
-        if (shared) {  // one rank adds the leaves that all ranks have
+        if (shared) {  // only one rank adds the terms that all ranks have
             const std::vector<ValueId> everyones = std::move(by_rank[everywhere]);
             by_rank.erase(everywhere);
             auto& first = by_rank.begin()->second;
@@ -205,7 +205,7 @@ private:
         }
     }
 
-    /// Adds a stage_sum of `parts`, by pipeline rank; other ranks contribute zero. `like`: gives origin and scope.
+    /// Adds a stage_sum of `parts` (by pipeline rank); other ranks contribute zero. `like`: gives origin and scope.
     void add_over_stages(const std::map<int, ValueId>& parts, ValueId total, const Op& like, int place, int old) {
         Op op = like;
         op.kind = "stage_sum";
@@ -249,7 +249,7 @@ private:
         return std::ssize(program_.values) - 1;
     }
 
-    /// A value equal to a scalar or small value of one rank, but available on all ranks.
+    /// Makes a small value of one rank available on all ranks, and returns the value there.
     ValueId share(ValueId id) {
         const auto known = shared_.find(id);
         if (known != shared_.end()) return known->second;
@@ -265,7 +265,7 @@ private:
         return total;
     }
 
-    /// The value that an op of stage `to` reads for `id`: a transferred copy if `id` is on another rank.
+    /// The value that an op of stage `to` reads in place of `id`: a transferred copy if `id` is on another rank.
     ValueId reach(ValueId id, const Op& reader, int to) {
         if (at(id) == everywhere || at(id) == rank(to)) return id;
         const auto known = transfers_.find({id, rank(to)});
@@ -291,7 +291,7 @@ private:
         return copy;
     }
 
-    /// Throws Error if an activation of the loop would flow to an earlier stage, or a gradient to a later one.
+    /// Throws Error if, inside the loop, an activation would flow to an earlier stage or a gradient to a later one.
     void refuse_against(ValueId id, const Op& reader, int to, bool once_a_step) const {
         if (once_a_step || late_[id]) return;
         const Op& maker = program_.op(program_.value(id).op);
@@ -304,7 +304,7 @@ private:
                                                maker.phase == Phase::forward ? "forward" : "backward"));
     }
 
-    /// Shares small results, which the host reads on every rank. Sends an update to the stage of the param or state.
+    /// Shares small results, which the host reads on every rank. Moves updates to the stage of their param or state.
     void find_ends() {
         for (Result& result : program_.results)
             if (at(result.value) != everywhere && (scalar(result.value) || small(result.value)))
@@ -333,10 +333,10 @@ private:
     const Mesh& mesh_;
     StagePlacement& out_;
     const AxisId micro_;
-    std::vector<int> stage_;    ///< by value: stage that stores it
+    std::vector<int> stage_;
     std::vector<char> late_;    ///< by value: whether it is complete only after the loop
-    std::vector<int> readers_;  ///< by value: number of its readers; results and updates count twice
-    std::vector<char> inner_;   ///< by op: whether it is part of a larger sum
+    std::vector<int> readers_;  ///< by value: number of readers; results and updates count twice
+    std::vector<char> inner_;
     std::map<std::pair<ValueId, int>, ValueId> transfers_;
     std::map<ValueId, ValueId> shared_;
     std::vector<Entry> entries_;

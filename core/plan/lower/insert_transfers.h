@@ -5,12 +5,12 @@
 
 namespace orrery::lowering {
 
-/// The pipeline ranks on which a program's ops run and its values are stored.
+/// Where stages run and values are stored, by pipeline rank.
 struct StagePlacement {
-    AxisId axis = none;                    ///< mesh axis that carries the stages; none: the program has one stage
-    std::vector<int> rank_of;              ///< by stage: the pipeline rank that runs it
-    std::vector<std::vector<int>> stages;  ///< by pipeline rank: the stages that it runs, by chunk
-    std::vector<int> at;                   ///< by value: the pipeline rank that stores it; none: all ranks that need it
+    AxisId axis = none;                    ///< mesh axis over which stages are spread; none: the program has one stage
+    std::vector<int> rank_of;              ///< by stage: its pipeline rank
+    std::vector<std::vector<int>> stages;  ///< by pipeline rank: its stages; the index is called chunk
+    std::vector<int> at;                   ///< by value: its pipeline rank; none: every rank that needs it
 
     int ranks() const { return stages.empty() ? 1 : std::ssize(stages); }
 };

@@ -16,7 +16,7 @@ struct Touched {
     std::vector<int> readers;
 };
 
-/// Inserts waits with vector clocks. Positions count executions, with the second run of a Repeat written out.
+/// Inserts waits by means of vector clocks. Positions count executions, those of the second run of a Repeat included.
 class Waits {
 public:
     explicit Waits(RankClass& rank_class)
@@ -39,7 +39,7 @@ public:
 
 private:
     struct State {
-        std::vector<int> known;  ///< [queue][other]: last instruction of queue `other` known to be complete
+        std::vector<int> known;  ///< [queue][other]: last instruction of `other` that `queue` knows to be complete
         Ranges<Touched> ranges[2];
     };
 
@@ -128,7 +128,6 @@ private:
         std::copy(known, known + queues_, &done_[position * queues_]);
     }
 
-    /// The position of the instruction that a wait refers to in the current run.
     int position_of(int wait) const {
         const Repeat& r = class_.repeat;
         return run_ > 0 && wait >= r.from() ? wait + r.length() : wait;
@@ -180,14 +179,14 @@ private:
 
     RankClass& class_;
     size_t queues_;
-    std::optional<LaterRun> later_;  ///< compares the state after the first two runs
+    std::optional<LaterRun> later_;
     State now_;
-    std::vector<int> done_;    ///< [position][queue]: vector clock after the instruction at the position
-    std::vector<int> needed_;  ///< by queue: position that the current instruction must wait for
+    std::vector<int> done_;  ///< [position][queue]: vector clock after the instruction at the position
+    std::vector<int> needed_;
     int64_t run_ = 0;
     bool added_ = false;
-    bool in_runs_ = false;  ///< whether the walk is in the repeated part or after it
-    bool behind_ = false;   ///< whether the walk is after the repeated part, where addresses are those of the last run
+    bool in_runs_ = false;
+    bool behind_ = false;  ///< whether the walk is after the repeated part; addresses are then those of the last run
 };
 
 }  // namespace

@@ -8,21 +8,21 @@ namespace orrery::lowering {
 
 namespace {
 
-/// Whether the op is linear in its only input, and cheaper on the sum over micro-batches than on each contribution.
+/// Whether the op is linear in its only input, and cheaper on the sum over micro-batches than on each term.
 bool may_sink(const Program& program, const Op& op) {
     const OpDef& def = op_def(op.kind);
     if (op.inputs.size() != 1 || def.multiplies.empty()) return false;
     return !def.casts || program.value(op.inputs[0]).type.dtype == DType::f32;
 }
 
-/// Whether a mark requests that the gathered value be discarded after each fragment (keep = "fragment").
+/// Whether a mark of a strategy wants a gathered value discarded after each fragment (keep = "fragment").
 bool lives_for_one_fragment(const Op& op) {
     const Attribute* const keep = op.attributes.find("keep");
     const auto* const text = keep ? std::get_if<std::string>(keep) : nullptr;
     return text && *text == "fragment";
 }
 
-/// Whether all dims before `dim` have size 1, so that a block of `dim` is contiguous.
+/// Whether a block of `dim` is contiguous: all dims before it have size 1.
 bool outermost(const Shape& shape, int dim) {
     return std::all_of(shape.begin(), shape.begin() + dim, [](int64_t size) { return size == 1; });
 }
@@ -139,7 +139,7 @@ void LoopAnalysis::find_needed() {
         const bool wanted =
             std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) { return needed[id] != 0; });
         if (!wanted) continue;
-        ops[i].section = Section::inside;  // provisional: find_sections chooses the section
+        ops[i].section = Section::inside;  // needed; find_sections decides in which section
         for (ValueId input : op.inputs) needed[input] = 1;
     }
 }
@@ -154,7 +154,7 @@ void LoopAnalysis::find_readers() {
     }
 }
 
-/// Chooses the section of an op, after those of its inputs are chosen. `late`: by value, complete only after the loop.
+/// Chooses when an op runs (Section); its inputs must have theirs. `late`: by value, complete only after the loop.
 void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     const Op& op = program.op(id);
     OpRole& role = ops[id];
@@ -167,7 +167,7 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     const bool free = spread.axis != none && op.stage == none && op.phase != Phase::update;
     const bool transfers = is_transfer(def(id));
     const bool from_rest = transfers && program.value(op.inputs[0]).op == none;
-    // A param's gradient is sent to the param's stage once per step: no fragment of another stage waits for a W.
+    // The gradient of a param goes to its stage once per step: no fragment there waits for a W fragment.
     const bool goes_home = transfers && role.weight;
     if (micros == 1 && (free || from_rest) && !reads_late) {
         role.section = Section::before;
@@ -183,7 +183,6 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
     } else if (reads_varying || reads_late) {
         role.section = Section::after;
     } else {
-        // An op that reads a value made in each fragment runs in each fragment as well.
         const bool fragment = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
             const OpId maker = program.value(input).op;
             return maker != none && ops[maker].section == Section::inside;
@@ -206,7 +205,7 @@ bool LoopAnalysis::only_after(const Op& op) const {
     });
 }
 
-/// Moves ops after the loop if only ops after the loop read their outputs, such as collectives of gradients.
+/// Moves ops that only ops after the loop read, such as collectives of gradients, after the loop.
 void LoopAnalysis::sink_and_delay() {
     for (size_t i = program.ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
@@ -270,14 +269,12 @@ void LoopAnalysis::find_instances() {
     }
 }
 
-// Restriction of the analysis to one pipeline rank.
-
 bool LoopAnalysis::sends(OpId id) const {
     const Op& op = program.op(id);
     return spread.axis != none && is_transfer(def(id)) && spread.rank_of[op.stage] == rank;
 }
 
-/// Whether this rank runs the op or one end of it. An op without a stage belongs to every rank that needs it.
+/// Whether this rank runs the op, or one end of a transfer. An op without a stage is of every rank that needs it.
 bool LoopAnalysis::mine(const Op& op) const {
     if (spread.axis == none || op.stage == none) return true;
     if (spread.rank_of[op.stage] == rank) return true;
@@ -293,7 +290,7 @@ int LoopAnalysis::chunk_of(OpId id) const {
     return static_cast<int>(std::find(own.begin(), own.end(), stage) - own.begin());
 }
 
-/// The values that this rank reads for an op: none for a receive, one for a sum over pipeline stages.
+/// The values that this rank reads for an op: none to receive, one of those of a sum over stages.
 std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
     const Op& op = program.op(id);
     if (spread.axis == none || rank == none) return op.inputs;
@@ -302,7 +299,7 @@ std::vector<ValueId> LoopAnalysis::operands(OpId id) const {
     return op.inputs;
 }
 
-/// Selects the ops that this rank runs: those of its stages, and those without a stage that make their inputs.
+/// Selects the ops of this rank: those of its stages, and ops without a stage that make inputs of these.
 void LoopAnalysis::take_share() {
     const auto here = [&](ValueId id) {
         const int at = spread.at[id];
@@ -331,7 +328,6 @@ void LoopAnalysis::take_share() {
     }
 }
 
-/// Whether this rank stores the value: it runs an op that uses the value, or is assigned the param or state.
 bool LoopAnalysis::touched(ValueId id) const {
     if (spread.axis == none || used_[id]) return true;
     const Value& v = program.value(id);
@@ -339,13 +335,13 @@ bool LoopAnalysis::touched(ValueId id) const {
     return spread.at[id] == rank;
 }
 
-// Ops that need no instruction: reshapes, outermost slices, transposes that matmuls can read, sums made in place.
+// Ops that need no instruction: reshapes, outermost slices, transposes done by matmuls, sums made in place.
 
 void LoopAnalysis::alias_op(const Op& op, OpRole& role) {
     const ValueId in = op.inputs[0], out = op.outputs[0];
     ValueRole& to = value(out);
     const ValueRole& from = value(in);
-    // No alias: a contribution to a sum must be moved, and a gathered value has its own place.
+    // A contribution to a sum must be moved, and a gathered value has its own place, so neither can be an alias.
     if (to.accumulated || to.gathered) return;
     const OpDef& def = this->def(op);
     const bool over_micro_axis = def.collective && micro_axis != none && axis(op) == micro_axis;
@@ -399,13 +395,13 @@ void LoopAnalysis::fold_transposes() {
             const Op& m = program.op(reader);
             const auto& swaps = def(m).swaps;
             if (swaps.empty()) return false;
-            // A matmul that flattens its left operand can only read it in stored order.
+            // A matmul with a 2-dim right operand flattens its left one, so it must read that in stored order.
             const bool left = m.inputs[0] == out && program.value(m.inputs[1]).type.shape.size() == 2 &&
                               program.value(out).type.shape.size() > 2;
             const auto unswapped = m.inputs.begin() + swaps.size();
             return !left && std::find(unswapped, m.inputs.end(), out) == m.inputs.end();
         });
-        // An op in another section cannot read the transposed value's instance of a micro-batch.
+        // Matmuls must be in the section of the transpose, so that they find the instance of their own micro-batch.
         const bool same_section = std::all_of(reading.ops.begin(), reading.ops.end(), [&](OpId reader) {
             return ops[reader].section == ops[i].section || !value(op.inputs[0]).per_micro;
         });
@@ -416,7 +412,7 @@ void LoopAnalysis::fold_transposes() {
     }
 }
 
-/// Adds the leaves of operand `leaf` of sum `root`: itself, or the leaves of its own sum if only `root` reads that.
+/// Collects the terms of operand `leaf` of sum `root`: itself, or its own terms if it is a sum that only `root` reads.
 bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) {
     const Value& v = program.value(leaf);
     const ValueId total_id = program.op(root).outputs[0];
@@ -437,7 +433,7 @@ bool LoopAnalysis::joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves) 
     return true;
 }
 
-/// Lets kernels write their outputs, the leaves of a sum, into its place: the first writes, the others accumulate.
+/// Lets kernels add terms of a sum in its place, without additions: the first kernel writes, the others accumulate.
 void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
     const ValueId total = program.op(root).outputs[0];
     if (value(total).per_micro && value(total).accumulated) return;
@@ -451,7 +447,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
         const ValueRole& role = value(leaf);
         const Section made = v.op == none ? Section::unused : ops[v.op].section;
         const Section summed = ops[root].section;
-        // A sum after the loop also accumulates the contributions that each micro-batch makes.
+        // A sum after the loop also accumulates terms that each micro-batch makes.
         const Placement micro = over_micro(leaf);
         const bool looped = made == Section::inside && summed == Section::after && role.accumulated &&
                             !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
@@ -470,7 +466,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
     if (accumulating == 0) return;
     for (ValueId leaf : direct) value(leaf).sum = total;
     ops[root].absorbed = rest.empty();
-    // Sums merged into a larger one need no instructions.
+    // Sums that are part of this one need no instructions.
     std::vector<ValueId> inner(program.op(root).inputs);
     while (!inner.empty()) {
         const ValueId id = inner.back();

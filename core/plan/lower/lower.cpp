@@ -52,7 +52,6 @@ int64_t Persistent::place_block(std::string_view name, int64_t bytes, int part) 
 
 namespace {
 
-/// The ranks with coordinate `place` on an axis; all ranks if `axis` is none.
 std::vector<int64_t> ranks_at(const Mesh& mesh, AxisId axis, int64_t place) {
     int64_t stride = 1;
     for (size_t a = mesh.axes().size(); axis != none && a-- > static_cast<size_t>(axis) + 1;)
@@ -71,7 +70,7 @@ lowering::Messages messages(const lowering::StagePlacement& spread, const Mesh& 
     return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
 }
 
-/// Prefetch depth by AxisId: as strategies request, else one layer if the transport queues gathers, else none.
+/// By AxisId: the prefetch depth that strategies request, else one layer if the transport queues gathers, else none.
 std::vector<PrefetchDepth> run_ahead(const Program& program, const Mesh& mesh, const LowerOptions& options) {
     std::vector<PrefetchDepth> ahead;
     for (const Axis& axis : mesh.axes()) {
@@ -83,7 +82,7 @@ std::vector<PrefetchDepth> run_ahead(const Program& program, const Mesh& mesh, c
     return ahead;
 }
 
-/// Records in the plan the prefetch depth of each axis over which a message was moved.
+/// Records in the plan the prefetch depth of each axis that has moved messages.
 void note_ahead(Plan& plan, const std::vector<lowering::Order>& orders, const std::vector<PrefetchDepth>& ahead) {
     for (const lowering::Order& order : orders)
         for (const lowering::Step& step : order.steps) {
@@ -95,17 +94,17 @@ void note_ahead(Plan& plan, const std::vector<lowering::Order>& orders, const st
         }
 }
 
-/// Max number of further runs that are written out before the plan stores all micro-batches instead.
+/// Max number of additional runs that find_steady retains before the stream stores all micro-batches instead.
 constexpr int64_t most_more = 5;
 
-/// Whether a rank collects values of all micro-batches for the end of the step. This prevents a Repeat.
+/// Whether a rank collects values of all micro-batches until the end of the step, so that its stream cannot repeat.
 bool gathers(const lowering::LoopAnalysis& share) {
     for (size_t i = 0; i < share.values.size(); ++i)
         if (share.values[i].gathered && share.program.values[i].op != none) return true;
     return false;
 }
 
-/// Writes the streams of all classes. Returns false if one does not repeat itself like its schedule.
+/// Writes the streams of all classes of ranks. Returns false if one does not repeat as its schedule does.
 bool write_classes(Plan& plan, const lowering::StagePlacement& spread, Persistent& persistent,
                    const LowerOptions& options, const lowering::Steady* steady) {
     const int64_t written = steady ? steady->written : plan.mesh.microbatches();
@@ -121,7 +120,7 @@ bool write_classes(Plan& plan, const lowering::StagePlacement& spread, Persisten
     plan.classes.assign(shares.size(), {});
     persistent.open(spread.ranks());
     LowerOptions own = options;
-    std::mutex one_asks;  // only one thread at a time calls a device
+    std::mutex one_asks;  // serializes calls of options.workspace, which asks a device
     if (options.workspace)
         own.workspace = [&](const KernelSpec& spec) {
             const std::lock_guard lock(one_asks);

@@ -16,9 +16,9 @@ namespace orrery {
 /// shared by its programs. All ranks that lower the same programs in the same order get the same offsets.
 class Persistent {
 public:
-    /// Offset of a named value in bytes, a multiple of 64. `part`: pipeline rank. Throws Error if its size differs.
+    /// Offset of a named value in bytes, a multiple of 64. `part`: pipeline rank. Throws Error if its size changes.
     int64_t place(std::string_view name, int64_t bytes, int part = 0);
-    /// Offset of a block that programs use in turn ("inputs", "results"): the first of that name that is large enough.
+    /// Offset in bytes of a block that programs use in turn ("inputs"): one of this name that is large enough, or new.
     int64_t place_block(std::string_view name, int64_t bytes, int part = 0);
     /// Prepares pipeline ranks 0 to `parts` - 1. Different threads may then place values on different pipeline ranks.
     void open(int parts);
@@ -38,16 +38,16 @@ private:
 };
 
 struct LowerOptions {
-    Network contracts;  ///< transport contracts by axis name; a missing axis has the default contract
-    /// Pipeline schedule; nullptr: sequential_schedule, for one stage. Without a backward pass, only F fragments run.
+    Network contracts;  ///< transport contracts by axis name, else the default contract
+    /// Pipeline schedule; nullptr if the program has one stage. Without a backward pass, only forward fragments run.
     const Schedule* schedule = nullptr;
     int threads_per_rank = 1;
-    /// Returns the workspace in bytes that the device needs for a launch of a kernel, to be placed in the scratch
-    /// arena. Empty: not known, and the executor allocates workspaces separately.
+    /// Returns the bytes of scratch memory that a launch of the kernel needs, to be placed in the scratch arena. Empty:
+    /// not known; the executor then allocates workspaces separately.
     std::function<int64_t(const KernelSpec&)> workspace;
     int64_t written_micros = orrery::written_micros;
-    bool fingerprinted = true;  ///< whether to compute the fingerprint; false if the plan will not run
-    /// Upper bound for the prefetch depth that strategies request; used to find the depth that fits in memory.
+    bool fingerprinted = true;  ///< compute the fingerprint; false for plans that do not run
+    /// Upper bound for prefetch depths of strategies, lowered until the plan fits in memory.
     PrefetchDepth prefetch_at_most{INT64_MAX, INT64_MAX};
 };
 
@@ -63,8 +63,8 @@ struct ArenaBytes {
     int64_t both() const { return persistent + scratch; }
 };
 
-/// The arena sizes of each class of ranks: the persistent arena has the places of all programs, the scratch arena is
-/// the largest of the plans. There must be at least one plan, and all must have the same mesh.
+/// The arena sizes of each class of ranks: the persistent arena has the places of all programs, the scratch arena is as
+/// large as the largest plan needs. All plans (at least one) must have the same mesh.
 std::vector<ArenaBytes> arena_bytes(const Persistent& persistent, const std::vector<const Plan*>& plans);
 
 }  // namespace orrery

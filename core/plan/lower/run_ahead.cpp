@@ -32,7 +32,7 @@ RunAhead::RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& 
 
 int RunAhead::step_of(OpId op, int64_t micro) const { return at_[op * (roles_.written + 1) + micro + 1]; }
 
-/// Whether a step is a gather, repeated for each fragment, of values that depend only on params and states.
+/// Whether a step is a gather, made in each fragment, of values that depend only on params and states.
 bool RunAhead::moves_ahead(const Step& s) {
     const Op& op = program().op(s.op);
     return in_loop(s) && roles_.def(op).collective == Opcode::all_gather && op.attributes.text("keep") == "fragment" &&
@@ -56,7 +56,7 @@ bool RunAhead::of_params_alone(OpId id) {
     return pure;
 }
 
-/// Whether a step is a reduce-scatter that leads only to gradients of params, without further messages in the loop.
+/// Whether a step is a reduce-scatter of gradients of params, with no message in the loop that depends on it.
 bool RunAhead::trails(const Step& s) {
     const Op& op = program().op(s.op);
     const bool weight = roles_.ops[s.op].weight;
@@ -70,7 +70,7 @@ bool RunAhead::trails(const Step& s) {
     return found->second.has_value();
 }
 
-/// Adds to `followers` the ops of the loop that depend on a value. False if one of them is a message.
+/// Adds to `followers` the ops of the loop that depend on a value. Returns false if one of them communicates.
 bool RunAhead::follow(ValueId value, std::set<OpId>& followers) const {
     for (OpId reader : roles_.readers(value).ops) {
         const OpRole& role = roles_.ops[reader];
@@ -84,7 +84,7 @@ bool RunAhead::follow(ValueId value, std::set<OpId>& followers) const {
     return true;
 }
 
-/// Finds the messages that may move. Returns for each step the layer that it belongs to if it is between two layers.
+/// Finds the messages that may move. Returns by step the layer that a step between two layers belongs to.
 std::vector<RunAhead::Belongs> RunAhead::find_messages() {
     gathers_.clear();
     scatters_.clear();
@@ -116,7 +116,7 @@ void RunAhead::cut_in_layers() {
     layer_of_.assign(base_.size(), none);
     const std::vector<Belongs> belongs = find_messages();
     int scope = none;
-    size_t waiting = 0;  // index of the first step without a layer
+    size_t waiting = 0;
     const auto settle = [&](size_t end) {
         for (; waiting < end; ++waiting)
             if (belongs[waiting] == Belongs::to_the_next && in_loop(base_[waiting]))
@@ -148,11 +148,11 @@ void RunAhead::cut_in_layers() {
     for (const Message& m : gathers_) gathers_over_[m.axis] = 1;
 }
 
-/// Moves gradients of params before gradients of inputs where operands are available, so that their reduce-scatters
-/// overlap with the latter. Does not change layers with other messages, which overlap with gradients of params.
+/// Moves gradients of params before those of inputs where operands allow it, so that their reduce-scatters overlap with
+/// the latter. Leaves layers with other messages, which overlap with gradients of params.
 void RunAhead::weights_first() {
     const auto is_weight = [&](size_t i) { return roles_.ops[base_[i].op].weight; };
-    std::vector<char> own(base_.size(), 0);  // by step: a gather or reduce-scatter that may move
+    std::vector<char> own(base_.size(), 0);
     for (const auto* messages : {&gathers_, &scatters_})
         for (const Message& m : *messages) own[m.step] = 1;
     const auto other = [&](size_t i) {
@@ -166,7 +166,7 @@ void RunAhead::weights_first() {
         bool apart = layer_of_[begin] == none;
         for (size_t i = begin; i < end; ++i) apart = apart || other(i);
         const size_t opened = order.size();
-        size_t behind = opened;  // gradients of params are inserted at this position or later
+        size_t behind = opened;  // gradients of params move to this position or a later one
         for (size_t i = begin; i < end; ++i) {
             if (apart || !is_weight(i)) {
                 order.push_back(i);
@@ -184,7 +184,6 @@ void RunAhead::weights_first() {
     base_ = std::move(steps);
 }
 
-/// Whether step `reader` depends on an output of step `maker`, directly or through ops without steps.
 bool RunAhead::reads(size_t reader, size_t maker) const {
     const auto from = [&](auto&& self, OpId id) -> bool {
         for (ValueId in : program().op(id).inputs) {
@@ -198,12 +197,12 @@ bool RunAhead::reads(size_t reader, size_t maker) const {
     return base_[reader].micro == base_[maker].micro && from(from, base_[reader].op);
 }
 
-/// For each gather, the layer before which it begins. With a limit in bytes, the earliest layer such that the axis'
-/// gathers that are read after that layer, up to this one, do not exceed the limit.
+/// By gather: the layer before which it begins. With a limit in bytes, this is the first layer from which on the
+/// gathers of the axis that wait to be read, with this one, take no more bytes.
 std::vector<int> RunAhead::begins(const std::vector<Message>& messages) const {
     struct Window {
-        std::vector<size_t> messages;  ///< gathers of the axis, up to the current one
-        size_t from = 0;               ///< index in `messages`: earlier ones have been read at `layer`
+        std::vector<size_t> messages;
+        size_t from = 0;  ///< index in `messages` of the first gather that is read after `layer`
         int64_t bytes = 0;
         int layer = 0;
     };
@@ -229,8 +228,8 @@ std::vector<int> RunAhead::begins(const std::vector<Message>& messages) const {
     return all;
 }
 
-/// For each reduce-scatter, the layer after which it ends. With a limit in bytes, the last layer such that it and those
-/// of the axis that have begun since do not exceed the limit.
+/// By reduce-scatter: the layer after which it ends. With a limit in bytes, this is the last layer until which it and
+/// the reduce-scatters of the axis begun since take no more bytes.
 std::vector<int> RunAhead::ends(const std::vector<Message>& messages) const {
     const int last = std::ssize(first_) - 1;
     std::vector<int> all(messages.size(), 0);
@@ -238,7 +237,7 @@ std::vector<int> RunAhead::ends(const std::vector<Message>& messages) const {
     for (size_t i = 0; i < messages.size(); ++i) by_axis[messages[i].axis].push_back(i);
     for (const auto& of_axis : by_axis) {
         size_t to = 0;
-        int64_t bytes = 0;  // bytes of messages k to `to` - 1
+        int64_t bytes = 0;
         for (size_t k = 0; k < of_axis.size(); ++k) {
             const Message& m = messages[of_axis[k]];
             const PrefetchDepth& p = ahead(m.axis);
@@ -258,7 +257,6 @@ std::vector<int> RunAhead::ends(const std::vector<Message>& messages) const {
     return all;
 }
 
-/// Moves the steps that make an op's inputs before a layer, unless they already are.
 void RunAhead::bring_along(OpId op, int64_t micro, size_t layer) {
     for (ValueId in : program().op(op).inputs) {
         const OpId maker = program().value(in).op;
@@ -273,7 +271,7 @@ void RunAhead::bring_along(OpId op, int64_t micro, size_t layer) {
     }
 }
 
-/// If gather `op` reads the output of other gathers, lets them begin no later than `op`.
+/// If gather `op` reads outputs of other gathers, lets them begin no later than it.
 void RunAhead::begin_in_order(OpId op, int64_t micro, int begin, const std::map<size_t, size_t>& gather_at,
                               std::vector<int>& begins) const {
     for (ValueId in : program().op(op).inputs) {
@@ -300,7 +298,7 @@ void RunAhead::move_gathers() {
         const Step& s = base_[gathers_[i].step];
         begin_in_order(s.op, s.micro, begin[i], gather_at, begin);
     }
-    // The earliest gather moves first, with those steps for its inputs that other gathers need too.
+    // The gather that begins first moves first, with the steps for its inputs, which other gathers may need too.
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return begin[a] < begin[b]; });
     for (size_t i : order) {
         const Message& m = gathers_[i];
@@ -315,7 +313,7 @@ void RunAhead::move_gathers() {
 
 void RunAhead::move_scatters() {
     const std::vector<int> end = ends(scatters_);
-    std::map<size_t, int> followers;  // by step: last layer of the messages that it waits for
+    std::map<size_t, int> followers;  // by step: the last layer in which a message ends that the step waits for
     for (size_t i = 0; i < scatters_.size(); ++i) {
         const Message& m = scatters_[i];
         if (end[i] == m.layer || !gathers_over(m.axis)) continue;
@@ -325,7 +323,7 @@ void RunAhead::move_scatters() {
         for (OpId follower : *followers_.at(s.op)) {
             const int at = step_of(follower, s.micro);
             if (at == none) continue;
-            // A follower may not move before its own layer, where it may read values that the messages do not bring.
+            // A step may not move before its own layer: it may also read values that are made there.
             int& behind = followers.try_emplace(at, layer_of_[at]).first->second;
             behind = std::max(behind, end[i]);
         }

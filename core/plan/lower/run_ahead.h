@@ -24,17 +24,17 @@ public:
     RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& ahead, std::vector<Step> base);
 
     std::vector<Step> take_steps() { return std::move(steps_); }
-    /// For each reduce-scatter that runs after the loop, the step until which its input must be retained; none if it
-    /// need not be. `scatters`: in order, each with the step (of take_steps()) that it follows.
+    /// For each reduce-scatter after the loop, the step until which its input must stay in memory; none if its own step
+    /// suffices. `scatters`: in order, each with the index of the step (in take_steps()) that it follows.
     std::vector<int> held_until(const std::vector<std::pair<int, OpId>>& scatters) const;
 
 private:
-    /// A gather or reduce-scatter and the layer that it belongs to.
+    /// A gather of params or a reduce-scatter of gradients, which may move to another layer.
     struct Message {
-        size_t step = 0;  ///< index of its step in base_
+        size_t step = 0;  ///< index in base_
         AxisId axis = none;
         int layer = 0;
-        int64_t bytes = 0;  ///< size of the gathered params, or of the scattered gradients
+        int64_t bytes = 0;  ///< size of the whole params or gradients
     };
 
     const Program& program() const { return roles_.program; }
@@ -46,7 +46,7 @@ private:
     bool of_params_alone(OpId op);
     bool trails(const Step& s);
     bool follow(ValueId value, std::set<OpId>& followers) const;
-    /// The layer of an op between two layers: the one at the op's position, the next one, or the preceding one.
+    /// The layer that an op between two layers counts with: that at its position, the next or the preceding one.
     enum class Belongs : uint8_t { here, to_the_next, to_the_last };
     std::vector<Belongs> find_messages();
     void cut_in_layers();
@@ -61,7 +61,7 @@ private:
     std::vector<int> ends(const std::vector<Message>& messages) const;
     void merge();
 
-    using Parts = std::vector<std::pair<size_t, Step::Part>>;  ///< indices of steps in base_, and which part of each
+    using Parts = std::vector<std::pair<size_t, Step::Part>>;  ///< indices in base_, and which part of the step
 
     const LoopAnalysis& roles_;
     const std::vector<PrefetchDepth>& ahead_;
@@ -69,17 +69,17 @@ private:
     std::vector<Step> steps_;
     std::vector<int> at_;      ///< [op * (written + 1) + micro + 1]: index of the step in base_
     std::vector<int> scopes_;  ///< by op: its layer of the model
-    std::vector<char> pure_;   ///< by op: whether it depends only on params and states (0 not known yet, 1 yes, 2 no)
+    std::vector<char> pure_;   ///< by op: whether it depends only on params and states; 0: not known yet, 1: yes, 2: no
     std::vector<Message> gathers_, scatters_;
-    std::vector<char> gathers_over_;  ///< by AxisId: whether some gather over the axis may move
+    std::vector<char> gathers_over_;  ///< by AxisId: whether a gather over the axis may move
     std::map<OpId, std::optional<std::set<OpId>>>
-        followers_;                     ///< by reduce-scatter: ops of the loop that wait for it; none: it cannot move
-    std::vector<int> layer_of_;         ///< by step of base_: its layer; none: outside the loop, or a transfer
-    std::vector<size_t> first_, last_;  ///< by layer: its first and last step in base_
-    std::vector<char> taken_;           ///< by step of base_: whether it has been moved
-    std::vector<Parts> front_, back_;   ///< by layer: steps moved before it (front_), steps moved after it (back_)
-    std::vector<int> layer_at_;         ///< by step of steps_: its layer
-    std::vector<int> end_of_;           ///< by layer: index of its last step in steps_
+        followers_;              ///< by reduce-scatter: ops of the loop that wait for it; nullopt: it cannot move
+    std::vector<int> layer_of_;  ///< by step of base_: its layer; none: outside the loop, or a transfer between stages
+    std::vector<size_t> first_, last_;
+    std::vector<char> taken_;
+    std::vector<Parts> front_, back_;  ///< by layer: steps that moved to its start; to its end
+    std::vector<int> layer_at_;        ///< by step of steps_: its layer
+    std::vector<int> end_of_;
 };
 
 }  // namespace orrery::lowering

@@ -33,7 +33,7 @@ bool later(const Fragment& a, const Fragment& b, int64_t micros) {
     return a.kind == b.kind && a.chunk == b.chunk && b.micro == a.micro + micros;
 }
 
-/// The max distance between micro-batches of one chunk that are in flight at once, plus one.
+/// The max distance between micro-batches of one chunk (stage of the rank) that are in flight at once, plus one.
 int64_t under_way(const std::vector<Fragment>& order) {
     std::map<std::pair<int, int64_t>, size_t> last;
     for (size_t i = 0; i < order.size(); ++i) last[{order[i].chunk, order[i].micro}] = i;
@@ -48,7 +48,7 @@ int64_t under_way(const std::vector<Fragment>& order) {
     return most;
 }
 
-/// The longest part [begin, end) of a rank's schedule that repeats itself every `length` fragments.
+/// The longest part [begin, end) of the order of a rank that repeats every `length` fragments.
 struct Stretch {
     size_t begin = 0, end = 0, length = 0;
     int64_t runs(int64_t keep, size_t slack) const {
@@ -65,7 +65,7 @@ Stretch stretch(const std::vector<Fragment>& order, size_t length, int64_t micro
         if (end > at && end + length - at > best.end - best.begin) best = {at, end + length, length};
         at = end + 1;
     }
-    // The first micro-batch is not in the part, because it writes the sums to which the others add.
+    // The first micro-batch writes the sums to which the others add, so it is not in the part.
     size_t first = 0;
     for (size_t i = 0; i < order.size(); ++i)
         if (order[i].micro == 0) first = i + 1;
@@ -130,7 +130,6 @@ public:
             const int then = first_of(order[f - period]);
             if (then == none || at <= then || at - then == length_) continue;
             length_ = at - then;
-            // [begin, end) becomes the range of instructions that equal those one run later.
             begin = end = then;
             while (begin > 0 && alike(begin - 1)) --begin;
             while (end + length_ < size() && alike(end)) ++end;
@@ -180,7 +179,6 @@ private:
         return a.workspace == none || same_place(a.workspace, b.workspace);
     }
 
-    /// The index from `first` to `last` at which the fewest bytes of the scratch arena are alive.
     int best_begin(int first, int last) const {
         std::vector<int64_t> change(size() + 2, 0);
         for (const Buffer& b : class_.buffers) {
@@ -200,7 +198,6 @@ private:
         return best;
     }
 
-    /// Whether a buffer is alive on both sides of the beginning or end of a run.
     bool lives_on(const Buffer& b) const {
         const Repeat& r = class_.repeat;
         for (int border = r.from(); border <= r.end; border += length_)
@@ -208,12 +205,12 @@ private:
         return false;
     }
 
-    /// For each instruction, the index in `order` of the fragment during which it is issued. Messages may be issued
-    /// outside of their own fragment. The longest non-decreasing subsequence determines where each fragment begins.
+    /// By instruction: the index in `order` of the fragment during which it is issued. Messages may be issued outside
+    /// of their own fragment, so the longest non-decreasing subsequence determines where each fragment begins.
     std::vector<int> places(const std::vector<Fragment>& order) const {
         std::map<std::tuple<Fragment::Kind, int, int64_t>, int> of;
         for (size_t i = 0; i < order.size(); ++i) of[{order[i].kind, order[i].chunk, order[i].micro}] = i;
-        std::vector<int> found, ends, before, at;  // ends: by length, subsequence with the smallest last element
+        std::vector<int> found, ends, before, at;  // ends: by length, the subsequence with the smallest last element
         for (int i = 0; i < size(); ++i) {
             const Fragment& f = this->at(i).fragment;
             const auto known = of.find({f.kind, f.chunk, f.micro});
@@ -237,7 +234,7 @@ private:
     }
 
     using Key = std::tuple<OpId, Step::Part, int, int64_t>;
-    /// A fragment, with its micro-batch counted from another one, and the index of an instruction issued during it.
+    /// A fragment, with its micro-batch counted from that of another one, and an instruction issued during it.
     struct Relative {
         Fragment::Kind kind = Fragment::Kind::forward;
         int chunk = 0;
@@ -252,10 +249,10 @@ private:
         int place = 0, within = 0;
         auto operator<=>(const When&) const = default;
     };
-    /// A kind of buffer: one that a step makes for each micro-batch.
+    /// Buffers that one step makes, one for each micro-batch.
     struct Kind {
         Life life;
-        std::vector<std::pair<When, When>> lives;  ///< by micro-batch: time of first and last access
+        std::vector<std::pair<When, When>> lives;  ///< by micro-batch: when it is first and last accessed
     };
 
     static When when(const std::vector<int>& place, int index) {
@@ -301,7 +298,7 @@ private:
         const std::vector<int> place = places(order);
         const auto& whole = steady_.whole->ranks[class_.stage].order;
         const int64_t micros = steady_.written + (repeat.times - 1) * repeat.micros;
-        std::map<std::pair<Fragment::Kind, int>, std::vector<int>> at;  // by (kind, chunk), then micro-batch: fragment
+        std::map<std::pair<Fragment::Kind, int>, std::vector<int>> at;  // fragment of [kind, chunk][micro-batch]
         for (size_t i = 0; i < whole.size(); ++i)
             at.try_emplace({whole[i].kind, whole[i].chunk}, micros, none).first->second[whole[i].micro] = i;
         const auto lives = [&](const Relative& r, int64_t first, auto&& use) {
@@ -316,7 +313,7 @@ private:
             }
         };
         std::vector<Kind> kinds;
-        std::map<int64_t, int> pools;  // pool by size in bytes: buffers of equal size share it
+        std::map<int64_t, int> pools;
         std::set<int64_t> sizes;
         for (const Key& key : living) sizes.insert(std::get<3>(key));
         for (const auto& [key, group] : groups) {
@@ -346,7 +343,7 @@ private:
         }
         give_slots(kinds);
         if (!slots_turn(class_)) return false;
-        for (Buffer& b : class_.buffers)  // all runs access it, so it is alive until the repeated part ends
+        for (Buffer& b : class_.buffers)  // all runs access the buffer, so it is alive until the last one ends
             if (b.frames == none && b.first < repeat.begin && b.last >= repeat.begin)
                 b.last = std::max(b.last, std::min(repeat.end, size() - 1));
         return true;
@@ -368,7 +365,7 @@ private:
         if (b.last >= repeat.end) late.second = later(last);
     }
 
-    /// Assigns slots to the buffers in order of time. The slot that was freed last is assigned first.
+    /// Assigns slots to buffers in order of time, the slot freed last first.
     void give_slots(const std::vector<Kind>& kinds) {
         struct Event {
             int within;
@@ -377,7 +374,7 @@ private:
             int64_t micro;
             auto operator<=>(const Event&) const = default;
         };
-        std::vector<std::vector<Event>> events;  // by index of the fragment
+        std::vector<std::vector<Event>> events;
         const auto note = [&](When at, bool ends, size_t kind, size_t micro) {
             if (std::ssize(events) <= at.place) events.resize(at.place + 1);
             events[at.place].push_back({at.within, ends, static_cast<int>(kind), static_cast<int64_t>(micro)});

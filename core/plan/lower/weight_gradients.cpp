@@ -8,7 +8,7 @@ namespace orrery::lowering {
 
 namespace {
 
-/// Whether the forward op `part` is one of those that the fused op `whole` replaces.
+/// Whether the fused op `whole` replaces the forward op `part`, among others.
 bool is_part(const Op& part, const Op& whole) {
     const OpDef& def = op_def(whole.kind);
     const bool plain_norm = def.norm_vectors > 0 && std::ssize(whole.inputs) == 1 + def.norm_vectors;
@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    /// What a value that depends on the batch carries; params, values computed only from them, and scalars: neither.
+    /// What a value carries. Params, values computed only from them, and scalars carry neither.
     enum class Carries : uint8_t { neither, activation, gradient };
 
     Carries& carries(ValueId id) { return carries_[id]; }
@@ -63,14 +63,13 @@ private:
         return activation ? Carries::activation : Carries::neither;
     }
 
-    /// Whether the op recomputes a forward op, a part of a fused forward op, or the fused op that contains it.
+    /// Whether the op recomputes a forward op, a part of a fused one, or the fused op that contains it.
     bool again(const Op& op) const {
         if (op.forward == none) return false;
         const Op& before = program_.op(op.forward);
         return before.kind == op.kind || is_part(op, before) || is_part(before, op);
     }
 
-    /// Whether the op sends a value to another stage in each micro-batch, and not just after the loop.
     bool sent_each_time(const Op& op) const {
         return is_transfer(op_def(op.kind)) && micro_ != none &&
                program_.value(op.inputs[0]).layout.at(micro_).kind == Placement::Kind::split;
@@ -79,8 +78,8 @@ private:
     const Program& program_;
     const AxisId micro_;
     const std::vector<char>& needed_;
-    std::vector<Carries> carries_;  ///< by value: what it carries
-    std::vector<char> leads_;       ///< by value: whether an op of B needs it
+    std::vector<Carries> carries_;
+    std::vector<char> leads_;  ///< by value: whether an op that stays in the backward (B) needs it
 };
 
 }  // namespace

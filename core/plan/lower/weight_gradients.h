@@ -5,10 +5,10 @@
 
 namespace orrery::lowering {
 
-/// For each op, whether it is backward-weight (W): leads only to gradients of params. An op is backward-input (B) if
-/// its output reaches an op that reads an activation (such as the next layer's matmul for its weight gradient), or a
-/// transfer per micro-batch. A gradient of a param never does, because it is summed over the batch. Ops that make both
-/// kinds of gradients, and recomputed ones, stay in B. `needed`: by op. Linear.
+/// By op: whether it leads only to gradients of params, so that it may run later, in a W fragment. An op stays in the
+/// backward (B) if its output reaches a transfer between stages, or an op that reads an activation (such as the next
+/// layer's matmul for its weight gradient). Ops that make both kinds of gradients, and recomputed ones, stay there too.
+/// `needed`: by op. Linear.
 std::vector<char> weight_gradients(const Program& program, AxisId micro_axis, const std::vector<char>& needed);
 
 }  // namespace orrery::lowering

@@ -11,18 +11,17 @@
 namespace orrery {
 namespace {
 
-/// A node of the Dag under construction.
 struct Draft {
     Amounts amounts;
     std::vector<int> before;
-    int actor = none;  ///< index of the actor; none: the node does not belong to a lane
+    int actor = none;  ///< none: the node is in no lane
     int lane = 0;
-    int place = 0;      ///< index among the nodes of its lane
-    int after = 0;      ///< number of successors
+    int place = 0;  ///< index among the nodes of its lane
+    int after = 0;
     int merged = none;  ///< index of the node into which it was merged
 };
 
-/// Creates a draft of a node for the start and end of each item of a view. Drafts are not in topological order yet.
+/// Creates draft nodes for the start and end of each item of a view, not yet in topological order.
 class Drafts {
 public:
     Drafts(const ReplayView& view, const std::function<Amounts(int)>& cost)
@@ -59,7 +58,7 @@ private:
         }
     }
 
-    /// Creates the draft for an item of a meeting. The n-th items of all members share one draft.
+    /// Creates the draft of a meeting (a collective). The n-th items of all its members share one.
     void place_meeting(int i) {
         const ReplayItem& item = view_.at(i);
         std::vector<int>& all = meetings_[item.channel];
@@ -71,7 +70,7 @@ private:
         begin_[i] = end_[i] = all[number];
     }
 
-    /// Creates the draft shared by the n-th send and the n-th receive of a channel, between the drafts of their groups.
+    /// Creates the draft that the n-th send and the n-th receive of a channel share.
     void place_message(int i) {
         const ReplayItem& item = view_.at(i);
         assert(view_.channels[item.channel] == 0);
@@ -130,15 +129,15 @@ private:
 
     const ReplayView& view_;
     const std::function<Amounts(int)>& cost_;
-    const std::vector<int> before_;  ///< by item: the item before it in its lane
+    const std::vector<int> before_;
     int lanes_ = 0;
-    std::vector<int> begin_, end_;  ///< by item: the drafts at its start and at its end
+    std::vector<int> begin_, end_;
     std::map<int, std::vector<int>> meetings_;
-    std::map<std::pair<int, int>, size_t> met_;                              ///< by (meeting, actor): number of items
-    std::map<int, std::pair<std::vector<int>, std::vector<int>>> channels_;  ///< by channel: drafts of sends, receives
-    std::map<int, std::pair<int, int>> groups_;  ///< by group: drafts at its start, end; a message has group -1 - item
+    std::map<std::pair<int, int>, size_t> met_;
+    std::map<int, std::pair<std::vector<int>, std::vector<int>>> channels_;
+    std::map<int, std::pair<int, int>> groups_;  ///< by group (of one message: -1 - item): drafts of start and end
     int actor_ = none;
-    int host_ = none;  ///< draft for the last wait of this actor's host
+    int host_ = none;
 };
 
 /// A topological order of the drafts (Kahn). Throws Error if there is none, because the view deadlocks.
@@ -165,11 +164,11 @@ std::vector<int> ordered(const std::vector<Draft>& drafts) {
     return order;
 }
 
-/// Removes predecessors of a node that another predecessor of the same actor implies.
+/// Removes a predecessor of a node if another predecessor of the same actor comes after it.
 void drop_known(std::vector<Draft>& drafts, const std::vector<int>& order, int actors, int lanes) {
     const size_t width = lanes;
     std::vector<std::vector<int>> places(actors, std::vector<int>(width, 0));
-    std::vector<int> known(drafts.size() * width, none);  // by node and lane of its actor: last draft before it
+    std::vector<int> known(drafts.size() * width, none);  // [node][lane of its actor]: last draft before it
     for (const int id : order) {
         Draft& draft = drafts[id];
         if (draft.actor == none) continue;

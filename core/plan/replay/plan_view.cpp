@@ -15,7 +15,7 @@ namespace orrery {
 namespace {
 
 constexpr int compute_lane = 0;
-/// Upper bound for the items of a view in which members are simulated one by one without need; they take about 0.5 GB.
+/// Upper bound for items when more members are simulated than a proof needs; so many take about 0.5 GB.
 constexpr int64_t most_items = int64_t{1} << 22;
 
 int64_t instructions(const Plan& plan) {
@@ -90,16 +90,16 @@ PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector
     }
 }
 
-/// Whether ranks that differ only in their coordinate on the axis belong to different classes.
+/// Whether some ranks that differ only in their coordinate on the axis belong to different classes.
 bool PlanView::varies(AxisId axis, const std::vector<int>& class_of) const {
     for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank)
         if (class_of[rank] != class_of[rank - own(rank, axis) * stride(axis)]) return true;
     return false;
 }
 
-/// Chooses the axes on which members are simulated one by one. One actor suffices on an axis without messages
-/// (require_alike), and on an axis with only relative messages and the same classes everywhere (proof in README.md). On
-/// the latter, up to `members` are simulated nevertheless, so that errors can name them.
+/// Chooses the axes on which members are simulated one by one. One actor suffices on an axis without messages, and on
+/// one with only relative messages and the same classes everywhere (proof in README.md). On the latter, up to `members`
+/// are simulated nevertheless, so that errors can name them.
 void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
     const auto& axes = plan_.mesh.axes();
     strides_.assign(axes.size(), 1);
@@ -109,7 +109,7 @@ void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
     for (const RankClass& c : plan_.classes)
         for (const Instruction& i : c.stream)
             if (is_message(i.opcode)) (i.relative ? messages : fixed)[i.axis] = 1;
-    int64_t alike = 1;  // number of members simulated only so that errors can name them
+    int64_t alike = 1;  // members simulated only so that errors can name them
     for (size_t a = 0; a < axes.size(); ++a) {
         if (!messages[a] && !fixed[a]) continue;
         played_[a] = 1;
@@ -151,7 +151,7 @@ void PlanView::find_members() {
         if (!plan_.mesh.axes()[a].sequential) require_alike(a);
 }
 
-/// Throws unless all ranks of an actor see the same actors in the same order along the axis. Linear in all ranks.
+/// Throws Error unless all ranks of an actor see the same actors in the same order along the axis. Linear in all ranks.
 void PlanView::require_alike(AxisId axis) const {
     const auto size = plan_.mesh.axis(axis).size;
     const auto line_of = [&](int64_t rank) {
@@ -218,7 +218,7 @@ void PlanView::add_actor(const Actor& actor, const std::vector<int>& groups) {
     for (int position = 0; position < static_cast<int>(issues(*class_)); ++position) add_instruction(position);
 }
 
-/// Whether the host waits between `earlier` and `i`. It does so before and after calls of transports that do not queue.
+/// Whether the host waits between `earlier` and `i`: before and after calls of transports that do not queue.
 bool PlanView::on_host(const Instruction& i, const Instruction& earlier) const {
     return (i.axis != none && !queued(i)) || (earlier.axis != none && !queued(earlier));
 }
@@ -253,7 +253,7 @@ int PlanView::channel_of(int position) {
     return place->second;
 }
 
-/// The meeting of the members of a group; none if all members are represented by the same actor.
+/// The meeting (collective) of the current actor's group; none if one actor represents all members.
 int PlanView::meeting_of(AxisId axis) {
     std::vector<int> group = distinct(actor_->members[axis]);
     if (group.size() == 1) return none;
@@ -263,7 +263,7 @@ int PlanView::meeting_of(AxisId axis) {
     return place->second;
 }
 
-/// Whether the instruction becomes part of the previous item: it is a kernel, and no wait separates them.
+/// Whether the instruction joined the previous item: it is a kernel, and no wait separates the two.
 bool PlanView::join(const Issued& issued, const std::vector<int>& waits) {
     if (detail_ != Detail::time) return false;
     const Instruction& i = class_->stream[issued.index];
@@ -276,13 +276,13 @@ bool PlanView::join(const Issued& issued, const std::vector<int>& waits) {
         ++view_.items[open_].length;
         items_.push_back(open_);
     } else {
-        open_ = kernel ? view_.size() : none;  // index that the new item will have
+        open_ = kernel ? view_.size() : none;
     }
     if (awaited_[issued.index]) open_ = none;
     return joins;
 }
 
-/// Adds an item and returns the number that later items list in their waits to wait for it.
+/// Adds an item. Returns the number by which later instructions wait for it.
 int PlanView::add(const ReplayItem& item, const std::vector<int>& waits) {
     if (!between_) return view_.add(item, waits, holds_);
     if (item.held != none) holds_.push_back(item.held);

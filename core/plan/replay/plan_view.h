@@ -12,17 +12,17 @@
 
 namespace orrery {
 
-/// Finds which messages and meetings of an actor depend on each other, also through kernels between them. Lanes end in
-/// order, so it suffices to know the last item of each lane.
+/// Finds which messages and meetings (collectives) of an actor depend on each other, also through kernels between them.
+/// Only the last item of each lane counts, since items of a lane end in order.
 class Between {
 public:
     Between(int instructions, int lanes);
-    /// Adds the next instruction. `waits`, `holds`: positions of earlier instructions, as in ReplayView::add.
+    /// Adds the next instruction. It starts after those at positions `waits`, and is issued after those at `holds`.
     void enter(const ReplayItem& item, const std::vector<int>& waits, const std::vector<int>& holds);
-    /// The items that the current instruction waits for before it starts (waits) or is issued (holds).
+    /// The items that must be done before the current instruction starts (waits) or is issued (holds).
     const std::vector<int>& waits() const { return waits_; }
     const std::vector<int>& holds() const { return holds_; }
-    /// Registers the current instruction, a message or meeting, as item number `item`.
+    /// Makes the current instruction, a message or meeting, item number `item`.
     void entered(int item);
 
 private:
@@ -34,8 +34,8 @@ private:
     int lane_ = none;
     std::vector<int> after_;   ///< [position][lane]: last item that is done once the instruction at `position` is done
     std::vector<int> issued_;  ///< by lane: last item that is done once the current instruction is issued
-    std::vector<int> told_;    ///< by lane: last item that previous instructions already had in their holds
-    std::vector<int> last_;    ///< by lane: position of its last instruction
+    std::vector<int> told_;    ///< by lane: last item in `holds` of an earlier instruction
+    std::vector<int> last_;
     std::vector<int> waits_, holds_;
 };
 
@@ -47,37 +47,36 @@ class PlanView {
 public:
     /// Which instructions become items of the replay.
     enum class Detail : uint8_t {
-        /// Each instruction. If a part of the stream is repeated, messages and meetings of all its runs, without
-        /// kernels; waits through kernels are resolved (`Between`).
+        /// Each instruction once. If a part of the stream repeats: only messages and collectives, of all runs; waits
+        /// that pass through kernels are resolved.
         order,
         all,   ///< each instruction of every run
-        time,  ///< like `all`, but adjacent kernels and copies of a fragment without waits between them form one item
+        time,  ///< like `all`, but adjacent kernels and copies of a fragment with no wait between them are one item
     };
 
-    /// `class_of`: by rank, its class or a finer one; ranks of equal number share an actor. `members`: max number of
-    /// members simulated one by one where one actor could represent all; fewer for long streams. Throws Error if a rank
-    /// sends to itself, or if groups of one class differ in their classes. Number of items: instructions times actors.
+    /// `class_of`: by rank, its class or a subdivision of it; ranks of equal number share an actor. `members`: max
+    /// number of members simulated one by one where one actor could represent all; fewer for long streams. Throws Error
+    /// if a rank sends to itself, or if groups of one class differ in their classes.
     PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members,
              Detail detail = Detail::order);
 
     const ReplayView& view() const { return view_; }
     int class_of(int item) const { return actor_of(item).of_class; }
-    /// The ranks that an actor represents, in ascending order.
     const std::vector<int64_t>& ranks_of(int actor) const { return actors_[actor].ranks; }
     const RankClass& class_of_actor(int actor) const { return class_at(actors_[actor]); }
-    /// The coordinates of an item's actor, " at dp=3", if its class has several actors, else "".
+    /// Names an item's actor among others of its class, by coordinates: " at dp=3"; "" if there are no others.
     std::string place(int item) const;
     Issued issued(int item) const { return issued_at(class_at(actor_of(item)), view_.at(item).source); }
     const Instruction& instruction(int item) const;
-    /// The actors that take part in the item's meeting, in ascending order; for other items, only the item's own actor.
+    /// The actors of a collective in ascending order; for other items, only the item's own actor.
     std::vector<int> actors_in(int item) const;
     const TransportContract& contract(AxisId axis) const { return contracts_[axis]; }
-    /// Channel of messages: axis, sending actor, receiving actor; distance if one actor represents all members, else 0.
+    /// A channel: axis, sending actor, receiving actor; then the distance in ranks if one actor represents all, else 0.
     using Channel = std::tuple<AxisId, int, int, int64_t>;
     const std::map<Channel, int>& channels() const { return channels_; }
 
 private:
-    /// An actor: the ranks of a class with equal coordinates on the axes that are simulated member by member.
+    /// An actor: ranks of one class that have equal coordinates on all axes with members simulated one by one.
     struct Actor {
         int of_class = 0;
         std::vector<int64_t> ranks;
@@ -108,9 +107,9 @@ private:
     bool on_host(const Instruction& i, const Instruction& earlier) const;
 
     const Plan& plan_;
-    std::vector<TransportContract> contracts_;  ///< by axis: contract of its transport
-    std::vector<int64_t> strides_;              ///< by axis: rank difference between adjacent members
-    std::vector<char> played_;                  ///< by axis: whether its members are simulated one by one
+    std::vector<TransportContract> contracts_;
+    std::vector<int64_t> strides_;  ///< by axis: difference of rank between adjacent members of the axis
+    std::vector<char> played_;      ///< by axis: whether its members are simulated one by one
     std::vector<Actor> actors_;
     std::vector<int> actors_of_ranks_;
     const Detail detail_;
@@ -121,13 +120,13 @@ private:
     // State of the actor that is being added.
     const Actor* actor_ = nullptr;
     const RankClass* class_ = nullptr;
-    std::vector<int> items_;  ///< by position in the stream: index of the item; with `between_`, the position
+    std::vector<int> items_;  ///< by position in the stream: index of its item; with `between_`, the position itself
     std::optional<Between> between_;
     std::map<std::tuple<AxisId, int, int>, int> lanes_;  ///< by (axis, peer, direction): index of the lane
-    std::map<int, int> group_ids_;                       ///< by position of a group's first instruction: the group
+    std::map<int, int> group_ids_;
     const std::vector<int>* groups_ = nullptr;
     std::vector<char> awaited_;  ///< by index in the stream: whether another instruction waits for it
-    int open_ = none;            ///< if detail_ is Detail::time: the item that the next kernel may extend
+    int open_ = none;  ///< with Detail::time: the item that the next kernel may join; none: it starts a new one
     Fragment open_fragment_;
     int computed_ = none;  ///< index of the last item of the compute lane
     int held_ = none;      ///< index of the item that must be done before the next one is issued

@@ -39,7 +39,7 @@ int ReplayView::add_group() {
 
 std::vector<int> before_in_lanes(const ReplayView& view) {
     std::vector<int> before(view.items.size(), none);
-    std::map<std::pair<int, int>, int> last;  // by (actor, lane): index of its last item
+    std::map<std::pair<int, int>, int> last;
     for (int i = 0; i < view.size(); ++i) {
         const ReplayItem& item = view.at(i);
         if (item.lane == none) continue;
@@ -70,7 +70,7 @@ Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
     link();
 }
 
-/// Lists what each item unblocks. Counts what each item needs to start: issue (of its whole group), waits and lane.
+/// Lists which items wait for each item, and counts what each needs to start: issue (of its whole group), waits, lane.
 void Replay::link() {
     std::vector<int> counts(view_.items.size() + 1, 0);
     const auto each = [&](auto&& give) {
@@ -181,7 +181,6 @@ void Replay::exchange(int item) {
     buffer(channel);
 }
 
-/// Completes the channel's started sends, in order, while slots are free.
 void Replay::buffer(int channel) {
     Open& open = open_[channel];
     open.buffered = std::max(open.buffered, open.sends.head);
@@ -221,7 +220,7 @@ void Replay::meet(int item) {
         for (const int member : std::exchange(here, {})) finish(member, now_ + cost);
 }
 
-/// Records that a send or receive has met its partner. The items of a group are done together, when all have met.
+/// Records that a send or receive has met its partner. Items of a group are done together, when all of them have met.
 void Replay::settle(int item, int64_t time) {
     state_[item] |= has_met;
     const int group = view_.at(item).group;
@@ -256,7 +255,6 @@ std::optional<int> Replay::undone_wait(int item) const {
     return found == to ? std::nullopt : std::optional(*found);
 }
 
-/// The first unfinished item of the lane of `item`.
 int Replay::front_of_lane(int item) const {
     const ReplayItem& last = view_.at(item);
     for (int i = view_.begin(last.actor); i < item; ++i)
@@ -264,7 +262,7 @@ int Replay::front_of_lane(int item) const {
     return item;
 }
 
-/// The item that blocks the group of `item`: the next to be issued, or another member with unfinished waits.
+/// The item that blocks the group of `item`: the next to be issued, or one of the group with unfinished waits.
 std::optional<int> Replay::blocked_group(int item) const {
     const int group = view_.at(item).group;
     if (group == none) return std::nullopt;
@@ -316,7 +314,7 @@ std::vector<int> Replay::blockers(int item) const {
     return all;
 }
 
-/// The first item that could meet `item` and has not started. For a meeting, it belongs to another actor.
+/// The first item not started that could be the partner of `item`; for a meeting, of another actor.
 std::optional<int> Replay::partner(int item) const {
     using Kind = ReplayItem::Kind;
     const ReplayItem& what = view_.at(item);
