@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t parts_shown = 4, lines_shown = 8;
 
-/// A bit source's value as printed: of a library only the first 12 digits of its digest.
+/// The text to print for a bit source's value: of a library only the first 12 digits of its digest.
 std::string shown(const BitSource& source, const std::string& value) {
     constexpr size_t digits = 12;
     if (value.empty()) return "none";
@@ -34,7 +34,6 @@ std::string listed(const std::vector<std::string>& parts) {
     return join(first, "; ");
 }
 
-/// How a rank's bit sources differ from rank 0's, as text; "" if they do not.
 std::string difference(const BitSources& first, const BitSources& other) {
     std::vector<std::string> parts;
     for (const BitSource& source : other) {
@@ -89,7 +88,7 @@ RankBits decode_bits(const std::string& text) {
 }
 
 std::vector<std::string> bits_between(const std::vector<RankBits>& ranks) {
-    std::vector<std::pair<std::string, std::string>> order;  // host and differences of each group of ranks
+    std::vector<std::pair<std::string, std::string>> order;
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> numbers;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         std::pair of{ranks[rank].host, difference(ranks.front().bits, ranks[rank].bits)};
@@ -122,7 +121,7 @@ std::string bits_since(const std::optional<BitSources>& saved, const RankBits& n
     std::vector<std::string> parts;
     bool will = false;
     for (const BitSource& source : now.bits) {
-        // A source that only the checkpoint or only this run has comes from another setting, reported separately.
+        // Skips a source that only one of checkpoint and run has: it comes from a setting that is reported itself.
         const BitSource* const before = find(*saved, source.name);
         if (!before || before->value == source.value) continue;
         will = will || always.contains(source.name);

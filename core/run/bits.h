@@ -11,7 +11,7 @@ namespace orrery {
 
 /// One thing that affects the last bits of a rank's numbers, besides its script, settings and data.
 struct BitSource {
-    std::string name;       ///< "threads_per_rank", "instructions", "device/cpu"
+    std::string name;       ///< what it is: "threads_per_rank", "instructions", "device/cpu"
     std::string value;      ///< "2", "avx512"; for a library the digest of its code, "" if it has none
     std::string file = {};  ///< path, if the source is a library; "" otherwise
 };
@@ -22,10 +22,10 @@ BitSources bit_sources_of(std::string_view arithmetic);
 
 /// A JSON object with each source's value under its name, as stored in checkpoints and run.json.
 Json to_json(const BitSources& bits);
-/// Reads the bit sources that a checkpoint stores; `file` stays empty. nullopt if the checkpoint records none.
+/// Reads the bit sources that a checkpoint stores; BitSource::file stays empty. nullopt if the checkpoint records none.
 std::optional<BitSources> saved_bits(const Json& json);
 
-/// The bit sources of one rank, as sent to other ranks.
+/// What affects the last bits of one rank's numbers, with the rank's host, as sent to other ranks.
 struct RankBits {
     std::string host;
     BitSources bits;
@@ -37,8 +37,8 @@ RankBits decode_bits(const std::string& text);
 /// host and differences. After eight lines, one more counts the remaining groups.
 std::vector<std::string> bits_between(const std::vector<RankBits>& ranks);
 
-/// Returns the line that a run on host `now.host` prints when it resumes from a checkpoint of step `step` that was made
-/// with other bit sources, `saved`; "" if they are equal. nullopt: the line says that the checkpoint records none.
+/// Returns the line to print when a run on host `now.host` resumes from a checkpoint of step `step` with other bit
+/// sources, `saved` (nullopt: the checkpoint records none); "" if they are equal.
 std::string bits_since(const std::optional<BitSources>& saved, const RankBits& now, int64_t step);
 
 }  // namespace orrery

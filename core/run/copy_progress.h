@@ -10,7 +10,7 @@ namespace orrery {
 /// The progress of a memory copy made in numbered parts, in order. A thread that overwrites the source waits for it.
 class CopyProgress {
 public:
-    /// Sets a function that a waiting thread calls with the number of parts it waits for. The function may copy parts.
+    /// Sets a function that a thread calls before it waits, with the number of parts it needs; it may copy parts.
     void helped_by(std::function<void(int64_t)> help) { help_ = std::move(help); }
 
     /// Marks the copy as begun. Called by the thread that overwrites the source.
@@ -20,7 +20,7 @@ public:
         copied_.store(parts, std::memory_order_release);
         copied_.notify_all();
     }
-    /// Blocks until the first `parts` parts are copied. Is not counted by waits() and waited_s().
+    /// Blocks until the first `parts` parts are copied. This wait is not counted by waits() and waited_s().
     void join(int64_t parts) const {
         for (int64_t now; (now = copied_.load(std::memory_order_acquire)) < parts;)
             copied_.wait(now, std::memory_order_acquire);
@@ -42,7 +42,7 @@ public:
     /// Seconds spent in wait_for(), over all copies so far.
     double waited_s() const { return 1e-6 * static_cast<double>(waited_us_.load(std::memory_order_relaxed)); }
 
-    /// Number of waits begun in wait_for(). A thread that reads it also sees all memory written before they began.
+    /// Number of waits begun in wait_for(). Its reader also sees all memory that was written before they began.
     int64_t waits() const { return waits_.load(std::memory_order_acquire); }
 
 private:

@@ -21,9 +21,9 @@ struct Executor::Launch {
     Communicator* communicator = nullptr;
     int cost = 0;
     int peer = none;                                ///< send, receive: the other member's index on the axis
-    bool begins_group = false, ends_group = false;  ///< first and last of consecutive sends and receives of one axis
+    bool begins_group = false, ends_group = false;  ///< first, last of consecutive sends and receives over one axis
     bool marked = false;                            ///< whether a message waits for this kernel or copy
-    int send = none;                                ///< repeated send: index of its first event in sends_of_runs_
+    int send = none;                                ///< for a repeated send: index of its first event in sends_of_runs_
 };
 
 /// Executes each instruction that walk() visits, on the device's compute queue or a communicator.
@@ -39,9 +39,9 @@ struct Executor::Machine {
 
     Executor& e;
     const bool captures;  ///< whether the step is being captured: the host must not wait then, events order all work
-    Event begin;          ///< event after inputs are copied; the first message on each axis waits for it
+    Event begin;          ///< event after the inputs are copied, for which the first message on each axis waits
     Clock::time_point last;
-    double given = 0;  ///< processor seconds of this thread at time `last`, if counted
+    double given = 0;  ///< processor seconds of this thread at time `last`; 0: not counted
 
     const Instruction& instruction(int index) const { return e.class_.stream[index]; }
     Launch& launch(int index) const { return e.launches_[index]; }
@@ -58,7 +58,7 @@ struct Executor::Machine {
         if (e.costs_[cost].kind == Time::Kind::compute) e.processor_s_ += until - given;
         given = until;
     }
-    /// Adds the host time since the last measurement to the cost of this instruction's kernel, copy or message.
+    /// Adds the host time since the last call to the cost of this instruction's kernel, copy or message.
     void charge(int index) {
         StepRecord::Span span;
         if (e.record_) span.position = position_of(e.class_, {index, e.run_});
@@ -80,7 +80,7 @@ struct Executor::Machine {
         if (instruction(index).queue == 0)
             e.device_.wait(0, event);
         else if (before.queue == 0 || event.native() != nullptr)
-            return e.joins_.push_back(event);  // the message at `index` waits for this event
+            return e.joins_.push_back(event);
         else
             event.wait();
         StepRecord::Span span{StepRecord::What::wait};
@@ -179,7 +179,7 @@ struct Executor::Machine {
     }
 };
 
-/// Runs each instruction to its end before the next one, and calls the observer before and after it.
+/// Runs each instruction to its end, and calls the observer before and after it.
 struct Executor::ObservedMachine {
     Machine& machine;
     Observer& observer;
@@ -260,7 +260,7 @@ void Executor::prepare_kernels() {
     }
     depends_.assign(kernels_.size(), 0);
     for (const PerRank& p : class_.per_rank) depends_[p.kernel] |= plan_.mesh.axis(p.axis).sequential;
-    int64_t beside = 0;  // max scratch bytes of kernels for which the plan has no workspace
+    int64_t beside = 0;  // max scratch bytes of kernels without a workspace in the plan
     for (size_t i = 0; i < class_.stream.size(); ++i) {
         const Instruction& instruction = class_.stream[i];
         if (instruction.opcode != Opcode::kernel) continue;
@@ -343,7 +343,7 @@ void Executor::resolve(const Instruction& instruction, int index) {
     if (repeats(class_) && repeated(index)) resolve_runs(index);
 }
 
-/// Collects the instruction's operands and kernels whose address changes between repetitions of a stretch.
+/// Collects those operands and kernels of an instruction that change with each repetition in a step.
 void Executor::resolve_runs(int index) {
     const Instruction& instruction = class_.stream[index];
     for (size_t o = 0; o < instruction.operands.size(); ++o) {
@@ -356,7 +356,7 @@ void Executor::resolve_runs(int index) {
     for (int64_t run = 0; run <= last_run(class_); ++run) kernels.push_back(kernel_of(instruction, run));
 }
 
-/// Marks instructions that messages wait for, and finds how many repetitions need events of their own.
+/// Marks the instructions that messages wait for, and sets the number of repetitions that need events of their own.
 void Executor::resolve_waits() {
     const Repeat& r = class_.repeat;
     for (const Instruction& instruction : class_.stream)
@@ -394,14 +394,14 @@ int Executor::position() const {
     return class_.stream[issued_at(class_, here).index].queue != 0 ? beside : here;
 }
 
-/// Describes where a failure occurred. In a captured step the kernel is not known.
+/// Describes the instruction at which a step failed; for a captured step, which is one launch, the whole step.
 std::string Executor::place(Fault fault) const {
     if (!replays_) return "in " + describe(plan_, class_, issued_at(class_, position()));
     const std::string hint = fault == Fault::failed ? graph_->how() : "";
     return "in the captured step" + (hint.empty() ? "" : " (" + hint + ")");
 }
 
-/// Calls `walked`. Adds this rank and the current instruction to an error that it throws.
+/// Calls `walked`. Adds the rank and the current instruction to the message of an error that it throws.
 template <class Walked>
 void Executor::guarded(Walked walked) {
     try {
@@ -465,7 +465,7 @@ void Executor::require_native_events() const {
     for (const Issued& send : sends_) require(const_cast<Executor*>(this)->event(send), send);
 }
 
-/// Captures the step after one that ran uncaptured, so that all libraries are initialised.
+/// Captures the step, after a step that ran uncaptured and so initialised all libraries.
 void Executor::capture() {
     tried_capture_ = true;
     graph_ = device_.capture(
@@ -480,7 +480,7 @@ void Executor::capture() {
 }
 
 void Executor::vote() {
-    running_.store(false, std::memory_order_relaxed);  // the hang watch must not take this wait for a slow instruction
+    running_.store(false, std::memory_order_relaxed);  // so that the hang watch ignores this wait
     const std::string others = agree_on_capture(graph_ != nullptr, not_captured_, exchange_);
     running_.store(true, std::memory_order_relaxed);
     if (others.empty()) return;
@@ -540,7 +540,7 @@ void Executor::end(void* results) {
     device_.synchronize(0);
 }
 
-/// Copies results to the host on queue 0, after its work. Messages are complete, or part of the captured graph.
+/// Copies results to the host after the work of queue 0. Messages are complete already, or part of the captured step.
 void Executor::copy_out(void* results) {
     if (results && results_.bytes > 0) device_.copy(0, results, arenas_[0] + results_.begin, results_.bytes);
 }

@@ -25,7 +25,7 @@ struct StepRecord {
         inputs,    ///< inputs copied from the host
         work,      ///< an instruction: a launch, a copy, a call of a communicator
         wait,      ///< instruction `position` waited until instruction `awaited` was done
-        end,       ///< waits at the end for messages and for the device; results copied out
+        end,       ///< the end of the step: waits for messages and the device, results copied out
         captured,  ///< the whole captured step, launched as one graph
         copied,    ///< a wait until a save had copied memory that the next instruction overwrites
     };
@@ -36,16 +36,16 @@ struct StepRecord {
         Interval time;
     };
     std::vector<Span> spans;
-    std::vector<Interval> beside;  ///< when the CommunicationThread ran each instruction, by its position
+    std::vector<Interval> beside;  ///< by position: when the communication thread ran the instruction
 };
 
 /// Observes a rank's step while it runs, on that rank's thread.
 class Observer {
 public:
     virtual ~Observer() = default;
-    virtual bool looks(int) const { return true; }  ///< false: the instruction runs without before() and after()
+    virtual bool looks(int) const { return true; }  ///< whether before() and after() are called for the instruction
     virtual void before(int index) = 0;             ///< instruction `index` has ended its waits and begins its work
-    virtual void after(int index) = 0;              ///< instruction `index` is done; for a send, the transport has it
+    virtual void after(int index) = 0;              ///< instruction `index` is done; for a send, the transport took it
 };
 
 /// Runs one rank's instructions of a plan on a device and its communicators. The constructor prepares all kernels with
@@ -82,11 +82,11 @@ public:
     std::vector<std::string> choices() const;
     /// Runs one step, each instruction to its end before the next one, and calls the observer before and after each.
     void run(Observer& observer);
-    /// Runs one instruction after its waits, until its outputs are complete (a send: until the transport has it). Call
-    /// finish() after the step's last instruction. For an executor that repeats another one's step by instructions.
+    /// Runs one instruction after its waits, until its outputs are complete (a send: until the transport has taken it),
+    /// to repeat another executor's step. Call finish() after the step's last instruction.
     void issue(int index);
     void finish();
-    /// Operand number `which` of an instruction. In a repeated stretch, its address is that of the current repetition.
+    /// Operand number `which` of an instruction. If a step repeats the instruction, the current repetition's address.
     const Tensor& operand(int index, size_t which) const;
 
     /// Whether this rank holds the value after a step. In a pipeline, each stage holds only some of the values.
@@ -110,16 +110,16 @@ public:
         enum class Kind : uint8_t { compute, communication, waiting } kind = Kind::compute;
         double seconds = 0;
         int64_t count = 0;
-        std::string axis = {};  ///< for communication: the mesh axis
+        std::string axis = {};
     };
     std::vector<Time> times() const;
     /// Host time summed over all instructions with the same kernel or opcode, mesh axis and number of bytes.
     struct Cost {
         std::string name;  ///< the kernel's op, or the collective: "all_reduce dp"
         Time::Kind kind = Time::Kind::compute;
-        int kernel = none;                         ///< index of the kernel in RankClass::kernels
-        Opcode opcode = Opcode::kernel;            ///< for communication and copies: their opcode
-        AxisId axis = none;                        ///< for communication: the mesh axis
+        int kernel = none;               ///< index of the kernel in RankClass::kernels
+        Opcode opcode = Opcode::kernel;  ///< for communication and copies: their opcode
+        AxisId axis = none;
         int64_t bytes = 0;                         ///< bytes copied or sent; for a collective, of its larger tensor
         CallTimes all = {}, first = {};            ///< times on the rank's thread: in all steps, in the first step
         CallTimes beside = {}, first_beside = {};  ///< times on a CommunicationThread: in all steps, in the first step
@@ -130,8 +130,8 @@ public:
     void count_processor_time() { counts_processor_ = true; }
     /// Processor time of all kernels and copies except in the first step, in seconds; 0: not counted.
     double processor_seconds() const { return processor_s_ - first_processor_s_; }
-    /// The position, among all instructions that a step issues, of the current instruction, or of the collective on the
-    /// communication thread that it waits for. Any thread may call it, to report hangs.
+    /// Position, among all instructions that a step issues, of the current instruction; while that waits for a
+    /// collective on the communication thread, the collective's position. Any thread may call it, to report hangs.
     int position() const;
     bool running() const { return running_.load(std::memory_order_relaxed); }
     int64_t steps_begun() const { return steps_.load(std::memory_order_relaxed); }
@@ -182,17 +182,17 @@ private:
     std::vector<Tensor> tensors_;   ///< operands of all instructions, concatenated
     std::vector<Launch> launches_;  ///< operands, kernel and communicator of each instruction
     std::vector<Event> events_;     ///< by instruction: event of a message, or of work that a message waits for
-    /// Further events of the repeated stretch: one set for each of the last runs_kept_ repetitions except one, which
-    /// uses events_; and an event for each send in each repetition.
+    /// Events of instructions that a step repeats: a set for each of the last runs_kept_ repetitions but one, which
+    /// uses events_. `sends_of_runs_`: an event for each send in each repetition.
     std::vector<Event> events_of_runs_, sends_of_runs_;
     int64_t runs_kept_ = 1;                           ///< number of repetitions with events of their own
-    int64_t run_ = 0;                                 ///< number of the current repetition of the repeated stretch
+    int64_t run_ = 0;                                 ///< number of the current repetition within the step
     std::vector<std::pair<size_t, Operand>> moving_;  ///< tensors whose address changes with the repetition
     std::vector<std::pair<int, std::vector<Kernel*>>> kernels_of_runs_;  ///< by instruction: kernel of each repetition
     std::vector<Event> joins_;                                           ///< events that the next message waits for
     std::vector<char> begun_;         ///< by axis: whether the step's first message has been issued
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
-    std::vector<Issued> sends_;       ///< all sends: a transport keeps state for each until it is waited for
+    std::vector<Issued> sends_;       ///< sends to wait for at the end: until then a transport keeps state for each
     std::unique_ptr<Kernel> graph_;   ///< the captured step
     TextExchange exchange_;
     bool tried_capture_ = false;

@@ -1,4 +1,4 @@
-// The part of Executor for values after a step, counters, and kernels that the device chose.
+// Implements the part of Executor about values after a step, times and costs, and the device's choices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ std::vector<Executor::Time> Executor::times() const {
 }
 
 void Executor::record(StepRecord& record) {
-    int64_t most = 3 + issues(class_);  // number of spans, with a few waits for the copy of a save
+    int64_t most = 3 + issues(class_);  // max number of spans, with a few waits for the copy of a save
     for (size_t i = 0; i < class_.stream.size(); ++i) most += times_of(class_, i) * std::ssize(class_.stream[i].waits);
     record.spans.clear();
     record.spans.reserve(most);

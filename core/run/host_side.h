@@ -37,7 +37,6 @@ public:
     /// Copies this rank's elements of a result to `to`. If the result is itself a param, state or input, or is larger
     /// than small_result_bytes, this call copies it from the device.
     void read(std::string_view name, void* to) const;
-    /// Number of this rank's elements of the result.
     int64_t count(std::string_view name) const { return find(name).at.count(); }
 
 private:
@@ -50,7 +49,7 @@ private:
 
     Device& device_;
     HostMemory memory_;
-    std::vector<Held> held_;  ///< all results of the program
+    std::vector<Held> held_;
 };
 
 }  // namespace orrery

@@ -25,8 +25,8 @@ Overlapping overlapping(const Settings& settings, const Job& job, const Network&
 /// Whether a kernel runs between a collective of the axis and the first instruction that waits for the collective.
 bool has_kernels_beside(const Plan& plan, int64_t rank, const std::string& axis);
 
-/// Whether each rank of a host has more processors than threads. `processors`: number of processors of the host, whose
-/// number of ranks and threads is in `job`; 0: this host's processors.
+/// Whether each rank of a host has more processors than threads. `job`: number of the host's ranks and their threads.
+/// `processors`: number of the host's processors; 0: those of this host.
 bool has_spare_processors(const Settings& settings, const Job& job, int64_t processors = 0);
 
 }  // namespace orrery

@@ -23,7 +23,7 @@ Group group_along(const Mesh& mesh, int64_t rank, AxisId axis, std::string_view 
     return group;
 }
 
-/// The kind of memory that the first transport requires which can send only from arenas; else device memory.
+/// The kind of memory that is required by the first transport that can send only from arenas; else device memory.
 MemoryKind wanted_memory(const std::vector<std::shared_ptr<Transport>>& transports) {
     for (const auto& transport : transports) {
         if (!transport) continue;
@@ -79,8 +79,8 @@ RankContext::~RankContext() {
     if (thread_ && !thread_->idle()) abort("this rank ends in the middle of a step");
 }
 
-/// Makes the communicator of an axis and wraps it: the inner wrapper runs collective algorithms of the script, the
-/// outer one makes calls on the CommunicationThread.
+/// Makes the communicator of an axis in two wrappers: the inner one runs the script's collective algorithms, the outer
+/// one makes the calls on the communication thread.
 void RankContext::connect(const Mesh& mesh, AxisId axis, const std::set<std::string>& background) {
     const std::string& name = mesh.axis(axis).name;
     Transport& transport = *transports_[static_cast<size_t>(mesh.parts(axis).front())];
@@ -109,7 +109,7 @@ Communicator* RankContext::along(const Mesh& mesh, AxisId axis) const {
     return found == communicators_.end() ? nullptr : found->second.get();
 }
 
-/// Throws Error if the arenas of rank class number `k` are too small for the plan.
+/// Throws Error if the arenas of rank class number `k` (ranks with the same instructions) are too small for the plan.
 void RankContext::require(const Plan& plan, size_t k) const {
     const RankClass& ranks = plan.classes[k];
     ArenaBytes needs{0, ranks.scratch_bytes};
@@ -131,7 +131,7 @@ void RankContext::require(const Plan& plan, size_t k) const {
 }
 
 std::unique_ptr<Executor> RankContext::executor(const Plan& plan, const std::set<std::string>& background) {
-    // checks all rank classes, so that every rank throws the same error
+    // checks every rank class, not only this rank's, so that all ranks throw the same error
     for (size_t k = 0; k < plan.classes.size(); ++k) require(plan, k);
     or_abort([&] { connect_joined(plan, background); });
     std::vector<Communicator*> by_axis;

@@ -20,7 +20,7 @@ namespace orrery {
 struct RankSetting {
     int64_t rank = 0;
     Device& device;
-    std::string device_kind = "cpu";  ///< device memory's name in contracts; transports that do not serve it are staged
+    std::string device_kind = "cpu";  ///< name of the device's memory in the contracts of transports
     const Persistent& persistent;
     std::vector<const Plan*> plans;  ///< plans known from the start: at least one, all of one mesh
     /// Makes the transport of a mesh axis over which ranks communicate. Axes may share a transport.
@@ -29,7 +29,7 @@ struct RankSetting {
     std::chrono::milliseconds timeout{20'000};
     std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< proved algorithm of each axis's collectives
     std::set<std::string> background = {};  ///< axes whose collectives run on a CommunicationThread
-    std::string prefix = {};                ///< in group names: distinguishes this rank's contexts in one rendezvous
+    std::string prefix = {};                ///< in group names: lets a rank's contexts share a rendezvous
     /// Called when an axis cannot be connected, before communicators are aborted, so that peers know the reason before
     /// they see a closed connection.
     std::function<void(const std::string& why)> failed = {};
@@ -41,18 +41,17 @@ struct RankSetting {
 class RankContext {
 public:
     /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest plan, both of the
-    /// size that the rank's class needs. Then makes a communicator for each named axis, and for each joined axis
-    /// ("dp+tp") of the plans' messages. Collective over all ranks of the mesh. On failure aborts the communicators
-    /// that it made.
+    /// size that this rank needs. Then makes a communicator for each named axis, and for each joined axis ("dp+tp") of
+    /// the plans' messages. Collective over all ranks of the mesh. On failure aborts the communicators that it made.
     explicit RankContext(const RankSetting& setting);
     /// Aborts collectives in progress.
     ~RankContext();
     RankContext(const RankContext&) = delete;
     RankContext& operator=(const RankContext&) = delete;
 
-    /// Makes an executor for a plan; plan and context must outlive it. Throws Error with the bytes, on every rank or on
-    /// none, if the arenas are too small for the plan. Collective if the plan communicates over joined axes ("dp+tp")
-    /// that are not connected yet: connects them, those in `background` with a CommunicationThread.
+    /// Makes an executor for a plan; plan and context must outlive it. Throws Error with the bytes needed, on every
+    /// rank or on none, if the arenas are too small for the plan. Collective if the plan communicates over joined axes
+    /// ("dp+tp") that are not connected yet: connects them, those in `background` with a communication thread.
     std::unique_ptr<Executor> executor(const Plan& plan, const std::set<std::string>& background = {});
     /// The memory of the persistent arena and of the scratch arena, in this order.
     std::span<const Memory> arenas() const { return arenas_.memory; }
@@ -84,7 +83,7 @@ private:
     void require(const Plan& plan, size_t k) const;
 
     const int64_t rank_;
-    const Mesh mesh_;  ///< mesh of the first plan; other plans' may have another number of micro-batches
+    const Mesh mesh_;  ///< mesh of the first plan; other plans' meshes differ at most in the number of micro-batches
     const TextExchange vote_;
     const Connecting connecting_;
     const std::vector<ArenaBytes> of_class_;

@@ -47,8 +47,8 @@ struct CollectiveChoice {
 
 /// A configuration key that a call of the script overrides, as in run:train(data, { steps = 100 }).
 struct GivenKey {
-    std::string table, key;                 ///< "train", "steps"
-    Origin line;                            ///< script line of the call
+    std::string table, key;  ///< the key's table and name: "train", "steps"
+    Origin line;
     std::optional<ConfigValue> value = {};  ///< the value that the call sets; none: the key cannot express it
     std::string shown = {};  ///< what the call does instead of setting a value: "trains on o.data.mixture"
     bool read_too = false;   ///< whether the script also reads the configuration's value
@@ -76,7 +76,7 @@ public:
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
     /// Returns the op of the plugin `name`, loading the plugin if needed. Throws Error naming script line `asked`.
     virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
-    /// Proves a script's chunk tables (sends by step) for an axis's collectives. Throws Error with script lines.
+    /// Proves a script's algorithm for an axis's collectives (tables of sends by step). Throws Error with script lines.
     virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
     /// The configured mesh, without the axis of micro-batches.
     virtual const Mesh& mesh() = 0;

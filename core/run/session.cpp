@@ -22,8 +22,8 @@ namespace orrery {
 namespace {
 
 constexpr auto late = std::chrono::milliseconds(1500);
-constexpr auto connecting = std::chrono::milliseconds(5000);  // added to the user's timeout, as machines may be busy
-constexpr auto settled = std::chrono::milliseconds(300);      // max time until the report of a lost rank arrives
+constexpr auto connecting = std::chrono::milliseconds(5000);  // added to the user's timeout: machines may be busy
+constexpr auto settled = std::chrono::milliseconds(300);      // max time until a lost rank's reason arrives
 
 /// Whether this host's ranks have more threads than the host has processors.
 bool takes_turns(const Job& job, const Plan& plan) {
@@ -42,7 +42,7 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
     options.memory_bytes = settings.memory_bytes;
     if (!device) return options;
     options.workspace = [device](const KernelSpec& spec) -> int64_t {
-        // a run rejects an op that its device lacks (runs_elsewhere)
+        // 0 for an op that the device lacks, which a run rejects (runs_elsewhere)
         if (op_def(spec.op).elsewhere && !device->why_not(spec).empty()) return 0;
         return device->prepare(spec)->scratch_bytes();
     };
@@ -61,7 +61,7 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
         ends_by_itself();
         if (fault_of(error) == Fault::peer && other_stopped()) throw Error(orrery::other_stopped, Fault::requeue);
         if (end) *end = end_by(error);
-        fail(explain(error), fault_of(error));  // the other ranks wait for this rank and must learn why it ends
+        fail(explain(error), fault_of(error));  // the other ranks wait for this rank and must know why it ends
         throw;
     }
 }
@@ -69,10 +69,10 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
 void Session::start(Config& config, const Registry& registry, std::unique_ptr<Device> device) {
     agree("settings", settings_of(config));
     Agreement same = compiled_.agreement();
-    same.emplace_back("the device", settings_.device);  // ranks that capture steps wait for every rank's vote
+    same.emplace_back("the device", settings_.device);  // compared, as a captured step needs every rank's vote
     device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
     if (const std::string kind = device_->products().in_use; !kind.empty())
-        same.emplace_back("the kind of matrix products", kind);  // compared because ranks must compute the same bits
+        same.emplace_back("the kind of matrix products", kind);  // compared, as it affects the last bits of results
     agree("plan", same);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
@@ -124,7 +124,7 @@ Executor& Session::train_with(const CompiledProgram& program) {
 }
 
 Executor& Session::add(std::shared_ptr<const CompiledProgram> program) {
-    assert(job_.ranks == 1);  // in a larger job every rank would have to add the same plan
+    assert(job_.ranks == 1);
     auto executor = context_->executor(program->plan);
     return *added_.emplace_back(std::move(program), std::move(executor)).second;
 }
@@ -152,8 +152,8 @@ void Session::meet(Config& config, const Registry& registry) {
     answer_.emplace([this] { tell_stopped(); });
 }
 
-/// Reports to the rendezvous that this rank was stopped. Waits up to 1 s until the rendezvous closes the connection,
-/// which happens once it has informed the other ranks.
+/// Reports to the rendezvous that this rank was stopped. Waits up to 1 s for the rendezvous to close the connection,
+/// which it does after it has informed the other ranks.
 void Session::tell_stopped() {
     rendezvous_->fail(loss_of(Fault::requeue, stopped_early));
     for (int i = 0; i < 100 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);
@@ -216,9 +216,9 @@ void Session::assemble(Config& config, const Registry& registry) {
         return transport;
     };
     setting.rendezvous = rendezvous_.get();
-    // After this all ranks have joined: connecting takes only network time, at most as long as a step may wait.
+    // All ranks have joined now: connecting takes only network time, so it is limited like a wait within a step.
     exchange("connecting", "", WaitLimit::step);
-    // StepWatch knows which rank is late. It must time out before a transport, which knows only the rank it waits for.
+    // StepWatch must time out before a transport: it knows the late rank, a transport only the rank it waits for.
     setting.timeout = settings_.timeout_given ? bound_ + connecting : std::max(settings_.join_timeout, bound_) + late;
     setting.collectives = compiled_.collectives;
     setting.background = beside.axes;
@@ -230,12 +230,12 @@ void Session::assemble(Config& config, const Registry& registry) {
     context_.emplace(setting);
 }
 
-/// Reports this rank's current instruction with each heartbeat, so that a wait beyond its limit can name the late rank.
+/// Reports this rank's current instruction with each heartbeat, so that a late rank can be named at a timeout.
 void Session::watch() {
     if (!rendezvous_) return;
     std::vector<const Executor*> executors;
     for (const auto& executor : executors_) executors.push_back(executor.get());
-    const bool alike = compiled_.ramp.start == 0;  // false with a batch ramp: past steps do not predict larger ones
+    const bool alike = compiled_.ramp.start == 0;  // whether past steps predict later ones
     watch_ = std::make_unique<StepWatch>(job_.rank, std::move(executors),
                                          StepBound(bound_, alike && !settings_.timeout_given));
     rendezvous_->tell_position([this] { return watch_->look().told(); });

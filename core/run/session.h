@@ -21,8 +21,8 @@
 
 namespace orrery {
 
-/// Compile options for the programs of a rank with these settings. `device` measures kernel scratch and says which
-/// kernels it has; nullptr: scratch is not counted.
+/// Compile options for the programs of a rank with these settings. `device` tells which
+/// kernels it has and how much scratch memory they need; nullptr: scratch is not counted.
 CompileOptions compile_options(const Settings& settings, const Job& job, Device* device, const Network& contracts,
                                const std::map<std::string, std::vector<ChunkTable>>& collectives);
 
@@ -33,7 +33,7 @@ class Session {
 public:
     /// `device`: a device made by make_device() for this job; nullptr: the session makes one. Throws Fault::peer naming
     /// a rank that does not join or whose plan differs. `met`: set to true once this session can report to the other
-    /// ranks why this rank ends. `end`: set to this rank's loss (see end_by) if the constructor throws.
+    /// ranks why this rank ends. `end`: set to this rank's failure (end_by) if the constructor throws.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
             std::unique_ptr<Device> device = nullptr, bool* met = nullptr, Loss* end = nullptr);
     ~Session();
@@ -48,12 +48,12 @@ public:
     /// The executor of the program whose params and states a checkpoint holds: a train step, or logits if the session
     /// only samples.
     Executor& main() { return *executors_.front(); }
-    /// Makes main() run this train step of compiled(). The previous executor is destroyed; params and states stay.
+    /// Replaces main() by an executor of `program`, another train step of compiled(); params and states stay.
     Executor& train_with(const CompiledProgram& program);
     /// Adds the executor of a program compiled later over the same params; the session owns both. Only in a job of one
     /// rank.
     Executor& add(std::shared_ptr<const CompiledProgram> program);
-    /// This rank's member of the rendezvous; nullptr in a job of one rank.
+    /// This rank's connection to the rendezvous; nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
     /// What affects the last bits of results, as found by settle_bits().
@@ -87,14 +87,14 @@ public:
     void fail(const std::string& why, Fault fault = Fault::failed);
     /// Sets the name of the current phase of the run, which later failures report as Loss::site.
     void at(const char* site) { site_ = site; }
-    /// The loss that this rank reports for `error`: its own, or that of another rank that caused it.
+    /// The failure that this rank reports to its launcher for `error`: its own, or that of another rank that caused it.
     Loss end_by(const std::exception& error) const;
     /// Waits until all ranks end the session. After that, a closed connection does not count as a lost rank.
     void leave();
     /// Must be called before the first step. From then on a stop signal takes effect after a step, when the ranks vote.
     void keep() { answer_->keep(); }
-    /// Whether another rank failed this one by being stopped before it had anything to save. Waits up to 0.3 s for that
-    /// rank's report.
+    /// Whether this rank failed because another rank was stopped before it had anything to save. Waits up to 0.3 s for
+    /// the other rank's report.
     bool other_stopped() const;
 
 private:

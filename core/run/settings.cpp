@@ -32,7 +32,7 @@ Mesh read_mesh(Config& table) {
     }
 }
 
-/// Reads a configuration table from axes of the mesh to names. Throws Error for an axis that the mesh lacks.
+/// Reads a configuration table that maps mesh axes to names. Throws Error for an axis that the mesh lacks.
 std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
     std::map<std::string, std::string> names;
     for (const std::string& axis : table.keys()) {
@@ -50,7 +50,6 @@ std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
     return names;
 }
 
-/// Reads from [checkpoint] how often saves are made and whether they are asynchronous.
 void read_saves(Config& table, Settings& settings) {
     settings.async_saves = table.flag("async", false);
     settings.suspect_factor = table.number("suspect_factor", 0);
@@ -235,7 +234,7 @@ bool serves(const TransportContract& contract, std::string_view device) {
 }
 
 void need_descriptors(const Mesh& mesh, const std::set<std::string>& joined) {
-    constexpr int64_t least = 40, each_axis = 16, each_peer = 3;  // file descriptors; enough for ucx over TCP
+    constexpr int64_t least = 40, each_axis = 16, each_peer = 3;  // open files: basis, per axis, per peer (as for ucx)
     int64_t count = least;
     const auto add = [&](const Axis& axis) {
         if (axis.size > 1) count += each_axis + each_peer * (axis.size - 1);

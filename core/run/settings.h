@@ -24,7 +24,7 @@ enum class Overlap : uint8_t { automatic, on, off };
 /// The configuration tables that belong to the core, read once and validated. Defaults are in config/schema.
 struct Settings {
     std::string device;                    ///< [run] device: name of the device's plugin
-    std::string device_memory;             ///< DeviceFacts::memory of the device; "": same as its name
+    std::string device_memory;             ///< name of its memory for transports; "": same as its name
     std::string transport;                 ///< [run] transport: plugin for axes not in axis_transport
     std::string store;                     ///< [run] store: name of the checkpoint store's plugin
     std::string rendezvous;                ///< [run] rendezvous: name of the rendezvous plugin
@@ -56,7 +56,7 @@ struct Settings {
     int64_t trace_step = 0;     ///< [run] trace_step: step to trace; 0: chosen automatically
     bool tensorboard = false;   ///< [metrics] tensorboard: event files in addition to metrics.jsonl
     std::string prometheus;     ///< [metrics] prometheus: file for node_exporter's textfile collector; "": none
-    std::string costs;          ///< [simulate] table; "": the cached table, if any
+    std::string costs;          ///< [simulate] table: file of measured costs; "": the cached table, if any
     Mesh mesh;                  ///< [mesh]: all axes, also those of size 1
 
     const std::string& transport_of(const std::string& axis) const;
@@ -68,7 +68,6 @@ struct Settings {
 /// file:line:column.
 Settings read_settings(Config& config);
 
-/// Reads the retention keys of [checkpoint].
 RetentionPolicy read_retention(Config& config);
 
 /// Reads the sampling options in [sample]; the seed is [run] seed.
@@ -99,12 +98,13 @@ int threads_of(const Settings& settings, const Job& job);
 /// Whether the transport accesses this device's memory directly.
 bool serves(const TransportContract& contract, std::string_view device);
 
-/// Raises this process's limit of open files for the transports of a rank of this mesh. `joined`: joined axes ("dp+tp")
-/// of its messages. Throws Error with the required and the allowed number if the system does not allow it.
+/// Raises this process's limit of open files for the transports of a rank of this mesh. `joined`: combinations of axes
+/// ("dp+tp") that messages go over. Throws Error with the required and the allowed number if the system does not allow
+/// it.
 void need_descriptors(const Mesh& mesh, const std::set<std::string>& joined = {});
 
-/// Throws Error, naming the transport's key, if members of an axis are on several hosts, with `per_host` ranks each,
-/// but its transport requires one host (shared memory or threads).
+/// Throws Error naming the transport's key if an axis spans several hosts, with `per_host` ranks each, but its
+/// transport works only within one host (shared memory or threads).
 void refuse_apart(const Settings& settings, Config& config, const Network& contracts, int64_t per_host);
 
 /// The contract of each axis's transport, made from its plugin without opening connections.

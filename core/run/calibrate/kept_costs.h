@@ -10,7 +10,6 @@ namespace orrery {
 /// Path of a machine's cost table in the user's cache folder; "": there is no cache folder. `machine`: text of
 /// machine_of(); the order of its lines does not matter.
 std::string kept_costs_path(const std::string& machine);
-/// Whether the user's cache folder has a cost table of any machine.
 bool any_kept_costs();
 
 /// Reads a table of measured costs. Throws Error naming the file if it cannot be read or is not a table.

@@ -24,8 +24,8 @@ constexpr int rounds = 3;
 constexpr size_t least_samples = 3;
 constexpr int64_t most_places = 1024;
 constexpr int64_t most_launches = 1000;  // max launches per timed sample
-constexpr int64_t most_visits = 8;       // max launches per place before its operands are refilled; updates in place,
-                                         // such as 0.5 times 0.1, would become denormal
+constexpr int64_t most_visits = 8;       // max launches on one set of operands before they are refilled: repeated
+                                         // updates in place, such as 0.5 times 0.1, would become denormal
 constexpr size_t chunk_bytes = size_t{4} << 20;
 
 uint32_t mixed(uint64_t i) {
@@ -44,7 +44,7 @@ std::vector<char> pattern() {
     return bytes;
 }
 
-/// Upper bound of the numbers in an integer operand: the number of rows for ids, 2 for other integers.
+/// Upper bound of the random numbers to put into an integer operand: the number of rows for ids, 2 for other integers.
 int64_t bound_of(const KernelSpec& spec, int operand) {
     if (op_def(spec.op).looks_up && op_def(spec.op).looks_up->ids == operand) {
         const Lookup& lookup = *op_def(spec.op).looks_up;
@@ -57,20 +57,20 @@ int64_t bound_of(const KernelSpec& spec, int operand) {
     return 2;
 }
 
-/// Returns a tensor's bytes, with random integers below the bound. A scalar that is a switch or a seed is 1.
+/// Returns a tensor's bytes: random integers below the bound; 1 for a scalar that is a switch or a seed.
 std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     std::vector<char> bytes(static_cast<size_t>(type.bytes()), 0);
     const auto size = static_cast<size_t>(size_of(type.dtype));
     for (int64_t i = 0; i < type.count(); ++i) {
         const int64_t value =
             type.count() == 1 && bound == 2 ? 1 : static_cast<int64_t>(mixed(static_cast<uint64_t>(i))) % bound;
-        std::memcpy(&bytes[static_cast<size_t>(i) * size], &value, size);  // the low bytes: little-endian
+        std::memcpy(&bytes[static_cast<size_t>(i) * size], &value, size);
     }
     return bytes;
 }
 
-/// Times launches on memory with many places, each for all operands, used in turn. The memory has two regions: one is
-/// only read and filled once for all cases, the other one is written or has integers.
+/// Times launches that use different places in memory in turn; a place fits all operands. The memory has two
+/// regions: one is only read and filled once for all cases, the other one is written or has integers.
 class Bench {
 public:
     Bench(Device& device, const KernelBench& how) : device_(device), how_(how), pattern_(pattern()) {}
@@ -85,17 +85,16 @@ public:
         const KernelCase* asked = nullptr;
         std::unique_ptr<Kernel> kernel;
         struct At {
-            bool read = false;  ///< whether the operand is in the read-only region
+            bool read = false;
             int64_t offset = 0;
         };
-        std::vector<At> operands;       ///< region and offset of each operand within a place
-        int64_t read = 0, written = 0;  ///< bytes of one place in either region
-        std::vector<int> refilled;      ///< numbers of inputs in the written region, which need refilling
+        std::vector<At> operands;       ///< by operand: its memory region, and its offset there
+        int64_t read = 0, written = 0;  ///< bytes of the operands in the read-only region; in the other one
+        std::vector<int> refilled;      ///< inputs to refill between launches: overwritten ones and integers
         std::vector<double> samples = {};
         int64_t launches = 0;  ///< launches per sample; 0: unknown
     };
 
-    /// Prepares a case for sample(). Throws Error if it cannot run.
     Case prepare(const KernelCase& asked) {
         Case made{&asked, device_.prepare(asked.run), {}, 0, 0, {}};
         const KernelSpec& spec = asked.run;
@@ -129,7 +128,7 @@ public:
     void sample(Case& c, double seconds) {
         lay_out(c);
         next_ = 0;
-        run(c, 1);  // warms up code and scratch
+        run(c, 1);
         if (c.launches == 0) c.launches = launches_of(run(c, 1));
         const auto begin = Clock::now();
         for (size_t i = 0; i < least_samples || seconds_since(begin) < seconds; ++i) {
@@ -140,7 +139,7 @@ public:
     }
 
 private:
-    /// Grows a memory region; its old contents are lost. `numbers`: fills it with normal numbers.
+    /// Grows a memory region and loses its contents. `numbers`: fills it with normal numbers.
     void reserve(Memory& memory, int64_t bytes, bool numbers) {
         if (memory.bytes >= bytes) return;
         if (memory.data) device_.release(memory);
@@ -205,7 +204,7 @@ private:
     }
 
     int64_t launches_of(double seconds) const {
-        const double sample = device_.native(0) ? 5e-3 : 20e-6;  // seconds; much longer than a clock read or a wait
+        const double sample = device_.native(0) ? 5e-3 : 20e-6;  // seconds of a sample, far above a clock read or wait
         return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(sample / std::max(seconds, 1e-9))), 1, most_launches);
     }
 
@@ -215,10 +214,10 @@ private:
     Memory read_, written_, scratch_;
     std::vector<std::vector<Tensor>> places_;
     size_t next_ = 0;
-    int64_t used_ = 0;  ///< launches since the places were filled
+    int64_t used_ = 0;  ///< launches since the operands were filled
 };
 
-/// Returns all indices below n, with neighbours far apart, so that an early end leaves out cases of all kinds.
+/// Returns all indices below n with neighbours far apart, so that cases left out for lack of time are of all kinds.
 std::vector<size_t> scattered(size_t n) {
     std::vector<size_t> order(n);
     size_t step = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(n) * 0.618));
@@ -243,7 +242,7 @@ Measured measured_of(std::vector<double> seconds) {
 }
 
 int64_t pool_bytes_here() {
-    const int64_t cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // bytes; 0 or -1: unknown
+    const int64_t cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // bytes of the L3 cache; 0 or -1: unknown
     return std::clamp<int64_t>(3 * std::max<int64_t>(cache, 0), int64_t{64} << 20, int64_t{256} << 20);
 }
 

@@ -9,7 +9,6 @@
 namespace orrery {
 namespace {
 
-/// Returns pairs (output, input) of operands that start at the same address.
 std::vector<std::pair<int, int>> common_places(const RankClass& c, const Instruction& i) {
     const size_t inputs = c.kernels[static_cast<size_t>(i.kernel)].inputs.size();
     std::vector<std::pair<int, int>> common;
@@ -42,7 +41,7 @@ void grid_of_products(KernelCases& cases, DType f) {
         for (const int64_t n : sizes)
             for (const int64_t k : sizes) {
                 const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-                if (flops > 1.8e10) continue;  // larger than 1,024 x 2,048 x 4,096
+                if (flops > 1.8e10) continue;  // skips matrix products above 1,024 x 2,048 x 4,096
                 cases.products(f, m, n, k);
             }
 }

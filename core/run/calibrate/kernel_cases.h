@@ -9,8 +9,8 @@
 
 namespace orrery {
 
-/// The distinct kernels of a plan, in the order of rank classes and their kernels, each with the operands that share
-/// memory in its first launch and the attributes of the first rank that runs it.
+/// The distinct kernels of a plan, in the order of its rank classes (ranks with the same instructions), each with the
+/// operands that share memory in its first launch and the attributes of the first rank that runs it.
 std::vector<KernelCase> kernel_cases(const Plan& plan);
 
 /// A list of distinct kernels to time. Specs are made through the op definitions, so that attributes and results are
@@ -20,7 +20,6 @@ public:
     /// `device`: kernels that it does not support are left out; nullptr: none is left out.
     explicit KernelCases(Device* device = nullptr) : device_(device) {}
     std::vector<KernelCase> take() { return std::move(cases_); }
-    /// Appends `text` to the names of cases added from now on.
     void suffix(std::string text) { suffix_ = std::move(text); }
 
     /// Adds a case that runs an op. `name`: the case's name; "": the op's name.
@@ -36,7 +35,7 @@ public:
     void norms(const TensorType& x);                   ///< adds norms of x [rows, width], and its sum over rows
     void losses(const TensorType& logits);             ///< adds losses of logits [tokens, vocab]
     void lookups(const TensorType& x, int64_t vocab);  ///< adds lookups that give x [tokens, width]
-    void heads(const TensorType& x);                   ///< adds ops on x [batch, time, heads, head size]
+    void heads(const TensorType& x);                   ///< adds rope and transpose of x [batch, time, heads, head size]
     void updates(DType f, int64_t n);                  ///< adds AdamW of n params, casts to and from f, and a norm
 
 private:
@@ -47,8 +46,8 @@ private:
 };
 
 /// A grid of transformer kernels: matrix products over m, n, k in each form of a training step, attention over sequence
-/// lengths and heads, norms, losses over vocabularies, elementwise ops, updates and casts. Contains those that the
-/// device has, in `dtype` and, where a step uses it, in f32; small ones first.
+/// lengths and heads, norms, losses over vocabularies, elementwise ops, updates and casts. Contains the kernels that
+/// the device has, in `dtype`, and also in f32 where a training step uses f32; small ones first.
 std::vector<KernelCase> kernel_grid(Device& device, DType dtype);
 
 }  // namespace orrery

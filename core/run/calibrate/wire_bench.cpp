@@ -30,7 +30,7 @@ double processor_seconds() {
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// Returns the number of f32 elements in `bytes` bytes, rounded down to divide evenly among the members.
+/// Returns the number of f32 elements in `bytes` bytes, rounded down to a multiple of the number of members.
 int64_t counted(int64_t bytes, int64_t ranks) {
     return std::max<int64_t>(ranks, bytes / size_of(DType::f32) / ranks * ranks);
 }
@@ -63,10 +63,10 @@ public:
 
 private:
     struct Timed {
-        double seconds = 0, processor_s = 0;  ///< mean times of one call, in seconds
+        double seconds = 0, processor_s = 0;
     };
 
-    /// Times `calls` calls, which all members begin together, right after a collective.
+    /// Times `calls` calls directly after a collective, so that all members begin together.
     Timed timed(const std::string& op, int64_t count, int64_t calls) {
         meet();
         const double processor = processor_seconds();
@@ -99,7 +99,6 @@ private:
         sent.wait();
     }
 
-    /// Returns the max over all members, on every member.
     double agreed(double mine) {
         double most = 0;
         for (const std::string& text : exchange(fmt::format("{}", mine))) most = std::max(most, std::stod(text));

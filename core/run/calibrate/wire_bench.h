@@ -17,9 +17,9 @@ struct WireBench {
 };
 
 /// Times each collective and a message by size; returns rows of a cost table on member 0, nothing on the others. Calls
-/// follow each other directly, so that members stay in step. The time is the median over blocks of calls of the
-/// members' mean. A message takes half of a round trip between members 0 and 1. `arena`: memory of at least
-/// wire_bytes() that the communicator was made with. Collective.
+/// follow each other directly, so that members stay in step. A time is the mean over members, and of these means the
+/// median over blocks of calls. A message takes half of a round trip between members 0 and 1. `arena`: memory of at
+/// least wire_bytes() that the communicator was made with. Collective.
 std::vector<WireCost> measure_wires(Communicator& communicator, Rendezvous& rendezvous, const Memory& arena,
                                     const WireBench& bench);
 

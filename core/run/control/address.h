@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-/// Returns the first address of `host`, as this host resolves it, if that is a loopback one, "127.0.1.1"; otherwise "".
+/// Returns the first address of `host`, as this host resolves it, if it is a loopback one ("127.0.1.1"); otherwise "".
 std::string loopback_of(const std::string& host);
 
 /// A host and port, written "n1:29500" or "[fe80::1]:29500". parse_place returns nullopt for other texts.
@@ -16,7 +16,6 @@ struct Place {
 std::string place_text(const std::string& host, int port);
 std::optional<Place> parse_place(std::string_view text);
 
-/// Returns this host's own name.
 std::string host_name();
 
 /// Throws Error if ranks of several hosts would meet at a loopback address, which other hosts cannot reach. `asked`:

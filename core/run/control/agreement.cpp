@@ -36,7 +36,7 @@ std::string text_of(const ConfigValue& value) {
     return "[" + list + "]";
 }
 
-/// Whether a key has no effect, as it belongs to a transport or rendezvous that no plugin of this run has read.
+/// Whether a key has no effect: it belongs to a transport or rendezvous that no plugin of this run has read.
 bool is_idle(const std::string& table, const ConfigValue& value) {
     return !value.used && (table.starts_with("transport.") || table.starts_with("rendezvous.")) &&
            !table.starts_with("transport.axis");
@@ -89,7 +89,7 @@ void require_agreement(Exchange& exchange, const std::string& topic, const Agree
         text +=
             fmt::format("\n  {}: {}, rank 0 has {}", names[i], value_of(second, names[i]), value_of(first, names[i]));
     if (names.size() > shown) text += fmt::format("\n  and {} more", names.size() - shown);
-    try {  // waits until all ranks have read the difference; a rank that has ended already does not matter
+    try {  // waits until all ranks have read the difference; it does not matter if a rank has ended already
         exchange.all(topic + " told", "", WaitLimit::step);
     } catch (const Error&) {
     }

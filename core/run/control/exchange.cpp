@@ -12,7 +12,7 @@
 namespace orrery {
 namespace {
 
-constexpr size_t piece_bytes = size_t{512} << 10;  // less than the max frame size of the rendezvous
+constexpr size_t piece_bytes = size_t{512} << 10;  // pieces of a text, to fit into a frame of the rendezvous
 constexpr size_t most_bytes = size_t{64} << 20;
 constexpr int64_t few = 8;  // up to this many ranks read each other's texts without a tree
 constexpr auto files_limit = std::chrono::hours(1);
@@ -22,7 +22,6 @@ std::string piece_of(const std::string& key, size_t piece) {
     return piece == 0 ? key : fmt::format("{}/{}", key, piece);
 }
 
-/// Formats a text with its size: "SIZE:TEXT".
 std::string with_size(const std::string& text) { return fmt::format("{}:{}", text.size(), text); }
 
 /// Removes "NUMBER:" from the start of a text and returns NUMBER; nullopt if it is missing or above `most`.
@@ -67,7 +66,7 @@ std::vector<std::string> Exchange::all(const std::string& topic, const std::stri
         }
         if (static_cast<int64_t>(texts.size()) != ranks_) throw unreadable(0, topic);
     }
-    // Ranks that have come to this round have read all texts of earlier rounds.
+    // A rank that takes part in this round has read all texts of earlier rounds.
     forget(std::move(earlier));
     return texts;
 }
@@ -83,7 +82,7 @@ std::string Exchange::from_first(const std::string& topic, const std::string& mi
     return mine;
 }
 
-/// Sends up the tree a digest and the lowest rank of the subtree that differs, "DIGEST RANK"; -1: none.
+/// Each rank sends up the tree its digest and the lowest rank below it that differs, "DIGEST RANK"; -1: none.
 std::optional<Exchange::Difference> Exchange::compare(const std::string& topic, const std::string& text,
                                                       const std::string& told, WaitLimit limit) {
     constexpr size_t most = 128;
@@ -99,7 +98,7 @@ std::optional<Exchange::Difference> Exchange::compare(const std::string& topic, 
         if (space == std::string::npos ||
             std::from_chars(said.data() + space + 1, said.data() + said.size(), first).ec != std::errc())
             throw unreadable(below, topic);
-        if (said.substr(0, space) != digest) first = below;  // the child, lowest rank of its subtree, differs
+        if (said.substr(0, space) != digest) first = below;  // the child itself differs: the lowest rank of its subtree
         if (first >= 0 && (other < 0 || first < other)) other = first;
     }
     if (rank_ > 0) give(round, fmt::format("{}", rank_), fmt::format("{} {}", digest, other), most);
@@ -119,14 +118,14 @@ Exchange::Round Exchange::begin(const std::string& topic, WaitLimit limit) {
     return {fmt::format("exchange/{}/{}/{}", name_, rounds_++, topic), topic, limit};
 }
 
-/// Reports that a rank with children has arrived, before it waits for them: then a missing child is named, not it.
+/// Announces a rank with children before it waits for them, so that a missing child is named, and not this rank.
 void Exchange::come(const Round& round) {
     if (first_below(rank_) == ranks_) return;
     given_.push_back(fmt::format("{}/here/{}", round.key, rank_));
     rendezvous_.set(given_.back(), "");
 }
 
-/// Collects all texts on rank 0. Other ranks send the texts of their subtree as one, "RANK:SIZE:TEXT" for each.
+/// Collects all texts on rank 0. Other ranks send the texts of their subtree as one: "RANK:SIZE:TEXT" for each.
 std::vector<std::string> Exchange::gather(const Round& round, const std::string& mine) {
     if (mine.size() > most_bytes)
         throw Error(fmt::format("the message of rank {} for '{}' has {} bytes, the maximum is {}", rank_, round.topic,
@@ -154,7 +153,7 @@ std::vector<std::string> Exchange::gather(const Round& round, const std::string&
     return texts;
 }
 
-/// Stores a text in pieces. The first one has the text's size and is set last: its reader need not wait for more.
+/// Stores a text in pieces. The first piece has the text's size and is stored last, so its reader finds all others.
 void Exchange::give(const Round& round, const std::string& part, const std::string& text, size_t most) {
     if (text.size() > most)
         throw Error(fmt::format("the message of rank {} for '{}' has {} bytes, the maximum is {}", rank_, round.topic,
@@ -188,7 +187,7 @@ std::string Exchange::wait(const Round& round, const std::string& key, int64_t r
         throw Absent(absent, fmt::format("rank {}: timed out: rank {} has not reached '{}' within {} ms ({}): {}",
                                          rank_, absent, round.topic, timeout_.count(), setting_, rendezvous_.absent()));
     }
-    // Wait in slices, since a lost rank must end the wait.
+    // A lost rank must end the wait, so wait in slices.
     const auto until = std::chrono::steady_clock::now() + files_limit;
     while (std::chrono::steady_clock::now() < until)
         if (auto text = rendezvous_.look(key, slice)) return *std::move(text);
@@ -198,7 +197,7 @@ std::string Exchange::wait(const Round& round, const std::string& key, int64_t r
                                      rank_, absent, round.topic, std::chrono::seconds(files_limit).count()));
 }
 
-/// Returns the first rank that has not arrived: `rank`, or a rank of its subtree.
+/// Returns the first rank that has not arrived: `rank`, or a rank below it in the tree.
 int64_t Exchange::missing(const Round& round, int64_t rank) {
     const auto there = [&](const std::string& key) {
         return rendezvous_.look(key, std::chrono::milliseconds(0)).has_value();

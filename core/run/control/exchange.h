@@ -27,8 +27,8 @@ public:
 /// Exchanges texts of up to 64 MiB between ranks through the rendezvous store, in rounds. Every rank takes part in the
 /// same rounds in the same order. Texts go up a tree, in which rank r's children are ranks 4 r + 1 to 4 r + 4, and rank
 /// 0's result comes down as one text. A rank sends the store a few messages and one for each child, whatever the number
-/// of ranks; up to eight ranks read each other directly. The texts of a round are erased after the next `all`, so that
-/// the store does not grow.
+/// of ranks; up to eight ranks read each other directly. The texts of a round are erased after the next call of all(),
+/// so that the store does not grow.
 ///
 ///       up: texts or digests        down: rank 0's text
 ///              0                          0 -> all
@@ -55,20 +55,20 @@ public:
     /// Returns rank 0's text on every rank; other ranks' texts are ignored. Rank 0 does not wait.
     std::string from_first(const std::string& topic, const std::string& mine, WaitLimit limit);
 
-    /// The first rank that has another text than rank 0, with the texts of both.
+    /// The first rank with a text that differs from rank 0's, and both texts.
     struct Difference {
         int64_t rank = 0;
         std::string first, other;
     };
-    /// Compares `text` of all ranks by digest; nullopt: all are equal. Otherwise rank 0 and the first rank that differs
-    /// send their `told` to all ranks.
+    /// Compares `text` of all ranks by digest; nullopt: all are equal. `told`: the text that rank 0 and the first rank
+    /// that differs send to all ranks if they are not.
     std::optional<Difference> compare(const std::string& topic, const std::string& text, const std::string& told,
                                       WaitLimit limit);
 
 private:
     struct Round {
-        std::string key;    ///< exchange/NAME/NUMBER/TOPIC
-        std::string topic;  ///< the round's topic, for messages
+        std::string key;  ///< prefix of the round's keys in the store: exchange/NAME/NUMBER/TOPIC
+        std::string topic;
         WaitLimit limit;
     };
     Round begin(const std::string& topic, WaitLimit limit);

@@ -39,7 +39,6 @@ void require_long(const std::string& token, const std::string& where) {
                         where, token.size(), token.size() == 1 ? "" : "s", least_token));
 }
 
-/// The content of a file that only this user can read, without the final newline.
 std::string token_of_file(const std::string& path) {
     const std::string where = "ORRERY_TOKEN_FILE: " + path;
     const RegularFile file(path);
@@ -69,7 +68,7 @@ std::string token_of_file(const std::string& path) {
     return token;
 }
 
-/// The port of a job's rendezvous, 29500 to 37499: ranks derive it from the job's id without communicating.
+/// The port of a job's rendezvous, 29500 to 37499. Ranks derive it from the job's id, without communicating.
 int port_from(const std::string& id) { return 29500 + static_cast<int>(std::hash<std::string>{}(id) % 8000); }
 
 /// Whether all ranks of the job are on this host; unknown if the launcher does not count ranks per host.
@@ -90,7 +89,7 @@ void refuse_unnamed(const Job& job, const LaunchedRank& rank) {
 
 void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
     const Hosts hosts = hosts_of(rank);
-    // Ranks of one host meet on its loopback interface, whatever the host's name resolves to.
+    // If all ranks are on one host, they meet on its loopback interface, whatever the host's name resolves to.
     job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(rank.first_host);
     job.port = port;
     job.serves = job.rank == 0;
@@ -107,7 +106,7 @@ void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
                         "  set ORRERY_TOKEN to one secret of 16 or more characters for all of them, or "
                         "ORRERY_TOKEN_FILE to a file of mode 0600 that holds it",
                         job.launcher, job.ranks, job.host, job.port));
-    // On a loopback interface without a user's secret, the job's id keeps jobs apart.
+    // Without a user's secret, ranks meet on the loopback interface, where the job's id keeps jobs apart.
     job.token = secret.value_or(job.launcher + ":" + job.id);
 }
 
@@ -145,7 +144,6 @@ Job job_of(const KnownLauncher& by, const LaunchedRank& rank) {
     return job;
 }
 
-/// A launcher plugin that is asked whether it started this process.
 struct Asked {
     const KnownLauncher* known;
     std::unique_ptr<Launcher> launcher;
@@ -162,7 +160,7 @@ std::vector<Asked> opened(const Launchers& launchers) {
     return all;
 }
 
-/// Returns the launchers that started this process, without those that only started another launcher.
+/// Returns the launchers that started this process, except those that only started another launcher.
 std::vector<Asked> detected(const Launchers& launchers) {
     std::vector<Asked> all = opened(launchers);
     std::erase_if(all, [](const Asked& one) { return !one.launcher->detect(of_process()); });

@@ -24,7 +24,7 @@ struct Job {
     int64_t local_rank = 0, local_ranks = 1;
     int64_t threads = 0;             ///< CPU threads that the launcher assigns to each rank; 0: not set
     int64_t processors = 0;          ///< processors that the launcher assigns to each rank; 0: not set
-    int64_t session = 0;             ///< number of sessions that this job's processes have had
+    int64_t session = 0;             ///< number of sessions so far in each process of this job
     std::string host = "127.0.0.1";  ///< host of the rendezvous
     int port = 0;
     std::chrono::milliseconds silence{10'000};  ///< a peer that sends no heartbeat for longer is lost; [run] silence_s,
@@ -33,7 +33,7 @@ struct Job {
     bool assigned = false;  ///< a launcher started this rank
     std::string launcher;   ///< name of the launcher plugin, "orrery" for Orrery's own launcher, or ""
     bool ours = false;      ///< Orrery's own launcher started this rank and locks the run's folder
-    bool counted = true;    ///< run.ranks must equal local_ranks; false if the launcher has the fact `uncounted`
+    bool counted = true;    ///< whether run.ranks must equal local_ranks; not if the launcher has the fact `uncounted`
     bool restarts = false;  ///< the launcher can be asked to restart a failed job
 };
 
@@ -53,7 +53,7 @@ struct KnownLauncher {
 /// The launcher plugins that may have started this process, in the order in which they are tried.
 struct Launchers {
     std::vector<KnownLauncher> known;
-    bool required = false;  ///< the configuration names the only one
+    bool required = false;  ///< whether the configuration names the launcher, so that no other is tried
     Origin asked = {};      ///< where the configuration names the launcher
 };
 
@@ -70,8 +70,8 @@ inline int64_t per_host(const Job& job) { return job.ours ? job.local_ranks : 0;
 /// Number of processors that all ranks of this host may use together.
 int64_t processors_of_host(const Job& job);
 
-/// For `orrery run` in a job of several nodes: returns a text saying that ranks start on this node only and how to use
-/// all nodes, from the first launcher that provides one; "" if none does.
+/// For `orrery run` in a job of several nodes: returns a text that says that ranks start on this node only, and how to
+/// use all nodes, from the first launcher that has such a text; "" if none does.
 std::string nodes_left_out(const Launchers& launchers);
 
 /// Returns the secret that the user gives to all processes of a job: ORRERY_TOKEN, or the content of the file that

@@ -15,7 +15,7 @@ public:
     /// This rank's status for the step that begins. `save`: state of its checkpoint save: go_on, saving or save_failed;
     /// `time`: whether a rank that was asked to stop has time for a checkpoint.
     Status mine(Status save, bool time) const;
-    /// Status of all ranks, from the results of the step that ended. A single rank takes its own current status.
+    /// Status of all ranks, from the results of the step that ended; in a job of one rank, the rank's current status.
     Status all(const HostResults& results, Status save, bool time) const;
     /// Why the job stops, "stopped by signal 15", for messages.
     std::string reason() const;

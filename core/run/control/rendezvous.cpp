@@ -43,7 +43,7 @@ ServeOptions options_of(const Job& job, int64_t per_host) {
 }
 
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOptions options) {
-    constexpr int64_t strangers = 64, others = 32;  // number of open files: of unauthenticated connections, of all else
+    constexpr int64_t strangers = 64, others = 32;  // open files: for unauthenticated connections, for all else
     need_descriptors(options.world + strangers + others, fmt::format("the rendezvous of {} ranks", options.world));
     options.explain = explain_told;
     options.seen = [](const std::string& position) {

@@ -17,17 +17,17 @@ std::string make_nonce();
 
 /// Returns the options of a rendezvous service for `job`: address, timeouts and identity. The caller sets `home`.
 ServeOptions options_of(const Job& job, int64_t per_host);
-/// Starts a rendezvous service that explains waits from ranks' positions (standing.h). Raises the limit of open files.
+/// Starts a rendezvous service that explains hangs by ranks' positions (standing.h). Raises the limit of open files.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOptions options);
-/// Starts the rendezvous service of a job that rank 0 serves.
+/// Starts the rendezvous service of a job in this process, rank 0.
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& job);
 /// Returns how the rank of `job` reaches the rendezvous service. The caller adds what ranks must agree on.
 JoinOptions place_of(const Job& job);
 
-/// The loss of a process that fails with an error of `fault`, as sent to the other ranks. `site`: see Loss.
+/// Describes the failure of a process by an error of kind `fault`, as sent to other ranks. `site`: phase of the run.
 Loss loss_of(Fault fault, const Message& why, std::string_view site = "");
-/// The loss that the rank of `job` reports to its launcher for `error`: its own, or `heard`, another rank's loss that
-/// caused the error.
+/// The failure that the rank of `job` reports to its launcher for `error`: its own, or `heard`, that of another rank
+/// that caused it.
 Loss end_by(const Job& job, const std::exception& error, std::string_view site, const Loss& heard = {});
 
 /// The rendezvous store of ranks that are threads of one process; all ranks share one object.

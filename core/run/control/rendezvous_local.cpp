@@ -12,12 +12,11 @@ namespace orrery {
 struct LocalRendezvous::Store {
     mutable std::mutex mutex;
     std::map<std::string, std::string, std::less<>> values;
-    /// Waiting ranks by key, so that setting one key does not wake all ranks.
+    /// By key: wakes the ranks that wait for the key, so that setting one key does not wake all ranks.
     std::map<std::string, std::shared_ptr<std::condition_variable>, std::less<>> waited;
     std::atomic<bool> is_lost{false};
     Message lost;
 
-    /// Wakes ranks that wait for a key. The caller holds `mutex`.
     void wake(std::string_view key) {
         const auto it = waited.find(key);
         if (it == waited.end()) return;

@@ -14,7 +14,7 @@ namespace orrery {
 
 namespace {
 
-constexpr double silent_s = 1;     // seconds without a heartbeat after which a rank is silent: four intervals
+constexpr double silent_s = 1;     // seconds without a heartbeat after which a rank counts as silent: four intervals
 constexpr size_t shown_ranks = 8;  // max ranks listed of a cycle or of a path between two ranks
 
 using Part = Position::Part;
@@ -38,14 +38,14 @@ Loss hang(int64_t rank, const char* site, const std::string& text) {
     return {.cause = Cause::hang, .rank = rank, .site = site, .text = text};
 }
 
-/// Ranks' reported positions as input of a replay: each rank's current operation, followed by its parts in operations
-/// in which other ranks wait for it.
+/// Ranks' reported positions as input of a replay: for each rank its current operation, then the operations in which
+/// other ranks already wait for it.
 class Told final : public ReplayPolicy {
 public:
     Told(int64_t late, const std::vector<Standing>& all) : late_(late) {
         for (const Standing& s : all) add(s);
         add({late, {}, 0});
-        for (const Standing& s : all)  // ranks that reported nothing are added, since others wait for them
+        for (const Standing& s : all)  // ranks that reported nothing are added, because other ranks wait for them
             for (const int64_t rank : s.position.waits_for) add({rank, {}, 0});
         build();
     }
@@ -53,7 +53,7 @@ public:
     const ReplayView& view() const { return view_; }
     const Standing& standing(int actor) const { return ranks_[static_cast<size_t>(actor)]; }
     int actor(int64_t rank) const { return at_.at(rank); }
-    /// The replay item of a rank's current operation.
+    /// The number of a rank's current operation among the replay's items.
     int here(int actor) const { return view_.begin(actor); }
 
 private:
@@ -80,7 +80,7 @@ private:
         return part == Part::sends ? Part::receives : part == Part::receives ? Part::sends : part;
     }
 
-    /// Finds what each rank still has to do for other ranks: its part in an operation, or only to continue (unknown).
+    /// Finds in which operations other ranks wait for each rank, and its part there; unknown: it only has to continue.
     void find_later() {
         later_.resize(ranks_.size());
         for (const Standing& s : ranks_) {
@@ -108,7 +108,7 @@ private:
         find_later();
         std::vector<int> first{0};
         for (const auto& later : later_) first.push_back(first.back() + 1 + static_cast<int>(later.size()));
-        for (const Standing& s : ranks_)  // current parts first, since they tell how many ranks take part
+        for (const Standing& s : ranks_)  // current parts first: they tell how many ranks take part
             if (!stays(s) && named(s)) channel(s, s.position.part, s.position.meeting);
         for (size_t i = 0; i < ranks_.size(); ++i) {
             const Standing& s = ranks_[i];
@@ -134,14 +134,14 @@ private:
     }
 
     const int64_t late_;
-    std::vector<Standing> ranks_;  ///< reported positions of the ranks, by actor
+    std::vector<Standing> ranks_;
     std::unordered_map<int64_t, int> at_;
-    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< by actor: later parts in operations of other ranks
+    std::vector<std::set<std::pair<Part, std::string>>> later_;  ///< by actor: its later parts, which others wait for
     std::map<std::string, int> channels_;
     ReplayView view_;
 };
 
-/// Explains from the end of a replay why the late rank's operation is not done.
+/// Explains why the late rank's operation is not done at the end of a replay.
 class Explanation {
 public:
     Explanation(const Told& told, const Replay& replay, int late) : told_(told), replay_(replay), late_(late) {
@@ -172,8 +172,7 @@ public:
     }
 
 private:
-    /// Follows everything that the late rank waits for, breadth first, up to items that wait for nothing: they are the
-    /// cause.
+    /// Follows breadth first all that the late rank waits for, up to items that wait for nothing, which are the cause.
     void follow() {
         const int start = told_.here(late_);
         std::vector<int> open{start};
@@ -188,7 +187,7 @@ private:
 
     int actor(int item) const { return told_.view().at(item).actor; }
 
-    /// Ranks (by actor) on the path from the late rank to an item that it waits for.
+    /// Ranks (by number in the replay) on the path from the late rank to an item that it waits for, directly or not.
     std::vector<int> way_to(int item) const {
         std::vector<int> way;
         for (int at = from_.at(item); at != none; at = from_.at(at))
@@ -198,7 +197,7 @@ private:
         return way;
     }
 
-    /// Ranks (by actor) of the cycle that the late rank waits for, without the late rank.
+    /// Ranks (by number in the replay) of the cycle that the late rank waits for, without the late rank.
     std::vector<int> cycle() const {
         std::vector<int> seen;
         int item = told_.here(late_);
@@ -231,8 +230,8 @@ private:
     const Told& told_;
     const Replay& replay_;
     const int late_;
-    std::vector<int> behind_;  ///< replay items that wait for nothing: the cause
-    std::map<int, int> from_;  ///< by item: the item that waits for it, on the way from the late rank
+    std::vector<int> behind_;  ///< replay items that wait for nothing and therefore are the cause
+    std::map<int, int> from_;  ///< by replay item: the item that waits for it, on the path from the late rank
 };
 
 }  // namespace

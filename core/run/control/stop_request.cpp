@@ -11,15 +11,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto soon = std::chrono::seconds(2);  // a process that really ends reports it within this time
+constexpr auto soon = std::chrono::seconds(2);  // a process that really ends does so within this time
 
 std::atomic<int> asked{0};
 std::atomic<int64_t> asked_ns{0};
-std::mutex order;  // guards the variables below; stays locked once the process ends without saving
+std::mutex order;  // guards the variables below; stays locked after a decision to end the process without saving
 std::vector<StopAnswer*> answers;
 int keeping = 0;
 bool ending = false;
-Clock::time_point until = Clock::time_point::max();  // a script may catch the error and continue until this time
+Clock::time_point until = Clock::time_point::max();  // end of `ending`, as a script may catch the error and continue
 
 int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 

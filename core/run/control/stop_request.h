@@ -17,20 +17,19 @@ bool ask_to_stop(int signal);
 void tell_stopped();
 
 /// Called by a process that is about to end and reports why: from then on ask_to_stop() returns true. Within a session
-/// this holds until 2 s after the end of the last session, since a script may catch the error and continue; without a
-/// session it holds for good.
+/// it does so until 2 s after the end of the last session, since a script may catch the error and continue; without a
+/// session, for good.
 void ends_by_itself();
 
-/// What a rank with nothing to save sends when a signal ends it, with Cause::stopped; other ranks end likewise.
+/// What a rank with nothing to save reports when a signal ends it, with Cause::stopped; other ranks then end, too.
 constexpr const char* stopped_early = "stopped by a signal with nothing to save";
 
-/// The message of a rank that ends because another rank was stopped.
 constexpr const char* other_stopped = "stopped because another rank was, with nothing to save: start again to go on";
 
-/// A session's answer to a stop signal: before `keep` is called, nothing is lost if the process ends at once.
+/// How a session answers a stop signal: until keep() is called the process ends at once, since nothing is lost.
 class StopAnswer {
 public:
-    /// `tell` reports the stop to the other ranks; another thread calls it, at most once.
+    /// `tell` reports the stop to the other ranks; it is called at most once, by another thread.
     explicit StopAnswer(std::function<void()> tell);
     ~StopAnswer();
     StopAnswer(const StopAnswer&) = delete;

@@ -15,9 +15,9 @@ namespace orrery {
 namespace {
 
 constexpr double least_bound_s = 30;
-constexpr double slow_flops = 1e9;          // FLOP/s of one core with reference kernels
-constexpr double slowest_share = 1.0 / 25;  // min share of the device's matrix rate that a whole step reaches
-constexpr int64_t steps_to_know = 2;        // number of steps before StepBound learns from them
+constexpr double slow_flops = 1e9;          // FLOP/s of a device of unknown rate: one core with reference kernels
+constexpr double slowest_share = 1.0 / 25;  // min fraction of its matrix rate that a step reaches
+constexpr int64_t steps_to_know = 2;        // number of timed steps after which StepBound uses their times
 constexpr double longest_steps = 5;
 constexpr double slow_bytes = 50e6;
 
@@ -33,7 +33,7 @@ int64_t count_before(const RankClass& ranks, const Issued& here, Counts counts) 
     return count;
 }
 
-/// Sets in `p` the other ranks of the instruction at `p.index`, and a name of the operation that all its ranks share.
+/// Sets in `p` the ranks that instruction `p.index` waits for, and the operation's name, the same on all its ranks.
 void tell_partners(const RankClass& ranks, const Mesh& mesh, int64_t rank, Position& p) {
     const Issued here = issued_at(ranks, p.index);
     const Instruction& i = ranks.stream[static_cast<size_t>(here.index)];

@@ -24,7 +24,6 @@ public:
     StepBound(std::chrono::milliseconds first, bool learns)
         : first_s_(std::chrono::duration<double>(first).count()), learns_(learns) {}
 
-    /// Records that `steps` steps have begun at the time `now_s`.
     void see(int64_t steps, double now_s);
     double seconds() const;
 
@@ -35,7 +34,7 @@ private:
     double begun_s_ = 0, longest_s_ = 0;
 };
 
-/// Finds a rank's position in its plan from another thread, through relaxed atomic stores of its executors only.
+/// Finds a rank's position in its plan from another thread, by reading only atomics that its executors write.
 class StepWatch {
 public:
     StepWatch(int64_t rank, std::vector<const Executor*> executors, const StepBound& bound);

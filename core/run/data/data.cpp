@@ -115,7 +115,7 @@ std::byte* Prefetch::next() {
 int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path, int token_bytes) {
     const RegularFile in(text_path);
     if (!in.problem().empty()) throw Error(fmt::format("text file {} {}", text_path, in.problem()));
-    if (in.bytes() == 0)  // checked before the existing token file is replaced
+    if (in.bytes() == 0)  // checked before an existing token file is replaced
         throw Error(fmt::format("text file {} is empty", text_path));
     AtomicFile out(bin_path);
     begin_tokens(out);
@@ -123,12 +123,12 @@ int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path
     int64_t count = 0;
     while (const size_t n = in.read(count, text.data(), text.size())) {
         tokens.assign(n * static_cast<size_t>(token_bytes), 0);
-        for (size_t i = 0; i < n; ++i) tokens[i * static_cast<size_t>(token_bytes)] = text[i];  // ids are little-endian
+        for (size_t i = 0; i < n; ++i) tokens[i * static_cast<size_t>(token_bytes)] = text[i];
         out.write({tokens.data(), tokens.size()});
         count += static_cast<int64_t>(n);
     }
     out.close();
-    // An existing index and mask belong to the replaced token file.
+    // The .idx and .mask of a replaced token file do not fit the new one.
     if (bin_path.ends_with(".bin"))
         for (const char* other : {"idx", "mask"}) ::unlink((bin_path.substr(0, bin_path.size() - 3) + other).c_str());
     out.name();

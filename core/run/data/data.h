@@ -22,13 +22,13 @@ struct DataSpec {
 
     std::shared_ptr<DataSource> source;
     std::string plugin, held_out_plugin;   ///< names of the plugins of `source` and `held_out`: "data/text"
-    std::shared_ptr<DataSource> held_out;  ///< source for evaluation, with equal arrays; null: a share of `source`
+    std::shared_ptr<DataSource> held_out;  ///< source for evaluation, with the same arrays; null: a share of `source`
     int64_t sequences_per_step = 0;        ///< samples of a full step: the size of the dim "batch"
     int64_t ids = 0;                       ///< number of token ids that the model knows; 0: it has none
     double validation = 0.05;              ///< share of the source's samples that is held out, in evenly spaced blocks
     uint64_t seed = 0;
-    std::vector<Part> parts;  ///< sources of which the mixtures `source` and `held_out` consist, at any depth
-    Origin origin;            ///< script line of the data, for messages
+    std::vector<Part> parts;  ///< if `source` or `held_out` are mixtures: all sources in them, also in nested ones
+    Origin origin;
 };
 
 /// The samples of an opened source in the order in which training draws them. Every tenth block of samples (for

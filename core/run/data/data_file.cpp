@@ -17,8 +17,8 @@ struct DataFile::Opened {
     std::string path;
     Origin asked;
     RegularFile file;
-    struct stat known;  ///< stat of the opened file at its last check
-    struct stat named;  ///< stat of the file's path at the same time as `known`
+    struct stat known;  ///< stat of the open file at the last check
+    struct stat named;  ///< stat of the path at the last check: another file may have taken it
     std::string digest;
 
     std::string digest_of(const RegularFile& other) const {

@@ -83,7 +83,7 @@ void check_inputs(const Program& program, const DataSource& source) {
 
 namespace {
 
-/// Reads a block of each sample to `to`. `sample`: tensor of one block; its data pointer is set here.
+/// Reads one block of each sample to `to`. `sample`: a tensor of the block's type; this function sets its data pointer.
 void read_samples(const Dataset& data, Split split, int64_t first, int64_t count, const Value& input, size_t array,
                   const IdRange& allowed, const Shape& offset, Tensor& sample, std::byte* to) {
     const int64_t bytes = sample.bytes();
@@ -112,7 +112,7 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
         if (!is_data_input(value)) continue;
         const Shape& whole = value.type.shape;
         batch_ = whole[0];
-        const auto at = places_.offset(id);  // unset if only another pipeline stage has this input
+        const auto at = places_.offset(id);  // no offset if only another pipeline stage has this input
         if (!at) continue;
         const auto known = ids.find(value.name);
         const TensorType local{value.type.dtype, value.layout.local_shape(whole, plan.mesh)};

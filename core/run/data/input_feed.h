@@ -10,8 +10,8 @@
 
 namespace orrery {
 
-/// Fills a rank's part of a program's inputs, in host memory with the layout of the device. Each rank reads from the
-/// data only its own block of each sample. Micro-batches are stored one after the other.
+/// Fills a rank's part of a program's inputs in host memory, laid out as on the device. Each rank reads from the data
+/// only its own block of each sample. Micro-batches are stored one after the other.
 class InputFeed {
 public:
     /// Throws Error as check_inputs does. `plan` and `data` must outlive this object.

@@ -9,7 +9,7 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t block_samples = 16;  ///< samples per held-out block: long, so that few of them border on training
+constexpr int64_t block_samples = 16;  ///< samples per held-out block: many, so that few of them are next to training
                                        ///< samples
 
 uint64_t mix(uint64_t x) {  // hashes a number with splitmix64 (Steele, Lea, Flood 2014)
@@ -61,14 +61,14 @@ public:
         }
         const int64_t i = permute(index % n, n, mix(seed_ ^ mix(static_cast<uint64_t>(index / n))));
         if (every_ == 0) return i;
-        const int64_t run = (every_ - 1) * block_samples;  // training samples between two held-out blocks
+        const int64_t run = (every_ - 1) * block_samples;
         const int64_t held_out = std::min(i / run, (all_ - n) / block_samples);
         return i + held_out * block_samples;
     }
 
 private:
     int64_t all_;
-    int64_t every_ = 0;  ///< one of so many blocks is held out; 0: none
+    int64_t every_ = 0;  ///< one block in so many is held out; 0: none
     uint64_t seed_;
 };
 
@@ -78,7 +78,7 @@ std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_
                                           const Origin& asked) {
     const int64_t samples = source.samples();
     const int64_t need = held_out > 0 ? block_samples * Permuted::every(held_out) : 1;
-    if (samples < need)  // otherwise no sample could be held out
+    if (samples < need)
         throw Error(asked, held_out > 0
                                ? fmt::format("{} has {} samples; data.validation = {} needs at least {}\n"
                                              "  use more data, a shorter sequence (for text), or data.validation = 0",

@@ -30,7 +30,7 @@ void TokenPair::add(std::span<const int32_t> ids, int64_t ignored) {
                                 INT32_MAX));
     const auto each = static_cast<size_t>(token_bytes_);
     bytes_.resize(ids.size() * each);
-    for (size_t i = 0; i < ids.size(); ++i) std::memcpy(bytes_.data() + i * each, &ids[i], each);  // little-endian
+    for (size_t i = 0; i < ids.size(); ++i) std::memcpy(bytes_.data() + i * each, &ids[i], each);
     bin_.write({bytes_.data(), bytes_.size()});
     if (mask_) {
         write_mask(ignored, true);

@@ -13,7 +13,7 @@ using tokenizer::Around;
 
 namespace {
 
-/// Whether Python's str.rstrip removes the character.
+/// Whether Python's str.rstrip removes the character, which is what lm-eval uses.
 bool is_space(char32_t c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
@@ -30,7 +30,6 @@ char32_t character_at(std::string_view text, size_t at) {
     return c;
 }
 
-/// The number of bytes of a text without white space at its end.
 size_t without_end(std::string_view text) {
     size_t end = text.size();
     while (end > 0) {

@@ -15,7 +15,7 @@ struct MultipleChoice {
     std::string context;
     std::vector<std::string> endings;
     int64_t label = 0;  ///< index of the right ending
-    Origin where;       ///< file and line, for errors
+    Origin where;
 };
 
 /// Parses a line of JSON: {"context": "...", "endings": ["...", ...], "label": 0}. Ignores other keys. Throws Error
@@ -33,7 +33,7 @@ struct EncodedEnding {
 EncodedEnding encode_ending(const TokenText& tokens, const MultipleChoice& choice, size_t ending,
                             std::string_view delimiter, int64_t positions);
 
-/// Fills an input row of a program with the last tokens that fit. Targets are -1 except for tokens of the ending.
+/// Fills a program's input row with the last tokens of `ending` that fit. Targets are -1 except for the ending's.
 void fill_row(const EncodedEnding& ending, std::span<int32_t> tokens, std::span<int32_t> targets);
 
 /// Indices of the endings that a model chooses: by log-likelihood, and by log-likelihood per character. The first of

@@ -19,7 +19,7 @@ constexpr const char* kept_folder = "tokenizer";
 
 bool there(const std::string& path) { return RegularFile(tokenizer_file(path)).there(); }
 
-/// Path and configuration key of the run's tokenizer, which is not loaded yet; nullopt if the run has none.
+/// Path and configuration key of the run's tokenizer, without loading it; nullopt if the run has none.
 std::optional<ChosenTokenizer> place_of(Config& config) {
     Config& data = config.table("data");
     const std::string given = data.text("tokenizer", "");
@@ -27,7 +27,7 @@ std::optional<ChosenTokenizer> place_of(Config& config) {
     const std::string kept = folder.empty() ? "" : (fs::path(folder) / kept_folder).string();
     const bool has_kept = !kept.empty() && there(kept);
     if (!given.empty()) {
-        // A run that was moved to a machine without that tokenizer uses its folder's copy.
+        // On a machine without the configured tokenizer, a moved run uses the copy in its folder.
         if (has_kept && !there(given)) return ChosenTokenizer{kept, data.where("tokenizer"), nullptr};
         return ChosenTokenizer{given, data.where("tokenizer"), nullptr};
     }
@@ -83,12 +83,12 @@ void keep_tokenizer(const ChosenTokenizer& chosen, const std::string& folder) {
     if (there(kept.string())) return require_kept(chosen, folder);
     const auto env = system_env();
     std::error_code problem;
-    fs::remove_all(partial, problem);  // removes what a killed start left
+    fs::remove_all(partial, problem);  // removes a partial copy that a killed start left
     env->make_folders(partial.string());
     const fs::path main = tokenizer_file(chosen.path);
     const std::vector<std::string>& names = tokenizer::published_files();
     env->replace_file((partial / names.front()).string(), env->read_file(main.string()));
-    // Only the files next to a tokenizer.json belong to it, not those next to a file of another name.
+    // Files next to the tokenizer belong to it only if it is named tokenizer.json.
     for (const std::string& name : names)
         if (const fs::path beside = main.parent_path() / name;
             main.filename() == names.front() && beside != main && RegularFile(beside.string()).problem().empty())

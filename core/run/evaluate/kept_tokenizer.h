@@ -8,7 +8,6 @@
 
 namespace orrery {
 
-/// The tokenizer of a run.
 struct ChosenTokenizer {
     std::string path;  ///< path of a folder or of a tokenizer.json
     Origin asked;      ///< the configuration key that names the tokenizer

@@ -40,10 +40,10 @@ void require_scorable(const Program& program, bool mean) {
                         program.name));
 }
 
-/// A program with the host memory for its inputs and results, and the rows that this rank feeds to it.
+/// A program with host memory for its inputs and results, and the position of this rank's part in the inputs.
 struct RowScores::Call {
     struct Input {
-        bool targets;                ///< whether the input is the targets; false: the tokens
+        bool targets;
         int64_t at;                  ///< byte offset of the input in `block`
         Shape local;                 ///< local shape of one micro-batch
         std::vector<Shape> offsets;  ///< by micro-batch: global offset of this rank's part
@@ -59,7 +59,7 @@ struct RowScores::Call {
             const Value& value = plan.program.value(id);
             if (!is_row(value)) continue;
             length = value.type.shape[1];
-            const auto at = places.offset(id);  // in a pipeline one stage reads the tokens, another the targets
+            const auto at = places.offset(id);  // a pipeline stage may have only the tokens or only the targets
             if (!at) continue;
             Input& input = inputs.emplace_back(
                 Input{value.name == "targets", *at, value.layout.local_shape(value.type.shape, plan.mesh), {}});

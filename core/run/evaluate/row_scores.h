@@ -21,7 +21,7 @@ struct RowSum {
 };
 
 /// Throws Error at the script's line if the program's loss cannot score rows of tokens and targets: the program has
-/// other inputs, or its loss returns a `mean` without a count.
+/// other inputs, or (`mean`) its loss is a mean without a count.
 void require_scorable(const Program& program, bool mean);
 
 /// Scores rows of tokens with a session's evaluation programs, which may have any batch, length and mesh. Collective.

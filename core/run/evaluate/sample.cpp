@@ -15,7 +15,7 @@
 namespace orrery {
 namespace {
 
-/// Draws a token id from logits. Temperature 0 takes the largest logit.
+/// Draws a token id from logits; at temperature 0, returns the id of the largest.
 int32_t draw(std::vector<float>& logits, const SampleOptions& options, std::mt19937_64& random) {
     if (options.temperature <= 0)
         return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
@@ -36,14 +36,13 @@ int32_t draw(std::vector<float>& logits, const SampleOptions& options, std::mt19
     double total = 0;
     for (size_t i = 0; i < kept; ++i)
         total += weights[i] = std::exp((logits[static_cast<size_t>(order[i])] - largest) / options.temperature);
-    // 53 random bits are used directly, because std distributions differ between standard libraries.
+    // Random bits are used directly (53 of them), because std distributions differ between standard libraries.
     double at = static_cast<double>(random() >> 11) * 0x1.0p-53 * total;
     size_t i = 0;
     while (i + 1 < kept && at >= weights[i]) at -= weights[i++];
     return order[i];
 }
 
-/// Runs a logits program on the last tokens of a text.
 class Window {
 public:
     Window(Session& session, Executor& executor)
@@ -67,7 +66,7 @@ public:
     int64_t positions() const { return positions_; }
     int64_t columns() const { return logits_.shape.back(); }
 
-    /// Runs the program on the last tokens that fit. Fills `row` with the logits of the last token.
+    /// Runs the program on the last tokens that fit, and fills `row` with the logits after the last one.
     void run(const std::vector<int32_t>& tokens, uint64_t seed, int64_t step, std::vector<float>& row) {
         const auto used = std::min<int64_t>(positions_, static_cast<int64_t>(tokens.size()));
         std::vector<int32_t> padded(static_cast<size_t>(positions_), 0);
@@ -75,7 +74,7 @@ public:
         std::memcpy(block_.data() + at_, padded.data(), padded.size() * sizeof(int32_t));
         set_step(program_, executor_.inputs(), seed, step, block_.data());
         executor_.run(block_.data());
-        const auto count = static_cast<int64_t>(row.size());  // columns beyond the vocabulary are padding
+        const auto count = static_cast<int64_t>(row.size());  // without columns beyond the vocabulary (padding)
         Tensor last{static_cast<float*>(logits_.data) + (used - 1) * columns(), logits_.dtype, {count}};
         session_.download(row.data(), last);
     }

@@ -19,7 +19,7 @@ bool is_token_file(const std::string& path) { return path.ends_with(".bin"); }
 
 ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_t sequence)>& source, int64_t ids,
                           int64_t most) {
-    const auto pairs = source(1);  // samples of a token and its target: their number is the file's tokens minus 1
+    const auto pairs = source(1);  // each sample is a token and its target, so there is one sample less than tokens
     pairs->open(ids);
     const int64_t all = pairs->samples() + 1;
     if (all > most)
@@ -40,13 +40,13 @@ ScoredIds read_token_file(const std::function<std::shared_ptr<DataSource>(int64_
             read.ignored.resize(static_cast<size_t>(all));
             read.ignored[static_cast<size_t>(from + i + 1)] = true;
         }
-        // The file's last token is only a target. If a mask ignores it, its id is unknown (-1) and never used.
+        // The file's last token is only a target; if a mask ignores it, its id is unknown (-1), but it is never used.
         read.ids[static_cast<size_t>(from + count)] = std::max(0, targets[static_cast<size_t>(count - 1)]);
     }
     return read;
 }
 
-// Windows that do not overlap reach one token further: the last position predicts the first token of the next window.
+// With stride == size, windows reach one token further: the last position predicts the first token of the next window.
 TextWindows::TextWindows(int64_t tokens, int64_t size, int64_t stride)
     : tokens_(tokens), stride_(stride), reach_(stride == size ? size + 1 : size) {
     assert(stride >= 1 && stride <= size);

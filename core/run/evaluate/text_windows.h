@@ -13,7 +13,6 @@ namespace orrery {
 /// Whether a file has token ids: its name ends in .bin.
 bool is_token_file(const std::string& path);
 
-/// The token ids of a text.
 struct ScoredIds {
     std::vector<int32_t> ids;
     std::vector<bool> ignored;  ///< by token: whether a mask excludes it as a target; empty: none is excluded

@@ -30,11 +30,11 @@ public:
     int64_t bytes_of(const std::vector<int32_t>& ids) const;
     /// Whether both the model and the tokenizer have this id.
     bool stands(int64_t id) const { return id < ids_ && (!tokenizer_ || tokenizer_->has(id)); }
-    bool ends(int32_t id) const;  ///< whether an id is an end-of-text token
+    bool ends(int32_t id) const;
     /// The end-of-text tokens, and the file that names them, for messages; "": there are none.
     std::string end() const;
     /// The token that precedes a text without context when it is scored, as in lm-eval: bos_token of the tokenizer's
-    /// folder, else its eos_token; if the folder names neither the template's first token, else an end-of-text token.
+    /// folder, else its eos_token; if the folder names neither, the template's first token, else an end-of-text token.
     std::optional<int32_t> start() const { return start_; }
     /// Whether the text begins with the name of the start() token.
     bool begins(std::string_view text) const;

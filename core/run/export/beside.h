@@ -25,7 +25,7 @@ private:
     std::mutex mutex_;
     std::condition_variable news_;
     std::deque<std::function<void()>> queue_;
-    bool ends_ = false;     ///< whether no more functions will be added
+    bool ends_ = false;
     bool dropped_ = false;  ///< whether the destructor drops functions that have not run
     std::exception_ptr problem_;
     std::thread thread_;  ///< declared last, since the thread uses the other members

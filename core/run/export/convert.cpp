@@ -17,7 +17,7 @@ constexpr int64_t tile = 32;  // elements per side of a square tile; two tiles f
 template <class From, class To>
 To one(const From& x) {
     if constexpr (std::is_same_v<From, To>)
-        return x;  // returns all bits unchanged, also those of NaN
+        return x;
     else
         return To(static_cast<float>(x));
 }

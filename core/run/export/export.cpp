@@ -21,7 +21,7 @@ namespace orrery {
 
 namespace {
 
-/// Returns the first bytes of a buffer that grows as needed and never shrinks.
+/// Returns the first `bytes` bytes of a buffer, which grows if needed and never shrinks.
 std::span<std::byte> first_of(std::vector<std::byte>& buffer, int64_t bytes) {
     const auto size = static_cast<size_t>(bytes);
     if (buffer.size() < size) buffer.resize(size);
@@ -38,7 +38,7 @@ void end_when_asked() {
                     Fault::requeue);
 }
 
-/// A file of tensors: written block by block, and read back in the same blocks on a second thread.
+/// A file of tensors, written in blocks; a second thread reads the same blocks back.
 class TensorFile {
 public:
     TensorFile(const OutputFolder& folder, std::string name, const std::vector<OutTensor>& all,
@@ -63,7 +63,7 @@ public:
         file_->write(0, start_);
         Beside beside;
         for (size_t i = 0; i < tensors_.size(); ++i) {
-            // A block of columns is scattered over its tensor, so a tensor is read back once it is complete.
+            // Blocks of columns are scattered over the tensor, so the tensor is read back only when it is complete.
             for (const TensorPiece& piece : tensors_[i]->pieces) write(params, i, piece, block_bytes);
             if (pending_ >= batch_bytes || i + 1 == tensors_.size()) hand_over(beside);
         }
@@ -75,7 +75,7 @@ public:
 private:
     struct Written {
         size_t tensor = 0;
-        Block part;  ///< position of the block in the tensor
+        Block part;
         uint32_t crc = 0;
     };
 
@@ -130,14 +130,14 @@ private:
         });
     }
 
-    /// Writes a piece of a tensor: reads blocks of rows of the param, with all columns, and converts each.
+    /// Writes the part of a tensor that comes from one param: reads and converts blocks of whole rows of the param.
     void write(BlockReader& params, size_t tensor, const TensorPiece& piece, int64_t block_bytes) {
         Shape shape = piece.place.shape;
         if (piece.transpose) std::swap(shape[0], shape[1]);
         if (count_of(shape) == 0) return;
         const int64_t rows = shape.empty() ? 1 : shape[0], columns = count_of(shape) / rows;
         const int64_t widest = std::max(size_of(piece.param->type.dtype), size_of(tensors_[tensor]->type.dtype));
-        // transposed blocks have short runs; larger blocks make them longer
+        // a transposed block has short runs, so it is larger to make them longer
         const int64_t most = piece.transpose ? 3 * block_bytes : block_bytes;
         const int64_t step = std::max<int64_t>(1, most / (columns * widest));
         for (int64_t row = 0; row < rows; row += step) {
@@ -183,11 +183,11 @@ private:
     std::vector<const OutTensor*> tensors_;
     std::vector<int64_t> begins_;  ///< offset of each tensor in the file, in bytes
     std::vector<std::byte> start_, raw_, turned_;
-    std::vector<std::byte> back_;  ///< buffer of the thread that reads back
+    std::vector<std::byte> back_;
     int64_t bytes_ = 0;
     std::optional<OutputFile> file_;
     std::vector<Written> blocks_;  ///< blocks that are written but not yet passed to the reader
-    int64_t pending_ = 0;          ///< bytes of the blocks in blocks_
+    int64_t pending_ = 0;
 };
 
 std::string json_text(const Json& json) {
@@ -198,7 +198,7 @@ std::string json_text(const Json& json) {
     }
 }
 
-/// Returns config.json: dtype under both names, for transformers 4 and 5; keys sorted as save_pretrained does.
+/// Returns config.json: dtype under the names of transformers 4 and 5; keys sorted as save_pretrained does.
 std::string config_text(const PublishedRecord& record, DType dtype) {
     const std::string name = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
     std::map<std::string, Json> keys;
@@ -230,7 +230,7 @@ std::string index_text(const std::vector<OutTensor>& tensors, const std::vector<
 
 std::string name_of_file(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
-/// Copies files of the tokenizer. A generation_config.json among them is skipped if the model's record has its own.
+/// Copies additional files, such as a tokenizer's; generation_config.json only if `with_generation`.
 void copy_beside(const OutputFolder& folder, const std::vector<std::string>& files, bool with_generation) {
     for (const std::string& path : files) {
         if (name_of_file(path) == generation_file && !with_generation) continue;
@@ -257,7 +257,7 @@ Exported export_checkpoint(CheckpointStore& store, const Manifest& manifest, con
     exported.files = static_cast<int64_t>(files.size());
 
     StopAnswer answer(nullptr);
-    answer.keep();  // a stop signal must not end the process before the folder is removed
+    answer.keep();  // so that a stop signal does not end the process before the partial folder is removed
     OutputFolder out(folder);
     out.require_room(exported.bytes);
     BlockReader params(store, manifest);

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 std::string reason(int code) { return std::generic_category().message(code); }
 
-/// Name of a file in FOLDER.part that a running export locks. It marks the folder as made by an export.
+/// Name of a file in FOLDER.part, which a running export locks; it also marks the folder as made by an export.
 constexpr const char* lock_name = ".orrery-export";
 
 bool is_there(const std::string& path) {
@@ -41,7 +41,7 @@ std::string parent_of(const std::string& folder) {
     return parent.empty() ? "." : parent.string();
 }
 
-/// Creates the folder and those that contain it, so that they survive a power cut.
+/// Creates the folder and the folders that contain it, and flushes them, so that they survive a power cut.
 void make_folders(const std::string& folder) {
     if (is_there(folder)) return;
     const std::string parent = parent_of(folder);
@@ -82,7 +82,7 @@ OutputFolder::~OutputFolder() {
 }
 
 /// Takes the lock of FOLDER.part. Returns false if the folder is gone: another export finished or removed it, or this
-/// one removed it to create it again (`renew`).
+/// export removed it to create it again (`renew`).
 bool OutputFolder::take(bool& renew) {
     made_ = ::mkdir(part_.c_str(), 0777) == 0;
     if (!made_ && errno != EEXIST) refuse_to_make(errno);
@@ -99,7 +99,7 @@ bool OutputFolder::take(bool& renew) {
         throw Error(fmt::format("export: cannot create {}: {}", lock_path_, reason(code)), Fault::failed);
     }
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || !made_)) {
-        // On a file system without locks, another export may be writing the folder.
+        // The file system may lack locks; then another export may be writing the folder.
         const int code = errno;
         ::close(lock_);
         throw Error(code == EWOULDBLOCK
@@ -123,7 +123,6 @@ bool OutputFolder::take(bool& renew) {
     return false;
 }
 
-/// Removes the files that a killed export left in FOLDER.part.
 void OutputFolder::clear() const {
     std::error_code problem;
     std::vector<fs::path> old;
@@ -190,7 +189,7 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) const {
 }
 
 void OutputFile::send(int64_t offset, int64_t bytes) const {
-    ::sync_file_range(file_, offset, bytes, SYNC_FILE_RANGE_WRITE);  // a hint: settle() flushes the file
+    ::sync_file_range(file_, offset, bytes, SYNC_FILE_RANGE_WRITE);  // only a hint; settle() flushes
 }
 
 void OutputFile::settle() const {

@@ -53,7 +53,7 @@ std::string kind_of(const std::string& param) {
     return join(parts, ".");
 }
 
-/// Groups param names that differ only in layer numbers, at most eight: "layers.*.self_attn.q.bias (2), head.weight".
+/// Lists params by names without layer numbers, at most eight: "layers.*.self_attn.q.bias (2), head.weight".
 std::string told_by_kind(const std::vector<std::string>& params) {
     std::vector<std::pair<std::string, int64_t>> kinds;
     for (const std::string& param : params) {
@@ -161,7 +161,7 @@ void PublishedRecord::take_dtype(const std::string& weights) {
             return;
         }
     } catch (const Error&) {
-        // Errors are ignored: a resumed run does not read these files, and a new run reports errors when it loads them.
+        // Ignored: a resumed run does not read the files, and a new run reports the error when it loads them.
     }
 }
 

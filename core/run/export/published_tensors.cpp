@@ -54,7 +54,7 @@ TensorPiece piece_of(const Manifest& manifest, const WeightSource& source) {
     return piece;
 }
 
-/// Returns the shape of a tensor that its pieces form together. Throws Error if they overlap or leave a hole.
+/// Returns the shape of the tensor that the pieces form. Throws Error if they overlap or leave a hole.
 Shape shape_of(const OutTensor& tensor) {
     Shape shape(tensor.pieces.front().place.shape.size(), 0);
     std::vector<Block> boxes;

@@ -12,10 +12,9 @@ namespace orrery {
 struct TensorPiece {
     const ManifestTensor* param = nullptr;
     bool transpose = false;  ///< whether the param is [in, out] and the tensor [out, in]
-    Block place;             ///< position of the piece in the tensor
+    Block place;
 };
 
-/// A tensor of the exported model.
 struct OutTensor {
     std::string name;
     TensorType type;

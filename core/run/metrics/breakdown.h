@@ -8,13 +8,13 @@ namespace orrery {
 
 /// Seconds that a run spent on one thing: a row of the closing table "where the time went".
 struct TimeShare {
-    std::string what;  ///< "compute: matmul", "communication", "waiting"
+    std::string what;  ///< what took the time: "compute: matmul", "communication", "waiting"
     double seconds = 0;
     std::string part = "the rest";  ///< group of rows: "compute", "communication dp", "waiting"
 };
 /// Formats rows as the closing table, largest first, each with its share of the run's time.
 std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds);
-/// Adds up the seconds of rows by `part`. Time without a row counts as "the rest".
+/// Adds up the seconds of rows by `part`. Time that no row covers counts as "the rest".
 std::map<std::string, double> parts_of(const std::vector<TimeShare>& shares, double total_seconds);
 
 /// Resident memory of this process, read from one open file: takes a few microseconds and allocates nothing.

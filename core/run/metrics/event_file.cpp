@@ -64,13 +64,13 @@ void EventFile::create(double time) {
     step_ = 0;
     write(
         "\x1a\x0d"
-        "brain.Event:2");  // Event.file_version = 3
+        "brain.Event:2");  // field 3 of Event: file_version
 }
 
 void EventFile::start(double time, int64_t first_step) {
     time_ = time;
     step_ = first_step;
-    write("\x3a\x02\x08\x01");  // Event.session_log = 7 { status = 1: START }: discards this and later steps
+    write("\x3a\x02\x08\x01");  // field 7 of Event: session_log { status = START }, discards this and later steps
 }
 
 void EventFile::begin(double time, int64_t step) {
@@ -80,7 +80,7 @@ void EventFile::begin(double time, int64_t step) {
     values_.clear();
 }
 
-void EventFile::add(std::string_view tag, double value) {  // Summary.value = 1 { tag = 1, simple_value = 2 }
+void EventFile::add(std::string_view tag, double value) {  // field 1 of Summary: value { tag = 1, simple_value = 2 }
     const size_t tag_bytes = 1 + (std::bit_width(tag.size() | 1) + 6) / 7 + tag.size();
     values_.push_back(field(1, wire_bytes));
     put_varint(values_, tag_bytes + 5);
@@ -91,12 +91,12 @@ void EventFile::add(std::string_view tag, double value) {  // Summary.value = 1 
 
 void EventFile::end() {
     event_.clear();
-    put_bytes(event_, 5, values_);  // Event.summary = 5
+    put_bytes(event_, 5, values_);  // field 5 of Event: summary
     std::swap(event_, values_);
     write(values_);
 }
 
-/// Writes a record. `field_bytes`: fields of the event after wall_time = 1 and step = 2.
+/// Writes a record: the event's wall_time (field 1) and step (2), then `field_bytes`.
 void EventFile::write(std::string_view field_bytes) {
     event_.clear();
     event_.push_back(field(1, wire_8));

@@ -21,7 +21,7 @@ public:
     /// Makes TensorBoard discard `first_step` and later steps of this file and of earlier ones.
     void start(double time, int64_t first_step);
     /// begin(), add() for each scalar and end() write one record with one system call. They allocate nothing once
-    /// records have had their largest size. Where the file was removed, begin() creates a new one.
+    /// records have had their largest size. If the file was removed, begin() creates a new one.
     void begin(double time, int64_t step);
     void add(std::string_view tag, double value);
     void end();

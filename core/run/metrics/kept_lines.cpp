@@ -57,7 +57,7 @@ KeptLines trim_lines(const std::string& path, int64_t last_step) {
     const std::string all = env->read_file(path);
     std::istringstream in(all);
     std::vector<std::string> lines;
-    std::map<int64_t, size_t> evaluated;  // by step: index in `lines` of its last evaluation
+    std::map<int64_t, size_t> evaluated;
     for (std::string line; std::getline(in, line);) {
         const Json json = Json::parse(line, nullptr, false);
         const auto number = json.is_object() ? json.find("step") : json.end();

@@ -16,7 +16,7 @@ struct KeptLines {
     void tell_again(EventFile& events, int64_t step_number, double now) const;
 };
 
-/// Drops lines of steps after `last_step` and all but the last evaluation of each step; returns those of `last_step`.
+/// Removes lines of steps after `last_step` and all but the last evaluation of each step; returns those of `last_step`.
 KeptLines trim_lines(const std::string& path, int64_t last_step);
 
 /// Appends an evaluation's line to metrics.jsonl and removes lines of earlier evaluations of the step.

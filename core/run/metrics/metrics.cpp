@@ -103,7 +103,7 @@ void MetricsWriter::write_events(const StepMetrics& m) {
     events_->end();
 }
 
-/// Calls `write`, whose failure does not end the run. `told`: what was said of its last failure.
+/// Calls `write`. A failure is reported but does not end the run. `told`: message about the last failure.
 template <class Write>
 void MetricsWriter::go_on(std::string& told, const Write& write) {
     try {
@@ -117,7 +117,7 @@ void MetricsWriter::go_on(std::string& told, const Write& write) {
 }
 
 void MetricsWriter::step(const StepMetrics& m, bool print_line) {
-    // First, since a resume repairs the event files from these lines.
+    // Event files are written before metrics.jsonl, since a resume repairs them from its lines.
     if (events_) go_on(events_failed_, [&] { write_events(m); });
     if (lines_) {
         if (lines_->removed())

@@ -14,7 +14,7 @@ namespace orrery {
 
 /// Paths to which a run's metrics are written; "": not written.
 struct MetricsPlaces {
-    std::string lines;            ///< path of metrics.jsonl
+    std::string lines;
     std::string events = {};      ///< folder of TensorBoard event files
     std::string prometheus = {};  ///< file in Prometheus' text format
     std::string run = {};         ///< value of the label "run" in the Prometheus file
@@ -22,8 +22,8 @@ struct MetricsPlaces {
 
 /// Writes step lines, a progress bar on a terminal, metrics.jsonl, TensorBoard event files and a Prometheus file. Only
 /// rank 0 has one. Throws Fault::failed, naming path and reason, if files cannot be opened or metrics.jsonl cannot be
-/// written. A later failure of the other files is told once, and the run goes on; a file that was removed is created
-/// again.
+/// written. A later failure of the other files is reported once and does not end the run; a file that was removed is
+/// created again.
 class MetricsWriter {
 public:
     MetricsWriter(MetricsPlaces places, std::FILE* terminal);
@@ -44,7 +44,6 @@ public:
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens = true);
     /// Prints a line without tearing the progress bar.
     void note(const std::string& line);
-    /// Writes all buffered metrics.
     void finish();
 
 private:
@@ -63,7 +62,7 @@ private:
     KeptLines kept_;  ///< lines of metrics.jsonl about the step resumed from
     int64_t resumed_ = 0;
     fmt::memory_buffer line_;
-    std::string events_failed_, prometheus_failed_;  ///< what was told of the last write's failure; "": it succeeded
+    std::string events_failed_, prometheus_failed_;  ///< message about the last write's failure; "": it succeeded
     std::FILE* terminal_;
     bool interactive_;
     bool bar_shown_ = false;

@@ -54,7 +54,7 @@ bool PrometheusFile::due() const { return written_ == Clock::time_point::min() |
 
 void PrometheusFile::step(const StepMetrics& metrics) {
     last_ = metrics;
-    results_.assign(metrics.results.begin(), metrics.results.end());  // a copy, since the caller may change its results
+    results_.assign(metrics.results.begin(), metrics.results.end());
     last_.results = results_;
     kept_ = true;
     if (due()) replace();
@@ -107,7 +107,7 @@ void PrometheusFile::finish() {
 
 void PrometheusFile::replace() {
     if (last_.step > 0) render(last_);
-    written_ = Clock::now();  // also where this fails: the next attempt comes a second later
+    written_ = Clock::now();  // also if the write fails: the next attempt then comes a second later
     try {
         file_.open();
         for (const fmt::memory_buffer* part : {&step_, &evaluated_}) file_.write({part->data(), part->size()});

@@ -23,7 +23,6 @@ std::set<std::string> keys_of(const Program& program) {
     return keys;
 }
 
-/// Returns why metrics.jsonl cannot have a result; "": it has the result.
 std::string why_not(const std::string& name, const Value& value) {
     constexpr int64_t most_elements = small_result_bytes / 4;
     const auto& splits = value.layout.splits();

@@ -21,7 +21,7 @@ struct StepResult {
     std::vector<double> values;
 };
 
-/// Numbers that a training has. Those that it lacks are left out of files and stay blank in printed lines.
+/// The optional numbers that a training has. Missing ones are left out of files and stay blank in printed lines.
 struct TrainedNumbers {
     bool tokens = true;  ///< inputs are token ids: the loss is in nats per token
     bool norm = true;    ///< the optimizer declares the result grad_norm
@@ -36,8 +36,8 @@ struct StepMetrics {
     double loss = 0;  ///< loss_sum / count; nats per token where inputs are token ids
     double grad_norm = 0;
     double lr = 0;
-    double time = 0;                  ///< end of the step: seconds since 1970, UTC
-    double seconds = 0;               ///< duration of the step
+    double time = 0;  ///< end of the step: seconds since 1970, UTC
+    double seconds = 0;
     int64_t tokens = 0, samples = 0;  ///< tokens and samples of this step on all ranks
     double flops = 0;
     double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
@@ -47,7 +47,7 @@ struct StepMetrics {
     bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
     int64_t all_tokens = 0, all_samples = 0;  ///< totals of the run, restarts included, up to the end of this step
     double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the table at the end of a run
-    double checkpoint_s = 0;                                ///< seconds that saves blocked steps since the previous one
+    double checkpoint_s = 0;                                ///< seconds that saves delayed steps since the last one
     std::span<const StepResult> results = {};
 };
 
@@ -68,7 +68,7 @@ struct StepColumn {
     double (*value)(const StepMetrics& metrics);
     bool whole = false;                                  ///< the number is an integer
     bool (*exists)(const TrainedNumbers& has) = always;  ///< whether a training with these numbers has the column
-    bool grows = false;                                  ///< the number is a Prometheus counter
+    bool grows = false;                                  ///< the number only grows: a Prometheus counter
 
     static bool always(const TrainedNumbers&) { return true; }
 };

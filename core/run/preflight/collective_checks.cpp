@@ -31,7 +31,6 @@ constexpr Form forms[] = {
 /// Element `i` of a rank's input: a small integer, so that sums over ranks are exact in f32.
 int64_t value(int64_t rank, int64_t i) { return (i * 3 + rank * 5) % 8; }
 
-/// Times and checks one collective at one size.
 class CollectiveCheck {
 public:
     /// `block`: number of elements in one rank's block; the larger tensor has block * P elements on P ranks.

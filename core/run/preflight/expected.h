@@ -16,7 +16,7 @@ struct ExpectedFigures {
     /// A range of nodes for which a figure is not expected, although it is for other nodes.
     struct Unsaid {
         double ExpectedFigures::*part;
-        int64_t begin = 0, end = 0;  ///< [begin, end) of node numbers
+        int64_t begin = 0, end = 0;  ///< the nodes [begin, end)
     };
     std::vector<Unsaid> unsaid;
 };
@@ -33,7 +33,7 @@ struct PreflightBars {
     double latency_share = 0.33;  ///< latencies above the others' median / latency_share are outliers
 };
 
-/// Returns default bars. On processors, which a scheduler shares, larger deviations from the median are normal.
+/// Returns the default bars. `host_memory`: whether ranks run on processors, where larger scatter is normal.
 inline PreflightBars usual_bars(bool host_memory) {
     PreflightBars bars;
     if (host_memory) bars.share = 0.6;
@@ -43,7 +43,7 @@ inline PreflightBars usual_bars(bool host_memory) {
 /// Figures from the data sheet of a GPU with this name (the device's name in its limits, "NVIDIA H100 80GB HBM3"):
 /// dense matrix products, memory, NVLink. Zeros for unknown devices.
 ExpectedFigures known_figures(std::string_view device);
-/// Returns each figure that is set in `said`, otherwise that of known_figures(). `node`: the rank's node; -1: any.
+/// Returns the figures of `said` and, for those not set there, of known_figures(). `node`: the rank's node; -1: any.
 ExpectedFigures expected_of(const ExpectedFigures& said, std::string_view device, int64_t node = -1);
 
 }  // namespace orrery

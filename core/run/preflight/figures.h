@@ -12,8 +12,8 @@ struct RankFigures {
     std::string host, device;
     int64_t node = 0;             ///< ranks with the same number share a host
     double matrix_f32 = 0;        ///< FLOP/s of a dense f32 matrix product
-    double matrix_bf16 = 0;       ///< FLOP/s of a dense bf16 matrix product; 0 also if the device has no bf16
-    double copy_bytes = 0;        ///< bandwidth of the device's memory, bytes read and written
+    double matrix_bf16 = 0;       ///< FLOP/s of a dense bf16 product; 0: not measured, or no bf16
+    double copy_bytes = 0;        ///< rate of copies in the device's memory: bytes read plus bytes written
     double write_bytes = 0;       ///< rate of writing to a file in the checked folder, including fsync
     double read_bytes = 0;        ///< rate of reading the file, bypassing the page cache if the system allows it
     double sync_s = 0;            ///< time to write 4 KiB and fsync
@@ -24,12 +24,12 @@ struct RankFigures {
 struct PairFigures {
     int64_t a = 0, b = 0;
     bool one_node = true;
-    double latency_s = 0;       ///< half of the time of a round trip of 8 bytes
-    double there_bytes = 0;     ///< rate from a to b, without other traffic
-    double back_bytes = 0;      ///< rate from b to a, without other traffic
-    double both_bytes = 0;      ///< sum of the rates of both directions at once
-    int64_t message_bytes = 0;  ///< size of the measured messages
-    int64_t wrong_bytes = 0;    ///< received bytes that differ from those sent
+    double latency_s = 0;    ///< half of the time of a round trip of 8 bytes
+    double there_bytes = 0;  ///< rate from a to b, without other traffic
+    double back_bytes = 0;   ///< rate from b to a, without other traffic
+    double both_bytes = 0;   ///< sum of the rates of both directions at once
+    int64_t message_bytes = 0;
+    int64_t wrong_bytes = 0;  ///< received bytes that differ from those sent
 };
 
 /// The ranks that take part in a collective.

@@ -7,7 +7,7 @@
 namespace orrery {
 namespace {
 
-constexpr size_t few = 64;  ///< up to this many values, each is compared with the median of the others
+constexpr size_t few = 64;  ///< above this many values, each is compared with the median of all
 
 /// Median and scatter of values. Rates and times scatter by factors, so distances are differences of logarithms.
 struct Like {

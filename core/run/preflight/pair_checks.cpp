@@ -97,8 +97,8 @@ private:
         sent.wait();
     }
 
-    /// Half of a round trip, in seconds: the first quartile of all pings but the first one, since the median would
-    /// include waits that sleep.
+    /// Half of a round trip, in seconds. Takes the first quartile of all pings but the first one, since the median
+    /// could include waits in which a rank sleeps.
     double pings() {
         ask(Ask::ping, options_.pings + 1);
         std::vector<double> seconds;
@@ -172,7 +172,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std
     size_t done = 0;
     double last_s = 0;
     for (; done < rounds.size(); ++done) {
-        // Rank 0's clock decides for all ranks if a round begins. A rank that arrives here has finished the last round.
+        // Rank 0's clock decides for all if a round begins. A rank that arrives here has finished the last round.
         if (line.greatest(line.me() == 0 && seconds_since(begin) > options.limit_s ? 1 : 0) > 0) break;
         const auto round_begin = Clock::now();
         PairFigures pair;
@@ -185,7 +185,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, Exchange& ranks, const std
         for (const double number : {pair.latency_s, pair.there_bytes, pair.back_bytes, pair.both_bytes,
                                     static_cast<double>(pair.message_bytes), static_cast<double>(pair.wrong_bytes)})
             mine.push_back(number);
-        // A spinning wait would take a processor from the ranks that measure, so waiting ranks sleep.
+        // A rank without a pair sleeps, since a spinning wait would take a processor from the ranks that measure.
         if (!takes_part) std::this_thread::sleep_for(std::chrono::duration<double>(std::min(last_s / 2, 0.2)));
         line.meet();
         last_s = seconds_since(round_begin);

@@ -14,10 +14,9 @@ struct PairRound {
 };
 
 /// Schedules every pair of ranks once; `node_of`: each rank's node. First come the pairs inside nodes, then for each
-/// pair of nodes the ranks with the same local index, then the others; if time runs out, each link of a rail has been
-/// measured. The number of rounds is L (L-1)/2 + L^2 (N-1) for N nodes of L ranks, N even.
+/// pair of nodes the ranks with the same local index (a rail), then the others; if time runs out, at least the rails
+/// have been measured. The number of rounds is L (L-1)/2 + L^2 (N-1) for N nodes of L ranks, N even.
 std::vector<PairRound> pair_rounds(const std::vector<int64_t>& node_of);
-/// Returns the rounds with only the given pairs.
 std::vector<PairRound> only(const std::vector<PairRound>& rounds,
                             const std::vector<std::pair<int64_t, int64_t>>& pairs);
 

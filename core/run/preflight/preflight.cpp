@@ -23,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Timeout for connecting a pair of ranks after a rank's first connection, for which a transport may set up devices. A
-/// connection that takes longer is unusable.
+/// Timeout for connecting a pair of ranks. A rank's first connection may take longer, since the transport may set up
+/// devices for it; a later one that does is unusable.
 constexpr auto pair_timeout = std::chrono::milliseconds(5000);
 
 /// The numeric fields of RankFigures, in the order in which ranks exchange them.
@@ -32,7 +32,6 @@ constexpr double RankFigures::*rank_numbers[] = {&RankFigures::matrix_f32, &Rank
                                                  &RankFigures::copy_bytes, &RankFigures::write_bytes,
                                                  &RankFigures::read_bytes, &RankFigures::sync_s};
 
-/// A communicator among some of the ranks, and its TrialLine.
 struct Joined {
     std::unique_ptr<Communicator> communicator;
     std::optional<TrialLine> line;
@@ -65,7 +64,7 @@ public:
         PreflightReport report;
         figures_.host_memory = limits_.host_visible;
         if (rank_.ranks > 1) report.findings = join_pairs();
-        if (!report.findings.empty()) {  // collectives over all ranks would hang
+        if (!report.findings.empty()) {  // ends here, as collectives over all ranks would hang
             report.figures = std::move(figures_);
             report.seconds = seconds_since(begin);
             return report;
@@ -96,7 +95,6 @@ private:
 
     std::vector<std::string> texts(const std::string& mine) { return texts_->all("text", mine, WaitLimit::step); }
 
-    /// Removes the folders that the check created, once no rank needs them.
     void remove_folders() {
         meet();
         std::error_code ignored;
@@ -138,7 +136,7 @@ private:
         allocate();
         const auto begin = Clock::now();
         std::vector<PreflightFinding> findings;
-        std::set<std::pair<int64_t, int64_t>> apart;  // pairs of nodes between which a connection failed
+        std::set<std::pair<int64_t, int64_t>> apart;
         const auto between = [&](const std::pair<int64_t, int64_t>& pair) {
             return std::minmax(nodes[static_cast<size_t>(pair.first)], nodes[static_cast<size_t>(pair.second)]);
         };
@@ -368,7 +366,7 @@ private:
         return figures;
     }
 
-    /// Exchanges the figures of all groups as text. Each group's first rank sends them, since not all ranks are in one.
+    /// Exchanges all groups' figures as text, sent by each group's first rank, because some ranks are in no group.
     std::vector<CollectiveFigures> shared(std::vector<CollectiveFigures> mine, Reach reach) {
         std::string told;
         for (const CollectiveFigures& one : mine) {
@@ -429,9 +427,9 @@ private:
     const DeviceLimits limits_;
     Memory arena_;
     bool staged_ = false;
-    bool first_pair_ = true;                   ///< whether this rank has not connected to another rank yet
-    std::vector<Joined> joined_;               ///< communicators of this rank, first that of all ranks
-    std::optional<Exchange> texts_;            ///< exchange of texts among all ranks
+    bool first_pair_ = true;      ///< whether this rank has not connected to another rank yet
+    std::vector<Joined> joined_;  ///< communicators of this rank, first that of all ranks
+    std::optional<Exchange> texts_;
     std::vector<std::filesystem::path> made_;  ///< folders that the check created, innermost first
     std::vector<int64_t> nodes_;
     std::vector<PairRound> rounds_;

@@ -44,7 +44,7 @@ double rate_of(Device& device, double seconds, Work work) {
     return static_cast<double>(calls * pieces) / spent;
 }
 
-/// Operands: small numbers of both signs, since with zeros a GPU would run cooler and faster than in training.
+/// Operands for timing: small numbers of both signs; with zeros a GPU would run cooler and faster than in training.
 std::vector<char> operand_bytes(DType dtype, int64_t count) {
     std::vector<char> bytes(static_cast<size_t>(count * size_of(dtype)));
     uint32_t state = 1;
@@ -83,7 +83,7 @@ double measured_copy_rate(Device& device, int64_t bytes, double seconds) {
     const DeviceMemory memory(device, 2 * bytes);
     char* const data = static_cast<char*>(memory.memory.data);
     bool back = false;
-    const double copies = rate_of(device, seconds, [&] {  // in turns, as untouched pages would share one page
+    const double copies = rate_of(device, seconds, [&] {  // both ways, as pages never written would share memory
         device.copy(0, back ? data : data + bytes, back ? data + bytes : data, bytes);
         back = !back;
     });

@@ -7,7 +7,6 @@
 
 namespace orrery {
 
-/// Time and size limits of a rank's own checks.
 struct RankCheckOptions {
     double matrix_s = 1;               ///< seconds for matrix products of each dtype
     double copy_s = 0.3;               ///< seconds for copies within the device's memory

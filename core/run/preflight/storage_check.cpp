@@ -54,7 +54,6 @@ int open_nameless(const std::string& folder) {
     return named;
 }
 
-/// A temporary file in the checked folder. Creates the folder if needed.
 class TrialFile {
 public:
     explicit TrialFile(const std::string& folder) : path_("a file in " + folder) {
@@ -95,7 +94,7 @@ public:
 
     /// Reads the whole file and compares its contents. Returns the seconds of reading.
     double read() {
-        ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);  // if ignored, reading measures the page cache
+        ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);  // if ignored, the read measures the page cache
         if (::lseek(file_, 0, SEEK_SET) != 0) refuse("read", path_, errno);
         std::vector<char> found(block);
         double seconds = 0;
@@ -120,7 +119,7 @@ private:
     const std::vector<char>& contents(int64_t number) {
         if (data_.empty()) {
             data_.resize(block);
-            uint64_t state = 0x9e3779b97f4a7c15u;  // random bits, which cannot be compressed
+            uint64_t state = 0x9e3779b97f4a7c15u;  // random bits, so that the file system cannot compress them
             for (size_t i = 0; i < data_.size(); i += 8) {
                 state ^= state << 13, state ^= state >> 7, state ^= state << 17;
                 std::memcpy(data_.data() + i, &state, 8);
@@ -133,7 +132,7 @@ private:
         return data_;
     }
 
-    const std::string path_;  ///< description of the file, for messages
+    const std::string path_;
     int file_ = -1;
     int64_t size_ = 0;
     std::vector<char> data_;

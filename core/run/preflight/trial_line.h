@@ -13,7 +13,7 @@ namespace orrery {
 /// numbers and texts over it.
 class TrialLine {
 public:
-    static constexpr int64_t tag = 1;  ///< tag of all messages, since messages of a pair arrive in order
+    static constexpr int64_t tag = 1;  ///< one tag is enough: messages of a pair arrive in order
 
     /// `arena`: memory of at least arena_bytes() that the communicator was made with.
     TrialLine(Device& device, Communicator& communicator, const Memory& arena);

@@ -30,7 +30,6 @@ std::string below_bar(double found, double expected, double bar, Text text) {
                        text(expected), 100 * bar);
 }
 
-/// Median of the values without the one at `place`.
 double middle_without(const std::vector<double>& values, size_t place) {
     std::vector<double> rest = values;
     rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(place));
@@ -118,7 +117,7 @@ private:
             const RankFigures& one = figures_.ranks[rank];
             ranks[static_cast<size_t>(one.node)].push_back(static_cast<int64_t>(rank));
             sums[static_cast<size_t>(one.node)] += one.*part;
-            if (!one.storage_problem.empty()) return;  // without this rank, the other ranks had the disk to themselves
+            if (!one.storage_problem.empty()) return;  // not comparable: the other ranks had more of the disk
         }
         for (const size_t node : outliers(sums, {true, bars_.storage_share, 3, 0})) {
             const double others = middle_without(sums, node);
@@ -168,8 +167,8 @@ private:
         Text text;
     };
 
-    /// Finds ranks whose best link is an outlier, then outliers among the links of other ranks; returns the indices in
-    /// figures_.pairs of all links of the former and of the latter.
+    /// Reports ranks with a best link that is an outlier, then outliers among the links between other ranks. Returns
+    /// the indices in figures_.pairs of the reported links and of all links of the reported ranks.
     std::set<size_t> link_part(const LinkPart& rule, bool one_node) {
         std::set<size_t> named;
         const OutlierRule far{rule.higher, rule.share, 3, rule.least};
@@ -257,7 +256,7 @@ private:
     void below(const char* what, bool one_node, const std::set<size_t>& named, double (*part)(const PairFigures&),
                double ways) {
         const double bar = one_node ? bars_.node_link : bars_.fabric;
-        // A link is expected to be as fast as its slower end, as far as known.
+        // A link is expected to be as fast as the slower of its two ends, of those with a known rate.
         const auto expected = [&](size_t i) {
             const auto of = [&](int64_t rank) {
                 const ExpectedFigures figures = expected_by(rank);
@@ -288,7 +287,7 @@ private:
     }
 
     void latencies(bool one_node) {
-        // Smaller differences are not judged: time slices and wake-ups of a scheduler are not properties of a link.
+        // Smaller differences are ignored: they come from a scheduler's time slices and wake-ups, not from a link.
         const double least = !figures_.host_memory ? 10e-6 : one_node ? 3e-3 : 300e-6;
         link_part({"latency", [](const PairFigures& pair) { return pair.latency_s; }, false, bars_.latency_share, least,
                    seconds_text},

@@ -8,13 +8,12 @@
 
 namespace orrery {
 
-/// What a preflight finding is about.
 enum class Checked : uint8_t { matrix, copy, storage, link, collective, data };
 
 /// A part of the cluster that is not fit, and the ranks that it concerns.
 struct PreflightFinding {
     Checked checked;
-    std::string what;            ///< "matrix rate of bf16", "bandwidth"
+    std::string what;            ///< the figure: "matrix rate of bf16", "bandwidth"
     std::vector<int64_t> ranks;  ///< one rank, the two ends of a link, or a group
     std::string subject;         ///< "rank 3 (host n2)", "link rank 1 (host a) -> rank 2 (host b)"
     std::string reason;          ///< "12.1 GFLOP/s, 24 % of the other ranks' median of 50.3 GFLOP/s"

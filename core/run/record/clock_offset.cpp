@@ -20,8 +20,8 @@ int64_t number(const std::string& text) {
     return value;
 }
 
-/// Ranks that ask rank 0 for the time: the first with each clock other than rank 0's, and all with unknown clocks.
-/// `asker_of`: by rank, the rank that asks for it.
+/// Ranks that ask rank 0 for the time: the first rank with each clock other than rank 0's, and all ranks with unknown
+/// clocks. `asker_of`: by rank, the rank that asks for it.
 std::vector<int64_t> askers(const std::vector<std::string>& clocks, std::vector<int64_t>& asker_of) {
     std::vector<int64_t> all;
     std::map<std::string, int64_t> first;

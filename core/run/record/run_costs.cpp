@@ -34,7 +34,7 @@ double mean_of(const CallTimes& times) { return times.seconds / static_cast<doub
 
 Measured measured(const CallTimes& times) { return {mean_of(times), times.least, {}, times.count}; }
 
-/// Times of the different kernels of all ranks, in the order in which they were first added.
+/// Sums up the times of each distinct kernel over all ranks, in the order in which kernels are first added.
 class Kernels {
 public:
     void add(const KernelSpec& spec, const CallTimes& times) {

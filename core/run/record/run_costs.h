@@ -10,10 +10,10 @@
 
 namespace orrery {
 
-/// Times that one rank measured for the train step, without the first step of its executor.
+/// Times that one rank measured for the train step, except for the first step of its executor.
 struct RankCosts {
     std::string host;
-    int64_t steps = 0;       ///< number of steps measured
+    int64_t steps = 0;
     double step_s = 0;       ///< mean step time in seconds, including host work between steps
     double processor_s = 0;  ///< processor time of kernels: Executor::processor_seconds
     struct Row {
@@ -22,7 +22,7 @@ struct RankCosts {
         Opcode opcode = Opcode::kernel;
         AxisId axis = none;
         int64_t bytes = 0;
-        CallTimes times;  ///< of a collective that ran alongside kernels: its duration
+        CallTimes times;  ///< times of the calls; for a collective that ran alongside kernels, its duration
     };
     std::vector<Row> rows = {};
 };

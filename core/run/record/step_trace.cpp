@@ -37,7 +37,7 @@ bool was(const Interval& when) { return when.begin != when.end; }
 
 constexpr const char* step_lane = "step";
 
-/// Name of an interval that does not belong to one instruction; "": it does.
+/// Name of a span in the trace; "" for the span of an instruction, which has the instruction's name.
 std::string name_of(StepRecord::What what) {
     switch (what) {
         case StepRecord::What::inputs: return "copy inputs";
@@ -163,7 +163,7 @@ std::vector<TraceSlice> slices_of(PlanSlices& slices, const Plan& plan, int64_t 
         } else {
             TraceSlice slice = slices.of(rank, issued_at(c, span.position));
             const Interval& beside = t.record.beside.at(static_cast<size_t>(span.position));
-            if (was(beside)) {  // the CommunicationThread ran it; this thread only started it
+            if (was(beside)) {  // the communication thread ran the instruction; this thread only passed it on
                 add(slice, beside);
                 slice.lane = PlanSlices::compute_lane;
                 slice.name = "hand over " + slice.name;

@@ -30,8 +30,8 @@ RankTrace decode_rank_trace(std::string_view text);
 std::vector<TraceSlice> slices_of(PlanSlices& slices, const Plan& plan, int64_t rank, const RankTrace& trace,
                                   int64_t origin_ns);
 
-/// Throws Error if a run of `steps` steps has no step `trace_step`; 0: the run chooses the step. If `writes`, also
-/// throws if this process cannot write `file`.
+/// Throws Error if `trace_step` is not a step of a run of `steps` steps; 0 is allowed: the run chooses the step. If
+/// `writes`, also throws if this process cannot write `file`.
 void check_trace(const std::string& file, int64_t trace_step, int64_t steps, bool writes);
 
 /// Collects all ranks' records of one step of `executor` on rank 0, which writes them as a trace for Perfetto to

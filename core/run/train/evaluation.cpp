@@ -46,7 +46,7 @@ std::vector<EvaluatedMean> Evaluation::run(uint64_t run_seed, int64_t step) {
             call.feed.fill(Split::validation, call.first + i * call.feed.batch(), batch_->data());
             call.feed.set_step(run_seed, step, batch_->data());
             call.executor.run(batch_->data(), call.results->data());
-            // The mean over a batch has the number of its samples as weight.
+            // A mean over a batch is weighted by the number of the batch's samples.
             const auto weight = call.mean ? static_cast<double>(call.feed.batch()) : 1.0;
             means[at].sum += weight * call.results->scalar("loss_sum");
             means[at].count += weight * call.results->scalar("count");

@@ -25,13 +25,13 @@ public:
     void for_each(Use use) const {
         for (const Call& call : calls_) use(call.executor, call.snapshots);
     }
-    /// Runs all programs and returns their means: the loss first; each is followed by the o.result means.
+    /// Runs all programs. Returns the means: the loss, then metrics, each followed by its program's o.result means.
     std::vector<EvaluatedMean> run(uint64_t run_seed, int64_t step);
 
 private:
     struct Call {
         std::string of;  ///< name of the mean to which the results are added
-        bool mean;       ///< the model gives no count: its loss is a mean over the batch
+        bool mean;       ///< whether the loss is a mean over the batch, as the model gives no count
         Executor& executor;
         const std::vector<SnapshotPlan>& snapshots;
         InputFeed feed;

@@ -42,7 +42,7 @@ void Saving::hold(double seconds) {
 
 void Saving::prepare(int64_t first, const Evaluation& evaluation) {
     const bool automatic = schedule_.automatic();
-    if (automatic) schedule_.set_next(first + 9);  // by then memory was touched and step times are typical
+    if (automatic) schedule_.set_next(first + 9);  // tenth step: memory was touched, times are typical
     if (!run_.options.checkpoint_async || (run_.options.checkpoint_every == 0 && !automatic)) return;
     beside_ = true;
     state_.save_beside();
@@ -149,7 +149,7 @@ void Saving::tell_left_out(const char* when) {
 }
 
 void Saving::begin(int64_t step, double loss, double step_s) {
-    finish();  // only the last step may find another save in progress
+    finish();  // waits for a save in progress, which can exist only at the last step
     const auto began = begun_ = Clock::now();
     require_same_data();
     schedule_.began(step_s > 0);
@@ -209,14 +209,13 @@ void Saving::save(int64_t step, double loss) {
                      run_.store.place()));
 }
 
-/// Seconds since the save in progress began, without its pauses, since a save at a stop does not pause.
 double Saving::saving_s() const {
     return state_.status() == Status::saving ? seconds_since(begun_) - state_.paused_s() : -1;
 }
 
 bool Saving::time_left() const { return time_left_.fits(seconds_since_asked(), saving_s()); }
 
-/// Ends the run at a stop request. A save in progress is finished in any case, since it has the newest state.
+/// Ends the run at a stop request. Finishes a save in progress in any case, since it has the newest state.
 void Saving::end(int64_t step, Status all, const StopVote& vote, double loss) {
     const double needed_s = time_left_.needed_s(saving_s());
     finish();
@@ -245,7 +244,7 @@ void Saving::let_go(const std::exception& error) {
     try {
         close();
         record();
-    } catch (const std::exception& second) {  // the first error is why the run ends
+    } catch (const std::exception& second) {  // only printed: the first error is why the run ends
         note(second.what());
     }
 }

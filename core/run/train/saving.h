@@ -31,7 +31,7 @@ public:
     void prepare(int64_t first, const Evaluation& evaluation);
     /// Makes the step's executor wait for copies of an asynchronous save. Called before each step.
     void guard(const StepPrograms::Step& step);
-    /// State of this rank's save, for the status word that it puts into the next step.
+    /// State of this rank's save, to put into the next step's status word (StopVote).
     Status status() const { return state_.status(); }
     /// Called after each step with the status of all ranks together. Throws Error if a save failed: on every rank after
     /// the same step.
@@ -53,7 +53,7 @@ public:
     std::string finish_too();
     /// Ends the run because ranks were asked to stop; saves the step first if `all` says that there is time.
     [[noreturn]] void end(int64_t step, Status all, const StopVote& vote, double loss);
-    /// Prints once how many saves were skipped or waited.
+    /// Prints once how many saves were skipped, and how many waited for an earlier save.
     void close();
     /// Called when this rank fails. If a save is in progress, reports the error to the other ranks, so that none waits
     /// for this rank. Also calls close() and record().
@@ -83,8 +83,8 @@ private:
     void note(const std::string& line) const;
     void require_same_data();
 
-    static constexpr int64_t told_skips = 3;  ///< so many skips are reported one by one; later ones as a count, when it
-                                              ///< has doubled and at the end
+    static constexpr int64_t told_skips = 3;  ///< skips reported one by one; later ones as a count, when it has
+                                              ///< doubled and at the end
 
     const TrainingRun& run_;
     Session& session_;
@@ -92,7 +92,7 @@ private:
     SavedState state_;
     SaveSchedule schedule_;
     TimeLeft time_left_;
-    bool beside_ = false;                          ///< saves are asynchronous
+    bool beside_ = false;                          ///< whether saves are asynchronous
     const Executor* guarded_ = nullptr;            ///< executor that waits for the copies of an asynchronous save
     int64_t newest_ = 0, committed_ = 0;           ///< step last saved or being saved; step last committed
     std::chrono::steady_clock::time_point begun_;  ///< when the last asynchronous save began
@@ -101,7 +101,7 @@ private:
     int64_t interval_ = 0;                         ///< steps between saves in "auto" mode, computed at the last save
     int64_t told_interval_ = 0;
     int64_t saved_ = 0, skipped_ = 0;
-    int64_t begins_ = 0;  ///< number of asynchronous saves
+    int64_t begins_ = 0;
     int64_t told_skipped_ = told_skips;
     int64_t waited_ = 0;  ///< number of saves that waited for an earlier save
     double waited_s_ = 0;

@@ -12,7 +12,7 @@ namespace orrery {
 /// the first step; one train executor exists at a time.
 class StepPrograms {
 public:
-    /// `last_step`: no step comes after it, so larger batch sizes are left out. `data` must outlive this object.
+    /// `last_step`: last step of the run; batch sizes of later steps are left out. `data` must outlive this object.
     StepPrograms(Session& session, const Dataset& data, int64_t last_step);
     StepPrograms(const StepPrograms&) = delete;
 
@@ -25,11 +25,10 @@ public:
     };
     /// Returns the program of a step. Replaces the executor if the batch size differs from that of the previous step.
     Step at(int64_t step);
-    /// Results of the step of the last call of at().
+    /// Results of the step that at() returned last.
     const HostResults& results() const { return *results_; }
     /// Fills `batch` with the inputs of a step; may be called from another thread than other functions.
     void fill(int64_t step, std::byte* batch) const;
-    /// Bytes of the inputs of a step with the largest batch.
     int64_t batch_bytes() const;
     /// Times that replaced executors have spent.
     const std::vector<Executor::Time>& spent() const { return spent_; }
@@ -43,8 +42,8 @@ private:
 
     Session& session_;
     const BatchSizes& sizes_;
-    std::map<int64_t, Sized> sized_;      ///< programs by batch size
-    std::optional<HostResults> results_;  ///< results of the step of the last call of at()
+    std::map<int64_t, Sized> sized_;
+    std::optional<HostResults> results_;
     std::vector<Executor::Time> spent_;
 };
 

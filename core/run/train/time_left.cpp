@@ -5,7 +5,7 @@
 namespace orrery {
 namespace {
 
-constexpr double fades = 0.9;  // factor per step: after about ten, a long step is forgotten
+constexpr double fades = 0.9;  // factor per step, by which a long step is forgotten after about ten
 
 }  // namespace
 

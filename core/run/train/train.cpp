@@ -28,7 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
 TrainedNumbers trained_numbers(const Compiled& compiled) {
     const Program& program = compiled.train().program;
     return {.tokens = compiled.tokens_per_step > 0,
@@ -37,6 +36,7 @@ TrainedNumbers trained_numbers(const Compiled& compiled) {
             .scale = has_loss_scale(program)};
 }
 
+/// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
 std::string_view judged_norm(const Compiled& compiled) {
     if (compiled.loss_scale) return "";
     const Program& program = compiled.train().program;
@@ -100,14 +100,14 @@ private:
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = seconds_since(begin);
-        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // unless the last step was evaluated
+        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));
         session_.at("save");
         saving_.finish();
         const bool saves = run_.options.checkpoint_final && saving_.newest() != run_.options.steps;
         if (saves && first <= run_.options.steps) saving_.save(run_.options.steps, loss_);
         const bool counted = first <= run_.options.steps && write_costs();
         if (run_.metrics && first <= run_.options.steps) tell_shares(seconds);
-        if (run_.close && counted)  // otherwise costs.json may be of another run
+        if (run_.close && counted)  // only if this run wrote costs.json
             if (const std::string said = run_.close(); !said.empty()) note(said);
         if (has_.scale && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
@@ -116,7 +116,7 @@ private:
         if (run_.metrics) run_.metrics->finish();
     }
 
-    /// Throws Error for settings that differ between ranks: only one of them might act at a step.
+    /// Throws Error if settings differ between ranks: then only some ranks might take part in an evaluation or a save.
     void agree() const {
         const TrainOptions& o = run_.options;
         Agreement parts = {{"train.steps", std::to_string(o.steps)},
@@ -140,7 +140,7 @@ private:
         session_.agree("run settings", parts);
     }
 
-    /// Chooses the traced step: by the tenth step memory has been touched and libraries are initialised.
+    /// Chooses the step to trace. By the tenth step memory has been touched and libraries are initialised.
     void choose_traced(int64_t first) {
         if (run_.trace.empty()) return;
         const int64_t last = run_.options.steps;
@@ -171,7 +171,7 @@ private:
         Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
                           other.data());
         const StopVote vote(session_.job().ranks);
-        if (run_.metrics) peak_flops();  // measured now, so that it is not part of a step
+        if (run_.metrics) peak_flops();  // measured now, so that the measurement is not part of a step
         if (run_.metrics) prepare_results();
         saving_.prepare(first, evaluation_);
         session_.keep();
@@ -198,7 +198,7 @@ private:
             if ((every > 0 && step % every == 0) || may_be_best) evaluate(step);
             session_.at("save");
             if (all >= Status::stop) saving_.end(step, all, vote, loss_);
-            saving_.step_took(seconds_since(asked));  // saves are timed separately
+            saving_.step_took(seconds_since(asked));  // without the save, which is timed separately
             saving_.save_if_due(step, all, loss_, mean_step_s());
             step_began_ += Clock::now() - ended;  // the save is not part of the next step
         }
@@ -332,7 +332,6 @@ private:
         m.waiting_s = spent_.waiting_s - before.waiting_s;
     }
 
-    /// Allocates the values of results that the script declares, before the first step.
     void prepare_results() {
         const HostResults& results = steps_.results();
         for (const RecordedResult& result : recorded_)
@@ -357,7 +356,6 @@ private:
         }
     }
 
-    /// Seconds that an executor's steps have spent so far on communication and waiting.
     struct Spent {
         double communication_s = 0, waiting_s = 0;
     };
@@ -400,7 +398,7 @@ private:
     }
 
     std::vector<TimeShare> shares() {
-        std::map<std::pair<std::string, std::string>, double> seconds;  // seconds by part ("communication dp") and name
+        std::map<std::pair<std::string, std::string>, double> seconds;
         const auto add = [&](const std::vector<Executor::Time>& times) {
             for (const Executor::Time& time : times) {
                 using enum Executor::Time::Kind;
@@ -418,7 +416,6 @@ private:
         return list;
     }
 
-    /// Prints how the time of the run was spent, and adds it to the run record.
     void tell_shares(double seconds) {
         const std::vector<TimeShare> list = shares();
         note(breakdown_text(list, seconds));
@@ -470,8 +467,8 @@ private:
     int64_t all_skips_ = -1;        ///< skipped steps since the run's first; -1: unknown
     int64_t skips_at_least_ = 0;    ///< skipped steps in a row at the min loss scale
     std::vector<StepResult> told_;  ///< values of the script's results in the last step, for metrics
-    std::vector<float> elements_;   ///< buffer for the elements of the largest result
-    Spent spent_;                   ///< communication and waiting of the last step's executor
+    std::vector<float> elements_;
+    Spent spent_;  ///< communication and waiting of the last step's executor
     const ResidentSet resident_;
     Saving saving_;
     SavedState& state_;
@@ -480,7 +477,7 @@ private:
     std::optional<TracedStep> traced_;  ///< trace of the current step, if it is the traced one
     double counted_s_ = 0;              ///< seconds of the steps over which mean_step_s() averages
     bool evaluated_ = false;
-    double loss_ = 0;  ///< loss of the last step that was run
+    double loss_ = 0;
     const bool host_visible_ = session_.device().limits().host_visible;
     bool capture_told_ = false;
     double peak_ = -1;

@@ -12,7 +12,6 @@
 
 namespace orrery {
 
-/// Everything that a training run needs.
 struct TrainingRun {
     Session& session;
     CheckpointStore& store;
@@ -20,7 +19,7 @@ struct TrainingRun {
     Dataset data;
     TrainOptions options;
     uint64_t seed = 1;
-    RetentionPolicy keep = {};      ///< rules for the checkpoints to retain
+    RetentionPolicy keep = {};
     std::string weights;            ///< safetensors file or folder to start from; "": random weights
     PublishedWeights sources = {};  ///< where the file of `weights` stores each param
     std::string published = {};     ///< JSON for exports that each manifest stores (rank 0); "": none

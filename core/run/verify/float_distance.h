@@ -15,8 +15,8 @@ struct Difference {
     double largest = 0;   ///< max absolute value in want
     double norm = 0;      ///< Euclidean norm of want
     int64_t count = 0;
-    int64_t unequal = 0;   ///< number of elements whose bits differ
-    int64_t left_out = 0;  ///< number of elements that are not compared
+    int64_t unequal = 0;  ///< number of elements whose bits differ
+    int64_t left_out = 0;
     int64_t worst = none;  ///< index of the element with the largest distance
     double have = 0, want = 0;
 

@@ -14,7 +14,6 @@ Injection parse_injection(const std::string& text);
 /// Throws Error if the plan lacks the injection's rank, or an instruction where the error can be injected.
 void require_injectable(const Injection& injection, const Plan& plan);
 
-/// Injects errors into one rank's step.
 class Injector {
 public:
     Injector(const Plan& plan, const RankClass& rank_class, int64_t rank, const std::vector<Injection>& injections);
@@ -24,8 +23,8 @@ public:
 private:
     struct Planned {
         const Injection* injection;
-        int index;       ///< index of the instruction at which to inject the error
-        size_t operand;  ///< index of the operand to scale
+        int index;
+        size_t operand;
     };
     std::vector<Planned> planned_;
     const RankClass& class_;

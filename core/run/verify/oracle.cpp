@@ -70,7 +70,7 @@ bool Oracle::rewritten(const Op& op) const {
     return false;
 }
 
-/// Gives terms that only rewritten sums read an extra index in values_, as they may differ from the traced program's.
+/// Gives an extra index in values_ to terms that only rewritten sums read: the traced program may have other terms.
 void Oracle::find_regrouped() {
     slots_ = propagated_.values.size();
     slot_.resize(slots_);
@@ -95,7 +95,7 @@ void Oracle::find_regrouped() {
         if (other[i] && !stands[i]) slot_[i] = slots_++;
 }
 
-/// Marks values that a message has carried in a narrower dtype, and values that are moved from them.
+/// Marks values that a message has carried in a narrower dtype, and values made by moving their elements.
 void Oracle::find_narrowed() {
     const ValueId known = annotated_.values.size();
     narrowed_.assign(propagated_.values.size(), 0);
@@ -123,7 +123,7 @@ size_t Oracle::slot_read(const Op& op, size_t input) {
     return slot_[read];
 }
 
-/// Sorts works_ so that the op that makes a value comes before the ops that read it.
+/// Sorts works_ so that each value is made before ops read it.
 void Oracle::order_works() {
     std::vector<int> maker(slots_, none);
     for (size_t i = 0; i < works_.size(); ++i)
@@ -212,7 +212,6 @@ double Oracle::noise_of(ValueId id) const {
     return rounded_[id] && size_of(dtype) == 2 ? epsilon_of(dtype) : rounding;
 }
 
-/// Runs a sum over pipeline stages: adds all of its inputs.
 void Oracle::add_up(const Work& work, Arrays& values) {
     const Op& op = *work.op;
     const TensorType& type = work.types.back();
@@ -379,7 +378,7 @@ void Oracle::carry(const Work& work) {
         for (auto slot = inputs; slot != work.slots.end(); ++slot) uncertain_[*slot] = 1;
         return;
     }
-    for (size_t i = 0; !alike && i < op.inputs.size(); ++i) {  // values packed with the param: their mean noise
+    for (size_t i = 0; !alike && i < op.inputs.size(); ++i) {  // packed with the param: their mean noise
         const int64_t count = std::max<int64_t>(work.types[i].count(), 1);
         const double typical = squares_[work.slots[i]] / static_cast<double>(count);
         each_.try_emplace(work.slots[i], count, static_cast<float>(typical));

@@ -23,9 +23,9 @@ using WholeContents = std::function<std::vector<std::byte>(const Value&, int64_t
 /// param whose gradient is below its rounding noise are therefore left out.
 class Oracle {
 public:
-    /// `propagated` has the values that propagation added (copies of others, or ops of their own) and tells which
-    /// values are summed over ranks in 16 bits. All arguments must outlive the oracle; the device's memory must be host
-    /// memory.
+    /// `propagated`: the program after propagation, which added values (copies of others, or results of ops of its
+    /// own); it tells which values are summed over ranks in 16 bits. All arguments must outlive the oracle; the
+    /// device's memory must be host memory.
     Oracle(const Program& annotated, const Program& propagated, const Mesh& mesh, Device& device,
            WholeContents contents, int draws);
     ~Oracle();
@@ -78,7 +78,7 @@ private:
     std::vector<Work> works_;
     Memory scratch_;
     const int draws_;  ///< number of random roundings of each step
-    int drawn_ = 0;    ///< number of random roundings of the current step so far
+    int drawn_ = 0;
     int64_t step_ = 0;
     Arrays sources_, values_;
     /// Index in values_ of each value of the propagated program: normally the value's id. Terms of a sum that
@@ -86,7 +86,7 @@ private:
     std::vector<size_t> slot_;
     size_t slots_ = 0;
     std::vector<char> narrowed_;            ///< by value: whether a message in a narrower dtype has carried it
-    std::map<size_t, size_t> sent_;         ///< from a gradient's index to that of the gradient after a narrow message
+    std::map<size_t, size_t> sent_;         ///< from a gradient's index to that of its narrowed copy
     std::vector<char> rounded_;             ///< by value: whether it is summed over ranks in 16 bits
     std::vector<double> squares_;           ///< by index in values_: sum of squared distances over all draws
     std::map<size_t, size_t> gradient_of_;  ///< from the index of a param's next value to that of its gradient

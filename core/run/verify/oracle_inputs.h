@@ -12,7 +12,7 @@ namespace orrery {
 /// the step, the step number and its seed. Callable from several threads.
 class WholeSources {
 public:
-    /// `data`: nullptr if the script does not train on data. `program`: as recorded. Device and data must outlive this.
+    /// `data`: nullptr if the script trains on none. `program`: as recorded. Device and data must outlive this object.
     WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data)
         : device_(device), seed_(seed), ids_(ids_of(program)), data_(data) {}
 

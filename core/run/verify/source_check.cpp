@@ -68,7 +68,6 @@ Shape place_of(const Shape& shape, int64_t element) {
     return at;
 }
 
-/// Index in the whole sample of the element at `at` in a block.
 int64_t element_of(const Shape& whole, const Shape& offset, const Shape& at) {
     int64_t element = 0;
     for (size_t d = 0; d < whole.size(); ++d) element = element * whole[d] + offset[d] + at[d];

@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// One rank: a device, and a context with an executor for each of the rank itself, its twin and its echo.
+/// One rank: a device with three executors: of the rank, and of the twin and the echo that repeat its instructions.
 class Rank {
 public:
     Rank(const VerifyCase& verified, int64_t rank, Rendezvous& rendezvous) : device_(verified.device()) {
@@ -31,7 +31,7 @@ public:
         for (const char* prefix : {"", "twin ", "echo "}) {
             setting.prefix = prefix;
             RankContext& context = contexts_.emplace_back(setting);
-            // NaN shows if an op reads memory that no op has written.
+            // Fills memory with NaN, which shows if an op reads what no op has written.
             for (const Memory& arena : context.arenas()) std::memset(arena.data, 0xff, arena.bytes);
             executors_.push_back(context.executor(verified.plan));
         }
@@ -52,7 +52,6 @@ bool all_f32(const Program& program) {
                         [](const Value& value) { return size_of(value.type.dtype) == 2; });
 }
 
-/// Runs the steps of all ranks in lockstep with the oracle.
 class Verification {
 public:
     Verification(const VerifyCase& verified, const VerifyOptions& options)
@@ -101,7 +100,7 @@ private:
         }
     }
 
-    /// Judges the last step and prepares the next one, on one thread while the others wait.
+    /// Judges the last step and prepares the next one, on one thread while the other ranks' threads wait.
     void next() noexcept {
         try {
             if (!std::all_of(twins_.begin(), twins_.end(), [](const auto& twin) { return twin != nullptr; }) ||
@@ -144,7 +143,7 @@ private:
         return held ? whole : verified_.contents(value, 1);
     }
 
-    /// Judges suspicious findings again with more draws, since a few draws may all miss the direction of rounding.
+    /// Judges uncertain findings again with more runs (draws): a few may all miss the direction of rounding.
     void settle_findings() {
         const auto doubtful = [](const Finding& f) { return !f.own && !f.exact; };
         bool any = false;
@@ -168,7 +167,7 @@ private:
         }
     }
 
-    /// Computes ||g - ref|| over whole gradients, or multiples of them, from the blocks of their first holders.
+    /// Computes ||g - ref|| of whole gradients, or of multiples of them, from the distances of their blocks.
     void judge_gradients() {
         std::map<ValueId, double> squares;
         for (const auto& twin : twins_)
@@ -218,7 +217,6 @@ private:
         return difference(type.dtype, whole, whole, type.count()).norm;
     }
 
-    /// Whether the value was compared with the oracle's value on any rank.
     bool compared(ValueId value) const {
         return std::any_of(twins_.begin(), twins_.end(),
                            [&](const auto& twin) { return twin->report().seen[value] == 2; });
@@ -288,7 +286,7 @@ private:
                 else
                     ++report_.further;
             }
-        // Orders findings on ranks of one class by instruction, on ranks of different stages by op.
+        // Orders findings on ranks with the same instructions by instruction, on ranks of different stages by op.
         std::stable_sort(report_.roots.begin(), report_.roots.end(), [&](const Finding& a, const Finding& b) {
             if (a.step != b.step) return a.step < b.step;
             const bool same = &plan_.class_of(a.rank) == &plan_.class_of(b.rank);
@@ -344,7 +342,6 @@ VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
 
 namespace {
 
-/// Returns for each value whether kernels accumulate it in place.
 std::vector<char> summed_in_place(const Plan& plan) {
     std::vector<char> summed(plan.program.values.size(), 0);
     for (const RankClass& c : plan.classes)

@@ -46,12 +46,12 @@ struct Finding {
     int64_t micro = -1;
     Difference far;
     double tolerance = 0;
-    double rounded = 0;            ///< part of the tolerance that comes from rounded 16-bit terms
-    TensorType type;               ///< dtype and local shape of the value
-    bool gradient = false;         ///< whether the value is a param's gradient
-    bool planned = false;          ///< whether the op also fails on the oracle's values: a bug in the plan or a kernel
-    bool own = false;              ///< whether the op replayed on the rank's own values gives other bits
-    bool exact = false;            ///< whether the value was compared bit by bit
+    double rounded = 0;  ///< part of the tolerance that comes from rounded 16-bit terms
+    TensorType type;     ///< dtype and local shape of the value
+    bool gradient = false;
+    bool planned = false;  ///< whether the op also fails on the oracle's values: a bug in the plan or a kernel
+    bool own = false;      ///< whether the op replayed on the rank's own values gives other bits
+    bool exact = false;
     bool infected = false;         ///< whether an input of the instruction was already wrong on this rank
     std::string edge;              ///< for communication: the name of the message
     std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if all of them have a wrong value
@@ -63,10 +63,10 @@ constexpr size_t kinds_of_values = 4;  ///< lines of the table: forward, backwar
 struct Compared {
     int64_t values = 0;       ///< values of the program, each counted once
     int64_t comparisons = 0;  ///< comparisons with the oracle; each rank, micro-batch and step counts
-    int64_t replays = 0;      ///< comparisons of partial values, which only a replay has
+    int64_t replays = 0;      ///< comparisons of partial values with a replay, since the oracle lacks them
     int64_t elements = 0;
     int64_t left_out = 0;  ///< number of elements left out: those of params whose gradient is below its noise
-    double worst = -1;     ///< max distance of a value over its tolerance
+    double worst = -1;     ///< max ratio of a value's distance to its tolerance
     ValueId value = none;
     int64_t rank = 0;
 };
@@ -79,8 +79,8 @@ struct VerifyReport {
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< whether gradients are judged: the program is f32 throughout
     std::vector<ValueId> unjudged;     ///< params without any place where their gradient could be compared
-    std::vector<ValueId> noisy;        ///< params among `unjudged` with an uncertain gradient because of noise
-    int64_t exact = 0, reordered = 0;  ///< bitwise: number of values compared bit by bit, and of reordered ones
+    std::vector<ValueId> noisy;        ///< params among `unjudged` because noise makes their gradient uncertain
+    int64_t exact = 0, reordered = 0;  ///< bitwise: values compared bit by bit; values summed in another order
     std::vector<ValueId> sums;         ///< bitwise: sums in which the order of terms first changes
     std::vector<Finding> roots;        ///< findings that no earlier finding explains, in order
     int64_t further = 0;               ///< number of findings that follow from others

@@ -25,7 +25,7 @@ Gradients::Gradients(const Plan& plan, size_t known) : plan_(plan), known_(known
     find_live();
     carry();
     multiple_of_.assign(program.values.size(), none);
-    std::map<ValueId, ValueId> whole;  // from a term to the value that is the whole sum
+    std::map<ValueId, ValueId> whole;
     for (ValueId value = 0; value < std::ssize(program.values); ++value) {
         if (!live_[value] || partial_over_ranks(value)) continue;
         const ValueId term = term_of(value);
@@ -80,7 +80,7 @@ void Gradients::carry() {
             const Carried from = found->second;
             for (ValueId output : op.outputs)
                 for (const auto& [gradient, multiple] : from) {
-                    // the output is a param's own gradient
+                    // the output is itself a param's gradient
                     if (carried_.count(output) != 0 && carried_[output].count(output) != 0) continue;
                     const bool alone = carried_[output].empty();
                     carried_[output][gradient] = multiple && alone && keeps_multiple(program, op, i);

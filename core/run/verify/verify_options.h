@@ -16,14 +16,14 @@ struct Injection {
     int64_t rank = 0;
     std::string tensor;
     double by = 1.01;
-    int64_t micro = 0;  ///< for `scale`: the micro-batch, if the tensor is made in each
+    int64_t micro = 0;  ///< for `scale`: the micro-batch in which the tensor is scaled, if each one makes it
     std::string text;   ///< text of the injection as the user gave it
 };
 
 struct VerifyOptions {
     int64_t steps = 2;  ///< two, since a param that starts at zero hides gradients in the first step
     int draws = 4;      ///< runs of the oracle with random rounding, in each step
-    int sure = 32;      ///< draws in a step in which a value exceeds its tolerance
+    int sure = 32;      ///< draws in a step in which a value exceeds its tolerance with `draws`
     bool bitwise = false;
     std::vector<Injection> injections;
 };

@@ -118,7 +118,7 @@ bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
         case Opcode::kernel: {
             const KernelSpec& spec = class_.kernels[i.kernel];
             if (spec.attributes.flag("accumulate")) return false;
-            // A transpose unpacks a collective's pieces into the value's place.
+            // A transpose unpacks a collective's received pieces into the value.
             return own && (own_kernel(i) || (op_def(op.kind).collective && op_def(spec.op).moves == Moves::permutes));
         }
         case Opcode::copy: return own;
@@ -131,7 +131,7 @@ bool TwinRank::unpacked(const Operand& operand) const {
     return operand.type.shape.size() == value(operand.value).type.shape.size();
 }
 
-/// Copies the oracle's block of a value to `want_`; false if this rank's is not comparable, such as a partial sum.
+/// Copies the oracle's block of a value to `want_`; false if the rank's block is not comparable (a partial sum).
 bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
     const Value& v = value(id);
     Layout layout = v.layout;
@@ -172,7 +172,7 @@ void TwinRank::count(ValueId id, const Judged& judged, bool complete) {
     line.left_out += judged.far.left_out;
     char& seen = report_.seen[id];
     seen = std::max<char>(seen, complete ? 2 : 1);
-    if (judged.wrong) return;  // recorded as a finding, which more draws may clear
+    if (judged.wrong) return;  // not in the table: recorded as a finding, which more draws may clear
     const double part = judged.far.distance == 0 ? 0 : judged.far.distance / judged.tolerance;
     if (part > line.worst) line.worst = part, line.value = id, line.rank = s_.rank;
 }
@@ -202,7 +202,7 @@ Finding& TwinRank::find(int index, ValueId id, const Judged& judged) {
     return finding;
 }
 
-/// Name of the current communication, the same on all its members.
+/// Name of the current communication, the same on all its ranks.
 std::string TwinRank::edge(int index) {
     const Instruction& i = at(index);
     if (!communicates(i)) return "";
@@ -293,18 +293,17 @@ void TwinRank::after(int index) {
     s_.twin.issue(index);
     s_.echo.issue(index);
     const Instruction& i = at(index);
-    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // several values are joined: one output for each
+    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // several values in one message: an output for each
         for (size_t which = 3; which < i.operands.size(); which += 2) look(index, which);
     } else {
         for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
-            // A kernel's workspace has no value to compare.
             if (writes && operand.value != none) look(index, &operand - i.operands.data());
         });
     }
     follow(index);
 }
 
-/// Copies the rank's outputs of an instruction to the echo where they differ.
+/// Copies the rank's outputs of an instruction to the echo, which repeats it, where they differ.
 void TwinRank::follow(int index) {
     const Instruction& i = at(index);
     for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
@@ -317,7 +316,7 @@ void TwinRank::follow(int index) {
     });
 }
 
-/// Whether the echo's output, from the rank's own inputs, has the same bits as the rank's. If not, adds a finding.
+/// Whether the echo, from the rank's inputs, computes the same output bits as the rank. If not, adds a finding.
 bool TwinRank::repeat(int index, size_t which) {
     const Tensor& have = s_.actual.operand(index, which);
     const Tensor& echo = s_.echo.operand(index, which);
@@ -329,7 +328,7 @@ bool TwinRank::repeat(int index, size_t which) {
     return false;
 }
 
-/// Compares an operand that the instruction has written with those of the oracle, the twin and the echo.
+/// Compares an operand that the instruction has written with the oracle's value, and with those of twin and echo.
 void TwinRank::look(int index, size_t which) {
     const Instruction& i = at(index);
     const Operand& operand = i.operands[which];

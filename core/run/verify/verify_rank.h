@@ -20,11 +20,11 @@ using ReorderedValues = std::array<std::vector<ValueId>, 2>;
 /// What was found on one rank in all steps.
 struct RankReport {
     std::vector<Finding> findings;  ///< the first findings, in the order of instructions
-    int64_t further = 0;            ///< number of further findings
+    int64_t further = 0;
     std::array<Compared, kinds_of_values> compared;
     std::vector<char> seen;             ///< by value: 1 compared with a replay only, 2 with the oracle
-    std::set<std::string> dirty_edges;  ///< names of messages in which this rank sent values that were already wrong
-    /// By gradient or its multiple: squared distance in this step, over the blocks whose first holder is this rank.
+    std::set<std::string> dirty_edges;  ///< names of messages in which this rank sent wrong values
+    /// By gradient or its multiple: squared distance in this step, over the blocks that this rank is the first to hold.
     std::map<ValueId, double> gradient;
 };
 

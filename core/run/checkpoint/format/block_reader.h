@@ -28,7 +28,7 @@ private:
     CheckpointStore& store_;
     const Manifest& manifest_;
     std::list<Open> open_;       ///< most recently read object first
-    std::set<int64_t> checked_;  ///< objects found to have headers that match the manifest
+    std::set<int64_t> checked_;  ///< objects with headers that were checked and match the manifest
 };
 
 }  // namespace orrery

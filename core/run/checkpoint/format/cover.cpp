@@ -34,7 +34,7 @@ void check_shared(CheckpointStore& store, int64_t step, std::span<const StateVal
                   const std::vector<Share>& shares, const Mesh& mesh, int64_t rank, AxisId stage_axis) {
     Manifest manifest;
     std::vector<Wanted> wanted;
-    std::set<std::string> seen;  // Share::holders of the ranks that are in `ranks` already
+    std::set<std::string> seen;  // groups of ranks (Share::holders) that are in `ranks`, so that each is added once
     std::set<int64_t> ranks;
     for (size_t i = 0; i < state.size(); ++i) {
         if (!shares[i].first || shares[i].count == 1) continue;

@@ -131,7 +131,7 @@ void read_root(Manifest& manifest, const Json& json) {
     }
 }
 
-/// Throws Error unless a tensor's shards cover each element exactly once, which matching digests do not prove.
+/// Throws Error unless a tensor's shards cover each element exactly once: digests that match do not prove it.
 void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
     int64_t elements = 0;
     std::vector<Block> boxes;
@@ -172,7 +172,7 @@ void check_named(const ManifestTensor& tensor, Check check) {
     }
 }
 
-/// For each dim of a tensor, first and last number of its blocks that overlap a wanted block.
+/// In each dim of a tensor, the numbers of the first and last of its blocks that overlap a wanted block.
 using Touched = std::vector<std::pair<int64_t, int64_t>>;
 
 Touched touched_by(const Manifest& manifest, const ManifestTensor& tensor, const Block& box) {

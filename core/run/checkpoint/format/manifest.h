@@ -24,17 +24,17 @@ inline constexpr const char* step_key = "step";
 /// One data object of a checkpoint: a safetensors file that holds shards of tensors.
 struct ManifestObject {
     std::string key;
-    int64_t rank = 0;  ///< rank that wrote the object
+    int64_t rank = 0;
     int64_t bytes = 0;
     std::string sha256;
-    std::vector<uint32_t> crcs;  ///< CRC-32C of each piece of piece_bytes bytes
+    std::vector<uint32_t> crcs;  ///< CRC-32C of each piece (Manifest::piece_bytes) of the object
     int64_t written = 0;         ///< step of the save that wrote it; later steps may link to the object
 };
 
 struct ManifestShard {
     int64_t object = 0;  ///< index, in Manifest::objects, of the object that holds the shard
     int64_t begin = 0;   ///< offset of the shard's first byte in the object
-    Block box;           ///< the part of the tensor that the shard holds
+    Block box;
 };
 
 struct ManifestTensor {
@@ -51,7 +51,7 @@ struct IndexEntry {
     int64_t bytes = 0;
     std::string sha256;
 
-    std::string key() const;  ///< "rank-00000.index.json"
+    std::string key() const;  ///< key in the store: "rank-00000.index.json"
 };
 
 /// The block of a tensor that a caller wants to read.
@@ -63,7 +63,7 @@ struct Wanted {
 /// Describes a checkpoint. Its root is a JSON text that lists the tensors and the digest of each rank's index. Objects
 /// and shards are in the indexes. The root's last key, `digest`, is the SHA-256 of the JSON without that key.
 struct Manifest {
-    static constexpr int64_t version = 2;                    ///< the format version that is written and read
+    static constexpr int64_t version = 2;
     static constexpr int64_t last_step = 1'000'000'000'000;  ///< max step, so that sample counts stay below 2^63
     static constexpr int64_t longest = int64_t{32} << 20;    ///< max bytes of a root or an index
 

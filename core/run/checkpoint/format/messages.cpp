@@ -35,7 +35,7 @@ public:
                                         text(known->second.entry), known->second.rank, text(entry), rank));
         }
     }
-    /// Throws unless as many pipeline stages list each tensor as the tensor names; one that names none is on all.
+    /// Throws unless each tensor is listed by as many stages as it names; a tensor that names none is on all stages.
     void check_stages(int64_t stages) const {
         for (const auto& [name, known] : known_) {
             const auto said = static_cast<int64_t>(known.entry[4].size());
@@ -153,7 +153,7 @@ Assembled assemble(const std::vector<std::string>& reports, int64_t step, const 
     root.stage_axis = stage_axis;
     root.piece_bytes = piece_bytes;
     Tensors tensors(root);
-    std::map<int64_t, std::pair<std::string, int64_t>> schemas;  // by stage: schema digest and first sender
+    std::map<int64_t, std::pair<std::string, int64_t>> schemas;
     std::map<std::string, std::string> votes;
     int64_t bytes = 0, expected = 0, stages = 0;
     for (size_t i = 0; i < reports.size(); ++i) {

@@ -20,7 +20,7 @@ using Broadcast = std::function<std::string(const std::string& topic, const std:
 /// The communication rounds of saves and restores. Gives each round a topic of its own. Collective.
 class Rounds {
 public:
-    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0. `gather` replaces one that is empty.
+    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0; an empty one is replaced by `gather`.
     Rounds(int64_t rank, int64_t ranks, Gather gather, Gather to_first, Broadcast from_first);
 
     std::vector<std::string> to_all(std::string_view what, const std::string& mine);
@@ -53,10 +53,9 @@ std::string report_of(const Json& schema, std::span<const StateValue> state, con
                       const std::vector<std::string>& votes, const ObjectWriter& writer, const Mesh& mesh, int64_t rank,
                       AxisId stage_axis);
 
-/// The result of combining the reports of all ranks.
 struct Assembled {
     Manifest root;         ///< the root of the new checkpoint, without `host`
-    std::string disputed;  ///< Share::holders of a group of ranks with replicas that differ; "": none
+    std::string disputed;  ///< names the group of ranks (Share::holders) with replicas that differ; "": none
     bool unsound = false;  ///< whether a rank could not read an object of the previous step
 };
 /// Combines the save reports of all ranks, in rank order. Throws Error naming a rank if its report is for another step
@@ -64,7 +63,7 @@ struct Assembled {
 Assembled assemble(const std::vector<std::string>& reports, int64_t step, const Mesh& mesh, AxisId stage_axis,
                    int64_t piece_bytes);
 
-/// This rank's digests of values that `holders` share, as JSON [[name, digest]...]; "" if it holds none of them.
+/// This rank's digests of values that the ranks `holders` replicate, as JSON [[name, digest]...]; "" if it holds none.
 std::string votes_in(std::span<const StateValue> state, const std::vector<Share>& shares,
                      const std::vector<std::string>& votes, const std::string& holders);
 /// A message about the first value with digests that differ between ranks: "replicas of w differ: ranks 0, 2 against

@@ -102,7 +102,7 @@ void ObjectReader::compare_header(const std::vector<std::byte>& start) {
         return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
     });
     const auto& held = manifest_.held[number_];
-    std::map<size_t, int64_t> before;  // by tensor: number of its shards that were compared
+    std::map<size_t, int64_t> before;
     for (size_t i = 0; i < std::min(own.size(), held.size()); ++i) {
         const ManifestTensor& tensor = manifest_.tensors[held[i].first];
         const ManifestShard& shard = tensor.shards[held[i].second];

@@ -19,7 +19,7 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
 
 std::vector<uint32_t> crcs_of(std::span<const std::span<const std::byte>> parts, int64_t piece_bytes) {
     std::vector<uint32_t> crcs;
-    size_t left = 0;  // bytes that the current piece still lacks
+    size_t left = 0;  // bytes that the current piece still needs
     for (std::span<const std::byte> part : parts)
         while (!part.empty()) {
             if (left == 0) {

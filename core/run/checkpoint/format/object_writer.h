@@ -16,7 +16,6 @@ std::string vote_of(const StateValue& value);
 ManifestObject described(std::string key, int64_t rank, int64_t step, std::span<const std::span<const std::byte>> parts,
                          int64_t piece_bytes);
 
-/// A manifest that holds only the shards written by one rank.
 Manifest manifest_of(std::span<const StateValue> state, const RankIndex& index);
 
 /// What a rank wrote for the previous committed step. The next save links to its unchanged objects.
@@ -40,10 +39,10 @@ public:
                const std::vector<std::string>& votes);
 
     const RankIndex& index() const { return index_; }
-    const IndexEntry& entry() const { return entry_; }  ///< size and digest of the index; bytes 0: nothing was written
-    int64_t bytes() const { return data_bytes_; }       ///< tensor bytes in all objects, linked ones included
-    int64_t linked() const { return linked_bytes_; }    ///< tensor bytes in linked objects
-    bool unsound() const { return unsound_; }           ///< whether an object of the previous step could not be read
+    const IndexEntry& entry() const { return entry_; }
+    int64_t bytes() const { return data_bytes_; }     ///< tensor bytes in all objects, linked ones included
+    int64_t linked() const { return linked_bytes_; }  ///< tensor bytes in linked objects
+    bool unsound() const { return unsound_; }         ///< whether an object of the previous step could not be read
 
 private:
     struct Part {

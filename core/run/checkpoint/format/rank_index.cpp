@@ -165,7 +165,7 @@ RankIndex index_of(CheckpointStore& store, const Manifest& manifest, const Index
 
 std::vector<RankIndex> indexes_of(const Manifest& manifest) {
     std::map<int64_t, RankIndex> by_rank;
-    std::vector<int64_t> numbers;  // by object: its position among the objects of its rank
+    std::vector<int64_t> numbers;
     for (const ManifestObject& object : manifest.objects) {
         RankIndex& index = by_rank.try_emplace(object.rank).first->second;
         index.step = manifest.step, index.rank = object.rank, index.piece_bytes = manifest.piece_bytes;
@@ -173,7 +173,7 @@ std::vector<RankIndex> indexes_of(const Manifest& manifest) {
         index.objects.push_back(object);
     }
     for (const ManifestTensor& tensor : manifest.tensors) {
-        std::map<int64_t, size_t> names;  // rank -> position of the tensor in that rank's index
+        std::map<int64_t, size_t> names;
         for (const ManifestShard& shard : tensor.shards) {
             const auto object = static_cast<size_t>(shard.object);
             const int64_t rank = manifest.objects.at(object).rank;

@@ -22,12 +22,12 @@ struct RankIndex {
 
     /// The index as JSON: about 90 bytes per shard and 11 per checksum.
     std::string text() const;
-    /// Parses an index. Throws Error if the text is not one, or lists an object of another rank or of a later step.
+    /// Parses an index. Throws Error if it is not one, or lists an object of another rank or of a later step.
     static RankIndex parse(std::string_view text);
-    static std::string key(int64_t rank);  ///< "rank-00000.index.json"
+    static std::string key(int64_t rank);  ///< key in the store: "rank-00000.index.json"
 };
 
-/// Parses a list of at most 32 integers, none negative. `what` names it in errors.
+/// Parses a list of at most 32 integers, none negative. `what` names the list in errors.
 Shape shape_of(const Json& json, const std::string& what);
 
 /// Reads and parses the index that `entry` names. Throws Damaged if it is missing, its digest differs, or it does not

@@ -15,9 +15,9 @@ namespace orrery {
 struct StoredTensor {
     std::string name;
     TensorType type;
-    std::string foreign = {};  ///< dtype that Orrery lacks, like "BOOL", type.dtype is meaningless then; "": none
+    std::string foreign = {};  ///< dtype that Orrery lacks ("BOOL"), then type.dtype means nothing; "": none
     int64_t begin = 0;         ///< offset of the tensor's first byte from the start of the file
-    int64_t end = 0;           ///< offset after the tensor's last byte
+    int64_t end = 0;
 
     /// The tensor's dtype and shape as text: "f32[8,512]", "BOOL[1,1,16,16]".
     std::string text() const;

@@ -80,7 +80,7 @@ int64_t part_of(int64_t whole, int64_t part, int64_t parts) {
     return static_cast<int64_t>(static_cast<Wide>(whole) * part / parts);
 }
 
-/// The part that holder number `place` writes, if holder p * holders / parts writes part p; -1: none.
+/// The part that the holder at `place` writes; -1: none. Part p is written by the holder at p * holders / parts.
 int64_t part_at(int64_t place, int64_t parts, int64_t holders) {
     const int64_t part = part_of(place + 1, parts, holders) -
                          (part_of(place + 1, parts, holders) * holders == (place + 1) * parts ? 1 : 0);

@@ -23,15 +23,15 @@ struct StateValue {
 
 /// One value's block on this rank: the ranks that hold the same block, and the part of it that this rank writes.
 struct Share {
-    std::string holders;        ///< names the set of ranks, the same text on each of them: "dp+tp, stages 0 3, rank 5"
-    int64_t count = 1;          ///< number of ranks that hold the block
-    bool first = false;         ///< whether this rank is the lowest that holds the block
-    Block local;                ///< the block that this rank holds
+    std::string holders;  ///< names the set of ranks, the same text on each of them: "dp+tp, stages 0 3, rank 5"
+    int64_t count = 1;    ///< number of ranks that hold the block
+    bool first = false;   ///< whether this rank is the lowest that holds the block
+    Block local;
     std::vector<Block> blocks;  ///< parts of the tensor that this rank writes, each contiguous in the local block
 };
 
 /// Splits the values that several ranks hold, so that each element is written by exactly one rank and all ranks write
-/// about the same number of bytes. `least_bytes`: min bytes that a rank writes of a group of values. Needs no
+/// about the same number of bytes. `least_bytes`: min bytes of a rank's part of values with the same holders. Needs no
 /// communication. Throws if `rank` is on a stage that does not hold a value. O(n log n) in the number of values.
 std::vector<Share> shares_of(std::span<const StateValue> state, const Mesh& mesh, int64_t rank, AxisId stage_axis,
                              int64_t least_bytes);

@@ -160,7 +160,7 @@ void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
     const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
     std::set<std::string> read;
     for (const WeightSource& source : weights.sources) read.insert(source.tensor);
-    std::map<std::string, int64_t> left;  // unread tensors by name, with * for numbers
+    std::map<std::string, int64_t> left;
     int64_t count = 0;
     const std::vector<const StoredTensor*> tensors = files.tensors();
     for (const StoredTensor* tensor : tensors) {
@@ -185,7 +185,6 @@ void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
                             files.path(), count, tensors.size(), join(kinds, ", ")));
 }
 
-/// Whether the param keeps its initial values, because the files have no tensor for it.
 bool keeps_initial(const WeightFiles& files, const WeightSource& source) {
     return source.fresh && !files.has(source.tensor);
 }

@@ -67,7 +67,7 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
         try {
             fill_values(store_, manifest, there, wanted);
         } catch (const Damaged&) {
-            // With all indexes the error can also name another object whose contents the damaged object has.
+            // With all indexes, the error can name the object with contents that the damaged object has.
             fill_values(store_, Manifest::of(store_, step), there, wanted);
             throw;
         }

@@ -19,7 +19,6 @@ bool is_there(const std::string& path) {
     return std::filesystem::exists(path, ignored);
 }
 
-/// Lists files of a folder that look like weights, for an error message.
 std::string look_alikes(const std::string& folder) {
     std::vector<std::string> names;
     std::error_code problem;
@@ -90,7 +89,7 @@ const SafetensorsFile& WeightFiles::open(const std::string& path) {
 
 void WeightFiles::open_index(const std::string& index) {
     const auto files = files_of_index(index);
-    std::map<std::string_view, std::string_view> told;  // tensor name -> file name, by the index
+    std::map<std::string_view, std::string_view> told;
     for (const auto& [name, tensors] : files)
         for (const std::string& tensor : tensors) told[tensor] = name;
     for (const auto& [name, tensors] : files) {

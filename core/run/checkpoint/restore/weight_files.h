@@ -17,7 +17,7 @@ public:
     /// missing, or if a tensor is in two files, in another file than the index says, or not in the index.
     explicit WeightFiles(std::string path);
 
-    const std::string& path() const { return path_; }  ///< path given to the constructor
+    const std::string& path() const { return path_; }
     bool has(std::string_view tensor) const { return places_.find(tensor) != places_.end(); }
     /// All tensors, sorted by name.
     std::vector<const StoredTensor*> tensors() const;

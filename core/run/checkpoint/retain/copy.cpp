@@ -16,7 +16,6 @@
 namespace orrery {
 namespace {
 
-/// Collects tensor blocks in memory and writes them to the target store as objects.
 class Objects {
 public:
     Objects(CheckpointStore& to, Manifest& manifest, const CopyOptions& options)

@@ -8,7 +8,6 @@
 
 namespace orrery {
 
-/// The size of a copy of a step.
 struct StepCopy {
     int64_t objects = 0;     ///< number of objects; 0 if unknown (only_look with resharding)
     int64_t bytes = 0;       ///< bytes of the objects; without their headers if `objects` is unknown

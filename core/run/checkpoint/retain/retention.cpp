@@ -31,7 +31,7 @@ void keep_periods(std::vector<Counted>& counted, int64_t most, int64_t length, i
     std::sort(periods.rbegin(), periods.rend());
     periods.erase(std::unique(periods.begin(), periods.end()), periods.end());
     periods.resize(std::min(periods.size(), static_cast<size_t>(std::max<int64_t>(0, most))));
-    for (Counted& one : counted) {  // newest step first
+    for (Counted& one : counted) {  // `counted` has the newest step first
         if (!dated(one)) continue;
         const auto found = std::find(periods.begin(), periods.end(), period_of(*one.step->time, length));
         if (found == periods.end()) continue;
@@ -123,7 +123,7 @@ std::vector<Verdict> retain(std::span<const RetainedStep> steps, const Retention
     keep_best(counted, policy.best);
 
     std::vector<Verdict> verdicts;
-    size_t next = 0;  // position in `counted`, which has the order of `sorted`
+    size_t next = 0;
     for (const RetainedStep* step : sorted) {
         Verdict verdict{step->step, false, false, "no rule keeps it"};
         std::vector<std::string> reasons;

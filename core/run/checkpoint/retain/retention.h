@@ -31,7 +31,7 @@ struct RetainedStep {
 
     int64_t step = 0;
     State state = State::unread;
-    std::string damage = {};           ///< what is damaged in a damaged step
+    std::string damage = {};
     std::string suspect = {};          ///< text of its suspect mark; "": not marked
     std::string pin = {};              ///< text of its pin; "": not pinned
     std::string changed = {};          ///< how another program changed the step, which prevents removal; "": it did not
@@ -44,7 +44,7 @@ struct Verdict {
     bool goes = false;    ///< whether the step is to be removed
     bool newest = false;  ///< whether `RetentionPolicy::newest` keeps the step, which must then be verified
     std::string why;      ///< "one of the newest 2; pinned: for the paper", "no rule keeps it"
-    bool failed = false;  ///< no rule keeps it, but the store failed to remove it, for the reason in `why`
+    bool failed = false;  ///< the store failed to remove the step, for the reason in `why`
 };
 
 /// Decides which steps to retain; returns verdicts newest step first. Rules ignore damaged and suspect steps. Never
@@ -53,7 +53,7 @@ struct Verdict {
 /// seconds since 1970. The order of `steps` does not matter. Throws Error if policy.newest is below 2.
 std::vector<Verdict> retain(std::span<const RetainedStep> steps, const RetentionPolicy& policy, int64_t now);
 
-/// Whether a step's time is in the future, because the wall clock was ahead when it was saved. It then counts for no
+/// Whether a step's time is in the future, because the wall clock was ahead when it was saved; then it counts for no
 /// hour or day. False if `now` is before 2020, as the clock is unset then.
 bool later_than(int64_t now, const std::optional<int64_t>& time);
 

@@ -32,10 +32,9 @@ Retirement::Retirement(CheckpointStore& store, RetentionPolicy policy, std::func
 void Retirement::verified(int64_t step) {
     verified_.insert(step);
     damaged_.erase(step);
-    facts_.erase(step);  // the step may have been written again
+    facts_.erase(step);  // forgotten, as the step may have been written again
 }
 
-/// What the retention policy must know about all steps, from the store and from earlier reads.
 std::vector<RetainedStep> Retirement::steps() {
     const bool asks = policy_.hourly > 0 || policy_.daily > 0 || policy_.best > 0;
     std::map<int64_t, std::string> changed;

@@ -13,8 +13,8 @@ namespace orrery {
 
 /// What a step's manifest records for the retention policy.
 struct StepFacts {
-    std::optional<int64_t> time;       ///< when the step was saved, seconds since 1970
-    std::optional<double> evaluation;  ///< loss on held-out data
+    std::optional<int64_t> time;  ///< when the step was saved, seconds since 1970
+    std::optional<double> evaluation;
 };
 /// Reads save time and held-out loss from Manifest::host. What is missing or not a finite number stays empty.
 StepFacts facts_of(const std::string& host);

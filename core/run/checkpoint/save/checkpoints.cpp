@@ -67,7 +67,7 @@ std::string Checkpoints::write(OwnPart& part) {
     return report_of(schema, part.state, part.shares, part.votes, writer, mesh_, rank_, options_.stage_axis);
 }
 
-/// Builds the checkpoint's root on rank 0 from all reports. Returns the holders of replicas that differ; "": none.
+/// Builds the checkpoint's root on rank 0 from all reports. Names the ranks with replicas that differ; "": none.
 std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& reports) {
     Assembled made = assemble(reports, part.step, mesh_, options_.stage_axis, options_.piece_bytes);
     if (made.unsound) retirement_.doubt();
@@ -127,7 +127,7 @@ void Checkpoints::retire() {
                                          verdict.why));
 }
 
-/// Performs the next action of a save's Commit and passes on its result. Throws if a rank does not join a round.
+/// Performs the next action of the save's protocol (Commit) and passes on its result. Throws if a rank is missing.
 void Checkpoints::perform(Commit& commit, OwnPart& part) {
     using Kind = CommitAction::Kind;
     const CommitAction action = commit.action();
@@ -170,7 +170,6 @@ void Checkpoints::perform(Commit& commit, OwnPart& part) {
     }
 }
 
-/// A message about the result of the last save.
 std::string Checkpoints::told() const {
     if (verdict_.end != CommitEnd::unsound)
         return verdict_.text(fmt::format("checkpoint of step {} in {}", verdict_.step, store_.place()));

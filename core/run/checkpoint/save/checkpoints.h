@@ -15,7 +15,7 @@
 namespace orrery {
 
 struct CheckpointOptions {
-    RetentionPolicy keep = {};                  ///< rules for which steps are retained
+    RetentionPolicy keep = {};
     int64_t object_bytes = int64_t{256} << 20;  ///< bytes after which a rank starts another object
     int64_t piece_bytes = int64_t{1} << 20;     ///< bytes of an object that each CRC-32C covers
     bool retire = true;                         ///< whether a save removes older steps that no rule keeps
@@ -31,7 +31,7 @@ struct CheckpointOptions {
 /// may run on any thread on which the Gather functions may run.
 class Checkpoints {
 public:
-    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0; `gather` replaces one that is empty. A
+    /// `to_first` gathers to rank 0 alone, `from_first` broadcasts from rank 0; an empty one is replaced by `gather`. A
     /// save takes two gathers to rank 0 and three broadcasts, and one gather to all ranks if states are checked.
     Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather, CheckpointOptions options = {},
                 Gather to_first = {}, Broadcast from_first = {});
@@ -42,9 +42,9 @@ public:
     /// Objects that have not changed since this job's last save are linked. `Commit` (control/commit.h) has the order.
     /// `host`: a JSON object of the training (seed, data cursor, losses...), stored in the manifest.
     ///
-    /// On failure earlier steps are untouched, and the step is not visible unless verdict() says so. A step that cannot
-    /// be retired is left with a note and is not a failure. Damaged, suspect or foreign contents in the step's place
-    /// are set aside; a valid checkpoint there is an error. Does nothing if the step is the one saved last.
+    /// On failure earlier steps are untouched, and the step is not visible unless verdict() says so. An older step that
+    /// cannot be removed is only reported in notes(). Damaged, suspect or foreign contents in the step's place are set
+    /// aside; a valid checkpoint there is an error. Does nothing if the step is the one saved last.
     void save(int64_t step, std::span<const StateValue> state, std::string_view host);
     /// The result of the last save, whether it returned or threw.
     const CommitVerdict& verdict() const { return verdict_; }

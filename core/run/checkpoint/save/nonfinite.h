@@ -8,8 +8,8 @@
 
 namespace orrery {
 
-/// Counts the elements of a host-readable tensor that are infinite or NaN. `usable`: also those of 2^64 and more, since
-/// their squares overflow f32. Returns 0 for integers.
+/// Counts the elements of a host-readable tensor that are infinite or NaN. `usable`: also counts elements of 2^64 and
+/// more, since their squares overflow f32. Returns 0 for integers.
 int64_t count_diverged(const Tensor& tensor, bool usable);
 
 /// Decides whether a saved step is suspect, from the loss of the step after it: that loss must be finite, and at most

@@ -11,7 +11,7 @@ struct SaveCost {
     double step_s = 0;   ///< time of a step without a save
 };
 
-/// The costs of the last five saves. A single one may be untypical, if the disk was busy.
+/// The costs of the last five saves, because a single save may be untypical, for example while the disk is busy.
 class RecentCosts {
 public:
     void add(const SaveCost& cost);

@@ -22,7 +22,7 @@ public:
     /// Whether the step must be saved. `saving`: a save is under way; `timed`: the time of a step is known.
     bool due(int64_t step, bool saving, bool timed) const;
     /// Whether the training waits at a due step for the save under way; otherwise it skips the due step. It waits if
-    /// the previous due step was skipped, or if a retention rule may need this one.
+    /// the previous due step was skipped, or if a retention rule may need the step.
     bool waits(const DueStep& due) const { return left_out_ > 0 || needs(keep_, due); }
     void left_out() { ++left_out_; }
     /// Records that a save has begun. `timed`: its cost will determine the next step to save; otherwise next_ stays.

@@ -19,7 +19,7 @@ public:
     /// `work`: runs a job on the thread. It must not throw; it may call pause().
     explicit SaveThread(std::function<void(Job&, SaveThread&)> work)
         : work_(std::move(work)), thread_([this] { run(); }) {
-        ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // thread name in top and /proc
+        ::pthread_setname_np(thread_.native_handle(), "orrery-save");
     }
     /// The destructor waits for the current job to end.
     ~SaveThread() {
@@ -63,7 +63,6 @@ public:
     void go_on() {
         notify([&] { goes_on_ = true; });
     }
-    /// Seconds that the current or last job has paused.
     double paused_s() const {
         const std::lock_guard lock(mutex_);
         std::chrono::duration<double> paused = paused_;

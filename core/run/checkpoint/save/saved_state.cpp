@@ -141,13 +141,13 @@ std::string difference_of(const Json& saved, const Json& now) {
     return "";
 }
 
-/// Everything that a save needs. The training thread has it, or the save thread during an asynchronous save.
+/// The objects that a save uses. During an asynchronous save only the save thread uses them, else the training thread.
 struct SavedState::Saver {
     Session& session;
     const std::string published;
     std::set<std::string> params;             ///< names of the params, which are checked more strictly than states
     std::unique_ptr<Exchange> exchange = {};  ///< communication of the save thread; nullptr: the job has one rank
-    bool on_thread = false;                   ///< whether the save thread has this object
+    bool on_thread = false;                   ///< whether the save thread uses this object now
     Checkpoints checkpoints;
     RecentCosts costs = {};
     double worked_s = 0;  ///< seconds of the last asynchronous save without its pause; 0: there was none
@@ -195,7 +195,6 @@ struct SavedState::Saver {
     }
 };
 
-/// An asynchronous save and its result.
 struct SavedState::Job {
     std::unique_ptr<Saver> saver;
     Snapshot& snapshot;
@@ -358,7 +357,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
         resumed.said.push_back(change);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
-    if (resumed.bits && host.contains("products") && host["products"].is_string())  // bit source of older checkpoints
+    if (resumed.bits && host.contains("products") && host["products"].is_string())  // in older checkpoints
         resumed.bits->push_back({"products", host["products"].get<std::string>()});
     return resumed;
 }
@@ -479,7 +478,6 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
                     {step, seconds_since(began) - waited_s}});
 }
 
-/// Completes the snapshot and saves it, on the save thread.
 void SavedState::Job::run(SaveThread<Job>& thread) {
     const double given = processor_s();
     snapshot.copy();

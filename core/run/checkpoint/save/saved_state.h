@@ -32,7 +32,7 @@ Json identity_of(uint64_t seed, const BatchRamp& ramp, const Dataset& data);
 std::string difference_of(const Json& saved, const Json& now);
 
 /// A message if the run already resumed from step `from` (--from-step) earlier and has saved steps since; "" otherwise.
-/// It then resumes from its newest step, because a job that is queued again has the same command line.
+/// The run then resumes from its newest step, because a job that is queued again has the same command line.
 std::string went_on_before(CheckpointStore& store, int64_t from);
 
 /// Saves and restores the params, optimizer states and data cursor of a session. Calls are collective and block unless
@@ -47,12 +47,12 @@ public:
     struct Resumed {
         int64_t step = 0;                     ///< step that was loaded; 0: fresh weights were drawn
         std::vector<std::string> said;        ///< messages: skipped steps and why, foreign entries of the store
-        std::optional<BitSources> bits = {};  ///< bit sources of the run that saved the step; nullopt: not recorded
+        std::optional<BitSources> bits = {};  ///< what affects last bits in the run that saved it; nullopt: unknown
     };
     /// Loads the newest checkpoint that is neither damaged nor suspect. Draws fresh weights if there are no
     /// checkpoints. Throws Error naming the difference if the checkpoint is of another model, seed or data file. `from`
     /// (--from-step; -1: none): loads this step and marks newer ones as suspect, so that no later start resumes from
-    /// them. Ignored if the run resumed from that step before and has saved since (went_on_before).
+    /// them. `from` is ignored if the run resumed from that step before and has saved since (went_on_before).
     Resumed resume(uint64_t seed, const Dataset& data, int64_t from = -1);
     /// Loads only the params, for sampling. Throws Error if there is no checkpoint.
     Resumed load_params();
@@ -130,7 +130,7 @@ private:
 
     Session& session_;
     CheckpointStore& store_;
-    std::unique_ptr<Saver> saver_;  ///< what a save needs; nullptr while the save thread has it
+    std::unique_ptr<Saver> saver_;  ///< the objects that a save uses; nullptr while the save thread uses them
     LossJudge judge_;
     int64_t from_ = -1;  ///< the last --from-step of this run, or of a run that it resumes; -1: none
     std::vector<std::vector<std::byte>> staging_;  ///< host copies of values if the host cannot read device memory

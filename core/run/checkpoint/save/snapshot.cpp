@@ -21,10 +21,9 @@
 namespace orrery {
 namespace {
 
-// Max bytes of a stretch, the range of memory that one call copies:
 constexpr int64_t most_by_thread = int64_t{8} << 20;  ///< max bytes of a copy by a thread with its own processor
-constexpr int64_t most_by_turns = int64_t{1} << 20;   ///< max bytes of a copy at low priority; steps wait for one
-constexpr int64_t most_by_queue = int64_t{64} << 20;  ///< max bytes of a copy by the device; downloads wait for one
+constexpr int64_t most_by_turns = int64_t{1} << 20;   ///< max bytes of a low-priority copy; a step may wait for it
+constexpr int64_t most_by_queue = int64_t{64} << 20;  ///< max bytes of a copy by the device; a download may wait
 
 const SnapshotPlan& plan_of(const Plan& plan, const std::vector<SnapshotPlan>& snapshots, int64_t rank) {
     const auto k = static_cast<size_t>(&plan.class_of(rank) - plan.classes.data());

@@ -28,8 +28,8 @@ public:
     /// Whether the device makes the copy asynchronously, so that waited_s() misses the time that steps wait for it.
     bool unseen() const { return gate_.owner != nullptr; }
     /// Makes an executor wait before it overwrites values that are not copied yet. Must be called once for each
-    /// executor before it runs again. `plans`: snapshot plans of the executor's program, by rank class. The executor
-    /// must not run after this object is gone.
+    /// executor before it runs again. `plans`: the order in which its program's values are copied, by rank class. The
+    /// executor must not run after this object is gone.
     void guard(Executor& executor, const std::vector<SnapshotPlan>& plans);
     /// Starts a copy. Called at the end of a step on its thread, when values() of the last copy are not in use. Blocks
     /// only on devices without gates.
@@ -53,7 +53,7 @@ private:
         const std::byte* from;
         std::byte* to;
         int64_t bytes;
-        int64_t stretches_before = 0;  ///< number of stretches up to the value's end, if threads copy
+        int64_t stretches_before = 0;  ///< if threads copy: number of stretches (see Stretch) up to the value's end
     };
     struct Stretch {
         const std::byte* from;
