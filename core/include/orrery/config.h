@@ -13,7 +13,6 @@ namespace orrery {
 
 class Config;
 
-/// One value of a configuration and the place that set it.
 struct ConfigValue {
     using List = std::vector<ConfigValue>;
     std::variant<bool, int64_t, double, std::string, List, std::shared_ptr<Config>> data;

@@ -45,7 +45,6 @@ private:
     Team team_;
 };
 
-/// The arguments of one kernel launch.
 struct KernelCall {
     std::span<const Tensor> operands;  ///< inputs, then outputs, with the types of the spec; dense, row-major
     void* scratch = nullptr;           ///< OpKernel::scratch_bytes bytes, aligned to scratch_alignment

@@ -13,7 +13,7 @@ constexpr int32_t none = -1;
 
 enum class Keep : uint8_t { step, fragment };
 
-/// The placement that a strategy asks for one value on one axis: `store` while no op uses it, `use` when ops read it.
+/// A placement of one value on one axis, set by a strategy: `store` while no op uses the value, `use` when ops read it.
 struct Mark {
     enum class What : uint8_t { store, use };
     ValueId value = none;

@@ -64,8 +64,8 @@ struct ORRERY_API P2pOptions {
     /// Reads the options; `defaults` has the values of absent keys. Throws Error at the key for an unknown algorithm.
     static P2pOptions read(Config& config, P2pOptions defaults);
     static P2pOptions read(Config& config) { return read(config, {}); }
-    /// Throws Fault::peer naming the first member with different options; such members would wait for each other. Every
-    /// member calls it when all are connected. `what` is a name unique in the group.
+    /// Throws Fault::peer naming the first member with different options, since such members would wait for each other.
+    /// Every member calls it when all are connected. `what` is a name unique in the group.
     void require_alike(const Group& group, Rendezvous& rendezvous, std::string_view what,
                        std::chrono::milliseconds timeout) const;
     /// The contract of a transport that uses P2pCommunicator: sends wait for receives, matched by tag, one lane per

@@ -9,14 +9,15 @@ namespace orrery {
 class ORRERY_API Member : public Rendezvous {
 public:
     /// Sets a function that returns this rank's position, a text of up to 64 KiB; the heartbeat thread sends it four
-    /// times a second. An empty function stops this. "late ..." makes the service explain the wait to all ranks.
+    /// times a second. An empty function ends that. "late ..." makes the service explain to all ranks what this one
+    /// waits for.
     virtual void tell_position(std::function<std::string()> position) = 0;
-    /// Ends membership, as this rank is done: its disconnecting is no longer a loss.
+    /// Leaves the rendezvous because this rank is done: its disconnecting then does not count as a loss.
     virtual void leave() = 0;
     /// Reports that this process gives up because of `why`, with its rank and pid. On all members lost() becomes "rank
     /// 1 (pid 42 on host n2) failed: why".
     virtual void fail(const Loss& why) = 0;
-    /// A launcher reports how a rank of its host ended. Ignored when `how` names another process than the rank's.
+    /// For launchers: reports how a rank of this host ended. Ignored when `how` names another process than the rank's.
     virtual void gone(const Loss& how) = 0;
     virtual Loss loss() const = 0;        ///< the loss that lost() describes as text
     virtual std::string run() const = 0;  ///< id of this start of the job, JobToken::run of the service
@@ -44,7 +45,6 @@ struct ServeOptions {
     Loss lost = {};  ///< set if the job is over before it begins: why, for every process that joins
     std::chrono::milliseconds silence{10'000};  ///< a member without a heartbeat for longer is stopped or unreachable
     std::chrono::milliseconds linger{5'000};    ///< how long the destructor answers members that have not left
-    /// The last report of a rank: its position, seconds since its last heartbeat, and the state of its process.
     struct Standing {
         int64_t rank = 0;
         std::string position, process;
@@ -94,7 +94,7 @@ struct LinkAction {
 };
 
 /// The service side of a rendezvous over byte streams, without I/O: handshakes, MACs, keys, lost members and why. The
-/// caller reports events on connections, with numbers never reused, and performs the actions returned. One thread.
+/// caller reports events on connections, with numbers never reused, and performs the actions returned. Not thread-safe.
 class ORRERY_API Membership {
 public:
     Membership(const ServeOptions& options, const LinkHost& here);
@@ -110,7 +110,7 @@ public:
     void tick(LinkTime now);  ///< checks timeouts; call it when due() is reached
     LinkTime due() const;
     bool accepts(LinkTime now) const;  ///< false: too many unauthenticated connections; accept no more
-    void end(LinkTime now);            ///< ends the service, which still answers until over()
+    void end(LinkTime now);            ///< ends the service; it still answers members until over()
     bool over() const;
     std::vector<LinkAction> actions();  ///< what the caller must do on connections, in order; each is returned once
 

@@ -30,7 +30,7 @@ constexpr int64_t byte_count(DType dtype, const Shape& shape) {
     return n;
 }
 
-/// "[8,512]"
+/// Formats a shape: "[8,512]".
 ORRERY_API std::string text_of(const Shape& shape);
 
 /// Element type and shape, without data. Its text is "f32[8,512]".
