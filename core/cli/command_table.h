@@ -14,7 +14,7 @@
 
 namespace orrery {
 
-/// The variables that the flags of all commands set.
+/// The variables that all commands' flags set.
 struct Asked {
     ScriptCommand script;
     EvaluateCommand evaluate;
