@@ -64,7 +64,6 @@ void add(CLI::App& parent, const Command& command) {
     app.footer(command.footer);  // must be set last, since subcommands inherit the footer
 }
 
-/// The command or subcommand that the user named; nullptr: none.
 const Command* named_in(const CLI::App& app, const std::vector<Command>& commands) {
     for (const Command& command : commands)
         if (const CLI::App& one = *app.get_subcommand(command.name); one.parsed())

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Adds a command's own settings as defaults, so that a call of the script may override them.
+/// Adds a command's own settings as defaults, which calls of the script may override.
 void lay_over(Config& config, const std::vector<std::string>& own_sets) {
     const Config own = load_config("", own_sets);
     for (const auto& [name, value] : own.items())
@@ -32,7 +32,7 @@ void lay_over(Config& config, const std::vector<std::string>& own_sets) {
                 config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false, set.per_host});
 }
 
-/// Reads the configuration of the command's script or run folder, with [run] script set.
+/// Reads the configuration of the command's script or run folder. Sets run.script.
 Config configured(const ScriptCommand& command) {
     std::vector<std::string> sets = command.sets;
     // A run's folder gives the script and the configuration.
@@ -391,7 +391,7 @@ void ScriptRunner::take_down(const DataSpec& asked, const TrainOptions& options)
     if (experiment) data->ids = vocabulary_of(experiment->train());
     if (experiment && tokenizer) require_rows(*tokenizer, data->ids);
     if (!compiled_) return;
-    const bool copies =  // only the script's call may ask for asynchronous saves
+    const bool copies =  // only a call of the script can ask for asynchronous saves
         options.checkpoint_async && (options.checkpoint_every > 0 || options.checkpoint_mtbf_s > 0);
     if (copies == (compiled_->snapshot != SnapshotPlace::none)) return;
     add_snapshot(*compiled_, copies ? snapshot_place() : SnapshotPlace::none, settings.memory_bytes);

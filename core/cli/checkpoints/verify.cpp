@@ -18,7 +18,7 @@ struct Found {
     bool gone = false;
 };
 
-/// Reads all objects of a checkpoint, continuing after a damaged one.
+/// Reads all objects of a checkpoint, also those after a damaged one.
 Found look(CheckpointStore& store, int64_t step) {
     Found found;
     try {
@@ -38,7 +38,7 @@ Found look(CheckpointStore& store, int64_t step) {
     return found;
 }
 
-/// Leftover files in places of steps that are not valid steps. `step`: only in that step's place; -1: in all.
+/// Lists files in the places of steps that are not valid steps. `step`: only in this step's place; -1: in all.
 std::vector<Stray> lost(CheckpointStore& store, const std::vector<int64_t>& steps, int64_t step) {
     std::vector<Stray> strays = store.strays();
     std::erase_if(
@@ -64,7 +64,7 @@ int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         for (const Stray& stray : strays) std::printf("no checkpoint: %s\n", printable(stray.what, 4000).c_str());
     for (const int64_t step : steps) {
         const Found found = look(store, step);
-        if (found.gone) {  // damage found in a step that was removed meanwhile does not count
+        if (found.gone) {  // the step was removed meanwhile, so damage found in it does not count
             if (!command.json) std::printf("step %lld: removed meanwhile\n", static_cast<long long>(step));
             continue;
         }

@@ -57,7 +57,6 @@ void refuse_idle_sets(const std::vector<std::string>& sets) {
     }
 }
 
-/// The configuration with the command's flags applied.
 Config read_config(const PreflightCommand& command) {
     refuse_idle_sets(command.sets);
     std::vector<std::string> sets = command.sets;
@@ -69,7 +68,6 @@ Config read_config(const PreflightCommand& command) {
     return load_config(command.config, sets);
 }
 
-/// Configuration, plugins, device and transport of a process. Loaded plugins stay loaded.
 struct Backends {
     Config config;
     Settings settings;
@@ -115,7 +113,7 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     return made;
 }
 
-/// Upper estimate in seconds of the duration of all measurements, if disks and links are not slow.
+/// Returns an upper estimate, in seconds, for all measurements if disks and links are not slow.
 double usual_seconds(const PreflightOptions& options, int64_t ranks) {
     constexpr double storage_s = 2;
     const double once = 2 * options.rank.matrix_s + options.rank.copy_s + storage_s;
@@ -131,7 +129,6 @@ PreflightOptions options_of(const PreflightCommand& command, const Settings& set
     return options;
 }
 
-/// Expected figures from the cluster's file, overridden by --expect.
 ExpectedFigures expected_by(const PreflightCommand& command) {
     if (command.cluster.empty()) return read_expected(command.expect);
     Config file = load_toml(command.cluster);
@@ -190,7 +187,6 @@ void wait_for_print(Rendezvous& rendezvous, bool first) {
     }
 }
 
-/// Runs one rank of the preflight in this process.
 int run_rank(const PreflightCommand& command, const Job& job) {
     const auto meeting = meeting_of([&] { return read_config(command); });
     return measuring_rank(job, *meeting, [&](Rendezvous& rendezvous) {

@@ -22,7 +22,7 @@ struct FoundReport {
 
 /// Returns the report as text: the fastest choices, what was left out or does not run, and the TOML of the fastest.
 std::string text_of(const FoundReport& report);
-/// Returns JSON of all choices that run: first the reported ones, then those that fit in memory, then the rest.
+/// Returns JSON of all choices that run: the fastest reported one, those that fit in memory, the rest; each by time.
 std::string json_of(const FoundReport& report);
 /// Draws all choices that run as SVG: time of a step against memory of a rank.
 std::string drawing_of(const FoundReport& report);

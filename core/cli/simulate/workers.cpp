@@ -26,7 +26,7 @@ struct Worker {
     std::string text;
 };
 
-/// In the child: writes the result of `work` to `output`, or an exception's text with exit code 1. Destroys nothing.
+/// In the child: writes the result of `work`, or an exception's text (exit code 1), to `output`. No destructor runs.
 int be_worker(int output, int64_t number, const std::function<std::string(int64_t)>& work) {
     int code = 0;
     std::string text;

@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    /// Joins node 0. Retries while node 0 is not there, or still lists an earlier launcher of this node as a member.
+    /// Joins node 0. Retries while node 0 is not there, or still counts an earlier launcher of this node as a member.
     void meet() {
         const double until = now_s() + options_.policy.wait_node_s;
         Message why;
@@ -59,7 +59,7 @@ private:
                 why = loss.text;
                 if (ended_by_node_0(loss)) return over(loss);
             } catch (const Error& error) {
-                if (error.fault() != Fault::peer) throw;  // the peer is not a rendezvous, or it refuses this launcher
+                if (error.fault() != Fault::peer) throw;  // not a rendezvous, or one that refuses this launcher
                 mail_.reset();
                 why = error.what();
             }
@@ -71,7 +71,7 @@ private:
         code_ = queue_again;
     }
 
-    /// Whether a signal has requested the end of the job; waits for a signal up to `limit`.
+    /// Waits up to `limit` for a signal. Returns whether one has requested the end of the job.
     bool stopped(Milliseconds limit) {
         if (const int signal = held_.take(limit); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
         return code_.has_value();
@@ -105,7 +105,7 @@ private:
                 report("ended", told_end());
             }
         } catch (const Error& error) {
-            if (error.fault() != Fault::peer) throw;  // for a lost peer, `mail_` has the reason
+            if (error.fault() != Fault::peer) throw;  // if a peer was lost, `mail_` has the reason
         }
         if (!code_ && mail_->loss()) part();
     }

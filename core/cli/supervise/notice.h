@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// Returns why a notice file, whose appearance stops a run, cannot be watched: it exists, or has no folder; or "".
+/// Returns why a notice file, which stops a run, cannot be watched: it exists, or its parent is not a folder; or "".
 std::string notice_problem(const std::string& path);
 
 /// Stops this process with SIGTERM when a file appears; checks four times a second. Reports on stderr that the file
