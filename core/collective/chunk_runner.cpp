@@ -35,7 +35,7 @@ uint64_t ChunkRunner::part(const ChunkMessage& m, int64_t segment) {
     return static_cast<uint64_t>(m.step) << 28 | static_cast<uint64_t>(m.wave) << 16 | static_cast<uint64_t>(segment);
 }
 
-/// Allocates scratch memory for messages to reduce: enough for the step of the table that receives the largest ones.
+/// Allocates scratch memory for the messages that are reduced, enough for the step of the table with the largest ones.
 void ChunkRunner::reserve(const Call& call) {
     size_t most = 0, step = 0;
     for (size_t i = 0; i < messages_.size(); ++i) {
@@ -130,7 +130,7 @@ void ChunkRunner::take(const Call& call, Incoming& in) {
     }
 }
 
-/// Adds the staged messages to their chunks, at the end of a step: its sends are complete, so their memory may change.
+/// Adds the staged messages to their chunks at the end of a step, when its sends no longer read the chunks.
 void ChunkRunner::land(const Call& call) {
     std::sort(staged_.begin(), staged_.end(),
               [](const Incoming& a, const Incoming& b) { return a.message->order < b.message->order; });

@@ -15,7 +15,7 @@ StagedCommunicator::~StagedCommunicator() {
         if (buffer->memory.data) device_.release(buffer->memory);
 }
 
-/// Returns a host tensor of the shape of `like` in the buffer. Waits until the buffer is free.
+/// Returns a host tensor in the buffer, with the shape of `like`. Waits until the buffer is free.
 Tensor StagedCommunicator::in(Buffer& buffer, const Tensor& like) {
     buffer.busy.wait();
     buffer.busy = {};
@@ -26,7 +26,7 @@ Tensor StagedCommunicator::in(Buffer& buffer, const Tensor& like) {
     return {buffer.memory.data, like.dtype, like.shape};
 }
 
-/// Copies a device tensor to the host buffer after the event `after`. Blocks until the copy is done.
+/// Copies a device tensor to a host buffer once the event `after` is done. Blocks until the copy is done.
 Tensor StagedCommunicator::fetch(Buffer& buffer, const Tensor& from, const Event& after) {
     const Tensor host = in(buffer, from);
     device_.wait(0, after);
@@ -35,7 +35,7 @@ Tensor StagedCommunicator::fetch(Buffer& buffer, const Tensor& from, const Event
     return host;
 }
 
-/// Queues the copy of a received tensor from host buffer `to_` to the device.
+/// Queues a copy of a received tensor from the host buffer `to_` to the device.
 Event StagedCommunicator::give(const Tensor& host, const Tensor& to) {
     device_.copy(0, to.data, host.data, to.bytes());
     to_.busy = device_.record(0);
