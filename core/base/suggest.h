@@ -16,7 +16,7 @@ std::string closest(std::string_view name, const std::vector<std::string>& candi
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
 /// Returns the second line of a message about an unknown name: "\n  <label>: gloo, nccl, shm        did you mean
-/// "nccl"?". Lists at most 12 names. "" if there are no candidates.
+/// "nccl"?". Lists 12 names or fewer. "" if there are no candidates.
 std::string choices(std::string_view label, std::string_view name, std::vector<std::string> candidates);
 
 }  // namespace orrery

@@ -28,7 +28,7 @@ private:
     std::map<std::pair<std::string, std::string>, int> seen_;  ///< number of programs dumped so far, by folder and pass
 };
 
-/// Returns a program as text in the format of a dump, which ends with the line "end".
+/// Returns a program as text in the format of a dump; its last line is "end".
 std::string program_text(const Program& program, const Mesh* mesh);
 
 /// Returns the plan that `rank` runs; -1: the plans of all ranks. Throws Fault::usage if there is no such rank.

@@ -108,8 +108,8 @@ public:
     std::set<std::string> joined() const;
     /// The data of the training, opened by the first use after each call of train. Throws Error as Dataset does.
     const Dataset& dataset();
-    /// Limits each later call of a data source to `bound`; 0: no limit. When a call takes longer, the process ends with
-    /// a message that names the plugin and `setting`, the key that sets the limit.
+    /// Limits each later call of a data source to `bound`; 0: no limit. When a call takes longer, the process exits
+    /// with a message that names the plugin and `setting`, the key that sets the limit.
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
     std::map<std::string, std::string> option_values() const;
     /// Returns the device that reports scratch memory of kernels, opened by the first call; nullptr if there is none.

@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// The line of a script or configuration that asked for something; `who`: strategy "tensor", "data" or "".
+/// What asked for something: a line of a script or configuration, and a name, such as strategy "tensor" or "data".
 struct Origin {
     std::string who;
     std::string file;
