@@ -14,7 +14,6 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
     return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
-/// SHA-256 over several pieces of data, added one after the other.
 class Sha256 {
 public:
     Sha256();
@@ -34,7 +33,6 @@ private:
     std::unique_ptr<void, Free> context_;
 };
 
-/// SHA-256 of a text as 64 hexadecimal digits.
 std::string sha256(std::span<const std::byte> bytes);
 std::string sha256(std::string_view text);
 

@@ -107,7 +107,6 @@ bool take(int end, std::string& text) {
 
 enum class Wait { ended, late, stopped, unknown };
 
-/// A started child and its output.
 struct Child {
     pid_t number;
     std::array<Pipe*, 2> pipes;

@@ -41,7 +41,6 @@ pid_t start_copy(const std::function<int()>& work);
 /// Returns the status of a child process; nullopt if the child still runs after `limit`.
 std::optional<int> ends_within(pid_t process, std::chrono::milliseconds limit);
 
-/// How a child process ended, and its output.
 struct ChildEnd {
     int code = 0;    ///< exit code
     int signal = 0;  ///< signal that ended it; 0: none

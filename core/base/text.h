@@ -28,7 +28,6 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 /// Whether the name matches the pattern, in which * stands for any characters.
 bool matches(std::string_view pattern, std::string_view name);
-/// Formats bytes as lower-case hexadecimal digits.
 std::string hex(std::string_view bytes);
 
 }  // namespace orrery

@@ -28,7 +28,6 @@ std::string named(const Program& program, ValueId id) {
     return label_of(program, id) + ", " + bytes_text(program.value(id).type.bytes()) + ": ";
 }
 
-/// Prints the remarks of strategies, and the marks that have no effect because of an earlier mark.
 void list_marks(const Program& program) {
     for (const Remark& note : program.remarks())
         std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
@@ -142,7 +141,6 @@ int64_t steps_in(CheckpointStore& store, const Origin& where) {
     }
 }
 
-/// Checks files and folders that a run reads and writes, before ranks start.
 void check_places(ScriptRunner& script) {
     const ScriptCommand& command = script.command;
     const Settings& settings = script.settings;

@@ -14,7 +14,6 @@
 
 namespace orrery {
 
-/// The variables that all commands' flags set.
 struct Asked {
     ScriptCommand script;
     EvaluateCommand evaluate;

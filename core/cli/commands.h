@@ -51,7 +51,6 @@ struct TokenizeCommand {
     bool lines() const { return !field.empty() || !prompt.empty(); }
 };
 
-/// Draws a script's plan, or a schedule without a plan.
 struct DrawCommand {
     std::string out;       ///< an .svg file; "": text on the terminal
     std::string schedule;  ///< draws a schedule instead of a script's plan: its name, its Lua file or a file of orders
@@ -73,7 +72,6 @@ struct SimulateCommand {
     std::string out;         ///< an .svg file; "": none
     std::string trace;       ///< a .json file for Perfetto; "": none
     bool json = false;
-    // Flags for a simulation of this machine.
     std::vector<std::string> tables;    ///< files of measured costs; later ones take precedence
     double link_gbit = 0, link_us = 0;  ///< rate and latency of each rank's simulated link; rate 0: no link
     int64_t processors = 0;             ///< number of simulated processors; 0: as measured
@@ -97,7 +95,6 @@ struct NewPluginCommand {
     std::string folder;  ///< folder to create; "": `name` in the current folder
 };
 
-/// Checks and times each implementation of matrix products that a device has.
 struct ProductsCommand {
     std::string device = "cpu", types = "f32,bf16";
     int64_t rank_threads = 0;  ///< CPU threads per rank; 0: the processors that this process may run on
@@ -105,7 +102,6 @@ struct ProductsCommand {
     std::vector<std::string> sets;  ///< "table.key=value" for [device.NAME] and [plugins]
 };
 
-/// Measures costs of this machine and writes them as a table.
 struct CalibrateCommand {
     std::optional<std::string> out;         ///< output file; unset: standard output
     int64_t rank_threads = 0;               ///< CPU threads per rank; 0: as the script's run, or all processors
@@ -123,7 +119,6 @@ struct CalibrateCommand {
 
 struct Job;  // defined in run/control/job.h
 
-/// Prints the options that the command's script declares, for --help. Returns the exit code.
 int show_options(const ScriptCommand& command, const Job& job);
 
 /// Ends the process at once with exit code 1; callable from any thread.

@@ -110,7 +110,6 @@ Orders call_schedule(const std::string& name, const std::filesystem::path& folde
     return all;
 }
 
-/// Reads a schedule from a file of orders or a Lua file, or finds it by name. Checks it as for a plan.
 Schedule read_schedule(const ScriptCommand& script, const DrawCommand& command) {
     const std::filesystem::path path = command.schedule;
     const bool lua = path.extension() == ".lua";

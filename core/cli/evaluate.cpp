@@ -91,7 +91,6 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     script.sets.insert(script.sets.begin(), under.begin(), under.end());
 }
 
-/// A text as windows of tokens, with the program that scores a window.
 struct ScoredText {
     std::string program;  ///< name of the program for a full batch
     std::vector<int32_t> ids;
@@ -102,7 +101,6 @@ struct ScoredText {
     int64_t bytes = 0;             ///< bytes of text of the predicted tokens; 0: unknown
 };
 
-/// An ending of a multiple-choice question as a row of tokens, and the one-row program that scores it.
 struct ScoredEnding {
     size_t choice = 0;
     EncodedEnding row;
@@ -335,7 +333,6 @@ private:
     int64_t step_;
 };
 
-/// Loads the params to evaluate. Returns where they come from, for the report.
 std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& session) {
     const Settings& settings = session.settings();
     if (const auto& chosen = script.tokenizer; chosen && session.job().rank == 0)

@@ -8,13 +8,11 @@
 
 namespace orrery {
 
-/// A check of the value that the user gives to a flag.
 struct FlagCheck {
     std::string shown;                                          ///< the valid values, for the help
     std::function<std::string(const std::string&)> problem_of;  ///< returns what is wrong with a value; "": valid
 };
 
-/// Accepts a number within bounds, but not NaN.
 FlagCheck number(double least, double most);
 /// Accepts a whole number within bounds, in decimal.
 FlagCheck whole_number(int64_t least, int64_t most);
@@ -31,7 +29,6 @@ using FlagTarget =
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, std::vector<int64_t>*,
                  std::function<void(const std::string&)>>;
 
-/// How a flag may be used on a command line.
 struct FlagRules {
     const char* needs = nullptr;     ///< name of another flag that must be given too
     const char* excludes = nullptr;  ///< name of another flag that must not be given too

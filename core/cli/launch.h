@@ -53,7 +53,6 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// is killed. `claim` is called on node 0 before a rank starts; its error is sent to the other nodes. A usage error on
 /// any node makes all nodes exit with its code.
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim);
-/// Throws Error for flags of a launcher if this process is a rank that another launcher started.
 void refuse_launch_flags(const ScriptCommand& command, const Job& job);
 
 /// Pins each rank of this host to its own processor, if the transport's contract sets pins_ranks and there are enough

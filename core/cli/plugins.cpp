@@ -29,7 +29,6 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
     return text;
 }
 
-/// Turns a plugin's name into that of a C++ type: "row_blocks" -> "RowBlocks".
 std::string type_name(const std::string& name) {
     std::string type;
     for (const std::string& word : split(name, '_'))

@@ -30,7 +30,6 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
 /// Runs `part`, this rank's work in a session. Reports an exception of `part` to the other ranks.
 void in_session(const ScriptRunner& script, Session& session, Sessions& sessions, const std::function<void()>& part);
 
-/// The parts of a command that runs on all ranks of a mesh.
 struct RankCommand {
     std::function<void(const Job& job, Sessions& sessions)> rank;        ///< runs one rank
     std::function<std::unique_ptr<ScriptRunner>(const Job& job)> check;  ///< checks the script before ranks start

@@ -398,7 +398,6 @@ int run_as_threads(const ScriptCommand& command, const RankCommand& work, Rendez
     return 0;
 }
 
-/// Runs a launcher that restarts the job.
 int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRunner& checked, LaunchSpec spec,
                   const std::function<void()>& claim) {
     if (checked.settings.resume == Resume::never)

@@ -32,10 +32,8 @@ void lay_over(Config& config, const std::vector<std::string>& own_sets) {
                 config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false, set.per_host});
 }
 
-/// Reads the configuration of the command's script or run folder. Sets run.script.
 Config configured(const ScriptCommand& command) {
     std::vector<std::string> sets = command.sets;
-    // A run's folder gives the script and the configuration.
     if (fs::is_directory(command.script)) {
         const fs::path folder = command.script;
         const fs::path saved = folder / "config.toml";

@@ -134,7 +134,6 @@ public:
     /// Puts "[rank 3] " before a text in a job of several ranks.
     std::string of_rank(const std::string& text) const;
 
-    /// The logits program, compiled for one rank.
     struct Sampling {
         Settings settings;
         std::unique_ptr<Device> device;  ///< nullptr if no device reports scratch memory

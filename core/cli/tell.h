@@ -40,7 +40,6 @@ void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t slot, cons
 /// Prints what ended the job on another node; returns the exit code, which is the same on all nodes.
 int end_by(const Loss& loss);
 
-/// Returns the name under which a command's processes join the rendezvous: the name of its script.
 std::string job_name(const ScriptCommand& command);
 
 }  // namespace orrery

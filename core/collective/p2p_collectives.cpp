@@ -28,7 +28,6 @@ struct Piece {
     int64_t bytes;
 };
 
-/// A queue of fixed size for the tickets of transfers in flight.
 class Tickets {
 public:
     bool empty() const { return first_ == behind_; }
@@ -66,7 +65,6 @@ struct P2pCommunicator::Ring {
     }
 };
 
-/// Iterates over the segments that a member receives in a ring collective, step by step.
 class P2pCommunicator::Pieces {
 public:
     struct At {

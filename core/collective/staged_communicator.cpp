@@ -35,7 +35,6 @@ Tensor StagedCommunicator::fetch(Buffer& buffer, const Tensor& from, const Event
     return host;
 }
 
-/// Queues a copy of a received tensor from the host buffer `to_` to the device.
 Event StagedCommunicator::give(const Tensor& host, const Tensor& to) {
     device_.copy(0, to.data, host.data, to.bytes());
     to_.busy = device_.record(0);

@@ -24,7 +24,6 @@ public:
 
 private:
     Event collective(Opcode which, const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
-    /// A buffer in host memory, with the event of the last transfer or copy that uses it.
     struct Buffer {
         Memory memory;
         Event busy;

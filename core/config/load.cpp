@@ -27,7 +27,6 @@ std::string path_of(std::string_view table, std::string_view key) {
 /// Which keys a file may have: those of the schema, as a run's configuration, or any.
 enum class Keys : uint8_t { schema, own };
 
-/// Copies toml++ nodes into Configs, and checks names and types of keys against the schema.
 class Copy {
 public:
     /// `fixed`: the origin of all values (a --set text); nullptr: each value has its file, line and column.
@@ -116,7 +115,6 @@ private:
         return node.is_table() ? "a table" : "a date or time";
     }
 
-    /// Returns a hint on the right table, if an unknown key is a key of another table.
     static std::string owner_of(const std::string& key) {
         for (const SchemaKey& known : schema())
             if (known.key == key) return fmt::format("\n  did you mean {} below [{}]?", key, known.table);
@@ -200,7 +198,6 @@ void refuse_no_value(const SchemaKey* known, const Origin& origin) {
                                     list ? "an empty list is written []" : "leave it out for the default"));
 }
 
-/// Parses "table.key=value" of --set into a TOML document with that key.
 toml::table parse_set(const std::string& set, const Origin& origin) {
     const size_t equals = set.find('=');
     const std::string key(trim(std::string_view(set).substr(0, equals)));
@@ -262,7 +259,6 @@ enum class GivenKeys : uint8_t { as_ran, as_configured };
 
 constexpr std::string_view given_list = "run.given of ";
 
-/// Removes the list run.given from the configuration file of a run, and returns its texts.
 std::vector<std::string> take_given(toml::table& file) {
     std::vector<std::string> entries;
     toml::table* const run = file["run"].as_table();

@@ -13,7 +13,6 @@ constexpr std::string_view any_launcher = "auto", own_launcher = "orrery";
 enum class ConfigKind : uint8_t { flag, integer, number, text, texts };
 std::string_view name_of(ConfigKind kind);  ///< text for messages: "an integer"
 
-/// One configuration key that the core reads.
 struct SchemaKey {
     std::string_view table;  ///< name of the table: "run"
     std::string_view key;    ///< name of the key: "device"; "*": every key of the table
@@ -35,7 +34,6 @@ bool is_per_host(std::string_view table, std::string_view key);
 /// Whether the table's keys belong to a plugin or to the script: [transport.gloo], [script].
 bool is_open_table(std::string_view table);
 bool is_known_table(std::string_view table);
-/// Returns the valid keys and sub-tables of `table` ("" for the root).
 std::vector<std::string> schema_names(std::string_view table);
 
 }  // namespace orrery

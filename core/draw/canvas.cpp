@@ -7,7 +7,6 @@
 namespace orrery::drawing {
 namespace {
 
-/// Escapes text for XML.
 std::string escaped(std::string_view words) {
     std::string out;
     for (char c : words) switch (c) {

@@ -7,8 +7,6 @@
 
 namespace orrery::drawing {
 
-/// Functions shared by the text and SVG drawings.
-
 /// Returns the live bytes over time on a rank of `rank_class`. Instructions of a fragment are drawn evenly over its
 /// time, those before all fragments over a time of `lead`, and so are those after all fragments.
 MemoryCurve memory_curve(const RankClass& rank_class, const Timeline& timeline, double lead);

@@ -14,7 +14,6 @@
 namespace orrery {
 namespace {
 
-/// Describes a pipeline: "4 stages on 2 pipeline ranks, 8 micro-batches".
 std::string size_text(const Schedule& schedule, const Timeline& timeline) {
     std::set<int> stages;
     std::set<int64_t> micros;

@@ -45,7 +45,6 @@ struct ParamRow {
     LayoutView rest, read, grad, state;  ///< layouts at rest, in the forward pass, of gradient and state; "": none
 };
 
-/// The contents of a drawing, whether SVG or text.
 struct Picture {
     std::string title;
     std::vector<std::string> facts;  ///< lines of text to print with the drawing
@@ -77,7 +76,6 @@ struct TextStyle {
     bool colour = false;
 };
 
-/// Returns the picture as text, drawn in characters.
 std::string draw_text(const Picture& picture, const TextStyle& style);
 
 }  // namespace orrery

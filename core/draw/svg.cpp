@@ -26,7 +26,6 @@ Colour shade(Colour colour, int chunk, int chunks) {
     return {mix(colour.red), mix(colour.green), mix(colour.blue)};
 }
 
-/// Returns the colour of text on a colour: black or white, whichever has more contrast.
 std::string_view ink_on(Colour c) { return 0.299 * c.red + 0.587 * c.green + 0.114 * c.blue > 125 ? "#111" : "#fff"; }
 
 std::string style_sheet(int chunks, double number_size) {
@@ -87,7 +86,6 @@ void draw_head(Page& page) {
     page.y += 18;
 }
 
-/// Draws a legend for the colours of F, B and W.
 void draw_key(Page& page) {
     double x = margin;
     const double y = page.y;

@@ -9,7 +9,6 @@
 namespace orrery::drawing {
 namespace {
 
-/// Returns the distance of grid lines in bytes, for a curve that reaches `top` bytes.
 double byte_step(int64_t top) {
     double unit = 1;
     while (static_cast<double>(top) / unit >= 2048) unit *= 1024;
@@ -28,7 +27,6 @@ std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale) 
     return kept;
 }
 
-/// Returns the SVG path of the area between `floor` and the stepped curve of `bytes(point)` over time.
 template <class Bytes>
 std::string area(const Page& page, const std::vector<MemoryCurve::Point>& points, double from, double to, double floor,
                  double per_byte, const Bytes& bytes) {

@@ -34,7 +34,6 @@ std::string painted(const Row& row, size_t from, size_t to, bool colour) {
     return out;
 }
 
-/// Horizontal scale of the timeline in text.
 struct Scale {
     double columns = 1;   ///< columns per unit of time
     size_t band = 0;      ///< columns per band, a group of lines with one line per rank
@@ -170,7 +169,6 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
     return out;
 }
 
-/// Joins pieces of text into lines of at most `width` columns; all lines are indented.
 std::string wrapped(const std::vector<std::string>& pieces, size_t width, const std::string& indent) {
     std::string out, line = indent;
     for (const std::string& piece : pieces) {

@@ -182,7 +182,6 @@ private:
         return best;
     }
 
-    /// Lists the fastest ways with numbers and descriptions, one per line.
     void list() {
         std::vector<const TradeOff::Way*> told;
         int64_t hidden = 0;

@@ -9,7 +9,6 @@
 
 namespace orrery {
 
-/// One input of an op, as choose() sees it.
 struct Candidate {
     const TensorType* type = nullptr;
     const Layout* preferred = nullptr;  ///< layout in which the op should read the input if possible

@@ -41,7 +41,6 @@ std::vector<Preference> preferences_of(const Layout& layout, const FactorRule::D
 /// split parallel factors, and a minor factor is split only when the major ones of its dim are split completely.
 bool legal(const FactorRule& rule, const Assignment& assignment, const Mesh& mesh);
 
-/// Returns the layout in which the op reads input number `input`.
 Layout input_layout(const FactorRule& rule, size_t input, const Assignment& assignment);
 /// Returns the layout of output number `output`: partial over axes that split contracted or index factors not in it.
 Layout output_layout(const FactorRule& rule, size_t output, const Assignment& assignment);

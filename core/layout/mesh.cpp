@@ -30,7 +30,6 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
     join();
 }
 
-/// Adds a joined axis for every combination of two or more named axes.
 void Mesh::join() {
     std::vector<AxisId> several;
     for (AxisId id = 0; id < std::ssize(axes_); ++id) {

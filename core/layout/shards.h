@@ -15,7 +15,6 @@ struct Block {
     Shape shape;
 
     int64_t count() const { return count_of(shape); }
-    /// Formats offset and shape: "[0,512]+[8,512]".
     std::string text() const { return text_of(offset) + "+" + text_of(shape); }
     bool operator==(const Block&) const = default;
 };
@@ -28,7 +27,6 @@ std::optional<Block> intersect(const Block& a, const Block& b);
 void for_runs(const Block& part, const Block& from, const Block& to,
               const std::function<void(int64_t, int64_t, int64_t)>& visit);
 
-/// Returns the block that covers a whole tensor of this shape.
 Block whole(const Shape& global);
 
 /// Returns the block of a value that one rank has, for one micro-batch.

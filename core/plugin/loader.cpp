@@ -54,7 +54,6 @@ std::string rebuild_line(const Found& file) {
     return "\n  rebuild it with: cmake --build build --target " + file.kind + "_" + file.name;
 }
 
-/// Returns, for errors, the call with which the plugin should register its factory.
 std::string register_line(const Found& file) {
     if (file.kind == "op")
         return "\n  give ORRERY_PLUGIN a function that calls add_op for " + file.name +
@@ -260,7 +259,6 @@ Found find_file(const std::vector<std::string>& folders, std::string_view kind, 
                     (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
 }
 
-/// Returns the result of `read`; errors in it name the plugin's file.
 template <class Read>
 auto in_file(const Found& file, const Origin& asked, const char* what, const Read& read) {
     try {

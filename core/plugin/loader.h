@@ -11,7 +11,6 @@
 
 namespace orrery {
 
-/// What `orrery plugins` prints about one plugin file.
 struct PluginReport {
     std::string name;  ///< name from the file's name: "transport/gloo"
     std::string path;

@@ -46,7 +46,6 @@ private:
     Call* newest_ = nullptr;
 };
 
-/// A thread that reports a call that does not return.
 class CallWatch {
 public:
     /// If a call lasts longer than `bound`, the value of the key `setting`, calls `stuck` once, on its own thread.

@@ -110,7 +110,6 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     });
 }
 
-/// Throws Error if --ranks differs from the number of ranks that torchrun, srun or mpirun started.
 void refuse_other_ranks(const CollectiveBench& bench, const Job& job) {
     if (!job.ours && bench.ranks && *bench.ranks != job.ranks)
         throw Error(fmt::format("bench: --ranks {}, but {} has started {} rank{}\n  leave --ranks out", *bench.ranks,

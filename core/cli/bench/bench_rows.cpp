@@ -192,7 +192,6 @@ int64_t BenchRows::wrong_in(const Tensor& out, int64_t block) const {
     return count;
 }
 
-/// Combines all ranks' times as -a asks, and adds up their numbers of wrong elements.
 BenchRows::Timed BenchRows::gather(const Timed& mine) {
     const auto all = exchange(comm_.group(), rendezvous_, fmt::format("bench/{}", ++gathered_),
                               fmt::format("{} {}", mine.us, mine.wrong), limit_);

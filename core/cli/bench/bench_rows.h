@@ -25,7 +25,6 @@ const BenchForm& bench_form(const std::string& name);
 /// 0 and the smallest size that the form supports. Throws Error if there are none.
 std::vector<int64_t> bench_sizes(const CollectiveBench& bench, const BenchForm& form, int64_t ranks);
 
-/// Combines the ranks' times of one tensor size (at least one time) as -a asks.
 double bench_time(CollectiveBench::Average average, const std::vector<double>& us);
 
 /// Measures the lines of nccl-tests' table in one rank's process; each size is timed out of place and in place.

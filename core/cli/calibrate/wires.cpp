@@ -48,7 +48,6 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
     });
 }
 
-/// Returns the first error in a process's output as one line, together with its indented continuation lines.
 std::string first_error(const std::string& said) {
     constexpr std::string_view program = "orrery: ";
     std::string text;

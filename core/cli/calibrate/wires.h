@@ -9,7 +9,6 @@
 
 namespace orrery {
 
-/// Costs of communication over one transport, measured by a separate process that this command starts.
 struct WiresFound {
     std::vector<WireCost> rows;
     std::string why_not;  ///< why there are no rows; "" if there are rows

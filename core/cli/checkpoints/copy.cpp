@@ -1,4 +1,3 @@
-// Implements `orrery checkpoints copy`.
 #include <fmt/format.h>
 
 #include <charconv>

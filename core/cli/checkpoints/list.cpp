@@ -16,7 +16,6 @@
 namespace orrery {
 namespace {
 
-/// Returns the number under `key` in the run's part of a manifest; null if it is missing.
 Json number_in(const Json& host, const char* key) {
     return host.is_object() && host.contains(key) && host[key].is_number() ? host[key] : Json();
 }
@@ -122,7 +121,6 @@ Json json_of(const Manifest& manifest) {
     return {{"objects", std::move(objects)}, {"tensors", std::move(tensors)}};
 }
 
-/// Formats the ranks that saved a tensor: "0", "0-3", "0, 2-3".
 std::string ranks_text(const Manifest& manifest, const ManifestTensor& tensor) {
     std::vector<int64_t> ranks;
     for (const ManifestShard& shard : tensor.shards)

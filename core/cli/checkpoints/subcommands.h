@@ -8,7 +8,6 @@
 
 namespace orrery {
 
-// Each function runs one subcommand: it prints, and returns the exit code.
 int list_checkpoints(StorePlace& place, const CheckpointsCommand& command);
 int show_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command);
@@ -20,7 +19,6 @@ int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 
 /// Returns {"place", "store"}, with which the JSON of every subcommand begins.
 Json about(StorePlace& place);
-/// Prints JSON; bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& json);
 
 }  // namespace orrery

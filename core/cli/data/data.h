@@ -3,7 +3,6 @@
 
 namespace orrery {
 
-/// `orrery data`: prints the samples of a step of a run.
 struct DataCommand {
     int64_t step = 0;
     bool ids = false;  ///< true: print only ids, no text

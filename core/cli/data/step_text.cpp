@@ -8,7 +8,6 @@
 namespace orrery {
 namespace {
 
-/// Returns the index, among the source's arrays, of the array of token ids named `name`; -1: there is none.
 int64_t ids_array(const DataSource& source, const std::string& name) {
     const auto& arrays = source.arrays();
     for (size_t i = 0; i < arrays.size(); ++i)

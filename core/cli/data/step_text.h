@@ -9,7 +9,6 @@
 
 namespace orrery {
 
-/// Turns token ids into text.
 struct TextOfIds {
     std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  ///< nullptr: ids are printed as numbers or bytes
     bool bytes = false;                                     ///< each id is a byte of text

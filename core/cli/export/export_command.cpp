@@ -85,7 +85,6 @@ public:
         }
     }
 
-    /// Paths of the files of the tokenizer used in training.
     std::vector<std::string> tokenizer() const {
         std::vector<std::string> files;
         std::error_code none;

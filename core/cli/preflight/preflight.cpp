@@ -113,7 +113,6 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     return made;
 }
 
-/// Returns an upper estimate, in seconds, for all measurements if disks and links are not slow.
 double usual_seconds(const PreflightOptions& options, int64_t ranks) {
     constexpr double storage_s = 2;
     const double once = 2 * options.rank.matrix_s + options.rank.copy_s + storage_s;

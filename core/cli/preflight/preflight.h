@@ -24,7 +24,6 @@ struct PreflightCommand {
     std::vector<std::string> arguments;  ///< the whole command line, repeated for the rank processes
 };
 
-/// Returns the keys of --expect, such as "fabric_gb_s".
 std::vector<std::string> expected_names();
 /// Reads "KEY=NUMBER" texts into `figures`. Throws Error naming the text and the known keys.
 ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFigures figures = {});
@@ -35,9 +34,7 @@ std::vector<std::pair<std::string, double>> named(const ExpectedFigures& figures
 /// Returns 0 if all ranks are fit, otherwise 1. Throws Error for invalid flags before anything starts.
 int preflight_command(const PreflightCommand& command);
 
-/// The report as text: tables of ranks, links and collectives, and the verdict.
 std::string preflight_text(const PreflightReport& report);
-/// The report as one JSON object with rates in units per second.
 std::string preflight_json(const PreflightReport& report);
 
 }  // namespace orrery

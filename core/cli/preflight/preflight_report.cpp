@@ -70,7 +70,6 @@ std::vector<std::string> cells(const RankFigures& one) {
             or_dash(one.read_bytes, bandwidth_text), or_dash(one.sync_s, seconds_text)};
 }
 
-/// Formats min, median and max of each column, for tables of many ranks.
 std::string many_ranks(const std::vector<RankFigures>& ranks, Table table) {
     const auto pick = [&](double part) {
         RankFigures one;
@@ -134,7 +133,6 @@ std::string collectives_text(const PreflightFigures& figures) {
     std::map<std::pair<Reach, std::string>, std::vector<const CollectiveFigures*>> alike;
     for (const CollectiveFigures& one : figures.collectives) alike[{one.reach, one.name}].push_back(&one);
     for (const auto& [key, groups] : alike) {
-        // Several groups may run the same collective; only the slowest is shown.
         const CollectiveFigures& one = **std::min_element(
             groups.begin(), groups.end(), [](const auto* x, const auto* y) { return x->bus_bytes < y->bus_bytes; });
         table.add({one.name,
@@ -158,7 +156,6 @@ std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
 
 double unit_of(const std::string& key) { return key.ends_with("_tflops") ? 1e12 : 1e9; }
 
-/// Whether a rank or link has a measured value for this key of --expect.
 bool measured(const PreflightFigures& figures, const std::string& key) {
     const auto any_rank = [&](double RankFigures::*part) {
         return std::any_of(figures.ranks.begin(), figures.ranks.end(), [&](const auto& one) { return one.*part > 0; });

@@ -90,7 +90,6 @@ std::string compare_kinds(const ProductsCommand& command, const std::vector<std:
     return fmt::format("{} for {}{}", best, type, times);
 }
 
-/// Returns advice on the setting: "set device.cpu.products=native for bf16 (1.42 times onednn)".
 std::string advice_of(const ProductsCommand& command, const std::vector<std::string>& faster,
                       const std::string& usual) {
     if (faster.empty()) return fmt::format("{}, the default, is within 5 % of the fastest", usual);

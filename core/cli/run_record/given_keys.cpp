@@ -25,20 +25,17 @@ bool is_empty(const ConfigValue& value) {
     return text == "[]" || text == "\"\"";
 }
 
-/// Whether the user has set the value, by --set or in a file.
 bool is_asked(const ConfigValue* value) {
     if (!value) return false;
     const Source source = source_of(value->origin);
     return source == Source::set || source == Source::file;
 }
 
-/// Returns file and line of a configuration value: "a.toml:7".
 std::string line_of(Origin origin) {
     origin.column = 0;
     return origin.text();
 }
 
-/// Returns a table of `root`, first copied so that no other configuration shares it.
 Config& own_table(Config& root, const std::string& name) {
     const ConfigValue* const known = root.find(name);
     if (!known) return root.table(name);

@@ -60,7 +60,6 @@ struct Size {
 
 constexpr int64_t most_started = 1024, most_simulated = int64_t{1} << 20;
 
-/// Throws Error if this host cannot run so many ranks in reasonable time.
 void require_room(const ScaleCommand& command, int64_t ranks) {
     const int64_t most = std::min(most_started, most_measured_ranks());
     if ((command.simulate && !command.measure) || ranks <= most) return;
@@ -101,7 +100,6 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
     return sizes;
 }
 
-/// Returns the settings with which the script runs on `size.ranks` ranks.
 std::vector<std::string> sets_of(const ScriptCommand& script, const ScaleCommand& command, const Size& size) {
     std::vector<std::string> sets = script.sets;
     sets.push_back(fmt::format("mesh.{}={}", command.axis, size.members));
@@ -173,7 +171,6 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     return run;
 }
 
-/// Returns the run with the median throughput among repetitions.
 ScaledRun middle(std::vector<ScaledRun> rounds) {
     std::sort(rounds.begin(), rounds.end(),
               [](const ScaledRun& a, const ScaledRun& b) { return a.tokens_per_s < b.tokens_per_s; });

@@ -9,7 +9,6 @@
 
 namespace orrery {
 
-/// Flags of `orrery scale`, besides those for the script.
 struct ScaleCommand {
     std::string ranks = "1,2,4,8";  ///< numbers of ranks to run with, ascending
     std::string axis = "dp";        ///< name of the mesh axis that grows with the ranks
@@ -24,7 +23,6 @@ struct ScaleCommand {
     SimulateCommand how;     ///< for `simulate`: the cluster ("": this machine), its nodes and tables
 };
 
-/// A run with one number of ranks, measured or predicted.
 struct ScaledRun {
     int64_t ranks = 1, sequences = 0;  ///< number of ranks; number of sequences per step
     double tokens_per_s = 0;

@@ -117,7 +117,6 @@ private:
             if (const auto tokens = value(i)) canvas_.dot(x(i), y(each(i, *tokens)), 4, dot);
     }
 
-    /// Draws a bar for each number of ranks: what a step's time is spent on.
     void parts() {
         canvas_.heading(margin, y_ += 30,
                         report_.simulated ? "Where the ranks' time goes" : "Where rank 0's time went");

@@ -43,7 +43,6 @@ void place_on_cluster(ScriptRunner& script) {
         if (axis.size > 1) script.contracts[axis.name] = accelerator_contract();
 }
 
-/// Parses a text that is a number and nothing else; nullopt for other texts.
 template <class T>
 std::optional<T> whole(std::string_view text) {
     T value{};

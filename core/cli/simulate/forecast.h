@@ -12,7 +12,6 @@
 
 namespace orrery {
 
-/// One simulated step of a script's plan on a cluster.
 struct Forecast {
     Compiled compiled;
     Simulated run;

@@ -24,7 +24,6 @@ struct FoundReport {
 std::string text_of(const FoundReport& report);
 /// Returns JSON of all choices that run: the fastest reported one, those that fit in memory, the rest; each by time.
 std::string json_of(const FoundReport& report);
-/// Draws all choices that run as SVG: time of a step against memory of a rank.
 std::string drawing_of(const FoundReport& report);
 /// Throws Error if no choice fits in memory, saying how far the closest is from fitting and why others do not run.
 [[noreturn]] void refuse(const FoundReport& report);

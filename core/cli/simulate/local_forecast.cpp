@@ -76,7 +76,6 @@ void require_one_host(const CostTable& measured) {
 
 std::string file_of_run(const std::string& folder) { return folder + "/costs.json"; }
 
-/// The cost tables of a prediction, and notes about them.
 struct Tables {
     const std::string here;  ///< description of this machine
     std::vector<CostTable> plain;

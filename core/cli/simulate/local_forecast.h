@@ -14,7 +14,6 @@
 
 namespace orrery {
 
-/// One simulated step of a script's plan on this machine, from measured costs.
 struct LocalForecast {
     Simulated run;
     double rest_s = 0;  ///< seconds of other work between two steps, which is not simulated

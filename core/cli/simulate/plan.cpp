@@ -55,7 +55,6 @@ int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, con
     return ranks;
 }
 
-/// Serializes a simulated choice for another process, with exact numbers.
 std::string text_of(const Judged& j) {
     return message_text(Json{j.why_not, j.step_s, j.computing_s, j.mfu, j.memory_bytes, j.memory_limit, j.memory_rank,
                              j.binds, j.sources});
@@ -107,7 +106,6 @@ int64_t micros_of(const FirstLook& first) {
     return first.microbatches ? std::get<int64_t>(first.microbatches->value->data) : 0;
 }
 
-/// Throws Error for --tp-chunks if no searched mesh has tp.
 void require_tp(const SearchSpace& space, int64_t tp_chunks) {
     const std::vector<Choice> meshes = space.meshes();
     const bool any = std::any_of(meshes.begin(), meshes.end(), [](const Choice& mesh) { return mesh.tp > 1; });

@@ -33,7 +33,6 @@ std::string binds(const StepShares& shares, double memory, double limit) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// Returns the memory in bytes of the largest accelerator that hosts a rank.
 double most_memory(const Cluster& cluster, int64_t ranks) {
     double most = 0;
     const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
@@ -166,7 +165,6 @@ public:
 private:
     LocalKernels kernels_of(int64_t ranks, int threads) const { return {script_->plain, threads, ranks, processors_}; }
 
-    /// Returns the CPU threads of each of `ranks` ranks, as compiled_here() chooses them.
     int threads(int64_t ranks) const {
         if (configured_.threads_per_rank == 0 && ran_on_ > 0) return static_cast<int>(threads_left(ran_on_, ranks));
         Job job;

@@ -35,9 +35,7 @@ public:
     virtual void describe(SearchSpace& space) const = 0;
     /// Simulates the choice in the settings of `script`. If it cannot run, the result's `why_not` says why.
     virtual Judged judge(const ScriptCommand& script, const std::string& mapping) const = 0;
-    /// Name of the cluster or machine, for titles: "gpt on ...".
     virtual std::string name() const = 0;
-    /// Properties of the cluster or machine, a line each.
     virtual std::vector<std::string> facts() const = 0;
     /// Notes about the costs of this machine, a line each. Call it after first().
     virtual std::vector<std::string> notes() const { return {}; }

@@ -72,7 +72,6 @@ public:
         running_.push_back({child, std::exchange(pipe.read, -1), number, ""});
     }
 
-    /// Waits until a child process has ended; removes it from `running_` and returns it.
     Worker next() {
         for (;;) {
             std::vector<pollfd> wait;

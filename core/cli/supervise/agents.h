@@ -53,7 +53,6 @@ private:
     std::thread reader_;
 };
 
-/// An event of another node, for the supervisor on node 0.
 struct NodeNews {
     enum class Kind : uint8_t { here, lost, report };
     Kind kind = Kind::report;

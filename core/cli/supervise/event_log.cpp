@@ -58,7 +58,6 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
     (t.failed ? goodput.detection : goodput.steps) += t.ended - last;
 }
 
-/// An events.jsonl file, and the lines that are still to be written to it.
 class EventLog::Writer {
 public:
     explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
@@ -82,7 +81,6 @@ public:
         changed_.notify_all();
     }
 
-    /// Writes lines as they are added, until end() is called.
     void run() {
         bool said = false;
         std::unique_lock lock(mutex_);

@@ -20,7 +20,6 @@ struct Goodput {
     double all() const { return starts + restore + repeated + detection + waiting + steps; }
     double share() const { return all() > 0 ? steps / all() : 0; }
     Json json() const;
-    /// A summary line: "goodput 87.3 %: ...".
     std::string text(int64_t restarts) const;
 };
 

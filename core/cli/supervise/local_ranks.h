@@ -27,7 +27,6 @@ public:
     int64_t step();
     /// The step that this host's first rank has resumed from; 0: none, or state not yet loaded.
     int64_t resumed() { return board_ ? board_->of(0).resumed.load() : 0; }
-    /// Whether this host's first rank has loaded its state.
     bool began() { return board_ && board_->of(0).began_ns > 0; }
     const GenerationTimes& times() const { return times_; }
 

@@ -38,7 +38,6 @@ public:
     RankProcesses(const RankProcesses&) = delete;
 
     bool any() const;
-    /// Handles a signal that this process received.
     void asked(int signal);
     /// Reaps ranks that have ended, and kills ranks whose time to end is over.
     void look();

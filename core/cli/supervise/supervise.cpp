@@ -110,7 +110,6 @@ private:
         }
     }
 
-    /// Handles the report of a launcher that ended without joining the job.
     void fail_start(int64_t node, const Loss& loss) {
         log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "failed"}, {"how", loss.text.shown()}});
         take(supervisor_.failed_start(node, loss, now_s()));
@@ -140,7 +139,6 @@ private:
         take(supervisor_.stop(stopped_code(signal), fmt::format("stopped by signal {}", signal), now_s()));
     }
 
-    /// Reports the progress of this host's first rank to the supervisor.
     void follow() {
         if (!local_.running()) return;
         if (!told_began_ && local_.began()) {

@@ -20,7 +20,6 @@ struct Supervision {
     std::function<std::string()> folder = {};
     /// Reserves and returns a generation (number of a start) greater than `after`.
     std::function<int64_t(int64_t after)> mint = {};
-    /// Checks this node when it joins a job that restarts.
     std::function<NodeCheck()> check = {};
 };
 

@@ -7,7 +7,6 @@
 
 namespace orrery {
 
-/// How a rank's process ended, and what it reported.
 struct RankEnd {
     int64_t rank = 0;
     int pid = 0;
