@@ -42,8 +42,8 @@ pid_t start_copy(const std::function<int()>& work);
 std::optional<int> ends_within(pid_t process, std::chrono::milliseconds limit);
 
 struct ChildEnd {
-    int code = 0;    ///< exit code
-    int signal = 0;  ///< signal that ended it; 0: none
+    int code = 0;
+    int signal = 0;  ///< signal that ended the child; 0: none
     bool late = false;
     int stopped = 0;           ///< signal that this process received, and therefore ended the child; 0: none
     pid_t held = 0;            ///< pid of the child if it still existed 1 s after it was killed; 0: it has ended

@@ -96,7 +96,7 @@ struct ScoredText {
     std::vector<int32_t> ids;
     std::vector<bool> ignored;  ///< for each id: whether a mask excludes it as a target; empty: none
     TextWindows windows;
-    int64_t predicted = 0;         ///< number of predicted tokens
+    int64_t predicted = 0;
     int64_t size = 0, stride = 0;  ///< tokens per window, and from one window to the next
     int64_t bytes = 0;             ///< bytes of text of the predicted tokens; 0: unknown
 };

@@ -57,7 +57,7 @@ std::vector<Flag> operator+(std::vector<Flag> flags, const std::vector<Flag>& mo
 struct Command {
     std::string name, help;
     std::vector<Flag> flags;
-    std::string footer;  ///< text after the command's help
+    std::string footer;
     std::function<int()> run;
     bool holds_signals = false;    ///< blocks stop signals, as the command must save or remove something before it ends
     bool may_lose_output = false;  ///< a failed write to standard output does not change the exit code
@@ -70,7 +70,7 @@ std::string examples(const std::vector<std::string>& lines, const std::string& b
 struct CommandProgram {
     std::string name, help;
     std::function<std::string()> version, footer;
-    std::vector<Command> commands;  ///< commands in the order of the help
+    std::vector<Command> commands;
 };
 
 struct ParsedCommand {

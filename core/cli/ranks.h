@@ -31,7 +31,7 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
 void in_session(const ScriptRunner& script, Session& session, Sessions& sessions, const std::function<void()>& part);
 
 struct RankCommand {
-    std::function<void(const Job& job, Sessions& sessions)> rank;        ///< runs one rank
+    std::function<void(const Job& job, Sessions& sessions)> rank;
     std::function<std::unique_ptr<ScriptRunner>(const Job& job)> check;  ///< checks the script before ranks start
     std::function<void(ScriptRunner& checked)> claim;                    ///< reserves the run's folder, as late as
                                                                          ///< possible before ranks are started

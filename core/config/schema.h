@@ -19,7 +19,7 @@ struct SchemaKey {
     ConfigKind kind;
     std::string_view fallback;  ///< the default as TOML text; "": absent unless set
     std::string_view help;
-    double least = -std::numeric_limits<double>::infinity();  ///< min value of a number
+    double least = -std::numeric_limits<double>::infinity();  ///< min legal value, for numbers
     std::string_view one_of = {};                             ///< allowed values of a text, "auto|never"; "": any
     bool per_host = false;                                    ///< true: each host may have its own value
 };

@@ -10,7 +10,7 @@ namespace orrery {
 
 /// Live bytes over time on a rank of one class (ranks with one instruction stream).
 struct MemoryCurve {
-    int rank = 0;            ///< number of the pipeline rank
+    int rank = 0;
     std::string ranks;       ///< text of the class's ranks: "ranks 0..7"
     int64_t persistent = 0;  ///< bytes of inputs, params, states and results, which are always live
     struct Point {

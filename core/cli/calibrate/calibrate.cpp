@@ -227,7 +227,7 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     if (script.script_help && !script.script.empty()) return show_options(script, Job{});
     script.sets = with_threads(given, command);
     if (!command.wire.empty()) {
-        std::error_code ignored;  // if the script is a run's folder, its configuration is used
+        std::error_code ignored;  // a script that cannot be inspected is not a run's folder
         const bool folder = std::filesystem::is_directory(script.script, ignored);
         Config config = load_config(folder ? script.script + "/config.toml" : script.config, script.sets);
         return wires_process(script, command, config);

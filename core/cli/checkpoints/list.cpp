@@ -34,7 +34,8 @@ Json describe(const Manifest& manifest) {
     int64_t bytes = 0;
     for (const ManifestObject& object : manifest.objects) bytes += object.bytes;
     const Json time = number_in(host, "time");
-    const bool dated = time.is_number() && std::abs(time.get<double>()) < 1e11;  // the year has four digits
+    // later times would have years of more than four digits
+    const bool dated = time.is_number() && std::abs(time.get<double>()) < 1e11;
     return {{"time", time},
             {"saved", dated ? Json(utc_text(time.get<double>())) : Json()},
             {"bytes", bytes},

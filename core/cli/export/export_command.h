@@ -5,7 +5,7 @@
 namespace orrery {
 
 struct ExportCommand {
-    std::string run;     ///< folder of the run
+    std::string run;
     std::string folder;  ///< folder to write the model to
     int64_t step = -1;   ///< step of the checkpoint; -1: the newest valid one
     std::string dtype;   ///< "f32", "bf16", "f16"; "": from the model's config.json

@@ -27,7 +27,7 @@ namespace orrery {
 namespace {
 
 constexpr auto usual_timeout = std::chrono::seconds(60);
-constexpr double shared_share = 0.3;  ///< min share of the others' median if ranks share processors
+constexpr double shared_share = 0.3;  ///< below this share of the others' median, a rank that shares processors is slow
 constexpr int64_t most_ranks = 4096;
 
 struct Expectable {

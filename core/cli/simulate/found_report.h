@@ -11,11 +11,11 @@ struct FoundReport {
     std::string program, place;      ///< names of the program and of the cluster: "gpt", "H100 SXM"
     std::vector<std::string> facts;  ///< facts about the cluster or machine, a line each
     std::vector<std::string> notes;  ///< notes about cost tables that are of other machines or were not used, to print
-    int64_t parameters = 0;          ///< number of the program's parameters
-    double seconds = 0;              ///< duration of the search
-    int64_t tp_chunks = 0;           ///< number of chunks of tp collectives, which `run` does not support; 0: not split
-    bool here = false;               ///< true: for this machine, where a rank's bytes are the mean over all ranks
-    bool knows_sequence = false;     ///< true: the script declares an option for splitting sequences
+    int64_t parameters = 0;
+    double seconds = 0;
+    int64_t tp_chunks = 0;        ///< number of chunks of tp collectives, which `run` does not support; 0: not split
+    bool here = false;            ///< true: for this machine, where a rank's bytes are the mean over all ranks
+    bool knows_sequence = false;  ///< true: the script declares an option for splitting sequences
     SearchSpace space;
     Found found;
 };

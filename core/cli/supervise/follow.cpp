@@ -52,7 +52,7 @@ private:
                 mail_ = std::make_unique<LauncherMail>(
                     *spec_.meeting, spec_.job, options_.node, options_.policy.nodes + options_.policy.spares, "order",
                     std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
-                // The rendezvous may be over but not closed yet: node 0 would count a report to it in the next one.
+                // The rendezvous may be over but not closed: a report to it would reach node 0 in the next rendezvous.
                 const Loss loss = mail_->loss();
                 if (!loss) return report("here", told_end());
                 mail_.reset();
@@ -132,7 +132,7 @@ private:
             const auto slots = order.at("slots").get<std::vector<int64_t>>();
             const auto mine = std::find(slots.begin(), slots.end(), options_.node);
             if (mine == slots.end() || local_.running()) return;
-            // The order may be for an earlier launcher of this node.
+            // An order for an earlier launcher of this node is ignored.
             const auto selves = order.at("selves").get<std::vector<std::string>>();
             if (selves.at(static_cast<size_t>(mine - slots.begin())) != self_) return;
             spec_.first_rank = (mine - slots.begin()) * spec_.local_ranks;
@@ -156,10 +156,10 @@ private:
             stopped(tick);
             ended_ = local_.look();
         }
-        // The ranks fail because this launcher ends them, so their reports are ignored.
+        // The ranks failed because this launcher ended them, so that direct observations of others take precedence.
         if (ended_ && ended_->cause != Cause::done) ended_->hearsay = true;
         mail_.reset();
-        // Wait for node 0 to see the loss and to end the rendezvous.
+        // Gives node 0 time to see the loss and to end the rendezvous.
         if (!code_) stopped(tick);
     }
 

@@ -95,7 +95,7 @@ private:
         } else if (event == "failed" && more.is_object()) {
             fail_start(node, loss_of(more));
         } else if (selves_[node] != self) {
-            return;  // the message is from an earlier launcher of the node
+            return;  // sent by an earlier launcher of the node
         } else if (event == "ended" && more.is_object()) {
             if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, loss_of(more));
         } else if (event == "checked" && more.is_object()) {

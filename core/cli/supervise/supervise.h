@@ -12,7 +12,7 @@ namespace orrery {
 /// Settings of a launcher that restarts a failed job, besides LaunchSpec.
 struct Supervision {
     Supervisor::Options policy;
-    int64_t node = 0;           ///< number of this node
+    int64_t node = 0;
     double disk_timeout_s = 0;  ///< a rank has failed if it waits for a disk for longer
     /// Reserves the job's folder on node 0 before anything starts; throws Error if the folder cannot be used.
     std::function<void()> claim = {};

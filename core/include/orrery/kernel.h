@@ -62,7 +62,6 @@ struct KernelCall {
     }
 };
 
-/// A kernel made for one KernelSpec.
 struct OpKernel {
     /// Runs the kernel, once per launch. It looks nothing up and allocates nothing. On the CPU the work is done when it
     /// returns; on a GPU it is queued on the stream without waiting, and may be captured and run again with the same

@@ -24,7 +24,6 @@ struct AttributeDef {
     std::vector<std::string_view> choices = {};  ///< legal values of a text attribute; empty: any
 };
 
-/// An input or an output of an op, by its index.
 struct OperandRef {
     bool output = false;
     int index = 0;

@@ -56,7 +56,7 @@ ORRERY_API std::string process_state(int64_t pid);
 /// Options of collectives of P2pCommunicator, set by keys of a transport's configuration table.
 struct ORRERY_API P2pOptions {
     int64_t segment_bytes = 512 << 10;  ///< bytes of the segments in which large messages are pipelined (segment_kib)
-    /// Algorithm: auto (see P2pCommunicator), ring, recursive_doubling, halving_doubling, tree or hierarchical.
+    /// all_reduce: auto (see P2pCommunicator), ring, recursive_doubling, halving_doubling, tree or hierarchical.
     std::string all_reduce = "auto";
     std::string broadcast = "auto";  ///< algorithm of broadcast: auto (by size), tree or chain
     std::vector<int> hosts;          ///< host number by member; empty: all share a host. Not a configuration key

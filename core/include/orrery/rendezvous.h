@@ -138,7 +138,7 @@ public:
     void gone(const Loss& how);
     std::string service() const;    ///< for messages: "rank 0, which holds the rendezvous at n1:29500,"
     void lose(const Message& why);  ///< reports a loss that the backend found: "does not answer"
-    /// Issues a request: set, erase or leave; or get, count or absent, with a number to fetch the answer by.
+    /// Issues a request: set, erase, leave, get, count or absent. Returns a number for answer(), if there is an answer.
     uint64_t request(std::string_view what, std::string_view key, std::string_view value);
     std::optional<std::string> answer(uint64_t number);  ///< returns the answer to a request once, and removes it
     void cancel(uint64_t number);
