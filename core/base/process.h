@@ -28,8 +28,7 @@ struct ProcessStart {
     std::vector<std::string> arguments;       ///< the program's name, then its arguments
     std::vector<std::string> variables = {};  ///< NAME=VALUE, added to this process's variables or replacing them
     int lifeline = -1;  ///< read end of a pipe that the program inherits, by its number in ORRERY_LIFELINE; -1: none
-    int output = -1, errors = -1;          ///< file descriptors for the program's output streams, with empty input;
-                                           ///< -1: this process's streams
+    int output = -1, errors = -1;  ///< descriptors of its output streams, with empty input; -1: this process's streams
     std::optional<sigset_t> blocked = {};  ///< signals that the program blocks; unset: none
     bool bound = false;                    ///< the program is killed when the thread that started it ends
 };

@@ -63,7 +63,7 @@ SignalsForChildren::SignalsForChildren() {
     if (taker.load() == 0) return;
     counted_ = true;
     struct sigaction action {};
-    action.sa_handler = hand_over;  // exec in a child restores the default action
+    action.sa_handler = hand_over;  // programs do not inherit the handler: exec restores the default action
     action.sa_flags = SA_RESTART;
     const std::lock_guard lock(order);
     const sigset_t held = stop_signals();

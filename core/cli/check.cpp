@@ -209,7 +209,7 @@ int check_command(const ScriptCommand& command) {
     if (command.rank >= 0 && command.show != "plan")
         throw Error("--rank: only with --print plan, whose class it chooses", Fault::usage);
     std::optional<Dump> dump;
-    std::string lowered;  // text of the train step that was compiled last
+    std::string lowered;
     ScriptUse use{.scratch = ScriptUse::Scratch::noted, .prints = command.show.empty()};
     use.compile = [&](ScriptRunner& checked, Experiment experiment) {
         lowered.clear();

@@ -39,7 +39,7 @@ std::string where_the_manual_is() {
         const std::filesystem::path library = script_library("");
         for (const std::filesystem::path& folder : {library.parent_path() / "manual", library / "manual"})
             if (std::filesystem::is_directory(folder)) return "The manual: " + folder.string();
-    } catch (const Error&) {  // help does not need the Lua library
+    } catch (const Error&) {  // the Lua library may be missing: help does not need it
     }
     return "The manual was not found: it is share/orrery/manual of an installed prefix.";
 }

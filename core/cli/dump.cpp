@@ -42,7 +42,7 @@ Dump::Dump(std::string folder) : folder_(std::move(folder)) {
 }
 
 std::string Dump::folder_of(const std::string& program, const std::string& step) {
-    std::string name = program;  // the name may have characters that a file name must not have
+    std::string name = program;
     for (char& c : name)
         if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-')) c = '_';
     if (name.empty() || name.front() == '.') name = "_" + name;

@@ -77,7 +77,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     unless_given("data", "tokens_per_sequence",
                  std::to_string(command.window.value_or(longest_of((folder / "config.json").string(), longest))));
     unless_given("train", "steps", "1");
-    int64_t batch = 1;  // samples per batch: one for each member of the data-parallel axes
+    int64_t batch = 1;  // one sample for each member of the data-parallel axes
     if (const ConfigValue* const mesh = given.find("mesh"))
         batch = std::get<std::shared_ptr<Config>>(mesh->data)->integer("dp", 1);
     unless_given("train", "sequences_per_step", std::to_string(batch));
@@ -148,7 +148,7 @@ ScoredIds read_tokens(ScriptRunner& script, const std::string& path) {
         Config options("data");
         options.set("path", {path, {}});
         options.set("seq", {sequence, {}});
-        options.set("vocab", {int64_t{0}, {}});  // ids are limited by the model, not by the training data
+        options.set("vocab", {int64_t{0}, {}});  // no limit of ids: the model limits them, not the training data
         options.fall_back_on(script.config().table("data"));
         return script.make_data("tokens", options, {});
     };
@@ -527,7 +527,7 @@ int evaluate_command(const ScriptCommand& given, const EvaluateCommand& asked) {
     work.check = [&](const Job& job) {
         Scored scored;
         auto looked = scoring_script(script, command, job, true, scored);
-        if (looked->settings.mesh.ranks() == 1) return looked;  // this process is the only rank
+        if (looked->settings.mesh.ranks() == 1) return looked;
         looked->load_for_hosts(script.nodes);
         refuse_apart(looked->settings, looked->config(), looked->contracts, looked->job.local_ranks);
         looked->run();

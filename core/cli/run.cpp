@@ -96,7 +96,7 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
                                          std::move(device), &met, &sessions.end);
     } catch (const std::exception& error) {
         if (!sessions.end) sessions.end = end_by(script.job, error, "meeting");
-        const bool told = met || fault_of(error) == Fault::peer;  // if false, end_rank() names the rank
+        const bool told = met || fault_of(error) == Fault::peer;  // else end_rank() names the rank
         throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));
     }
 }
@@ -114,7 +114,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
         session.leave();
         sessions.met = false;
         ++sessions.trained;
-    } catch (const std::exception& error) {  // includes failed allocations and plugins' exceptions
+    } catch (const std::exception& error) {  // also failed allocations and exceptions of plugins
         ends_by_itself();
         const Fault fault = fault_of(error);
         if (fault == Fault::peer && session.other_stopped()) throw Error(script.of_rank(other_stopped), Fault::requeue);
@@ -156,7 +156,7 @@ MetricsPlaces places_of(const Settings& settings, const std::string& folder) {
 void require_places(const Settings& settings) {
     const std::string& file = settings.prometheus;
     if (file.empty()) return;
-    if (!file.ends_with(".prom"))  // otherwise an unrelated file could be overwritten
+    if (!file.ends_with(".prom"))  // an unrelated file, named in error, would be overwritten
         throw Error(fmt::format(
             "metrics.prometheus {}: node_exporter reads names that end in .prom alone\n  name it {}.prom", file, file));
     require_writable("metrics.prometheus", file);
@@ -338,7 +338,7 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
         script.take_down(data, options);
         script.compile_evaluation();
         train_here(script, script.compiled(), script.take_device(), sessions, options);
-        if (stop_signal() != 0)  // the signal came after the last step's vote
+        if (stop_signal() != 0)  // a signal came after the ranks voted on stopping at the last step
             throw Error(script.of_rank(fmt::format("stopped by signal {} after the last step: start again for what "
                                                    "the script does next",
                                                    stop_signal())),
@@ -511,7 +511,7 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
 }
 
 int run_command(const ScriptCommand& command) {
-    std::unique_ptr<FolderLock> held;  // lock held to the end, also while no rank runs
+    std::unique_ptr<FolderLock> held;  // held to the end, also while no rank runs
     RankCommand work;
     work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
@@ -525,7 +525,7 @@ int run_command(const ScriptCommand& command) {
         if (!checked.data) return;
         if (command.fresh) move_aside(checked.folder());
         held = checked.lock_folder(FolderLock::launcher);
-        checked.lock_folder();  // checks that the folder is free; rank 0 will lock it for the run
+        checked.lock_folder();  // only checks that the folder is free; rank 0 locks it for the run
     };
     work.mint = [](ScriptRunner& checked, int64_t after) {
         return checked.data ? mint_behind(*checked.open_store(), after) : after + 1;

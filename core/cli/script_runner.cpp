@@ -130,7 +130,7 @@ void ScriptRunner::choose_transport() {
             reasons += fmt::format("\n  {}: {}", name, problem.what());
         }
     }
-    if (found.size() > 1)  // drop transports that cannot be opened
+    if (found.size() > 1)  // drops transports that cannot be opened
         std::erase_if(found, [&](const std::string& name) {
             try {
                 loader.load("transport", name, registry, device);

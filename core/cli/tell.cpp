@@ -73,7 +73,7 @@ void serve_end(RendezvousBackend& backend, ServeOptions options, const Loss& why
     try {
         const auto server = serve(backend, options);
         stay(stays, [] { return false; });
-    } catch (const Error&) {  // another program has the address, so no process of this job will come
+    } catch (const Error&) {  // another program uses the address, so no process of this job can come
     }
 }
 
@@ -92,7 +92,7 @@ Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Mill
         const auto rendezvous = backend.join(options);
         if (const Loss lost = wait_lost(*rendezvous, 100ms)) return same_failure(lost, how) ? Told::before : Told::now;
         rendezvous->fail(how);
-        wait_lost(*rendezvous, 1000ms);  // until the failure is acknowledged
+        wait_lost(*rendezvous, 1000ms);  // waits for the acknowledgement
         return Told::now;
     } catch (const Error&) {
         return Told::not_at_all;

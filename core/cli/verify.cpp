@@ -86,7 +86,7 @@ int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
     std::map<std::string, std::string> replaced;  // by axis: configured transport in whose place threads are used
     ScriptUse use{.prints = false};
-    use.options = [&](CompileOptions& options) {  // axes are joined as in the run
+    use.options = [&](CompileOptions& options) {
         for (const auto& [axis, transport] : replaced) options.transports[axis] = transport;
     };
     ScriptRunner script(command, Job{}, std::move(use));
@@ -101,7 +101,7 @@ int verify_command(const ScriptCommand& command) {
     script.load_backends();
     script.load_transports();
     const Origin asked = script.config().table("run").where("transport");
-    script.loader.load("transport", threads, script.registry, asked);  // even a mesh of one rank needs the transport
+    script.loader.load("transport", threads, script.registry, asked);  // needed even for a mesh of one rank
     script.run();
     const Plan plan = unrolled(script.compiled().train());  // unrolled, since each instruction is judged by itself
     VerifyOptions options = command.verify;

@@ -55,7 +55,7 @@ int64_t ChunkRunner::room_for(const ChunkMessage& m, int64_t bytes) const {
 void ChunkRunner::run(ChunkWire& wire, DType dtype, ReduceOp op, void* data, int64_t count) {
     const Call call{wire, dtype, op, static_cast<char*>(data), count};
     reserve(call);
-    staged_.clear();  // a call that failed may have left messages in it
+    staged_.clear();  // removes messages that a failed call may have left
     used_ = 0;
     for (size_t begin = 0, end; begin < messages_.size(); begin = end) {
         end = begin;

@@ -8,7 +8,7 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner, Devi
     : CollectivesCommunicator(std::move(inner)), device_(device) {}
 
 StagedCommunicator::~StagedCommunicator() {
-    inner_.reset();  // closed first: its transfers may use the buffers
+    inner_.reset();  // first, since its transfers may use the buffers
     for (Buffer* buffer : {&from_, &to_})
         if (buffer->memory.data) device_.release(buffer->memory);
     for (const auto& buffer : sends_)
@@ -69,7 +69,7 @@ Event StagedCommunicator::send(const Tensor& tensor, int peer, int64_t tag, cons
 }
 
 Event StagedCommunicator::receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) {
-    device_.wait(0, after);  // the copy to the device is queued after this wait
+    device_.wait(0, after);  // the copy to the device comes after this wait in the queue
     const Tensor host = in(to_, tensor);
     inner_->receive(host, peer, tag).wait();
     return give(host, tensor);

@@ -138,7 +138,7 @@ private:
         next.set(axis, there);
         const int64_t before = local_bytes(layout);
         const int64_t after = local_bytes(next);
-        if (after < 0) return;  // a dim is not divisible
+        if (after < 0) return;  // the step is impossible, since a dim is not divisible
         const int64_t n = mesh_.size(axis);
         step.bytes = factor * std::max(before, after) * (n - 1) / n;
         const int64_t price = factor > 0 ? step.bytes + message_cost : shard_cost;

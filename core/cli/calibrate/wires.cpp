@@ -32,7 +32,7 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
         loader.load("device", "cpu", registry, {});
         loader.load("transport", command.wire, registry, {});
         const auto transport = registry.transport(command.wire, {})(config.table("transport").table(command.wire));
-        pin_rank(job, transport->contract());  // pin before the device counts processors
+        pin_rank(job, transport->contract());  // first, since the device counts processors
         const auto device = registry.device("cpu", {})(config.table("device").table("cpu"));
         const WireBench bench = bench_of(command);
         Memory arena = device->allocate(wire_bytes(bench, job.ranks), transport->contract().memory.front());

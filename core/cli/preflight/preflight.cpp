@@ -182,7 +182,7 @@ void wait_for_print(Rendezvous& rendezvous, bool first) {
     if (first) return rendezvous.set(key, "");
     try {
         rendezvous.get(key, usual_timeout);
-    } catch (const Error&) {  // rank 0 has ended; this rank has the same report
+    } catch (const Error&) {  // rank 0 has ended; its printed report is the same as this rank's
     }
 }
 

@@ -19,7 +19,7 @@ Json in_short(const Json& start) {
     Json kept = Json::object();
     for (const char* key : {"start", "end", "why", "exit_code", "version", "revision", "plan", "ranks", "generation"})
         if (const auto at = start.find(key); at != start.end()) kept[key] = *at;
-    if (kept.contains("ranks")) return kept;  // it was shortened before
+    if (kept.contains("ranks")) return kept;  // an earlier start has shortened it
     kept["ranks"] = nullptr;                  // null if the ranks never joined
     const auto hosts = start.find("hosts");
     if (hosts == start.end() || !hosts->is_array()) return kept;
@@ -94,7 +94,7 @@ void end_run_record(const std::string& why, int exit_code) {
     record["exit_code"] = exit_code;
     try {
         living->write();
-    } catch (const std::exception&) {  // for example a full disk; the caller reports what ended the run
+    } catch (const std::exception&) {  // a full disk, for example; the caller reports what ended the run
     }
 }
 

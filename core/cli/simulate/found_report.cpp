@@ -80,7 +80,7 @@ std::string least_state(const FoundReport& report) {
         bytes_text(static_cast<int64_t>(least - space.memory_limit)), bytes_text(limit_of(space)));
 }
 
-/// Suggests how to get more memory per rank. On one host, each of more ranks has less memory.
+/// Suggests how to get more memory per rank. On one host, fewer ranks have more memory each.
 std::string more_room(const FoundReport& report) {
     if (!report.here) return "take more ranks, a smaller model, or accelerators with more memory";
     return fmt::format("take a smaller model{} or a machine with more memory",

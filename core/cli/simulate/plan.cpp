@@ -97,7 +97,7 @@ ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     ScriptCommand probe = given;
     if (kept(command, "mesh")) return probe;
     for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.tp=1"}) probe.sets.push_back(set);
-    probe.own_sets.push_back("train.microbatches=1");  // the script may override it
+    probe.own_sets.push_back("train.microbatches=1");
     return probe;
 }
 

@@ -69,7 +69,7 @@ public:
 
     Judged judge(const ScriptCommand& script, const std::string& mapping) const override {
         SimulateCommand how = how_;
-        how.quick = true;  // one of many simulations
+        how.quick = true;
         if (!mapping.empty()) how.mapping = split(mapping, ',');
         Judged made;
         try {
@@ -134,8 +134,8 @@ public:
         space.memory_limit = host_bytes_ / ranks;
         space.rate = kernels.flops_per_s();
         space.turns = std::max(1.0, ranks / kernels.at_once());
-        space.faster = 1.5;  // kernels are at most this much faster while other ranks wait
-        space.near = 1.3;    // predictions are quick here, and micro-batches of one sample are far from optimal
+        space.faster = 1.5;  // upper bound: kernels run faster while other ranks wait
+        space.near = 1.3;    // wide, since predictions are quick and micro-batches of one sample are far from optimal
         space.alike = 0.01;
         space.varies_mapping = false;
     }

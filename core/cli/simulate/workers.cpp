@@ -76,7 +76,7 @@ public:
         for (;;) {
             std::vector<pollfd> wait;
             for (const Worker& worker : running_) wait.push_back({worker.output, POLLIN, 0});
-            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // interrupted by a signal
+            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // a signal interrupted it
             for (size_t i = 0; i < wait.size(); ++i) {
                 if (wait[i].revents == 0) continue;
                 char bytes[4096];

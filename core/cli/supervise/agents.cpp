@@ -139,7 +139,7 @@ void Agents::meet_again(std::vector<NodeNews>& news) {
 
 std::vector<NodeNews> Agents::news() {
     std::vector<NodeNews> news;
-    if (!mail_) return news;  // there are none after finish()
+    if (!mail_) return news;  // finish() was called
     const bool lost(mail_->loss());
     while (auto text = mail_->next()) {
         const int64_t node = text->value("node", int64_t{-1});

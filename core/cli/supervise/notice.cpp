@@ -43,7 +43,7 @@ void NoticeWatch::run() {
         struct stat found {};
         if (::stat(path_.c_str(), &found) == 0) {
             std::fprintf(stderr, "orrery: the notice %s has appeared: the run stops\n", path_.c_str());
-            ::kill(::getpid(), SIGTERM);  // the run is stopped as by any SIGTERM
+            ::kill(::getpid(), SIGTERM);
             return;
         }
         if (errno == ENOENT || said) continue;

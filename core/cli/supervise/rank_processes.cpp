@@ -39,7 +39,7 @@ char state_in(const std::string& file) {
     const size_t read = std::fread(text, 1, sizeof text - 1, stat);
     std::fclose(stat);
     const std::string_view line(text, read);
-    const size_t name = line.rfind(") ");  // a program's name may contain anything, also ") "
+    const size_t name = line.rfind(") ");  // the last one, since a program's name may contain ") "
     return name == std::string_view::npos || name + 2 >= line.size() ? 0 : line[name + 2];
 }
 
@@ -83,7 +83,7 @@ RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const Si
                            .lifeline = lifeline_.read,
                            .blocked = held.before};
         if (board_) start.variables.push_back(board_->variable(i, best));
-        if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // the child inherits this affinity
+        if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // children inherit the affinity
         const pid_t pid = start_process(start);
         if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
         children_.push_back({pid, job.rank, job.nonce, true});

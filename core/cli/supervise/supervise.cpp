@@ -247,7 +247,7 @@ private:
     /// Ends the job because this launcher cannot continue, since other launchers would wait for it.
     void give_up(const std::string& why, int code) {
         if (finished_) return;
-        stopped_ = true;  // for finish(): the caller reports the error
+        stopped_ = true;  // finish() then leaves reporting the error to the caller
         try {
             finish({Order::Kind::finish, -1, supervisor_.generation(), {}, code, why});
         } catch (const std::exception& second) {

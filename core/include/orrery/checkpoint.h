@@ -12,7 +12,7 @@ namespace orrery {
 
 /// A file or folder among the checkpoints that the store did not write, or that was changed afterwards.
 struct Stray {
-    int64_t step = -1;  ///< number of the training step in its name; -1: none
+    int64_t step = -1;  ///< training step in the name of the file or folder; -1: none
     std::string what;   ///< what was found: "step-00000300 has no manifest.json"
 };
 

@@ -90,7 +90,7 @@ struct DeviceLimits {
 /// the last bits of sums.
 struct ProductKinds {
     std::vector<std::string> names;  ///< legal values of the key `products` of [device.NAME], the default first
-    std::string in_use;              ///< name of the backend in use
+    std::string in_use;
 };
 
 /// Owns the memory and queues of a device. Ops are data (KernelSpec), so that it needs few functions. One thread uses

@@ -48,7 +48,7 @@ struct PrefetchDepth {
 
 /// A remark of a strategy on what it did not change and why; `orrery check` lists it.
 struct Remark {
-    ValueId value = none;  ///< none: the remark is about a scope or the whole program
+    ValueId value = none;  ///< value that the remark is about; none: a scope or the whole program
     std::string text;
     Origin origin;
 };

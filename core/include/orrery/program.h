@@ -22,7 +22,7 @@ struct Value {
     std::vector<std::string> dims;  ///< logical name of each dim, "" for an unnamed one
     Role role = Role::temporary;
     Attributes init;             ///< initial contents of a param or state: {kind = normal|uniform|zeros|ones, scale}
-    ValueId of = none;           ///< for a state of the optimizer: its param
+    ValueId of = none;           ///< for an optimizer state: the param that it belongs to
     OpId op = none;              ///< the op that produces it; none for input, param and state
     int output = 0;              ///< index of the value among the outputs of `op`
     Layout layout;               ///< set by propagation; for params and states, the layout between steps

@@ -81,7 +81,7 @@ public:
 using LinkTime = std::chrono::nanoseconds;  ///< time of any monotonic clock
 /// What Membership and MemberLink need to know of their process, and functions that they call.
 struct LinkHost {
-    std::string host;  ///< name of this host
+    std::string host;
     int64_t pid = 0;
     std::function<std::string(size_t bytes)> random;  ///< returns cryptographically random bytes, for keys
     std::function<std::string(int64_t pid)> process;  ///< state of a process of this host: "is stopped (SIGSTOP)"
@@ -99,9 +99,9 @@ class ORRERY_API Membership {
 public:
     Membership(const ServeOptions& options, const LinkHost& here);
     ~Membership();
-    void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< a peer connected from address `from`
+    void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< a peer at address `from` connected
     void received(uint64_t connection, std::string_view bytes, LinkTime now);
-    void sent(uint64_t connection, size_t bytes);    ///< `bytes` bytes of the connection's actions were sent
+    void sent(uint64_t connection, size_t bytes);    ///< so many bytes of the connection's actions were sent
     void closed(uint64_t connection, LinkTime now);  ///< the peer closed the connection
     void fail(const Loss& why);                      ///< reports why the job fails, as RendezvousService::fail
     bool gone(const Loss& how);
