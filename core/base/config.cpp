@@ -48,7 +48,6 @@ std::string found(const ConfigValue& value) {
                                             choices("keys here", key, table.keys())));
 }
 
-/// Returns the value of a key and marks it as used; nullptr if absent.
 template <class T>
 const T* read(Config& table, std::string_view key, std::string_view expected) {
     ConfigValue* value = table.find(key);

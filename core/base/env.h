@@ -34,7 +34,6 @@ public:
     virtual std::vector<std::string> list(const std::string& path) = 0;
 };
 
-/// The operating system's clock, files and entropy.
 std::unique_ptr<Env> system_env();
 
 }  // namespace orrery

@@ -152,7 +152,7 @@ private:
     const std::byte* at = bytes.data();
     size_t left = bytes.size();
     for (; left >= 3 * run_bytes; left -= 3 * run_bytes, at += 3 * run_bytes) {
-        static const OverZeros over_zeros;  // tables made on first use, since few texts are long enough
+        static const OverZeros over_zeros;  // made on first use, since few texts are long enough to need the tables
         uint64_t second = 0, third = 0;
         for (size_t i = 0; i < run_bytes; i += 8) {
             crc = next(crc, at + i);

@@ -14,7 +14,6 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
     return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
-/// SHA-256 over several pieces of data, added one after the other.
 class Sha256 {
 public:
     Sha256();
@@ -34,11 +33,10 @@ private:
     std::unique_ptr<void, Free> context_;
 };
 
-/// SHA-256 of a text as 64 hexadecimal digits.
 std::string sha256(std::span<const std::byte> bytes);
 std::string sha256(std::string_view text);
 
-/// HMAC-SHA256 with one key for many messages; the key is processed once.
+/// HMAC-SHA256 of many messages with one key, which is processed once.
 class Hmac {
 public:
     explicit Hmac(std::string_view key);
@@ -55,14 +53,13 @@ private:
     std::unique_ptr<void, Free> context_;
 };
 
-/// HMAC of a text as 32 raw bytes.
 std::string hmac_sha256(std::string_view key, std::string_view message);
 /// Compares secrets in a time that depends only on their length.
 bool same_secret(std::string_view a, std::string_view b);
 
-/// CRC-32C (Castagnoli). `before` is the CRC of the preceding bytes. Uses SSE4.2 if the CPU has it.
+/// CRC-32C (Castagnoli). `before`: the CRC of the bytes before these. Uses SSE4.2 if the CPU has it.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
-/// Computes crc32c() with tables, for CPUs without SSE4.2 and for tests.
+/// Computes crc32c() with tables instead of SSE4.2; also called by tests.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace orrery

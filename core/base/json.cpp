@@ -12,13 +12,13 @@ namespace orrery {
 
 namespace {
 
-/// Returns the number of bytes of the character at the start; 0 if it is not UTF-8 (RFC 3629).
+/// Returns the length in bytes of a text's first UTF-8 character (RFC 3629); 0 if it is not UTF-8.
 size_t character(std::string_view text) {
     const auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
     const auto within = [&](size_t i, unsigned least, unsigned most) { return at(i) >= least && at(i) <= most; };
     const unsigned first = at(0);
     if (first < 0x80) return 1;
-    // Bounds of the second byte: others would encode an overlong form, a surrogate or a value above U+10FFFF.
+    // Bounds of the second byte. A byte outside would encode an overlong form, a surrogate or a value above U+10FFFF.
     const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
     const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
     const size_t length = first >= 0xc2 && first <= 0xdf   ? 2
@@ -31,15 +31,15 @@ size_t character(std::string_view text) {
     return length;
 }
 
-/// Returns the first characters of a UTF-8 text, for messages: a quoted token may have megabytes.
+/// Returns the beginning of a UTF-8 text, in whole characters, for messages: a quoted token may have megabytes.
 std::string beginning(const std::string& text, size_t bytes) {
     if (text.size() <= bytes) return text;
     while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
     return text.substr(0, bytes) + "...";
 }
 
-/// Builds a JSON document from parser events. nlohmann's own parser compares each new key with all keys of its object:
-/// minutes for the header of a file with 100,000 tensors.
+/// Builds a JSON document from parser events. nlohmann's own builder compares each new key with all keys of its object,
+/// which takes minutes for the header of a file with 100,000 tensors.
 class JsonReader final : public nlohmann::json_sax<Json> {
 public:
     explicit JsonReader(const Origin& where) : where_(where) {}

@@ -12,10 +12,10 @@ namespace orrery {
 /// (nlohmann would silently use the last) and nesting deeper than 64.
 Json parse_json(std::string_view text, const Origin& where);
 
-/// Adds a key to an object without searching for it; the object must not have it.
+/// Adds a key that the object does not have yet, without searching for it.
 void append(Json& object, std::string key, Json value);
 
-/// Returns JSON as text for messages: bytes that are not UTF-8, as in a path or a damaged file, become U+FFFD.
+/// Returns JSON as text for messages. Bytes that are not UTF-8, as in a path or a damaged file, become U+FFFD.
 std::string message_text(const Json& json);
 
 /// Returns "" if the text is UTF-8, otherwise "byte 0xe9 at offset 12 is not UTF-8".
@@ -24,7 +24,7 @@ std::string not_utf8(std::string_view text);
 /// Returns the message of an nlohmann exception without its tag "[json.exception.type_error.302] ".
 std::string reason_of(const Json::exception& problem);
 
-/// Returns a number as a non-negative integer. Throws Error that begins with `what`; nlohmann would round or wrap.
+/// Returns `value` if it is a non-negative integer, else throws Error that begins with `what`; nlohmann would round.
 int64_t whole_number(const Json& value, const std::string& what);
 
 }  // namespace orrery

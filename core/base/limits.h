@@ -11,10 +11,10 @@ namespace orrery {
 /// Error, naming `who` and both numbers, if the hard limit is lower.
 void need_descriptors(int64_t count, const std::string& who);
 
-/// Returns the exception's message; for a failed allocation or thread creation with this process's limits.
+/// Returns the exception's message. For a failed allocation or thread creation, adds this process's limits.
 std::string explain(const std::exception& error);
 
-/// Returns the fault of an Error; Fault::failed for other exceptions.
+/// Returns the fault of an Error, or Fault::failed for other exceptions.
 Fault fault_of(const std::exception& error);
 
 }  // namespace orrery

@@ -30,8 +30,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t most_bytes = 1 << 16;
 constexpr int cannot_start = 127;
 
-/// Resets handlers: a signal before exec would otherwise run the parent's handler, with locks held by threads that do
-/// not exist in the child.
+/// Resets signal handlers in the child. A signal before exec would otherwise run a handler of the parent, with locks
+/// held by threads that do not exist in the child.
 void default_handlers() {
     for (int number = 1; number < NSIG; ++number) {
         struct sigaction now {};
@@ -42,8 +42,8 @@ void default_handlers() {
     }
 }
 
-/// Moves a pipe's end above the standard streams. If this process has closed its own streams, a pipe would get their
-/// numbers, and the child would lose it.
+/// Moves a pipe's end to a number above the standard streams. If this process has closed a standard stream, a pipe
+/// would get its number, and the child would lose the pipe.
 int above_standard(int end) {
     if (end > STDERR_FILENO) return end;
     const int higher = ::fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -58,7 +58,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
     return pointers;
 }
 
-/// Returns this process's environment with `variables` added or replaced. A name must not occur twice: a program would
+/// Returns this process's environment with `variables` added or replaced. If a name occurred twice, a program would
 /// read the first value, such as the user's ORRERY_TOKEN instead of the job's.
 std::vector<std::string> environment_with(std::vector<std::string> variables) {
     const auto given = static_cast<std::ptrdiff_t>(variables.size());
@@ -96,7 +96,7 @@ void end_with(pid_t parent) {
     ::_exit(cannot_start);
 }
 
-/// Appends available output of a child to `text`; returns false at the end of the stream.
+/// Appends the output that a child has written to `text`; returns false at the end of the stream.
 bool take(int end, std::string& text) {
     char bytes[4096];
     const ssize_t got = ::read(end, bytes, sizeof bytes);
@@ -107,7 +107,6 @@ bool take(int end, std::string& text) {
 
 enum class Wait { ended, late, stopped, unknown };
 
-/// A started child and its output.
 struct Child {
     pid_t number;
     std::array<Pipe*, 2> pipes;
@@ -117,9 +116,9 @@ struct Child {
     int status = 0;
     pid_t held = 0;
 
-    /// Reads until both streams end, `until` is reached, or a signal arrives. The child may close them and still run.
+    /// Reads until both streams end, `until` is reached, or a signal arrives. The child may close both and still run.
     void listen(Clock::time_point until);
-    /// Waits for the child's exit. Its status is unknown if this process ignores SIGCHLD: the system discards it then.
+    /// Waits for the child's exit. If this process ignores SIGCHLD, the exit status is unknown: the system discards it.
     Wait wait(Clock::time_point until);
     Wait end_of(Clock::time_point until) {
         listen(until);
@@ -153,7 +152,7 @@ Wait Child::wait(Clock::time_point until) {
     }
 }
 
-/// Kills the child. `asked`: sends SIGTERM first. The streams end only when programs started by the child are gone.
+/// Kills the child. `asked`: sends SIGTERM first. Its streams end only when programs that the child started have ended.
 void Child::end(bool asked) {
     signal = 0;
     if (asked) ::kill(number, SIGTERM);

@@ -12,7 +12,7 @@ namespace orrery {
 
 class HeldSignals;  // declared in base/signals.h
 
-/// A pipe whose ends are not inherited by started programs. Throws Error, Fault::failed.
+/// A pipe whose ends started programs do not inherit. Throws Error, Fault::failed.
 struct Pipe {
     Pipe();
     ~Pipe();
@@ -27,11 +27,10 @@ struct ProcessStart {
     std::string program;
     std::vector<std::string> arguments;       ///< the program's name, then its arguments
     std::vector<std::string> variables = {};  ///< NAME=VALUE, added to this process's variables or replacing them
-    int lifeline = -1;                        ///< read end of a pipe to inherit; ORRERY_LIFELINE has its number
-    int output = -1, errors = -1;             ///< file descriptors for the program's output streams, with empty input;
-                                              ///< -1: this process's streams
-    std::optional<sigset_t> blocked = {};     ///< signals that the program blocks; unset: none
-    bool bound = false;                       ///< the program is killed when the thread that started it ends
+    int lifeline = -1;  ///< read end of a pipe that the program inherits, by its number in ORRERY_LIFELINE; -1: none
+    int output = -1, errors = -1;  ///< descriptors of its output streams, with empty input; -1: this process's streams
+    std::optional<sigset_t> blocked = {};  ///< signals that the program blocks; unset: none
+    bool bound = false;                    ///< the program is killed when the thread that started it ends
 };
 
 /// Starts a program, which exits with 127 if it cannot be executed. Returns -1 and sets errno if fork fails.
@@ -41,25 +40,24 @@ pid_t start_copy(const std::function<int()>& work);
 /// Returns the status of a child process; nullopt if the child still runs after `limit`.
 std::optional<int> ends_within(pid_t process, std::chrono::milliseconds limit);
 
-/// How a child process ended, and its output.
 struct ChildEnd {
-    int code = 0;    ///< exit code
-    int signal = 0;  ///< signal that ended it; 0: none
+    int code = 0;
+    int signal = 0;  ///< signal that ended the child; 0: none
     bool late = false;
-    int stopped = 0;           ///< signal to this process because of which the child was ended; 0: none
-    pid_t held = 0;            ///< pid of the child if it still existed 1 s after it was killed; 0: it is gone
+    int stopped = 0;           ///< signal that this process received, and therefore ended the child; 0: none
+    pid_t held = 0;            ///< pid of the child if it still existed 1 s after it was killed; 0: it has ended
     std::string problem = {};  ///< why the child could not be started or waited for; "": it could
     std::string output = {}, errors = {};
-    std::chrono::milliseconds limit{0};  ///< the time limit, if the child exceeded it
+    std::chrono::milliseconds limit{0};  ///< the time limit, if the child was killed because of it
 
     /// Returns "" if the child exited with 0; otherwise "was ended by signal 4 (Illegal instruction)", "did not end
     /// within 60 s" ...
     std::string why_not() const;
 };
 
-/// Runs a program to its end, with this process's environment and no input. The program is killed after `limit`, or if
-/// this process ends first. The first 64 KiB of each stream are returned. Blocks. A signal that `stop` holds is
-/// forwarded as SIGTERM; the program then has 10 s to end, or until a second signal.
+/// Runs a program to its end, with this process's environment and no input. Blocks. The program is killed after
+/// `limit`, or if this process ends first. The first 64 KiB of each output stream are returned. A signal that `stop`
+/// receives is forwarded as SIGTERM; the program then has 10 s to end, or until a second signal.
 ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
                    HeldSignals* stop = nullptr);
 

@@ -9,19 +9,18 @@ namespace orrery {
 /// the kernel does not report them.
 std::vector<int> allowed_processors();
 
-/// Returns the CPU time that this thread has used, in seconds.
 double processor_s();
 
 /// Restricts this thread, and threads and processes that it starts later, to these processors. Returns false and sets
 /// errno if the kernel refuses.
 bool run_on(const std::vector<int>& processors);
 
-/// Divides `processors` into disjoint runs of neighbours, equally many for each rank; returns nothing if a rank would
-/// get fewer than `threads`. {0..7} for two ranks of three threads gives {0..3} and {4..7}.
+/// Gives each rank an equal number of neighbouring processors, none of them twice; returns nothing if a rank would get
+/// fewer than `threads`. {0..7} for two ranks of three threads gives {0..3} and {4..7}.
 std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t ranks, int64_t threads);
 
-/// Max number of ranks started on this host for measurements: 64 per allowed processor. With that many, a step already
-/// takes seconds, since ranks wait for each other.
+/// Max number of ranks started on this host for measurements: 64 for each allowed processor. With so many, a step
+/// already takes seconds, since ranks wait for each other.
 int64_t most_measured_ranks();
 
 /// Calls each(i) once for each i below `count`, and returns when all calls are done. Uses one thread per allowed

@@ -26,7 +26,7 @@ RegularFile::RegularFile(const std::string& path) : path_(path) {
     if (descriptor_ < 0 || ::fstat(descriptor_, &info_) != 0) {
         const int code = errno;
         if (::stat(path.c_str(), &info_) == 0 && !S_ISREG(info_.st_mode))
-            there_ = true;  // the path is a socket, which exists but cannot be opened
+            there_ = true;  // a socket, which exists but cannot be opened
         else
             problem_ = "cannot be opened: " + std::generic_category().message(code);
     } else {
@@ -65,7 +65,7 @@ size_t RegularFile::read(int64_t offset, void* out, size_t bytes) const {
 
 std::string RegularFile::text(size_t most) const {
     std::string out;
-    while (out.size() < most) {  // the file may grow, and files in /proc report size 0
+    while (out.size() < most) {  // reads to the end, since the file may grow, and files in /proc have size 0
         const size_t had = out.size(), left = most - had;
         const size_t asked = std::min(left, std::max<size_t>(1 << 16, static_cast<size_t>(bytes()) + 1));
         out.resize(had + asked);

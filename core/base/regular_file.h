@@ -15,8 +15,8 @@ public:
     RegularFile(const RegularFile&) = delete;
     RegularFile& operator=(const RegularFile&) = delete;
 
-    /// "" if the file is open; otherwise why not: "cannot be opened: No such file or directory", "is a named pipe,
-    /// expected a file" ...
+    /// Why the file is not open: "cannot be opened: No such file or directory", "is a named pipe, expected a file" ...;
+    /// "" if it is open.
     const std::string& problem() const { return problem_; }
     bool there() const { return there_; }  ///< whether the path exists and is readable
     int64_t bytes() const { return info_.st_size; }

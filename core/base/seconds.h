@@ -3,7 +3,6 @@
 
 namespace orrery {
 
-/// Returns the seconds from `begin` until now.
 inline double seconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }

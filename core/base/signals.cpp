@@ -22,7 +22,7 @@ static_assert(std::atomic<pthread_t>::is_always_lock_free);
 std::atomic<pthread_t> taker{0};
 
 std::mutex order;
-int opening = 0;  // number of SignalsForChildren objects, several when ranks are threads
+int opening = 0;  // number of SignalsForChildren objects; more than one when ranks are threads
 
 void hand_over(int signal) { ::pthread_kill(taker.load(), signal); }
 
@@ -34,7 +34,7 @@ sigset_t stop_signals() {
     for (const int signal : all_stop) {
         struct sigaction now {};
         ::sigaction(signal, nullptr, &now);
-        // Leaves out ignored signals, because blocking a signal would queue it even though it is ignored.
+        // Leaves out signals that are ignored: while blocked, they would be queued although they are ignored.
         if (now.sa_handler != SIG_IGN) ::sigaddset(&set, signal);
     }
     return set;
@@ -63,7 +63,7 @@ SignalsForChildren::SignalsForChildren() {
     if (taker.load() == 0) return;
     counted_ = true;
     struct sigaction action {};
-    action.sa_handler = hand_over;  // exec in a child restores the default action
+    action.sa_handler = hand_over;  // programs do not inherit the handler: exec restores the default action
     action.sa_flags = SA_RESTART;
     const std::lock_guard lock(order);
     const sigset_t held = stop_signals();

@@ -7,16 +7,16 @@ namespace orrery {
 /// such as SIGHUP under nohup.
 sigset_t stop_signals();
 
-/// Blocks the stop signals in this thread and in threads that it creates later; returns the previous mask. Handlers are
-/// avoided because they run on the current stack: some oneDNN matmuls use a stack in the heap, and the kernel would
-/// write the signal frame over adjacent memory. One thread waits for the blocked signals instead.
+/// Blocks the stop signals in this thread and in threads that it creates later; returns the previous mask. One thread
+/// waits for the blocked signals. Handlers are not used because they run on the current stack: some oneDNN matmuls use
+/// a stack in the heap, and the kernel would write the signal frame over adjacent memory.
 sigset_t hold_stop_signals();
 
-/// Sets the thread that waits for blocked signals; 0: there is none.
+/// Sets the thread that waits for the blocked signals; 0: there is none.
 void taken_by(pthread_t thread);
 
-/// Saves this process's actions for stop signals and restores them in the destructor. Used around code that opens
-/// libraries: UCX, for example, installs a SIGHUP handler when loaded, even under nohup.
+/// Saves this process's actions for stop signals; the destructor restores them. Used around code that opens libraries:
+/// UCX, for example, installs a SIGHUP handler when loaded, even under nohup.
 class SignalsKept {
 public:
     SignalsKept();
@@ -27,9 +27,9 @@ private:
     struct sigaction before_[4];
 };
 
-/// While an object lives, programs that this thread starts have the stop signals unblocked with the default action. A
-/// stop signal that arrives at this thread is forwarded to the thread that waits for them. Use only on an ordinary
-/// stack.
+/// While an object exists, programs that this thread starts have the stop signals unblocked with the default action. A
+/// stop signal that arrives at this thread is forwarded to the thread that waits for such signals. Do not use it on a
+/// stack in the heap.
 class SignalsForChildren {
 public:
     SignalsForChildren();
@@ -41,8 +41,8 @@ private:
     bool counted_ = false;
 };
 
-/// While an object lives, stop signals are queued for its owner, and SIGPIPE is ignored. For commands that must end
-/// child programs or remove files before they end. Signals that were not taken are delivered in the destructor.
+/// While an object exists, stop signals are queued for its owner, and SIGPIPE is ignored. For commands that must end
+/// child programs or remove files before they end. The destructor delivers signals that the owner has not taken.
 class HeldSignals {
 public:
     HeldSignals();

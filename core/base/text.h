@@ -8,14 +8,14 @@ namespace orrery {
 
 /// Formats a count: "1 stage", "2 stages", "8 micro-batches".
 std::string plural(int64_t count, std::string_view what);
-/// Formats bytes: "512 B", "8.0 KiB", "1.5 GiB".
+/// Formats a number of bytes: "512 B", "8.0 KiB", "1.5 GiB".
 std::string bytes_text(int64_t bytes);
 /// Formats a count: "1,234,567".
 std::string count_text(int64_t count);
-/// Formats a time with four digits; whole minutes from 120 s, hours with one decimal from two hours: "14.12 us", "1.234
-/// s", "5 min", "12.5 h".
+/// Formats a time, with four digits up to 120 s, then in minutes, from two hours on in hours with one decimal: "14.12
+/// us", "1.234 s", "5 min", "12.5 h".
 std::string seconds_text(double seconds);
-/// Formats an amount with three digits and a unit of thousands: "950", "10.7 M", "1.20 T".
+/// Formats a number with three digits and its thousands as a letter: "950", "10.7 M", "1.20 T".
 std::string short_text(double amount);
 
 /// Quotes a text, `"a b"`, with control characters, quotes and backslashes escaped. It is cut after 200 bytes.
@@ -28,7 +28,6 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 /// Whether the name matches the pattern, in which * stands for any characters.
 bool matches(std::string_view pattern, std::string_view name);
-/// Formats bytes as lower-case hexadecimal digits.
 std::string hex(std::string_view bytes);
 
 }  // namespace orrery

@@ -23,12 +23,11 @@
 namespace orrery {
 namespace {
 
-/// Names a value with its unsharded size: "wpe.weight, 6.8 KiB: ".
+/// Names a value, with its size on all ranks together, at the start of a message: "wpe.weight, 6.8 KiB: ".
 std::string named(const Program& program, ValueId id) {
     return label_of(program, id) + ", " + bytes_text(program.value(id).type.bytes()) + ": ";
 }
 
-/// Prints the remarks of strategies, and the marks that an earlier mark overrules.
 void list_marks(const Program& program) {
     for (const Remark& note : program.remarks())
         std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
@@ -39,7 +38,7 @@ void list_marks(const Program& program) {
                     mark.origin.text().c_str());
 }
 
-/// Returns why axes' collectives could not be joined: each reason once, for the first program that has it.
+/// Returns why collectives over axes could not be joined: each reason once, for the first program that has it.
 std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     std::vector<ApartAxes> all;
     for (const Plan* plan : compiled.plans())
@@ -54,7 +53,7 @@ std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
     return all;
 }
 
-/// Checks the data of a plan: the configuration may name none, but a named file must be on this host and valid.
+/// Checks a plan's data: no file need be configured, but a configured one must be on this host and valid.
 void prove_there(ScriptRunner& script) {
     const DataSpec& data = *script.data;
     const std::string path = data.source->path();
@@ -69,13 +68,13 @@ void prove_there(ScriptRunner& script) {
     script.dataset();
 }
 
-/// Compiles the full train step of a batch ramp and the first `sizes` of its smaller ones.
+/// Compiles the train step of the full batch, and those of the first `sizes` smaller batches of a ramp.
 void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
     make_sizes(experiment, sizes);
     script.compile_whole(std::move(experiment));
 }
 
-/// Checks a training: inputs, programs that evaluate, the record of the published model.
+/// Checks what a training needs besides its train step: inputs, programs that evaluate, the model's record for exports.
 void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptions& options,
                     const std::function<void()>& look_at) {
     script.take_down(data, options);
@@ -90,7 +89,7 @@ void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptio
     if (!fresh.empty()) std::printf("%s\n", fresh_text(fresh, weights).c_str());
 }
 
-/// Makes every backend that the configuration has a table for, since only its plugin knows the valid keys.
+/// Creates a backend for every table of the configuration, since only the backend's plugin knows the valid keys.
 void check_tables(ScriptRunner& script) {
     for (const std::string kind : {"device", "store", "transport", "rendezvous"}) {
         Config& tables = script.config().table(kind);
@@ -129,7 +128,6 @@ void load_checked(ScriptRunner& script, int64_t hosts) {
     check_tables(script);
 }
 
-/// Compiles the program that samples text, on one rank.
 Compiled check_sampling(ScriptRunner& script) {
     script.refuse_unsaved();
     Compiled sampling = script.compile_sampling().compiled;
@@ -137,7 +135,7 @@ Compiled check_sampling(ScriptRunner& script) {
     return sampling;
 }
 
-/// Number of checkpoints in a store. Throws a configuration error at `where` if the store cannot be read.
+/// Returns the number of checkpoints in a store. Throws Error at `where` if the store cannot be read.
 int64_t steps_in(CheckpointStore& store, const Origin& where) {
     try {
         return static_cast<int64_t>(store.steps().size());
@@ -146,7 +144,6 @@ int64_t steps_in(CheckpointStore& store, const Origin& where) {
     }
 }
 
-/// Checks what a run reads and writes, before ranks start.
 void check_places(ScriptRunner& script) {
     const ScriptCommand& command = script.command;
     const Settings& settings = script.settings;
@@ -170,7 +167,6 @@ void check_places(ScriptRunner& script) {
     check_trace(settings.trace, settings.trace_step, training.steps, command.node_rank == 0);
 }
 
-/// Checks a program written by --dump.
 int check_dumped(const ScriptCommand& command) {
     constexpr std::string_view plugins = "plugins.path=";
     const bool sets_more =
@@ -192,7 +188,7 @@ int check_dumped(const ScriptCommand& command) {
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job) {
     ScriptUse use{.scratch = ScriptUse::Scratch::by_ranks, .prints = false, .tells = command.node_rank == 0};
     use.compile = [](ScriptRunner& script, Experiment experiment) {
-        // Not all sizes of a batch ramp are compiled here, since ranks compile them before the first step: if the first
+        // Not all batch sizes of a ramp are compiled here, since ranks compile them before the first step: if the first
         // size and the increment can be divided among ranks, so can all sizes.
         const BatchRamp& ramp = experiment.recipe->ramp;
         const size_t sizes = ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
@@ -216,7 +212,7 @@ int check_command(const ScriptCommand& command) {
     if (command.rank >= 0 && command.show != "plan")
         throw Error("--rank is only supported with --print plan, which prints the plan of this rank", Fault::usage);
     std::optional<Dump> dump;
-    std::string lowered;  // text of the train step that was compiled last
+    std::string lowered;
     ScriptUse use{.scratch = ScriptUse::Scratch::noted, .prints = command.show.empty()};
     use.compile = [&](ScriptRunner& checked, Experiment experiment) {
         lowered.clear();

@@ -24,7 +24,7 @@
 namespace orrery {
 namespace {
 
-/// Flushes stdout; a full disk is an error, since the output is the purpose of the command.
+/// Flushes stdout. A full disk is then an error, since the output is the purpose of the command.
 int written(int code) {
     errno = 0;
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -33,13 +33,13 @@ int written(int code) {
         Fault::failed);
 }
 
-/// The last line of `orrery --help`: the manual is next to the Lua library, installed or in the source tree.
+/// Returns the last line of `orrery --help`. The manual is next to the Lua library, installed or in the source tree.
 std::string where_the_manual_is() {
     try {
         const std::filesystem::path library = script_library("");
         for (const std::filesystem::path& folder : {library.parent_path() / "manual", library / "manual"})
             if (std::filesystem::is_directory(folder)) return "The manual: " + folder.string();
-    } catch (const Error&) {  // help does not need the Lua library
+    } catch (const Error&) {  // the Lua library may be missing: help does not need it
     }
     return "The manual was not found: it is share/orrery/manual of an installed prefix.";
 }
@@ -50,7 +50,7 @@ std::string closing_words() {
            where_the_manual_is();
 }
 
-/// Runs a command. `before`: the signal mask that the process had before hold_stop_signals().
+/// Runs a command. `before`: the signal mask of the process before hold_stop_signals().
 int dispatch(int argc, char** argv, const sigset_t& before) {
     Asked asked;
     asked.script.arguments.assign(argv, argv + argc);
@@ -84,7 +84,7 @@ void end_process(const std::string& text) {
 
 namespace {
 
-/// Prints to stderr after everything printed to stdout, since both may go to one file.
+/// Prints to stderr, after flushing stdout, since both may go to one file.
 int tell(const std::string& text, int code) {
     std::fflush(stdout);
     std::fprintf(stderr, "orrery: %s\n", text.c_str());

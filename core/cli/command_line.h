@@ -4,7 +4,6 @@
 
 namespace orrery {
 
-/// Returns the exit code of `orrery` for an error with this fault.
 int exit_code(Fault fault);
 
 /// Runs the `orrery` program. Returns the exit code: 0 ok, 1 failed, 2 usage, 75 stopped by a signal, 128 + signal.

@@ -20,7 +20,6 @@ std::vector<Flag> script_flags(ScriptCommand& script, const char* what, bool req
                  {.is_help = true})};
 }
 
-/// Flags for the hosts of a run, bench or preflight.
 std::vector<Flag> node_flags(int64_t& nodes, int64_t& node_rank, std::string& rendezvous) {
     return {Flag("--nodes", &nodes, "hosts that take part"),
             Flag("--node-rank", &node_rank, "which of them this is, from 0"),
@@ -208,7 +207,6 @@ Command data(ScriptCommand& script, DataCommand& data) {
         [&] { return data_command(script, data); }};
 }
 
-/// Flags of `simulate` and `plan` that select a cluster, or this machine.
 std::vector<Flag> place_flags(SimulateCommand& simulate) {
     return {
         Flag("--cluster", &simulate.cluster, "TOML file of the cluster; see configs/clusters/", file_name()),

@@ -14,7 +14,6 @@
 
 namespace orrery {
 
-/// The variables that the flags of all commands set.
 struct Asked {
     ScriptCommand script;
     EvaluateCommand evaluate;

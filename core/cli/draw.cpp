@@ -19,7 +19,7 @@
 namespace orrery {
 namespace {
 
-/// A pipeline schedule; `lines`: where the order of each rank is written, for messages.
+/// A pipeline schedule. `lines`: where the order of each rank is written, for messages.
 struct Orders {
     Schedule schedule;
     int64_t micros = 1;
@@ -27,7 +27,7 @@ struct Orders {
     std::vector<Origin> lines;
 };
 
-/// Number of pipeline stages of a rank: as its line lists them, or the chunks 0, 1, ... that its order runs.
+/// Returns the number of a rank's pipeline stages: those that its line lists, or the chunks 0, 1, ... in its order.
 int chunks_of(const Schedule& schedule, size_t rank) {
     if (!schedule.stages.empty()) return static_cast<int>(schedule.stages[rank].size());
     std::set<int> chunks;
@@ -114,7 +114,6 @@ Orders call_schedule(const std::string& name, const std::filesystem::path& folde
     return all;
 }
 
-/// Reads a file of orders, a Lua file, or a schedule by name, with the same checks as for a plan.
 Schedule read_schedule(const ScriptCommand& script, const DrawCommand& command) {
     const std::filesystem::path path = command.schedule;
     const bool lua = path.extension() == ".lua";

@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view last_line = "\nend\n";  ///< marks a complete file
 
-/// Number of a pass in the list of passes: "04".
 std::string number_of(std::string_view pass) {
     int number = 1;
     for (const Pass& known : passes()) {
@@ -44,7 +43,7 @@ Dump::Dump(std::string folder) : folder_(std::move(folder)) {
 }
 
 std::string Dump::folder_of(const std::string& program, const std::string& step) {
-    std::string name = program;  // may have characters that a file name must not have
+    std::string name = program;
     for (char& c : name)
         if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-')) c = '_';
     if (name.empty() || name.front() == '.') name = "_" + name;

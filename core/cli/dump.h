@@ -14,10 +14,10 @@ namespace orrery {
 /// become underscores.
 class Dump {
 public:
-    /// Creates the folder. Throws Error unless it is new or empty, since files of an earlier dump would mislead.
+    /// Creates the folder. Throws Error unless it is new or empty: an earlier dump's files would seem to be new.
     explicit Dump(std::string folder);
 
-    /// Writes the program that a pass has made. Throws Error, naming pass and file, if that program is not valid.
+    /// Writes the program as it is after a pass. Throws Error, naming pass and file, if the program is not valid.
     void look(std::string_view pass, const Program& program, const Mesh* mesh);
     void plans(const Compiled& compiled, size_t first = 0);
 
@@ -25,17 +25,17 @@ private:
     std::string folder_of(const std::string& program, const std::string& step);
 
     std::string folder_;
-    std::map<std::pair<std::string, std::string>, int> seen_;  ///< number of dumps, by folder and pass
+    std::map<std::pair<std::string, std::string>, int> seen_;  ///< number of programs dumped so far, by folder and pass
 };
 
-/// Returns a program as text, in the format of a dump; the last line is "end".
+/// Returns a program as text in the format of a dump; its last line is "end".
 std::string program_text(const Program& program, const Mesh* mesh);
 
-/// Returns the plan of the class of `rank`, or of all classes if it is negative. Throws Fault::usage beyond the mesh.
+/// Returns the plan that `rank` runs; -1: the plans of all ranks. Throws Fault::usage if there is no such rank.
 std::string plan_text(const Plan& plan, int64_t rank);
 
-/// Parses and checks a dumped program for `orrery check FILE.ir`, with the plugins of its ops. Throws Error naming the
-/// file and, for a syntax error, the line.
+/// Checks a dumped program for `orrery check FILE.ir`, loading the plugins of its ops, and returns it as text. Throws
+/// Error naming the file and, for a syntax error, the line.
 std::string checked_text(const std::string& file, const Loader& plugins);
 
 }  // namespace orrery

@@ -38,7 +38,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The max sequence length in config.json, at most `most`.
+/// Returns the max sequence length in config.json, but at most `most`.
 int64_t longest_of(const std::string& file, int64_t most) {
     const Json json = read_json(file, 16 << 20);
     for (const char* key : {"max_position_embeddings", "n_positions"})
@@ -47,7 +47,7 @@ int64_t longest_of(const std::string& file, int64_t most) {
     return most;
 }
 
-/// If the script is a folder, replaces it: a run's folder by its saved script, a published folder by hf.lua, with
+/// If the script is a folder, replaces it: a run's folder by its saved script, a published folder by hf.lua, with the
 /// settings that the user did not give. Throws Error if the folder is neither.
 void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     const fs::path folder = script.script;
@@ -78,7 +78,7 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     unless_given("data", "tokens_per_sequence",
                  std::to_string(command.window.value_or(longest_of((folder / "config.json").string(), longest))));
     unless_given("train", "steps", "1");
-    int64_t batch = 1;  // samples per batch: one for each member of the data-parallel axes
+    int64_t batch = 1;  // one sample for each member of the data-parallel axes
     if (const ConfigValue* const mesh = given.find("mesh"))
         batch = std::get<std::shared_ptr<Config>>(mesh->data)->integer("dp", 1);
     unless_given("train", "sequences_per_step", std::to_string(batch));
@@ -92,25 +92,22 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
     script.sets.insert(script.sets.begin(), under.begin(), under.end());
 }
 
-/// A text as windows of tokens, and the program that scores them.
 struct ScoredText {
     std::string program;  ///< name of the program for a full batch
     std::vector<int32_t> ids;
     std::vector<bool> ignored;  ///< for each id: whether a mask excludes it as a target; empty: none
     TextWindows windows;
-    int64_t predicted = 0;         ///< number of predicted tokens
+    int64_t predicted = 0;
     int64_t size = 0, stride = 0;  ///< tokens per window, and from one window to the next
     int64_t bytes = 0;             ///< bytes of text of the predicted tokens; 0: unknown
 };
 
-/// An ending of a multiple-choice question as a row of tokens, and the one-row program that scores it.
 struct ScoredEnding {
     size_t choice = 0;
     EncodedEnding row;
     std::string program;
 };
 
-/// The text and the multiple-choice questions that a command scores.
 struct Scored {
     std::optional<ScoredText> text;
     std::vector<MultipleChoice> choices;
@@ -138,7 +135,7 @@ std::string whole_text(const std::string& path) {
     return in.text(static_cast<size_t>(in.bytes()));
 }
 
-/// The smallest sequence length of 64, 128, ... that holds the ending; 0: only the full length does.
+/// Returns the smallest sequence length of 64, 128, ... that holds the ending; 0: only the full length does.
 int64_t shortest_for(const EncodedEnding& ending, int64_t positions) {
     int64_t length = least_positions;
     while (length < static_cast<int64_t>(ending.ids.size()) - 1) length *= 2;
@@ -152,7 +149,7 @@ ScoredIds read_tokens(ScriptRunner& script, const std::string& path) {
         Config options("data");
         options.set("path", {path, {}});
         options.set("seq", {sequence, {}});
-        options.set("vocab", {int64_t{0}, {}});  // ids are limited by the model, not by the training data
+        options.set("vocab", {int64_t{0}, {}});  // no limit of ids: the model limits them, not the training data
         options.fall_back_on(script.config().table("data"));
         return script.make_data("tokens", options, {});
     };
@@ -226,7 +223,7 @@ MarkedProgram made(const Experiment& experiment, const ProgramEntry& entry) {
     return program;
 }
 
-/// Adds to `programs` the one-row programs that score endings, unless they are there.
+/// Adds the one-row programs that score endings to `programs`, unless they are in it already.
 void add_choice_programs(std::vector<MarkedProgram>& programs, ScriptRunner& script, Scored& scored,
                          int64_t positions) {
     ProgramEntry one = at_batch(script.experiment->find("eval")->entry, 1);
@@ -276,8 +273,8 @@ void compile_scoring(ScriptRunner& script, const EvaluateCommand& asked, Scored&
     script.refuse_unfit();
 }
 
-/// Returns a script that reads the text or questions to score and compiles the programs that score them, instead of
-/// training. `looks`: this process starts ranks and scores nothing. `command` and `scored` must outlive the script.
+/// Returns a script whose training call reads the text or questions to score and compiles the programs that score them.
+/// `looks`: this process starts ranks and scores nothing. `command` and `scored` must outlive the script.
 std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const EvaluateCommand& command,
                                              const Job& job, bool looks, Scored& scored) {
     // The ranks open the device and report its problems, since it may hold resources while a process lives.
@@ -290,12 +287,12 @@ std::unique_ptr<ScriptRunner> scoring_script(const ScriptCommand& script, const 
         compile_scoring(asked, command, scored);
     };
     use.train = [](ScriptRunner&, const DataSpec&, const TrainOptions&) {};
-    // data.token_bytes describes the scored file; what the script sets for its training data has no effect.
+    // data.token_bytes describes the scored file: the value that the script sets for its training data does not count.
     use.ignores = [](const GivenKey& key) { return key.key == "token_bytes"; };
     return std::make_unique<ScriptRunner>(script, job, std::move(use));
 }
 
-/// A read-only view of a store with a single checkpoint, which may be marked as suspect, since the user chose it.
+/// A read-only view of a store that shows a single checkpoint, even one marked as suspect, since the user chose it.
 class OneStep final : public CheckpointStore {
 public:
     /// Throws Error, listing the steps, if the store does not have the step.
@@ -339,7 +336,6 @@ private:
     int64_t step_;
 };
 
-/// Loads the params to evaluate. Returns where they come from, for the report.
 std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& session) {
     const Settings& settings = session.settings();
     if (const auto& chosen = script.tokenizer; chosen && session.job().rank == 0)
@@ -370,7 +366,7 @@ double finite(double nats, const std::function<std::string()>& place) {
                 Fault::failed);
 }
 
-/// Sum of nats over all predicted tokens. Collective.
+/// Returns the sum of nats over all predicted tokens. All ranks must call it.
 double score_text(const ScoredText& text, const Session& session, RowScores& rows) {
     const auto fill = [&](int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets) {
         const TextWindow window = text.windows[row];
@@ -396,7 +392,7 @@ double score_text(const ScoredText& text, const Session& session, RowScores& row
     return nats;
 }
 
-/// Returns the log-likelihood of each ending, by question. Collective.
+/// Returns the log-likelihood of each ending, by question. All ranks must call it.
 std::vector<std::vector<double>> score_endings(const Scored& scored, const Session& session, RowScores& rows) {
     std::vector<std::vector<double>> all(scored.choices.size());
     for (const ScoredEnding& ending : scored.endings) {
@@ -411,7 +407,7 @@ std::vector<std::vector<double>> score_endings(const Scored& scored, const Sessi
     return all;
 }
 
-/// Values that must be the same on all ranks: each rank reads its own input files, which may differ between hosts.
+/// Returns what must be equal on all ranks, since each rank reads input files of its own host.
 Agreement agreement_of(const Scored& scored, const EvaluateCommand& command) {
     const auto digest = [](Sha256& of, const std::vector<int32_t>& ids) {
         of.update(fmt::format("{}:", ids.size()));
@@ -537,7 +533,7 @@ int evaluate_command(const ScriptCommand& given, const EvaluateCommand& asked) {
     work.check = [&](const Job& job) {
         Scored scored;
         auto looked = scoring_script(script, command, job, true, scored);
-        if (looked->settings.mesh.ranks() == 1) return looked;  // this process is the only rank
+        if (looked->settings.mesh.ranks() == 1) return looked;
         looked->load_for_hosts(script.nodes);
         refuse_apart(looked->settings, looked->config(), looked->contracts, looked->job.local_ranks);
         looked->run();

@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// Flags of `orrery evaluate`, in addition to a run, a published folder or a script.
+/// Flags of `orrery evaluate`, besides the run, published folder or script to evaluate.
 struct EvaluateCommand {
     std::string file;               ///< a text, or a token file (.bin); "": none
     std::string choices;            ///< file of multiple-choice questions as lines of JSON; "": none
@@ -16,8 +16,8 @@ struct EvaluateCommand {
     std::optional<int64_t> step;    ///< step of the checkpoint; unset: the newest
     std::string delimiter = " ";    ///< text between a context and its ending
     std::string out;                ///< a JSON file with every log-likelihood; "": none
-    bool skip_bad = false;          ///< leave out lines of choices that cannot be scored, instead of an error
-    bool published = false;         ///< use the weights of checkpoint.load instead of a checkpoint
+    bool skip_bad = false;   ///< true: leave out lines of choices that cannot be scored; false: such a line is an error
+    bool published = false;  ///< true: use the weights of checkpoint.load instead of a checkpoint of the run
 };
 
 int evaluate_command(const ScriptCommand& script, const EvaluateCommand& command);

@@ -64,7 +64,6 @@ void add(CLI::App& parent, const Command& command) {
     app.footer(command.footer);  // must be set last, since subcommands inherit the footer
 }
 
-/// The command or subcommand that the user named; nullptr: none.
 const Command* named_in(const CLI::App& app, const std::vector<Command>& commands) {
     for (const Command& command : commands)
         if (const CLI::App& one = *app.get_subcommand(command.name); one.parsed())
@@ -85,7 +84,6 @@ void refuse_unknown_command(const CommandProgram& program, int argc, char** argv
         throw Error(fmt::format("no command {}{}", quote(argv[1]), choices("there are", argv[1], names)));
 }
 
-/// Throws an error naming the unexpected argument and the closest flag.
 [[noreturn]] void refuse_extras(const CLI::App& app, const CLI::ExtrasError& error) {
     const std::string text = error.what();  // "The following argument was not expected: --confg"
     const auto commands = app.get_subcommands();

@@ -60,7 +60,7 @@ std::string token_of(const ScriptCommand& command) {
 }  // namespace
 
 int launch(const LaunchSpec& spec) {
-    constexpr int by_themselves_ms = 4000;  // ms for ranks that compute to learn that the job is over, and to end
+    constexpr int by_themselves_ms = 4000;  // time for ranks to learn that the job is over and to end
     const SignalsHeld held;
     if (spec.taken_by) spec.taken_by->leave_them();
     Job shared = spec.job;
@@ -84,7 +84,7 @@ int launch(const LaunchSpec& spec) {
 void pin_rank(const Job& job, const TransportContract& contract) {
     const std::vector<int> allowed = allowed_processors();
     if (!contract.pins_ranks || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
-    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // containers may refuse; timings are then less precise
+    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // a container may refuse; timings are then less precise
 }
 
 void check_nodes(const ScriptCommand& command) {
@@ -136,14 +136,13 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
 
 namespace {
 
-/// Joins the rendezvous as the launcher of a node other than 0; another launcher of the same node is refused.
 std::unique_ptr<Member> join_as_launcher(const LaunchSpec& spec, int64_t node) {
     JoinOptions options = place_of(spec.job);
     options.rank = -1 - node;
     options.world = spec.job.ranks;
     options.per_host = spec.local_ranks;
     options.timeout = spec.join_timeout;
-    const SignalsHeld held;  // the connection's thread must block signals, too
+    const SignalsHeld held;  // the thread that serves the connection must block signals, too
     return spec.meeting->join(options);
 }
 

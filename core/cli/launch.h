@@ -12,28 +12,26 @@ namespace orrery {
 
 class SignalTaker;
 
-/// Describes the rank processes to start on one host.
 struct LaunchSpec {
     std::vector<std::string> arguments;  ///< arguments of each rank: argv[0] and on
-    Job job;                             ///< identity of the job; rank fields are set for each process
+    Job job;                             ///< identity of the job; each process gets its own rank fields
     int64_t first_rank = 0;
     int64_t local_ranks = 1;
-    /// Called with `job` before the first rank starts. Threads that it creates block stop signals.
+    /// Called with `job` before the first rank starts. Threads that it creates must block stop signals.
     std::function<void(Job&)> before = {};
-    int grace_ms = 1500;  ///< how long other ranks may take to end after one failed
+    int grace_ms = 1500;  ///< time for the other ranks to end after a rank failed, before they are killed
     /// Processors that each local rank may run on; empty: those of this process.
     std::vector<std::vector<int>> processors = {};
-    /// Receives this process's signals until launch() takes over, if ranks save a checkpoint on signals. nullptr: a
-    /// signal ends ranks and launcher.
+    /// If ranks save a checkpoint on signals: receives this process's signals until launch() does. nullptr: ranks do
+    /// not save, so a signal ends ranks and launcher.
     SignalTaker* taken_by = nullptr;
     /// Called for the first rank that fails, with its process and how it ended: "(pid 42) was killed by signal 9
     /// (Killed)". Returns false if that rank had not joined the others.
     std::function<bool(const Loss& how)> gone = {};
-    /// Whether a rank has joined; only then can it know that another rank failed, and be blamed for ending late.
+    /// Whether a rank has joined. If not, it cannot know that another rank failed, and is not to blame for ending late.
     std::function<bool(int64_t rank)> joined = {};
-    /// Why the job is over, if a rank of another host was lost. Ranks that do not end by themselves are then killed.
+    /// Returns why the job is over if a rank of another host was lost; ranks that do not end are then killed.
     std::function<Loss()> lost = {};
-    /// Backend of the rendezvous at which the ranks meet.
     std::shared_ptr<RendezvousBackend> meeting = {};
     std::chrono::milliseconds join_timeout{30'000};  ///< max wait of a node's launcher for node 0's rendezvous
 };
@@ -47,27 +45,25 @@ int launch(const LaunchSpec& spec);
 
 struct ScriptCommand;  // defined in cli/commands.h
 
-/// Throws Error if --nodes and --node-rank are inconsistent.
 void check_nodes(const ScriptCommand& command);
-/// Describes the launch of `ranks` ranks over --nodes hosts. Throws Error unless they divide into equal parts.
+/// Describes the launch of this host's part of `ranks` ranks. Throws Error unless --nodes hosts can have equal parts.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// launch() over several nodes. Node 0's launcher serves the job's store, which the other launchers join: every rank's
 /// end is reported to it, and each launcher learns from it that the job is over, so that a rank blocked in foreign code
 /// is killed. `claim` is called on node 0 before a rank starts; its error is sent to the other nodes. A usage error on
 /// any node makes all nodes exit with its code.
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim);
-/// Throws Error for flags that have no meaning in a rank started by another launcher.
 void refuse_launch_flags(const ScriptCommand& command, const Job& job);
 
-/// Pins each rank of this host to its own processor, if there are enough processors and the transport's contract sets
-/// pins_ranks: measurements of two ranks on one processor would time the scheduler.
+/// Pins each rank of this host to its own processor, if the transport's contract sets pins_ranks and there are enough
+/// processors. Two ranks on one processor would measure the scheduler, not the transport.
 void pin_rank(const Job& job, const TransportContract& contract);
 
-/// Runs a rank of a command that measures: joins the job, serving its rendezvous if it must, calls `measure` and
-/// leaves. Reports an error to the other ranks first. Returns the result of `measure`.
+/// Runs a rank of a command that measures: joins the job, also serving its rendezvous if this rank has to, calls
+/// `measure`, leaves, and returns the result of `measure`. An error is reported to the other ranks first.
 int measuring_rank(const Job& job, RendezvousBackend& meeting, const std::function<int(Rendezvous&)>& measure);
 
-/// Ends this process once the launcher is gone. Must be called first in a rank started by `launch`.
+/// Ends this process as soon as its launcher ends. Must be called first in a rank that launch() started.
 void watch_lifeline();
 
 }  // namespace orrery

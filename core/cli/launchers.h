@@ -6,11 +6,11 @@
 
 namespace orrery {
 
-/// Returns the launcher plugins that [run] launcher and plugins.path select, built-in ones first, then by name; "auto"
-/// selects all, "orrery" none. Reads the facts in plugin files without loading them. Throws Error for an unknown name.
+/// Returns the launcher plugins that run.launcher and plugins.path select, built-in ones first, then by name; "auto"
+/// selects all, "orrery" none. Reads facts in plugin files without loading them. Throws Error for an unknown name.
 Launchers launchers_by(Config& config);
-/// Returns launcher plugins by the configuration from `read`. If `read` throws, uses an empty configuration, since the
-/// command reports that error later.
+/// Returns launchers_by() of the configuration that `read` returns. If `read` throws, which the command reports later,
+/// uses an empty configuration.
 Launchers launchers_of(const std::function<Config()>& read);
 
 /// Prints a warning if this command, in a job of several nodes, starts ranks on this node only.

@@ -29,7 +29,6 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
     return text;
 }
 
-/// Makes a C++ type's name of a plugin's: "row_blocks" -> "RowBlocks".
 std::string type_name(const std::string& name) {
     std::string type;
     for (const std::string& word : split(name, '_'))
@@ -37,7 +36,6 @@ std::string type_name(const std::string& name) {
     return type;
 }
 
-/// Returns a template's text with its plugin renamed to `name`.
 std::string renamed(std::string text, const std::string& name) {
     text = replaced(std::move(text), model, name);
     return replaced(std::move(text), model_type, type_name(name));
@@ -64,7 +62,7 @@ void require_name(const std::string& name) {
             quote(name)));
 }
 
-/// Throws Error if o.op.NAME cannot be written in Lua, or if an op NAME exists without the plugin.
+/// Throws Error if scripts cannot call o.op.NAME, or if an op NAME exists without the plugin.
 void require_op_name(const std::string& name) {
     static const std::set<std::string> words = {"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
                                                 "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
@@ -85,7 +83,6 @@ std::string read(const fs::path& path) {
     return text.str();
 }
 
-/// Prints the next steps, with the installation prefix if Orrery is installed.
 void tell_next(const NewPluginCommand& command, const fs::path& folder, const fs::path& library) {
     const std::string place = folder.string();
     if (!fs::exists(folder / "CMakeLists.txt")) {

@@ -43,7 +43,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Moves a run's folder aside: runs/gpt -> runs/gpt.1, the first free number. The folder must not be in use.
+/// Renames a run's folder, which must not be in use: runs/gpt becomes runs/gpt.1, or the first free number.
 void move_aside(std::string folder) {
     while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
     std::error_code problem;
@@ -67,13 +67,13 @@ void move_aside(std::string folder) {
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
 
-/// Throws Error if this process received a stop signal: the script may have caught the error that ended its training.
+/// Throws Error if this process received a stop signal. A script may have caught the error that ended its training.
 void refuse_stopped() {
     if (stop_signal() != 0)
         throw Error(fmt::format("stopped by signal {}: start again to resume", stop_signal()), Fault::requeue);
 }
 
-/// The job of the next session (a training of the script); starts the rendezvous if this rank serves it.
+/// Returns the job of the next session (training of the script). Starts the rendezvous if this rank serves it.
 Job next_session(Job job, Sessions& sessions, std::chrono::milliseconds silence) {
     job.silence = silence;
     job.session = sessions.begun++;
@@ -96,7 +96,7 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
                                          std::move(device), &met, &sessions.end);
     } catch (const std::exception& error) {
         if (!sessions.end) sessions.end = end_by(script.job, error, "meeting");
-        const bool told = met || fault_of(error) == Fault::peer;  // otherwise end_rank() names the rank
+        const bool told = met || fault_of(error) == Fault::peer;  // else end_rank() names the rank
         throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));
     }
 }
@@ -114,7 +114,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
         session.leave();
         sessions.met = false;
         ++sessions.trained;
-    } catch (const std::exception& error) {  // includes failed allocations and plugins' exceptions
+    } catch (const std::exception& error) {  // also failed allocations and exceptions of plugins
         ends_by_itself();
         const Fault fault = fault_of(error);
         if (fault == Fault::peer && session.other_stopped()) throw Error(script.of_rank(other_stopped), Fault::requeue);
@@ -129,7 +129,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
 
 namespace {
 
-/// Prints the settings that differ from those saved in the run's folder by the run that made the checkpoint.
+/// Prints the settings that differ from those in the run's folder, which the run that made the checkpoint saved.
 void tell_changes(const std::string& folder, const Config& now) {
     const std::string saved = folder + "/config.toml";
     if (!fs::exists(saved)) return;
@@ -153,17 +153,15 @@ MetricsPlaces places_of(const Settings& settings, const std::string& folder) {
             folder};
 }
 
-/// Checks output paths before anything is created.
 void require_places(const Settings& settings) {
     const std::string& file = settings.prometheus;
     if (file.empty()) return;
-    if (!file.ends_with(".prom"))  // otherwise an unrelated file could be overwritten
+    if (!file.ends_with(".prom"))  // an unrelated file, named in error, would be overwritten
         throw Error(fmt::format(
             "metrics.prometheus {}: node_exporter only reads files that end in .prom\n  name it {}.prom", file, file));
     require_writable("metrics.prometheus", file);
 }
 
-/// Throws Error if the file of run.notice_file cannot be watched on this host.
 void require_notice(ScriptRunner& script) {
     const std::string& file = script.settings.notice_file;
     const std::string problem = file.empty() ? "" : notice_problem(file);
@@ -172,7 +170,7 @@ void require_notice(ScriptRunner& script) {
                     fmt::format("run.notice_file: {} {}", file, problem));
 }
 
-/// Reserves and returns the next generation (start) of the run; processes of older ones can no longer commit.
+/// Reserves and returns the next generation (start) of the run. Processes of older generations can no longer commit.
 int64_t mint(CheckpointStore& store, int64_t after) {
     for (;;) {
         const int64_t newest = std::max(after, store.generation());
@@ -187,10 +185,10 @@ int64_t mint(CheckpointStore& store, int64_t after) {
     }
 }
 
-/// Calls mint() for a launcher that has generation `after` (0: none). Throws Error if the store has lost that
-/// generation, since a new folder of the same name would start from scratch.
+/// Calls mint() for a launcher that has generation `after` (0: none). Throws Error if the store does not have that
+/// generation any more: a new folder of the same name would start from scratch.
 int64_t mint_behind(CheckpointStore& store, int64_t after) {
-    // Checked twice: while another launcher replaces the generation's file by a newer one, neither may be visible.
+    // Checked twice: while another launcher replaces the generation's file, there may be a moment without one.
     if (store.contract().fences && store.generation() < after && store.generation() < after)
         throw Error(fmt::format("{} no longer has generation {} of this job: it was removed, moved away or unmounted "
                                 "while the job ran\n  restore it, and start again",
@@ -199,7 +197,7 @@ int64_t mint_behind(CheckpointStore& store, int64_t after) {
     return mint(store, after);
 }
 
-/// Returns the run's generation on all ranks: the one that Orrery's launcher has reserved, or one that rank 0 reserves.
+/// Returns the run's generation (start), the same on all ranks: reserved by Orrery's launcher, else by rank 0.
 int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointStore& store) {
     const Job& job = script.job;
     if (job.ours && job.generation > 0) return job.generation;
@@ -207,7 +205,7 @@ int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointSt
     return std::stoll(session.from_first("generation", taken, WaitLimit::files));
 }
 
-/// Trains in a session. `record`: run.json, on rank 0; null on other ranks.
+/// Trains in a session. `record`: run.json; null on all ranks but 0.
 void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, CheckpointStore& store,
               const TrainOptions& options, const std::string& published, RunRecord* record, OwnPlace* told) {
     const Settings& settings = script.settings;
@@ -216,17 +214,17 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
-    if (!settings.timeout_given)  // calls of data sources are limited like disks
+    if (!settings.timeout_given)  // calls of data sources get the same limit as disks
         script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
                            "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});
     std::optional<MetricsWriter> metrics;
     if (record) metrics.emplace(places_of(settings, folder), stdout);
-    // A script that trains again continues from its own checkpoints, and so does a restarted job.
+    // A script that trains again resumes from its own checkpoints, and so does a job that was restarted.
     const bool begins = session.job().session == 0 && !(told && told->again());
     const int64_t from = begins ? script.command.from_step : -1;
     if (record && from >= 0 && went_on_before(store, from).empty())
-        require_way("--from-step", from, store, options);  // other launchers have not checked the step before
+        require_way("--from-step", from, store, options);  // torchrun and other launchers have not checked the step
     train({session,
            store,
            metrics ? &*metrics : nullptr,
@@ -252,7 +250,6 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            code_of(script)});
 }
 
-/// Runs this rank's part of a training, in a session.
 void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,
                 const TrainOptions& options) {
     const bool first = script.job.rank == 0;
@@ -262,7 +259,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
     const auto store = script.open_store();
-    // --fresh has already moved the folder aside; a script that trains again continues from its own checkpoints.
+    // With --fresh, the old folder is gone already. A script that trains again resumes from its own checkpoints.
     if (sessions.begun == 0) check_resume(script.settings, script.config(), *store, false);
     if (first && !store->steps().empty()) tell_changes(script.folder(), script.as_run());
     std::string published;
@@ -298,13 +295,13 @@ void compile_timed(ScriptRunner& script, Experiment experiment) {
     const size_t sizes = script.compiled().sizes.sizes().size();
     if (sizes == 1) return;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    // A slower host may need as long as this one did to compile, before it joins.
+    // Another host may be slower: it may need as long again as this one did, until it has compiled and joins.
     script.settings.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(took);
     script.print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, took.count()));
 }
 
-/// Ends this process from another thread when this rank's thread is blocked. The other ranks are informed first, and
-/// the time is limited: the disk with the run record may be the one that hangs.
+/// Ends this process from another thread when this rank's thread is blocked. First informs the other ranks, for a
+/// limited time: the disk with run.json may be the one that hangs.
 void give_up_rank(const ScriptRunner& script, const std::string& text, Sessions& sessions) {
     std::thread([last = script.of_rank(text)] {
         std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -335,14 +332,13 @@ void refuse_other_ranks(ScriptRunner& script) {
                         settings.ranks, job.launcher, job.local_ranks, settings.mesh.text(), settings.mesh.ranks()));
 }
 
-/// Runs one rank of a run.
 void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& sessions) {
     ScriptUse use{.tells = first_of_foreign(job), .compile = compile_timed};
     use.train = [&](ScriptRunner& script, const DataSpec& data, const TrainOptions& options) {
         script.take_down(data, options);
         script.compile_evaluation();
         train_here(script, script.compiled(), script.take_device(), sessions, options);
-        if (stop_signal() != 0)  // the signal came after the last step's vote
+        if (stop_signal() != 0)  // a signal came after the ranks voted on stopping at the last step
             throw Error(script.of_rank(fmt::format("stopped by signal {} after the last step: start again to run "
                                                    "the rest of the script",
                                                    stop_signal())),
@@ -361,14 +357,13 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     script.run();
 }
 
-/// Runs the only rank, in this process.
 int run_alone(const RankCommand& ranks, const Job& job, Sessions& sessions) {
     ranks.rank(job, sessions);
     refuse_stopped();
     return 0;
 }
 
-/// Runs ranks as threads of this process, for transports that need a common address space.
+/// Runs ranks as threads of this process, for transports that need one address space.
 int run_as_threads(const ScriptCommand& command, const RankCommand& work, RendezvousBackend& backend, int64_t ranks,
                    std::chrono::milliseconds silence) {
     ServeOptions options;
@@ -403,7 +398,6 @@ int run_as_threads(const ScriptCommand& command, const RankCommand& work, Rendez
     return 0;
 }
 
-/// Runs a launcher that restarts the job.
 int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRunner& checked, LaunchSpec spec,
                   const std::function<void()>& claim) {
     if (checked.settings.resume == Resume::never)
@@ -451,7 +445,6 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     return launch_meeting(std::move(spec), command.node_rank, claim);
 }
 
-/// Runs a rank that a launcher started.
 int run_rank(const RankCommand& ranks, const Job& job) {
     Sessions sessions;
     sessions.told = OwnPlace::of_environment();
@@ -462,11 +455,11 @@ int run_rank(const RankCommand& ranks, const Job& job) {
     } catch (const std::exception& error) {
         ends_by_itself();
         const Fault fault = fault_of(error);
-        // A script may catch the error that ended its training and fail with another one.
+        // A script may catch the error that ended its training, and then fail with another one.
         const Loss own = end_by(job, error, "script");
         const bool same = sessions.end.cause == own.cause && sessions.end.hearsay == own.hearsay;
         if (sessions.told) sessions.told->failed(same ? sessions.end : own);
-        // The session has informed the other ranks, or there were none.
+        // The other ranks know the error from the session, or there are none.
         if (sessions.met || fault == Fault::requeue || fault == Fault::peer) throw;
         Job here = job;
         here.session = sessions.trained;
@@ -518,12 +511,12 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
 }
 
 int run_command(const ScriptCommand& command) {
-    std::unique_ptr<FolderLock> held;  // lock held to the end, also while no rank runs
+    std::unique_ptr<FolderLock> held;  // held to the end, also while no rank runs
     RankCommand work;
     work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
         auto checked = check_launch(command, job);
-        named_table(checked->settings, checked->config());  // reports an invalid [simulate] table now, before training
+        named_table(checked->settings, checked->config());  // throws now, not after training, if [simulate] is invalid
         if (command.node_rank == 0) require_places(checked->settings);
         require_notice(*checked);
         return checked;
@@ -532,7 +525,7 @@ int run_command(const ScriptCommand& command) {
         if (!checked.data) return;
         if (command.fresh) move_aside(checked.folder());
         held = checked.lock_folder(FolderLock::launcher);
-        checked.lock_folder();  // checks that the folder is free; rank 0 will lock it for the run
+        checked.lock_folder();  // only checks that the folder is free; rank 0 locks it for the run
     };
     work.mint = [](ScriptRunner& checked, int64_t after) {
         return checked.data ? mint_behind(*checked.open_store(), after) : after + 1;

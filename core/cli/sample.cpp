@@ -29,7 +29,7 @@ SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling,
 
 int sample_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
-    std::optional<ScriptRunner::Sampling> sampling;  // for the command's text; calls of the script compile their own
+    std::optional<ScriptRunner::Sampling> sampling;  // of the command's text; script calls compile their own
     ScriptUse use;
     use.compile = [&](ScriptRunner& one, Experiment experiment) {
         refuse_idle_axes(experiment, one.config().table("mesh"));

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Adds a command's own settings as defaults, so that a call of the script may override them.
+/// Adds a command's own settings as defaults, which calls of the script may override.
 void lay_over(Config& config, const std::vector<std::string>& own_sets) {
     const Config own = load_config("", own_sets);
     for (const auto& [name, value] : own.items())
@@ -32,10 +32,8 @@ void lay_over(Config& config, const std::vector<std::string>& own_sets) {
                 config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false, set.per_host});
 }
 
-/// Reads the configuration of the command's script or run folder, with [run] script set.
 Config configured(const ScriptCommand& command) {
     std::vector<std::string> sets = command.sets;
-    // A run's folder gives the script and the configuration.
     if (fs::is_directory(command.script)) {
         const fs::path folder = command.script;
         const fs::path saved = folder / "config.toml";
@@ -132,7 +130,7 @@ void ScriptRunner::choose_transport() {
             reasons += fmt::format("\n  {}: {}", name, problem.what());
         }
     }
-    if (found.size() > 1)  // drop transports that cannot be opened
+    if (found.size() > 1)  // drops transports that cannot be opened
         std::erase_if(found, [&](const std::string& name) {
             try {
                 loader.load("transport", name, registry, device);
@@ -397,7 +395,7 @@ void ScriptRunner::take_down(const DataSpec& asked, const TrainOptions& options)
     if (experiment) data->ids = vocabulary_of(experiment->train());
     if (experiment && tokenizer) require_rows(*tokenizer, data->ids);
     if (!compiled_) return;
-    const bool copies =  // only the script's call may ask for asynchronous saves
+    const bool copies =  // only a call of the script can ask for asynchronous saves
         options.checkpoint_async && (options.checkpoint_every > 0 || options.checkpoint_mtbf_s > 0);
     if (copies == (compiled_->snapshot != SnapshotPlace::none)) return;
     add_snapshot(*compiled_, copies ? snapshot_place() : SnapshotPlace::none, settings.memory_bytes);

@@ -27,23 +27,23 @@ Config config_of(const ScriptCommand& command);
 
 class ScriptRunner;
 
-/// What a command does with a script. The functions replace what ScriptRunner does when the script makes a call.
+/// How a command uses a script. A function that is set replaces ScriptRunner's own answer to a call of the script.
 struct ScriptUse {
-    /// Which device reports the scratch memory of kernels and the operations that it cannot run.
+    /// Which device reports the scratch memory of kernels and the operations that it does not support.
     enum class Scratch {
         counted,    ///< run.device on this machine
-        noted,      ///< run.device; if this machine cannot run it, there is a note instead of an error
-        by_ranks,   ///< run.device, but one that holds resources until the process exits is opened by the ranks only
-        elsewhere,  ///< no device: the program is compiled for another machine
+        noted,      ///< run.device; if this machine cannot run it, a note replaces the error
+        by_ranks,   ///< run.device; only the ranks open it if it holds resources until its process exits
+        elsewhere,  ///< no device: the plan is for another machine
     };
     Scratch scratch = Scratch::counted;
     bool prints = true;         ///< whether rank 0 prints what the script prints
-    bool tells = true;          ///< whether rank 0 reports configuration values that calls of the script replace
-    bool options_only = false;  ///< stop the script with an Error once it has declared its options
-    std::function<bool(const GivenKey&)> ignores = {};            ///< selects keys of the script that have no effect
-    std::function<void(CompileOptions&)> options = {};            ///< adjusts the options of the training's programs
+    bool tells = true;          ///< whether rank 0 reports configured values that calls of the script replace
+    bool options_only = false;  ///< end the script with an Error once it has declared its options
+    std::function<bool(const GivenKey&)> ignores = {};  ///< selects keys of the script that have no effect
+    std::function<void(CompileOptions&)> options = {};  ///< changes the compile options of the training's programs
     std::function<void(ScriptRunner&, Experiment)> compile = {};  ///< compiles an experiment; empty: compile_whole
-    /// Handles the script's call of train; empty: ScriptRunner::take_down.
+    /// Handles the script's call of train; empty: ScriptRunner::take_down does.
     std::function<void(ScriptRunner&, const DataSpec&, const TrainOptions&)> train = {};
     std::function<std::string(ScriptRunner&, const SampleOptions&)> sample = {};     ///< samples; empty: returns ""
     std::function<void(const ScriptRunner&, const std::string& text)> give_up = {};  ///< called if a time limit expires
@@ -53,18 +53,18 @@ struct ScriptUse {
 /// settings, loads plugins, runs the script, and reads the record.
 class ScriptRunner final : public Host {
 public:
-    /// Reads the configuration. Throws Error at the key that is wrong.
+    /// Reads the configuration. Throws Error at a wrong key.
     ScriptRunner(const ScriptCommand& command, const Job& job, ScriptUse use = {});
 
-    /// Loads the plugins of device, store, rendezvous and transports. Chooses a transport that serves the device if the
-    /// user named none.
+    /// Loads the plugins of device, store, rendezvous and transports. If the user named no transport, chooses one that
+    /// can use the device's memory.
     void load();
-    /// Loads the plugins of load() for ranks on `hosts` hosts; 0: as many hosts as the mesh needs.
+    /// Does what load() does, for ranks on `hosts` hosts; 0: as many hosts as the mesh needs.
     void load_for_hosts(int64_t hosts);
     void load_backends();
     void load_transports();
     void load_store();
-    /// Runs the script to its end. May be called once.
+    /// Runs the script to its end. Call it at most once.
     void run();
 
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override;
@@ -77,8 +77,8 @@ public:
     void train(const DataSpec& asked, const TrainOptions& options) override;
     std::string sample(const SampleOptions& options) override;
     void declare_options(const std::vector<Option>& all) override;
-    /// Records a configuration key that a call of the script sets. Throws Error at a --set of the key, which would have
-    /// no effect; reports once if a configuration file has the key.
+    /// Records a configuration key whose value a call of the script sets. Throws Error if a --set of the key would thus
+    /// have no effect; prints a message if a configuration file has the key, once.
     void gives(const GivenKey& key) override;
     void required(const std::string& file, const std::string& text) override { modules[file] = text; }
     void print(const std::string& line) override;
@@ -92,51 +92,48 @@ public:
     /// Throws Error if the device cannot run an operation of the compiled programs.
     void refuse_unfit();
     CompileOptions training_options();
-    /// Records data and options of a training. Adds the snapshot to the compiled programs if saves are asynchronous.
+    /// Records data and options of a training. If saves are asynchronous, adds the state's snapshot to the programs.
     void take_down(const DataSpec& asked, const TrainOptions& options);
-    /// Compiles the smaller programs that evaluate the held-out samples after the last full batch. Call it after
-    /// take_down. Throws Error at an input that the data does not fill.
+    /// Compiles the smaller programs that evaluate the held-out samples left after the last full batch. Call it after
+    /// take_down. Throws Error at an input that the data does not provide.
     void compile_evaluation();
-    /// Throws Error if the training leaves no checkpoint of its last step, which sampling needs.
+    /// Throws Error if the training saves no checkpoint of its last step, which sampling needs.
     void refuse_unsaved();
 
-    /// The configuration, with the values that calls of the script set.
+    /// Returns the configuration with values that calls of the script set.
     Config as_run() const { return given_.over(config_); }
     /// Returns the compiled programs. Throws Error if the script has compiled none.
     const Compiled& compiled() const;
-    /// The joined axes (of several mesh axes) over which the compiled programs communicate. Empty if none is compiled.
+    /// Returns the joined axes, each of several mesh axes, over which the compiled programs communicate.
     std::set<std::string> joined() const;
-    /// The data of the training, opened at the first use after each call of train. Throws Error as Dataset does.
+    /// The data of the training, opened by the first use after each call of train. Throws Error as Dataset does.
     const Dataset& dataset();
-    /// Limits each later call of a data source to `bound`; 0: no limit. A call that takes longer ends the process with
-    /// a message that names the plugin and `setting`, the key of the limit.
+    /// Limits each later call of a data source to `bound`; 0: no limit. When a call takes longer, the process exits
+    /// with a message that names the plugin and `setting`, the key that sets the limit.
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
-    /// The options that the script declares, as key and value.
     std::map<std::string, std::string> option_values() const;
-    /// The device that reports scratch memory of kernels, opened at the first use; nullptr if there is none.
+    /// Returns the device that reports scratch memory of kernels, opened by the first call; nullptr if there is none.
     Device* counting();
-    /// Hands the device of counting() to a session, which can reuse its search results.
+    /// Passes the device of counting() on to a session, so that its searches for kernels are not repeated.
     std::unique_ptr<Device> take_device() { return std::move(counting_); }
-    /// The reports about configuration values that are not used.
+    /// Returns the reports about configured values that have no effect.
     const std::set<std::string>& told() const { return told_; }
 
-    /// The run's folder. Known once the experiment is compiled.
+    /// Returns the run's folder, which is known once the experiment is compiled.
     std::string folder() const;
-    /// Creates the run's folder and locks it against other runs. `name`: a lock file of FolderLock. Throws Error at
-    /// [run] folder if another run uses it or it cannot be written.
+    /// Creates the run's folder and locks it. `name`: a lock file of FolderLock. Throws Error at run.folder if another
+    /// run uses the folder or it cannot be written.
     std::unique_ptr<FolderLock> lock_folder(const std::string& name = FolderLock::job);
-    /// The store of the run's checkpoints.
     std::unique_ptr<CheckpointStore> open_store();
-    /// Whether some axis has a transport that connects only threads of one process.
+    /// Whether an axis has a transport that connects only threads of one process.
     bool ranks_are_threads() const;
-    /// Whether only the ranks open the device, because it holds resources until its process exits.
+    /// Whether only the ranks may open the device, because it holds resources until its process exits.
     bool leaves_device_to_ranks() const;
-    /// The facts of [run] device. Its plugin must be loaded.
+    /// Returns the facts in the plugin of run.device, which must be loaded.
     DeviceFacts device_facts() const;
-    /// Prefixes a text with "[rank 3] " in a job of several ranks.
+    /// Puts "[rank 3] " before a text in a job of several ranks.
     std::string of_rank(const std::string& text) const;
 
-    /// The logits program, compiled for one rank.
     struct Sampling {
         Settings settings;
         std::unique_ptr<Device> device;  ///< nullptr if no device reports scratch memory
@@ -144,8 +141,8 @@ public:
         std::vector<ShorterWindow> shorter;
         std::vector<std::string> notes;  ///< messages for the user
     };
-    /// Compiles the logits program. `shorter`: also records versions of 64, 128 ... positions, for which the script
-    /// must still be running and must not depend on a fixed length.
+    /// Compiles the logits program. `shorter`: also records variants for 64, 128 ... positions; the script must still
+    /// be running then, and must not depend on a fixed length.
     Sampling compile_sampling(bool shorter = false);
 
     const ScriptCommand command;
@@ -168,7 +165,7 @@ public:
     bool summarized = false;                     ///< whether the script has asked for its summary
 
 private:
-    /// Replaces the default transport by one that serves the device's memory, if the user named no transport.
+    /// If the user named no transport, replaces the default one by one that can use the device's memory.
     void choose_transport();
     SnapshotPlace snapshot_place() const;
     std::unique_ptr<Device> counting_device(const Job& of, const Settings& on);
@@ -184,16 +181,16 @@ private:
     std::optional<Compiled> compiled_;
     std::optional<Dataset> opened_;  ///< the dataset of `data`, once dataset() has opened it
     std::unique_ptr<Device> counting_;
-    std::optional<CallWatch> watch_;  ///< time limit for calls of data sources
+    std::optional<CallWatch> watch_;  ///< limits the time of calls of data sources
 };
 
-/// Whether this is rank 0 of a job that a foreign launcher started, so that no Orrery launcher has checked the script.
+/// Whether this is rank 0 of a job that torchrun or srun started: no launcher of Orrery has checked the script.
 inline bool first_of_foreign(const Job& job) { return job.assigned && !job.ours && job.rank == 0; }
 
-/// Runs the script and checks script, configuration, plugins, data and plan before ranks start, except for what only
-/// the ranks of several GPUs can check. Returns the script (`check.cpp`).
+/// Runs the script and checks it, the configuration, plugins, data and plan before ranks start, except for what only
+/// the ranks of several GPUs can check. Returns the script.
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job);
-/// Samples a text from the newest checkpoint of the script's run (`sample.cpp`).
+/// Samples a text from the newest checkpoint of the script's run.
 SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
                           const std::function<void(std::string_view)>& say = {});
 

@@ -23,7 +23,7 @@ namespace orrery {
 
 namespace {
 
-/// Ends the process after `say`, or after one second: a reader may have stopped reading, and a disk may hang.
+/// Ends the process after `say`, but within a second: a reader may have stopped reading, and a disk may hang.
 template <class Say>
 [[noreturn]] void leave(int signal, Say say) {
     const auto said = std::make_shared<std::binary_semaphore>(0);

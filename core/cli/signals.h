@@ -14,12 +14,12 @@ public:
     explicit SignalTaker(std::string who = "");
     ~SignalTaker();
     SignalTaker(const SignalTaker&) = delete;
-    /// From this call on, signals are left for the caller to receive.
+    /// Makes later signals stay blocked in this process, for launch() to receive.
     void leave_them();
 
 private:
     void run();
-    /// Handles a signal. `came`: as received here; `meant`: as sent to the job, before a launcher forwarded it.
+    /// Handles a signal. `came`: as received here; `meant`: as the launcher received it, before forwarding it.
     void take(int came, int meant);
     [[noreturn]] void end(int signal);
 

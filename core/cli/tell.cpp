@@ -28,7 +28,7 @@ using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto stays = 2s;
-constexpr size_t most_told = 4000;  // bytes of a text: less than a fail() frame can have
+constexpr size_t most_told = 4000;  // max bytes of a reported text: less than the largest frame for fail() can hold
 
 /// Whether a signal ends the wait; it does not change the reported failure.
 bool hurried() { return stop_signal() != 0; }
@@ -66,14 +66,14 @@ Loss node_0_failed(const Message& what, Fault fault) {
     return loss;
 }
 
-/// Serves the rendezvous of a job that is over, for processes that still join it.
+/// Serves the rendezvous of a job that is over, so that processes that still join learn why.
 void serve_end(RendezvousBackend& backend, ServeOptions options, const Loss& why) {
     options.lost = why;
     options.linger = 0ms;
     try {
         const auto server = serve(backend, options);
         stay(stays, [] { return false; });
-    } catch (const Error&) {  // another program has the address, so no process of this job will come
+    } catch (const Error&) {  // another program uses the address, so no process of this job can come
     }
 }
 
@@ -92,14 +92,13 @@ Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Mill
         const auto rendezvous = backend.join(options);
         if (const Loss lost = wait_lost(*rendezvous, 100ms)) return same_failure(lost, how) ? Told::before : Told::now;
         rendezvous->fail(how);
-        wait_lost(*rendezvous, 1000ms);  // until the failure is acknowledged
+        wait_lost(*rendezvous, 1000ms);  // waits for the acknowledgement
         return Told::now;
     } catch (const Error&) {
         return Told::not_at_all;
     }
 }
 
-/// Returns the rendezvous backend; nullptr if there is none to report to.
 std::shared_ptr<RendezvousBackend> any_meeting(const std::function<Config()>& read) {
     try {
         return meeting_of(read);
@@ -108,7 +107,7 @@ std::shared_ptr<RendezvousBackend> any_meeting(const std::function<Config()>& re
     }
 }
 
-/// The user's token; none if it is invalid, which has been reported already.
+/// Returns the user's token; none if it is invalid, which has been reported already.
 std::optional<std::string> any_token() {
     try {
         return user_token();
@@ -160,7 +159,7 @@ int end_rank(const Job& job, const std::string& what, Fault fault, const std::sh
     const Loss how = started_badly(what, fault);
     const Told told = backend ? tell(*backend, place_of(job), how, 2s) : Told::not_at_all;
     if (told != Told::before) print(said);
-    // Before a session, the rendezvous may start late; after one, it may be over.
+    // Before the first session, the rendezvous may still be starting; after a session, it may be over.
     if (backend && told == Told::not_at_all && job.session == 0) tell(*backend, place_of(job), how, 28s);
     return code;
 }
@@ -189,7 +188,7 @@ int end_launcher(const ScriptCommand& command, const std::string& what, Fault fa
         return report_failure(*backend, job, command.node_rank, how, limit, hurried);
     };
     const auto to_ranks = [&](Milliseconds limit) { return tell(*backend, options, how, limit) != Told::not_at_all; };
-    // Other nodes may use --restarts or not, whatever this node does, so both kinds of rendezvous are tried.
+    // Whether other nodes use --restarts is not known here, so both kinds of rendezvous are tried.
     if (command.restarts > 0)
         to_launchers(30s) || to_ranks(1s);
     else

@@ -15,10 +15,10 @@ namespace orrery {
 namespace {
 
 constexpr const char* threads = "threads";
-constexpr int64_t some_samples = 2;  // samples of a data source that are read both whole and in parts
+constexpr int64_t some_samples = 2;  // number of samples that are read both whole and in parts, to compare
 
-/// Checks the data source and returns the number of blocks read. Must run before other readers: a source that writes
-/// past a block would corrupt their memory.
+/// Checks the data source and returns the number of blocks read. Must run before other readers, since a source that
+/// writes past a block would corrupt their memory.
 int64_t check_source(const Dataset& data, const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t steps) {
     SourceCheck check(data);
     check.cuts(Split::train, some_samples);
@@ -27,7 +27,7 @@ int64_t check_source(const Dataset& data, const Plan& plan, const std::map<std::
     return check.blocks();
 }
 
-/// Checks each part of a mixture by itself first, so that faults of a part are not attributed to the mixture.
+/// Checks each part of a mixture by itself first, so that an error in a part is not reported as the mixture's.
 int64_t check_parts(const DataSpec& whole) {
     int64_t blocks = 0;
     for (const DataSpec::Part& part : whole.parts) {
@@ -71,7 +71,7 @@ VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOpt
                   options);
 }
 
-/// Returns a line that lists the configured transports that threads replace, by axis; "": none.
+/// Returns a line with the configured transports, by axis, in whose place verify uses threads; "": none.
 std::string not_verified(const std::map<std::string, std::string>& replaced) {
     std::string text;
     for (const auto& [axis, transport] : replaced)
@@ -85,9 +85,9 @@ std::string not_verified(const std::map<std::string, std::string>& replaced) {
 
 int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
-    std::map<std::string, std::string> replaced;  // transports that threads replace, by axis
+    std::map<std::string, std::string> replaced;  // by axis: configured transport in whose place threads are used
     ScriptUse use{.prints = false};
-    use.options = [&](CompileOptions& options) {  // axes are joined as in the run
+    use.options = [&](CompileOptions& options) {
         for (const auto& [axis, transport] : replaced) options.transports[axis] = transport;
     };
     ScriptRunner script(command, Job{}, std::move(use));
@@ -102,7 +102,7 @@ int verify_command(const ScriptCommand& command) {
     script.load_backends();
     script.load_transports();
     const Origin asked = script.config().table("run").where("transport");
-    script.loader.load("transport", threads, script.registry, asked);  // a mesh of one rank needs the transport, too
+    script.loader.load("transport", threads, script.registry, asked);  // needed even for a mesh of one rank
     script.run();
     const Plan plan = unrolled(script.compiled().train());  // unrolled, since each instruction is judged by itself
     VerifyOptions options = command.verify;

@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// Sends and receives chunk messages over the transport. Their tags have bit 62 set, unlike the tags of a plan.
+/// Sends and receives a chunk's messages over the transport. Their tags have bit 62 set; tags of a plan do not.
 class ChunkCommunicator::Wire : public ChunkWire {
 public:
     explicit Wire(Communicator& inner) : inner_(inner) {}
@@ -29,7 +29,7 @@ public:
 
 private:
     int64_t tag(uint64_t part) const { return base_ | static_cast<int64_t>(part); }
-    /// Returns a tensor for the bytes of a message. It is reused, because a new shape would allocate for each message.
+    /// Returns a tensor for the bytes of a message. Tensors are reused, because each new shape would be allocated.
     const Tensor& bytes_at(void* data, int64_t bytes) {
         message_.data = data;
         message_.shape[0] = bytes;

@@ -7,11 +7,11 @@
 
 namespace orrery {
 
-/// Runs collectives of an axis that have a chunk table (the moves of chunks in each step), over any transport that can
-/// send and receive. Forwards others to the transport. Tensors are in host memory; calls block their caller.
+/// Runs those collectives of an axis that have a chunk table (a list of moves of chunks, by step) over any transport
+/// that can send and receive; the transport runs the others. Tensors are in host memory; calls block their caller.
 class ChunkCommunicator : public ForwardingCommunicator {
 public:
-    /// `tables`: proved chunk tables. Throws Error when a table is for another number of members than the axis has.
+    /// `tables`: proved chunk tables. Throws Error if one is for a number of members that differs from the axis's.
     ChunkCommunicator(std::unique_ptr<Communicator> inner, const std::vector<ChunkTable>& tables);
     ~ChunkCommunicator() override;
 

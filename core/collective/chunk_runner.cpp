@@ -35,7 +35,7 @@ uint64_t ChunkRunner::part(const ChunkMessage& m, int64_t segment) {
     return static_cast<uint64_t>(m.step) << 28 | static_cast<uint64_t>(m.wave) << 16 | static_cast<uint64_t>(segment);
 }
 
-/// Allocates scratch memory for messages to reduce: enough for the step of the table that receives the largest ones.
+/// Allocates scratch memory for the messages that are reduced, enough for the step of the table with the largest ones.
 void ChunkRunner::reserve(const Call& call) {
     size_t most = 0, step = 0;
     for (size_t i = 0; i < messages_.size(); ++i) {
@@ -55,7 +55,7 @@ int64_t ChunkRunner::room_for(const ChunkMessage& m, int64_t bytes) const {
 void ChunkRunner::run(ChunkWire& wire, DType dtype, ReduceOp op, void* data, int64_t count) {
     const Call call{wire, dtype, op, static_cast<char*>(data), count};
     reserve(call);
-    staged_.clear();  // a call that failed may have left messages in it
+    staged_.clear();  // removes messages that a failed call may have left
     used_ = 0;
     for (size_t begin = 0, end; begin < messages_.size(); begin = end) {
         end = begin;
@@ -130,7 +130,7 @@ void ChunkRunner::take(const Call& call, Incoming& in) {
     }
 }
 
-/// Adds the staged messages to their chunks, at the end of a step: its sends are complete, so their memory may change.
+/// Adds the staged messages to their chunks at the end of a step, when its sends no longer read the chunks.
 void ChunkRunner::land(const Call& call) {
     std::sort(staged_.begin(), staged_.end(),
               [](const Incoming& a, const Incoming& b) { return a.message->order < b.message->order; });

@@ -7,7 +7,6 @@
 
 namespace orrery {
 
-/// Copies bytes like memcpy; does nothing when both pointers are equal.
 inline void copy(void* to, const void* from, int64_t bytes) {
     if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -16,7 +15,7 @@ inline void copy(void* to, const void* from, int64_t bytes) {
 class ChunkWire {
 public:
     virtual ~ChunkWire() = default;
-    /// Starts a send or receive. `part`: number at both ends of a message, unique among those between two members.
+    /// Starts a send or receive. `part`: number of the message, unique between two members and equal at both ends.
     virtual uint64_t send(int peer, const void* data, int64_t bytes, uint64_t part) = 0;
     virtual uint64_t receive(int peer, void* data, int64_t bytes, uint64_t part) = 0;
     virtual void finish(uint64_t ticket) = 0;
@@ -26,7 +25,7 @@ public:
 };
 
 /// Runs one member's moves of a chunk table, over any ChunkWire. A large message is cut into segments: one is reduced
-/// while the next ones arrive. Allocates only when a tensor is larger than all before.
+/// while later ones arrive. Allocates memory only when a tensor is larger than all before.
 class ChunkRunner {
 public:
     /// `segment_bytes` is a multiple of 64; 0 sends each message whole. `receives_block`: receive() blocks until its
@@ -34,17 +33,17 @@ public:
     ChunkRunner(ChunkTable table, int me, int64_t segment_bytes, bool receives_block);
 
     const ChunkTable& table() const { return table_; }
-    /// Runs the collective. `data` has all chunks: at first this member's own ones in place, on return the result.
+    /// Runs the collective. `data`: all chunks, at first with this member's own ones in place, on return the result.
     void run(ChunkWire& wire, DType dtype, ReduceOp op, void* data, int64_t count);
 
 private:
     struct Incoming {
         const ChunkMessage* message;
-        char* to;    ///< memory where the message is stored or added
-        char* room;  ///< memory that the message is received into
+        char* to;    ///< chunk that the message is copied to or added to
+        char* room;  ///< memory that the message is received into, before it is copied or added
         int64_t bytes;
-        int64_t posted = 0;  ///< number of segments received or in flight
-        size_t first = 0;    ///< index in receives_ of the ticket of the first segment
+        int64_t posted = 0;  ///< number of segments whose receives have started
+        size_t first = 0;    ///< index in receives_ of the first segment's ticket
     };
     struct Call {
         ChunkWire& wire;
@@ -71,7 +70,7 @@ private:
     const bool receives_block_;
     std::vector<char> scratch_;
     size_t used_ = 0;                 ///< bytes of scratch_ in use
-    std::vector<Incoming> incoming_;  ///< messages received in the current wave, a group of concurrent messages
+    std::vector<Incoming> incoming_;  ///< messages received in the current wave (a group of concurrent messages)
     std::vector<Incoming> staged_;    ///< messages to reduce at the end of the step
     std::vector<uint64_t> sends_, receives_;
 };

@@ -3,7 +3,7 @@
 namespace orrery {
 
 CommunicationThread::CommunicationThread() {
-    constexpr size_t dims = 8;  // max number of dims of a tensor for which no call allocates
+    constexpr size_t dims = 8;  // max number of dims of a tensor for which a call allocates nothing
     for (Call& call : calls_)
         for (Tensor* tensor : {&call.in, &call.out}) tensor->shape.reserve(dims);
     thread_ = std::thread([this] { work(); });
@@ -23,7 +23,7 @@ uint64_t CommunicationThread::issue(Opcode opcode, Communicator& to, const Tenso
     Call& call = calls_[ticket % slots];
     call.opcode = opcode;
     call.to = &to;
-    call.in = in;  // assigned, not moved, so that the shape in the queue reuses its memory
+    call.in = in;  // assigned, not moved, so that the memory of the queue's shape is reused
     call.out = out;
     call.op = op;
     call.mark = mark_;

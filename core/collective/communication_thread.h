@@ -12,12 +12,11 @@
 
 namespace orrery {
 
-/// Begin and end of a call on the CommunicationThread. Both are equal if the call has not run.
+/// When a call on the CommunicationThread began and ended. Both are equal if the call has not run.
 struct Interval {
     std::chrono::steady_clock::time_point begin{}, end{};
 };
 
-/// Number, total and shortest duration of a set of calls.
 struct CallTimes {
     double seconds = 0;
     double least = std::numeric_limits<double>::infinity();  ///< duration of the shortest call, in seconds
@@ -45,13 +44,13 @@ public:
     };
 
     CommunicationThread();
-    /// Waits for all issued calls. Before, calls that may never complete must be ended by aborting their communicators.
+    /// Waits for all issued calls. Calls that may never complete must be ended before by aborting their communicators.
     ~CommunicationThread();
     CommunicationThread(const CommunicationThread&) = delete;
     CommunicationThread& operator=(const CommunicationThread&) = delete;
 
-    /// Labels the next issued call with an instruction, which at_hand() reports. The call's duration is added to
-    /// `times`, and `when` records when it ran. Both may be read after waiting for the call.
+    /// Labels the call issued next with an instruction, which at_hand() then reports. Adds the call's duration to
+    /// `times`, and records in `when` when it ran. Both may be read after waiting for the call.
     void mark(int instruction, CallTimes* times = nullptr, Interval* when = nullptr) {
         mark_ = instruction;
         times_ = times;
@@ -81,15 +80,15 @@ private:
     Interval* when_ = nullptr;
     std::atomic<int> at_hand_{-1};
     uint64_t issued_ = 0;             ///< ticket of the last issued call; used only by the issuing thread
-    std::atomic<uint64_t> begun_{0};  ///< last ticket that the thread may run; `stop`: the thread ends
+    std::atomic<uint64_t> begun_{0};  ///< last ticket that the thread may run; `stop`: the thread is to end
     std::atomic<uint64_t> finished_{0};
     std::atomic<uint64_t> failed_{stop};  ///< ticket of the first call that failed
     std::exception_ptr error_;            ///< error of the first failed call, written before failed_
     std::thread thread_;
 };
 
-/// A communicator whose collectives run on a CommunicationThread. Messages and broadcasts wait for all issued
-/// collectives and run on the caller's thread; plans contain no broadcasts.
+/// A communicator whose collectives run on a CommunicationThread. Messages and broadcasts run on the caller's thread
+/// and first wait for all issued collectives; plans contain no broadcasts.
 class BackgroundCommunicator : public CollectivesCommunicator {
 public:
     BackgroundCommunicator(std::unique_ptr<Communicator> inner, CommunicationThread& thread)

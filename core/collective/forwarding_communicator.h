@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// Base of communicators that wrap another one, `inner`, and forward to it every call that they do not override.
+/// Base of communicators that wrap another one, `inner`: calls that a derived class does not override go to `inner`.
 class ForwardingCommunicator : public Communicator {
 public:
     explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
@@ -39,7 +39,7 @@ public:
     Event guard(const Event& work) override { return inner_->guard(work); }
     void abort(std::string_view reason) override { inner_->abort(reason); }
     Traffic traffic() const override { return inner_->traffic(); }
-    // Derived classes that return events of their own override done() and wait(); others come from `inner_`.
+    // A derived class that makes its own events overrides done() and wait(); by default, events are of `inner_`.
     bool done(uint64_t) override { return true; }
     void wait(uint64_t) override {}
 
@@ -47,7 +47,7 @@ protected:
     std::unique_ptr<Communicator> inner_;
 };
 
-/// Calls the collective that an instruction of a plan stands for. `op`: reduction, unused by all_gather and all_to_all.
+/// Calls the collective of a plan's instruction. `op`: reduction, unused by all_gather and all_to_all.
 inline Event call_collective(Communicator& to, Opcode collective, const Tensor& in, const Tensor& out, ReduceOp op,
                              const Event& after = {}) {
     switch (collective) {
@@ -58,7 +58,7 @@ inline Event call_collective(Communicator& to, Opcode collective, const Tensor& 
     }
 }
 
-/// Base of communicators that handle all collectives of a plan in one function, collective().
+/// Base of communicators that handle every collective of a plan in one function, collective().
 class CollectivesCommunicator : public ForwardingCommunicator {
 public:
     using ForwardingCommunicator::ForwardingCommunicator;

@@ -57,8 +57,8 @@ std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, st
 TransportContract accelerator_contract() {
     TransportContract c;
     c.send = TransportContract::Send::grouped;
-    // True although the first call over a connection blocks: NCCL then makes the connection with both sides, and the
-    // call waits for the other side.
+    // True even though the first call over a connection blocks: NCCL then makes the connection and waits for the other
+    // side.
     c.queued = true;
     c.lanes = TransportContract::Lanes::communicator;
     c.matching = TransportContract::Matching::order;
@@ -84,7 +84,7 @@ std::string process_state(int64_t pid) {
     std::ifstream file(fmt::format("/proc/{}/stat", pid));
     std::string stat;
     std::getline(file, stat);
-    const size_t at = stat.rfind(')');  // last bracket: the process name before it may contain anything
+    const size_t at = stat.rfind(')');  // the last bracket, since the process name before it may contain brackets
     if (at == std::string::npos || at + 2 >= stat.size()) return "has ended";
     switch (stat[at + 2]) {
         case 'R': return "is running";

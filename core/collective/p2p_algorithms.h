@@ -8,11 +8,11 @@
 
 namespace orrery {
 
-constexpr int64_t whole_bytes = 64 << 10;     ///< up to this size, two members all-reduce by one message each way
-constexpr int64_t doubling_bytes = 16 << 10;  ///< up to this size, an all_reduce uses recursive doubling
-constexpr int64_t halving_bytes = 256 << 10;  ///< up to this size, an all_reduce uses recursive halving and doubling
-constexpr int64_t chain_bytes = 512 << 10;    ///< largest piece that a chain of more than two members broadcasts
-constexpr int64_t tree_bytes = 64 << 10;      ///< up to this size, a broadcast uses a tree; above, a chain
+constexpr int64_t whole_bytes = 64 << 10;     ///< max bytes that two members all-reduce by one message each way
+constexpr int64_t doubling_bytes = 16 << 10;  ///< max bytes of an all_reduce by recursive doubling
+constexpr int64_t halving_bytes = 256 << 10;  ///< max bytes of an all_reduce by recursive halving and doubling
+constexpr int64_t chain_bytes = 512 << 10;    ///< max bytes of a piece that a chain of more than two members broadcasts
+constexpr int64_t tree_bytes = 64 << 10;      ///< max bytes of a broadcast by a tree; larger ones use a chain
 
 /// Chooses the algorithm of each collective by its size, and owns the ChunkRunners of algorithms with chunk tables.
 class P2pCommunicator::Algorithms {
@@ -21,7 +21,7 @@ public:
 
     /// Returns the ChunkRunner for an all_reduce of this size; nullptr: the ring algorithm is used.
     ChunkRunner* all_reduce(int64_t bytes);
-    /// Whether in an all_reduce of this size between two members each sends its whole tensor.
+    /// Whether an all_reduce of this size between two members is done by sending the whole tensor each way.
     bool whole(int64_t bytes) const;
     bool tree_broadcast(int64_t bytes) const;
     ChunkWire& wire() { return wire_; }
@@ -46,7 +46,7 @@ private:
 
     P2pCommunicator& owner_;
     P2pOptions options_;
-    bool several_hosts_ = false;  ///< the members are on several hosts, equally many on each, at least 2
+    bool several_hosts_ = false;  ///< several hosts, with the same number of members, 2 or more, on each
     Wire wire_;
     std::map<std::string, ChunkRunner, std::less<>> runners_;
 };

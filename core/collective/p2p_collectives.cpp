@@ -15,7 +15,7 @@ constexpr size_t receives_ahead = 2;          ///< number of segments that a mem
 constexpr size_t sends_behind = 4;            ///< max number of sends of a member in flight
 constexpr uint64_t gather_part = 1ull << 60;  ///< first part number of messages in the second half of an all_reduce
 
-/// Returns a hash; of a call's number, kind and size it is a channel, so that messages of different calls do not match.
+/// Returns a hash. A call's number, kind and size are hashed to its channel, so that calls' messages do not mix.
 uint64_t mixed(uint64_t a, uint64_t b) {
     uint64_t x = a * 0x9e3779b97f4a7c15ull + b;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -28,7 +28,6 @@ struct Piece {
     int64_t bytes;
 };
 
-/// A queue of fixed size with the tickets of transfers in flight.
 class Tickets {
 public:
     bool empty() const { return first_ == behind_; }
@@ -57,7 +56,7 @@ struct P2pCommunicator::Ring {
         const Part b = part_of(count, members, i);
         return {b.begin * size_of(dtype), b.count * size_of(dtype)};
     }
-    /// Returns the part number of a message: segment g of step s, the same at sender and receiver.
+    /// Returns the number of the message with segment g of step s, which sender and receiver have in common.
     static uint64_t part(int s, int64_t g) { return static_cast<uint64_t>(s) << 40 | static_cast<uint64_t>(g); }
     int64_t segments(int i) const { return (block(i).bytes + segment - 1) / segment; }
     Piece piece(int i, int64_t g) const {
@@ -66,7 +65,6 @@ struct P2pCommunicator::Ring {
     }
 };
 
-/// Iterates over the segments that a member receives in a ring collective, in the order of steps.
 class P2pCommunicator::Pieces {
 public:
     struct At {
@@ -75,7 +73,7 @@ public:
         Piece piece;
         uint64_t part;  ///< part number of the message that carries the segment
     };
-    /// `first`: index of the block received in step 0. Each later step receives the block before it.
+    /// `first`: index of the block received in step 0. In each later step the block before it in the ring is received.
     Pieces(const Ring& ring, int steps, int first) : ring_(&ring), steps_(steps), first_(first) { skip(); }
     bool more() const { return step_ < steps_; }
     At next() {
@@ -97,7 +95,7 @@ private:
     int64_t g_ = 0;
 };
 
-/// Keeps a limited number of sends in flight: adding one more waits for the oldest.
+/// Limits the number of sends in flight: adding one more waits for the oldest.
 class P2pCommunicator::Window {
 public:
     explicit Window(P2pCommunicator& owner) : owner_(owner) {}
@@ -129,12 +127,12 @@ void P2pCommunicator::greet(std::string_view transport) {
     constexpr std::array<int64_t, 7> sizes{64, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10};
     constexpr uint64_t greeting = 0x6f7272657279;
     constexpr int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    // Greeting messages only have to arrive, their bytes are not compared. They use scratch_, since an error leaves
-    // transfers in flight that a buffer on the stack would not outlive.
+    // Greeting messages only have to arrive; their bytes are not checked. They are in scratch_, not on the stack, since
+    // transfers remain in flight after an error.
     static_assert(sizes.back() <= whole_bytes && receives_ahead >= 2);
     char *const out = scratch_.data(), *const in = out + sizes.back();
     op_ = "the connection check";
-    // Starts all transfers at once, so that a member that waits for one peer has already sent to the others.
+    // Starts all transfers before waiting, so that a member that waits for one peer has sent to the others already.
     std::vector<std::array<uint64_t, 2 * sizes.size()>> tickets(static_cast<size_t>(group_.size()));
     for (size_t i = 0; i < sizes.size(); ++i)
         for (int offset = 1; offset < group_.size(); ++offset) {
@@ -180,7 +178,7 @@ void P2pCommunicator::begin(const char* op, const Event& after, uint64_t detail)
     channel_ = mixed(mixed(static_cast<uint64_t>(sequence_), static_cast<uint64_t>(op[0]) << 8 | op[4]), detail);
 }
 
-/// `part` is a number that distinguishes messages of one collective that have equal sizes and may overtake each other.
+/// `part`: a number for each of those messages of a collective that have equal sizes and may overtake each other.
 uint64_t P2pCommunicator::send_part(int peer, const void* data, int64_t bytes, uint64_t part) {
     ++traffic_.messages;
     traffic_.bytes_sent += bytes;
@@ -261,7 +259,7 @@ void P2pCommunicator::ring_reduce(const Ring& ring, const char* in, char* out, b
     const int to = around(1), from = around(-1), steps = ring.members - 1;
     constexpr int64_t ahead = receives_ahead;
     const int64_t most = ring.segments(0);
-    if (scatter && steps > 1)  // partial sums in flight need memory, which later calls reuse
+    if (scatter && steps > 1)  // memory for partial sums in flight, which later calls reuse
         scratch_.resize(std::max(scratch_.size(), static_cast<size_t>((ahead + most) * ring.segment)));
     char* const incoming = scratch_.data();
     char* const passing = incoming + ahead * ring.segment;
@@ -285,7 +283,7 @@ void P2pCommunicator::ring_reduce(const Ring& ring, const char* in, char* out, b
     };
     for (int64_t done = 0; receives.more(); ++done) {
         const Pieces::At at = receives.next();
-        // Sends one segment of the first block for each segment that arrives, so that sends and receives stay balanced.
+        // Sends one segment of the first block for each segment that arrives, to keep sends and receives balanced.
         send_first(at.step == 0 ? at.g + 1 : ring.segments(first));
         finish(posted.pop());
         const bool last = at.step == steps - 1;
@@ -307,7 +305,7 @@ void P2pCommunicator::ring_reduce(const Ring& ring, const char* in, char* out, b
     for (const uint64_t ticket : sends_) finish(ticket);
 }
 
-/// Ring all-gather: in step s a member sends block me-s and receives block me-s-1 into its final place.
+/// Ring all-gather: in step s a member sends block me-s, and receives block me-s-1 at its final place.
 void P2pCommunicator::ring_gather(const Ring& ring, char* out) {
     const int to = around(1), from = around(-1), steps = ring.members - 1;
     Pieces receives(ring, steps, from);
@@ -386,7 +384,7 @@ Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& af
     auto* data = static_cast<char*>(tensor.data);
     Window sends(*this);
     Tickets receives;
-    // In a chain, a member forwards a piece once it has received the whole piece.
+    // In a chain, a member forwards a piece only after it has received the whole piece.
     const int64_t piece = size == 2 ? segment_bytes_ : std::min(segment_bytes_, chain_bytes);
     const auto pieces = (tensor.bytes() + piece - 1) / piece;
     const auto bytes_of = [&](int64_t g) { return std::min(piece, tensor.bytes() - g * piece); };

@@ -13,8 +13,8 @@
 namespace orrery {
 namespace {
 
-// Types that define how elements of a DType are loaded and stored, and in which type they are reduced. They also reduce
-// elements that do not fill a vector.
+// Types that load and store elements of a DType and define the type in which they are reduced. They also reduce the
+// elements left over that do not fill a vector.
 
 template <class T, class Sum = T>
 struct Plain {
@@ -40,7 +40,7 @@ struct F16 {
         const uint32_t body = bits & 0x7fffffff;
         if (body > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | ((body >> 13) & 0x3ff));
         if (body >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
-        if (body < 0x38800000) {  // subnormal or zero f16: adding 0.5 leaves the rounded mantissa in the low bits
+        if (body < 0x38800000) {  // subnormal or zero f16: adding 0.5 puts the rounded mantissa into the low bits
             const float rounded = std::bit_cast<float>(body) + 0.5f;
             return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000u));
         }
@@ -99,7 +99,7 @@ struct VectorF32 {
     ORRERY_AVX2 void store(char* p, V v) { _mm256_storeu_ps(reinterpret_cast<float*>(p), v); }
     ORRERY_AVX2 void stream(char* p, V v) { _mm256_stream_ps(reinterpret_cast<float*>(p), v); }
     ORRERY_AVX2 V apply(Sum, V a, V b) { return _mm256_add_ps(a, b); }
-    // Returns NaN when either is NaN; the max and min instructions alone return b then.
+    // Returns NaN when a or b is NaN; the max and min instructions alone would then return b.
     ORRERY_AVX2 V apply(Max, V a, V b) { return keep_nan(a, _mm256_max_ps(a, b)); }
     ORRERY_AVX2 V apply(Min, V a, V b) { return keep_nan(a, _mm256_min_ps(a, b)); }
     ORRERY_AVX2 V keep_nan(V a, V r) { return _mm256_blendv_ps(r, a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
@@ -178,8 +178,8 @@ struct VectorU8 : VectorInt {
 
 constexpr int64_t write_ahead = 512;  ///< distance in bytes at which stores are prefetched
 
-/// Reduces with AVX2 in groups of four vectors, starting at byte `from`; returns the byte where it stopped. The common
-/// case of two inputs is a separate loop.
+/// Reduces with AVX2 in groups of four vectors, from byte `from` on; returns the byte where it stopped. The common case
+/// of two inputs has its own loop.
 template <class Vector, class Op, bool two>
 [[gnu::target("avx2,f16c")]] int64_t reduce_avx2(Ins ins, Outs outs, int64_t from, int64_t bytes, bool stream) {
     constexpr int64_t step = Vector::bytes, group = 4 * step;
@@ -216,7 +216,7 @@ void reduce_as(Ins ins, Outs outs, int64_t count, bool stream) {
     if (fast) {
         constexpr int64_t size = sizeof(typename Type::Element);
         const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 32 == 0; };
-        // Uses streaming stores only with 32-byte alignment, which arenas and blocks with sizes of a power of two have.
+        // Streaming stores need 32-byte alignment, which arenas and blocks with sizes of a power of two have.
         stream = stream && std::all_of(outs.begin(), outs.end(), aligned);
         done = (ins.size() == 2 ? reduce_avx2<Vector, Op, true>(ins, outs, 0, count * size, stream)
                                 : reduce_avx2<Vector, Op, false>(ins, outs, 0, count * size, stream)) /
@@ -244,7 +244,7 @@ void reduce(DType dtype, ReduceOp op, Ins ins, Outs outs, int64_t count, bool st
         case DType::bf16: return reduce_with<Bf16, VectorBf16>(op, ins, outs, count, stream);
         case DType::f16: return reduce_with<F16, VectorF16>(op, ins, outs, count, stream);
         case DType::i32:
-            // Sums of integers wrap around, which C++ defines for unsigned integers only.
+            // Integers are summed as unsigned, since C++ defines overflow of these only: they wrap around.
             if (op == ReduceOp::sum) return reduce_with<Plain<uint32_t>, VectorU32>(op, ins, outs, count, stream);
             return reduce_with<Plain<int32_t>, VectorI32>(op, ins, outs, count, stream);
         case DType::i64:

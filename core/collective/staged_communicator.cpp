@@ -8,14 +8,14 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner, Devi
     : CollectivesCommunicator(std::move(inner)), device_(device) {}
 
 StagedCommunicator::~StagedCommunicator() {
-    inner_.reset();  // closed first: its transfers may use the buffers
+    inner_.reset();  // first, since its transfers may use the buffers
     for (Buffer* buffer : {&from_, &to_})
         if (buffer->memory.data) device_.release(buffer->memory);
     for (const auto& buffer : sends_)
         if (buffer->memory.data) device_.release(buffer->memory);
 }
 
-/// Returns a host tensor of the shape of `like` in the buffer. Waits until the buffer is free.
+/// Returns a host tensor in the buffer, with the shape of `like`. Waits until the buffer is free.
 Tensor StagedCommunicator::in(Buffer& buffer, const Tensor& like) {
     buffer.busy.wait();
     buffer.busy = {};
@@ -26,7 +26,7 @@ Tensor StagedCommunicator::in(Buffer& buffer, const Tensor& like) {
     return {buffer.memory.data, like.dtype, like.shape};
 }
 
-/// Copies a device tensor to the host buffer after the event `after`. Blocks until the copy is done.
+/// Copies a device tensor to a host buffer once the event `after` is done. Blocks until the copy is done.
 Tensor StagedCommunicator::fetch(Buffer& buffer, const Tensor& from, const Event& after) {
     const Tensor host = in(buffer, from);
     device_.wait(0, after);
@@ -35,7 +35,6 @@ Tensor StagedCommunicator::fetch(Buffer& buffer, const Tensor& from, const Event
     return host;
 }
 
-/// Queues the copy of a received tensor from host buffer `to_` to the device.
 Event StagedCommunicator::give(const Tensor& host, const Tensor& to) {
     device_.copy(0, to.data, host.data, to.bytes());
     to_.busy = device_.record(0);
@@ -70,7 +69,7 @@ Event StagedCommunicator::send(const Tensor& tensor, int peer, int64_t tag, cons
 }
 
 Event StagedCommunicator::receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) {
-    device_.wait(0, after);  // the copy to the device is queued after this wait
+    device_.wait(0, after);  // the copy to the device comes after this wait in the queue
     const Tensor host = in(to_, tensor);
     inner_->receive(host, peer, tag).wait();
     return give(host, tensor);

@@ -9,7 +9,7 @@ namespace orrery {
 
 namespace {
 
-/// Scans a TOML text once for long keys. Any text between separators (line end, = , { } [ ]) could be a dotted key.
+/// Scans a TOML text once for long keys. Any text between separators (line end, = , { } [ ]) may be a dotted key.
 class KeyScan {
 public:
     KeyScan(std::string_view toml, const std::string& name) : toml_(toml), name_(name) {}
@@ -52,8 +52,8 @@ private:
                                 max_key_parts, max_key_bytes));
     }
 
-    /// Throws: bare keys and values must be ASCII. toml++ would test whether the character is a space, in code that has
-    /// an unreachable branch for some characters.
+    /// Throws Error, since bare keys and values must be ASCII. For other characters toml++ would call code with an
+    /// unreachable branch, to test whether they are spaces.
     [[noreturn]] void refuse_character() const {
         size_t end = at_ + 1;
         while (end < toml_.size() && (static_cast<unsigned char>(toml_[end]) & 0xc0) == 0x80) ++end;
@@ -68,7 +68,7 @@ private:
         while (at_ < toml_.size() && toml_[at_] != '\n') ++at_;
     }
 
-    /// Skips a quoted string. In a key its bytes count for the limit; as a value it ends at the next separator.
+    /// Skips a quoted string. In a key, the string's bytes count towards the limit; a value ends at the next separator.
     void skip_string(char quote) {
         const std::string triple(3, quote);
         const bool multi = toml_.substr(at_, 3) == triple;
@@ -84,7 +84,7 @@ private:
                 break;
             }
             if (c == '\n') {
-                if (!multi) break;  // an unterminated string, which the parser reports later
+                if (!multi) break;  // not terminated; the parser reports that later
                 ++line_;
                 line_start_ = at_ + 1;
             }

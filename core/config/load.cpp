@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #define TOML_HEADER_ONLY 1
-// toml++ asserts that a key follows "[" before it reports what follows: "[!]" is a user error, not a bug in Orrery.
+// toml++ asserts that a key follows "[" before it reports that none does, but "[!]" is an error of the user.
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
@@ -24,20 +24,19 @@ std::string path_of(std::string_view table, std::string_view key) {
     return table.empty() ? std::string(key) : fmt::format("{}.{}", table, key);
 }
 
-/// Which keys a file may have: those of the schema (a run's configuration) or any.
+/// Which keys a file may have: those of the schema, as a run's configuration, or any.
 enum class Keys : uint8_t { schema, own };
 
-/// Copies nodes of toml++ into Configs and checks names and types of keys against the schema.
 class Copy {
 public:
-    /// `fixed`: the origin of all values (a --set text); if null, each has its file, line and column.
+    /// `fixed`: the origin of all values (a --set text); nullptr: each value has its file, line and column.
     Copy(std::string file, const Origin* fixed, Keys keys = Keys::schema)
         : file_(std::move(file)), fixed_(fixed), keys_(keys) {}
 
     void table(const toml::table& from, Config& to) const {
         std::vector<std::pair<const toml::key*, const toml::node*>> entries;
         for (auto&& [key, node] : from) entries.emplace_back(&key, &node);
-        std::ranges::stable_sort(entries, {}, [](const auto& e) {  // by the order in the file; toml++ sorts by name
+        std::ranges::stable_sort(entries, {}, [](const auto& e) {  // in the order of the file; toml++ sorts by name
             return std::pair(e.first->source().begin.line, e.first->source().begin.column);
         });
         for (const auto& [key, node] : entries) entry(std::string(key->str()), key->source(), *node, to);
@@ -117,7 +116,6 @@ private:
         return node.is_table() ? "a table" : "a date or time";
     }
 
-    /// Returns a hint on where an unknown key belongs, if it is a key of another table.
     static std::string owner_of(const std::string& key) {
         for (const SchemaKey& known : schema())
             if (known.key == key) return fmt::format("\n  did you mean {} below [{}]?", key, known.table);
@@ -187,13 +185,13 @@ toml::table parse(std::string_view text, const std::string& name) {
     }
 }
 
-/// Whether the value of a --set text is a bare word: it does not begin with a quote or bracket of a TOML value.
+/// Whether the value in a --set text is a bare word, that is, does not begin with a quote or bracket of a TOML value.
 bool bare(std::string_view text) {
     return !text.empty() && std::string_view("\"'[{").find(text.front()) == std::string_view::npos &&
            text.find('\n') == std::string_view::npos;
 }
 
-/// Throws Error for "table.key=" without a value, unless the key is a text, or belongs to a plugin or the script.
+/// Throws Error for "table.key=" without a value, unless the key takes a text, or belongs to a plugin or the script.
 void refuse_no_value(const SchemaKey* known, const Origin& origin) {
     if (!known || known->kind == ConfigKind::text) return;
     const bool list = known->kind == ConfigKind::texts;
@@ -201,7 +199,6 @@ void refuse_no_value(const SchemaKey* known, const Origin& origin) {
                                     list ? "an empty list is written []" : "omit the key to use its default"));
 }
 
-/// Parses the --set text "table.key=value" into a TOML document with that key.
 toml::table parse_set(const std::string& set, const Origin& origin) {
     const size_t equals = set.find('=');
     const std::string key(trim(std::string_view(set).substr(0, equals)));
@@ -226,7 +223,7 @@ toml::table parse_set(const std::string& set, const Origin& origin) {
     }
 }
 
-/// Returns the keys that have a default, with the default values. They are parsed once, since parsing a hundred texts
+/// Returns the keys that have a default, with the default values, which are parsed only once: parsing a hundred texts
 /// takes longer than parsing a configuration.
 const std::vector<std::pair<const SchemaKey*, ConfigValue>>& defaults() {
     static const auto all = [] {
@@ -246,7 +243,7 @@ const std::vector<std::pair<const SchemaKey*, ConfigValue>>& defaults() {
 
 void add_defaults(Config& root) {
     for (const auto& [known, value] : defaults()) {
-        Config& table = root.table(known->table);  // core tables that have defaults are not nested
+        Config& table = root.table(known->table);  // tables with defaults are not nested
         if (!table.has(known->key)) table.set(known->key, value);
     }
 }
@@ -258,12 +255,11 @@ void unmark(Config& config) {
     }
 }
 
-/// Of keys that the script set while it ran: whether to read the value that the run used, or that of its configuration.
+/// For keys that the script of a run has set: whether to read the values that the run used or those configured.
 enum class GivenKeys : uint8_t { as_ran, as_configured };
 
 constexpr std::string_view given_list = "run.given of ";
 
-/// Removes the list `given` of table [run] from the configuration file that a run wrote, and returns its texts.
 std::vector<std::string> take_given(toml::table& file) {
     std::vector<std::string> entries;
     toml::table* const run = file["run"].as_table();
@@ -322,7 +318,7 @@ Config parse_run(std::string_view toml, const std::string& name, std::span<const
     return root;
 }
 
-/// Reads up to one byte more than the limit, to detect larger files.
+/// Reads a file, up to one byte more than the limit, so that larger files are detected.
 std::string text_of(const std::filesystem::path& file) {
     const RegularFile in(file.string());
     if (!in.problem().empty())
@@ -345,7 +341,7 @@ Config load_run_config(const std::filesystem::path& file, std::span<const std::s
 }
 
 Source source_of(const Origin& origin) {
-    if (origin.line > 0) return Source::file;  // has a line: a file, whatever its name
+    if (origin.line > 0) return Source::file;  // only files have lines
     if (origin.file.starts_with("--set ")) return Source::set;
     if (origin.file.starts_with("default")) return Source::fallback;
     return origin.file.starts_with(given_list) ? Source::given : Source::file;

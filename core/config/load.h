@@ -16,19 +16,19 @@ namespace orrery {
 /// unknown keys and tables, and wrong types. Tables of plugins ([transport.gloo]) are only checked to be tables.
 Config load_config(const std::filesystem::path& file, std::span<const std::string> sets = {});
 
-/// Like load_config, from the TOML text `toml`; messages name it `name` in place of the file.
+/// Does the same as load_config for the TOML text `toml`, which messages call `name`.
 Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
-/// Reads the configuration in a run's folder as its script saw it: keys listed in [run] `given` have the listed value,
-/// or are absent. In contrast, load_config reads the values that the run used.
+/// Reads the configuration in a run's folder as its script saw it: keys listed in run.given have the listed value, or
+/// are absent. load_config, in contrast, reads the values that the run used.
 Config load_run_config(const std::filesystem::path& file, std::span<const std::string> sets = {});
 
-/// Where a value of a configuration comes from: the default, a --set text, a file, or [run] `given` of a run's folder.
+/// Where a value of a configuration comes from: the default, a --set text, a file, or run.given of a run's folder.
 enum class Source : uint8_t { fallback, set, file, given };
 Source source_of(const Origin& origin);
 
-/// Reads a TOML file that is not a run's configuration, such as those of configs/clusters/. All keys are accepted,
-/// without defaults; the caller checks for unused keys (Config::reject_unused). Otherwise like load_config.
+/// Reads a TOML file that is not a run's configuration, such as one in configs/clusters/, as load_config does, but
+/// accepts all keys and has no defaults. The caller checks for unused keys (Config::reject_unused).
 Config load_toml(const std::filesystem::path& file, std::span<const std::string> sets = {});
 Config parse_toml(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
@@ -36,15 +36,15 @@ Config parse_toml(std::string_view toml, const std::string& name, std::span<cons
 std::string render(const Config& config);
 
 /// Lists keys of `tables` and their sub-tables that differ between two configurations: "train.steps 100 -> 586,
-/// script.lr left out -> 2". After the first `most`, only their number follows. 1 equals 1.0; "" if all are equal.
+/// script.lr left out -> 2". After the first `most`, says how many more. 1 equals 1.0; "" if all are equal.
 std::string changes(const Config& before, const Config& now, std::initializer_list<std::string_view> tables,
                     size_t most);
 
-/// Returns the names of plugins of one kind among "transport/gloo", ..., without the kind: "gloo".
+/// Returns those names in "transport/gloo", ... that are of one kind, without the kind: "gloo".
 std::vector<std::string> names_of(std::string_view kind, const std::vector<std::string>& names);
 
-/// Throws Error if a table [transport.X], [device.X], [store.X] or a backend named in [run] or [transport.axis] is not
-/// among the names of plugins ("transport/gloo"). Also throws if [transport.axis] names an axis that [mesh] lacks.
+/// Throws Error if `names` ("transport/gloo") lack the plugin of a table [transport.X], [device.X], [store.X] or a
+/// backend named in [run] or [transport.axis]. Also throws if [transport.axis] names an axis that [mesh] lacks.
 void check_backends(const Config& config, const std::vector<std::string>& names);
 
 }  // namespace orrery

@@ -71,7 +71,7 @@ void render_table(const Config& table, std::string& out) {
         if (std::holds_alternative<std::shared_ptr<Config>>(value.data)) continue;
         std::string source = value.origin.text();
         for (char& c : source)
-            if (static_cast<unsigned char>(c) < 32) c = ' ';  // a --set text may contain control characters
+            if (static_cast<unsigned char>(c) < 32) c = ' ';  // of a --set text; control characters are not valid TOML
         const std::string line = key_text(key) + " = " + toml_value(value);
         lines += source.empty() ? line + "\n" : fmt::format("{:<36} # {}\n", line, source);
     }

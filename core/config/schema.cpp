@@ -15,7 +15,6 @@ std::string_view name_of(ConfigKind kind) {
     return "";
 }
 
-/// Returns the key, with SchemaKey::per_host set.
 static SchemaKey of_host(SchemaKey key) {
     key.per_host = true;
     return key;

@@ -6,9 +6,9 @@
 
 namespace orrery {
 
-/// Returns a TOML basic string that reads back as the text: `"a\"b"`.
+/// Quotes a text as a TOML basic string: `"a\"b"`.
 std::string toml_string(std::string_view text);
-/// Returns a value as written after a key: `300`, `"bf16"`, `["0.7 a.bin"]`.
+/// Formats a value as TOML writes it after a key: `300`, `"bf16"`, `["0.7 a.bin"]`.
 std::string toml_value(const ConfigValue& value);
 
 }  // namespace orrery

@@ -7,7 +7,6 @@
 namespace orrery::drawing {
 namespace {
 
-/// Escapes text for XML.
 std::string escaped(std::string_view words) {
     std::string out;
     for (char c : words) switch (c) {
@@ -34,7 +33,7 @@ std::string point(double x, double y) { return number(x) + "," + number(y) + " "
 
 double text_width(std::string_view words, double size) {
     double letters = 0;
-    for (unsigned char c : words) letters += (c & 0xc0) != 0x80;  // counts bytes that begin a UTF-8 character
+    for (unsigned char c : words) letters += (c & 0xc0) != 0x80;  // only first bytes of UTF-8 characters count
     return letters * size * 0.6;
 }
 

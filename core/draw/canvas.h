@@ -8,18 +8,18 @@ namespace orrery::drawing {
 /// that a drawing is the same text on every host.
 class Canvas {
 public:
-    /// Draws a rectangle. `look`: a class of the style sheet; `title`: text of the tooltip, "": no tooltip.
+    /// Draws a rectangle. `look`: its class in the style sheet. `title`: text of the tooltip; "": no tooltip.
     void box(double x, double y, double width, double height, std::string_view look, std::string_view title = "",
              double round = 0);
     void line(double x1, double y1, double x2, double y2, std::string_view look);
-    /// Draws a path in SVG syntax. `steps`: "x,y" pairs made by point() and path commands.
+    /// Draws a path. `steps`: SVG path commands, with points made by point().
     void path(std::string_view steps, std::string_view look);
     void dot(double x, double y, double radius, std::string_view look);
-    /// Draws a text. `look`: a class of the style sheet, which also sets the text's anchor: start, middle or end.
+    /// Draws a text. `look`: its class in the style sheet, which also sets the anchor: start, middle or end.
     void text(double x, double y, std::string_view words, std::string_view look);
     void heading(double x, double y, std::string_view words) { text(x, y, words, "heading"); }
 
-    /// Returns the finished SVG. `style`: CSS; `definitions`: SVG patterns.
+    /// Returns the finished SVG. `style`: CSS. `definitions`: SVG patterns.
     std::string finish(double width, double height, std::string_view title, std::string_view style,
                        std::string_view definitions) const;
 
@@ -31,7 +31,7 @@ private:
 std::string number(double amount);
 /// Formats a point of an SVG path: "x,y ".
 std::string point(double x, double y);
-/// Returns an upper estimate of a text's width in a sans-serif font of this size.
+/// Returns a width in pixels that a text in a sans-serif font of this size does not exceed.
 double text_width(std::string_view words, double size);
 
 }  // namespace orrery::drawing

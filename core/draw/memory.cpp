@@ -15,7 +15,7 @@ namespace {
 constexpr int parts = 3;  ///< parts of live memory: activations and other scratch, gradients, workspaces
 constexpr size_t part_of(BufferUse use) { return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0; }
 
-/// For each part of memory: bytes live at each instruction, and the bytes of these that are freed after it.
+/// By part of memory: the live bytes at each instruction, and how many of these bytes are freed after it.
 struct Alive {
     std::array<std::vector<int64_t>, parts> bytes, ending;
 
@@ -60,9 +60,9 @@ std::vector<size_t> rising(const std::vector<int>& numbers) {
     return places;
 }
 
-/// Returns the index in `slots` of the fragment that each instruction is drawn in: -1 before the fragments, the number
-/// of slots after them. An instruction between two fragments that runs once a step belongs to the earlier one; so does
-/// an instruction that runs outside its own fragment.
+/// Returns for each instruction the index in `slots` of the fragment that it is drawn in: -1 before all fragments, the
+/// number of slots after them. An instruction between two fragments that runs once a step, or outside its own fragment,
+/// is drawn in the earlier one.
 std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
     std::map<std::tuple<Fragment::Kind, int64_t, int>, int> places;
     for (size_t s = 0; s < slots.size(); ++s) {
@@ -104,7 +104,7 @@ MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double le
     curve.peak = c.persistent_bytes;
 
     const std::vector<int> of = slots_of(c, slots);
-    std::map<int, std::pair<int, int>> counts;  // for each slot: number of instructions, number already drawn
+    std::map<int, std::pair<int, int>> counts;  // by slot: number of its instructions, and how many are drawn already
     for (int slot : of) ++counts[slot].first;
     const Alive alive = alive_bytes(c);
     const auto makespan = static_cast<double>(timeline.makespan);

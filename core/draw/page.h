@@ -4,7 +4,7 @@
 
 namespace orrery::drawing {
 
-/// An unfinished SVG drawing: its sections are drawn below each other with a common time scale.
+/// An SVG drawing in progress. Its sections are below each other and share a time scale.
 struct Page {
     const Picture& picture;
     Canvas canvas;

@@ -38,7 +38,7 @@ LayoutView view_of(const Program& program, const Mesh& mesh, ValueId id) {
     return view;
 }
 
-/// Returns for each param the value that forward ops read: the param after casts and gathers.
+/// Returns for each param the value that forward ops read: the param, after casts and gathers if there are any.
 std::vector<ValueId> read_values(const Program& program) {
     std::vector<ValueId> param_of(program.values.size(), none), read(program.values.size(), none);
     for (ValueId id : program.params()) param_of[id] = id;
@@ -58,7 +58,7 @@ std::vector<ValueId> read_values(const Program& program) {
     return read;
 }
 
-/// Separates the numbers in a name: "h.3.attn.weight" -> "h.*.attn.weight" and {3}.
+/// Replaces the numbers in a name by "*": "h.3.attn.weight" gives "h.*.attn.weight" and {3}.
 std::string folded(const std::string& name, std::vector<int64_t>& numbers) {
     std::vector<std::string> words = split(name, '.');
     for (std::string& word : words) {
@@ -71,7 +71,7 @@ std::string folded(const std::string& name, std::vector<int64_t>& numbers) {
     return join(words, ".");
 }
 
-/// Puts the numbers of all params of a row into its name: "h.*.attn.weight" -> "h.{0..11}.attn.weight".
+/// Replaces each "*" in a name by the numbers of all params of a row: "h.*.attn.weight" gives "h.{0..11}.attn.weight".
 std::string unfolded(const std::string& pattern, const std::vector<std::set<int64_t>>& numbers) {
     std::vector<std::string> words = split(pattern, '.');
     size_t next = 0;
@@ -94,7 +94,7 @@ std::string shape_text(const Value& value) {
     return fmt::format("{} {}", name_of(value.type.dtype), words.empty() ? "scalar" : join(words, " x "));
 }
 
-/// Returns for each value the pipeline ranks that store it as input, param, state or result.
+/// Returns for each value the pipeline ranks that have it as input, param, state or result.
 std::vector<std::set<int64_t>> holders(const Plan& plan) {
     std::vector<std::set<int64_t>> of(plan.program.values.size());
     for (const RankClass& c : plan.classes)
@@ -124,7 +124,7 @@ ParamRow row_of(const Plan& plan, ValueId id, ValueId read) {
         bytes += view.bytes;
         if (program.value(state).type.shape == program.value(id).type.shape) row.state = view;
     }
-    row.state.bytes = bytes;  // bytes of all optimizer states of the param together
+    row.state.bytes = bytes;  // of all optimizer states of the param together
     return row;
 }
 

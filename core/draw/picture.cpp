@@ -14,7 +14,6 @@
 namespace orrery {
 namespace {
 
-/// Describes a pipeline: "4 stages on 2 pipeline ranks, 8 micro-batches".
 std::string size_text(const Schedule& schedule, const Timeline& timeline) {
     std::set<int> stages;
     std::set<int64_t> micros;
@@ -54,7 +53,7 @@ void add_facts(Picture& picture) {
     picture.facts.push_back(peaks_text(picture.timeline));
 }
 
-/// Adds facts on messages between ranks of a class: "class 0: each member of dp sends to its member +1, 3 a step".
+/// Adds facts on messages between ranks of one class: "class 0: each member of dp sends to its member +1, 3 a step".
 void add_shifts(Picture& picture, const Plan& plan) {
     for (size_t k = 0; k < plan.classes.size(); ++k) {
         std::map<std::pair<AxisId, int>, int> sends;
@@ -71,7 +70,7 @@ std::string unit_text(const Schedule& schedule) {
     return splits_weights(schedule) ? "units (F, B and W take 1)" : "units (F takes 1, B with its W 2)";
 }
 
-/// Returns times of fragments in proportion to their FLOPs; the smallest forward fragment takes 1000 units.
+/// Returns times of fragments in proportion to their FLOPs, so that the smallest forward fragment takes 1000 units.
 FragmentTime flops_time(const Plan& plan) {
     using Key = std::tuple<int, Fragment::Kind, int64_t, int>;
     std::map<Key, double> flops;

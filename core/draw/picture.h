@@ -8,22 +8,21 @@
 
 namespace orrery {
 
-/// Live bytes on a rank of one class over time, with a point for each instruction.
+/// Live bytes over time on a rank of one class (ranks with one instruction stream).
 struct MemoryCurve {
-    int rank = 0;            ///< number of the pipeline rank
+    int rank = 0;
     std::string ranks;       ///< text of the class's ranks: "ranks 0..7"
     int64_t persistent = 0;  ///< bytes of inputs, params, states and results, which are always live
     struct Point {
-        double time = 0;  ///< time in units of the timeline; below 0: before fragments, above the makespan: after
+        double time = 0;  ///< in units of the timeline; below 0: before all fragments; above the makespan: after them
         int64_t gradients = 0, activations = 0, workspaces = 0;  ///< bytes by use; `workspaces`: scratch of kernels
         int64_t all() const { return gradients + activations + workspaces; }
     };
-    std::vector<Point> points;  ///< points in time: one per instruction, with its operands, and one after each fragment
+    std::vector<Point> points;  ///< by time: one at each instruction, with its operands, and one after each fragment
     int64_t peak = 0;           ///< max live bytes, including persistent bytes
     double peak_time = 0;
 };
 
-/// The layout of a value on the mesh, as a drawing shows it.
 struct LayoutView {
     struct Split {
         std::string axis;
@@ -36,24 +35,23 @@ struct LayoutView {
     int64_t bytes = 0;          ///< bytes of one rank's block
 };
 
-/// A row for one param, or for several params with names that differ only by numbers.
+/// A row for one param, or for several whose names differ only by numbers.
 struct ParamRow {
     std::string name;  ///< "h.{0..11}.attn.q.weight"
     int64_t count = 1;
     std::string type;                    ///< "f32 768 x 3072"
     int rank = 2;                        ///< number of dims
     std::string where;                   ///< stages that have the param: "stages 0..3"; empty if there is one stage
-    LayoutView rest, read, grad, state;  ///< layouts; `read`: as the forward pass reads it; empty text: no such value
+    LayoutView rest, read, grad, state;  ///< layouts at rest, in the forward pass, of gradient and state; "": none
 };
 
-/// All that a drawing shows; the same for SVG and text.
 struct Picture {
     std::string title;
-    std::vector<std::string> facts;  ///< lines of text about the picture
+    std::vector<std::string> facts;  ///< lines of text to print with the drawing
     Schedule schedule;
     Timeline timeline;
-    std::string unit;                 ///< name of the unit of time
-    double lead = 0;                  ///< time drawn before and after the fragments, for memory outside them
+    std::string unit;  ///< name of the unit of time
+    double lead = 0;   ///< time drawn before and after the fragments, in which there is memory outside them
     std::vector<MemoryCurve> memory;  ///< a curve for each class of ranks; empty for a schedule without a plan
     int64_t memory_limit = 0;         ///< memory limit of a rank in bytes; 0: not given
     std::vector<ParamRow> params;
@@ -63,11 +61,11 @@ struct Picture {
 /// Makes the picture of a schedule without a plan, in units of time.
 Picture picture(const Schedule& schedule);
 
-/// Makes the picture of a plan, with memory and layouts of params. `by_flops`: the FLOPs of its kernels determine the
-/// length of a fragment; otherwise F, B and W take one unit each.
+/// Makes the picture of a plan, with memory and layouts of params. `by_flops`: true if the length of a fragment is
+/// given by the FLOPs of its kernels; false if F, B and W take one unit each.
 Picture picture(const Plan& plan, bool by_flops, int64_t memory_limit);
 
-/// Makes the picture of a plan on a given timeline, which has a row for each pipeline rank, with times in `unit`.
+/// Makes the picture of a plan on a timeline that has a row for each pipeline rank and times in `unit`.
 Picture picture(const Plan& plan, Timeline timeline, std::string unit, int64_t memory_limit);
 
 /// Returns the picture as one self-contained SVG without scripts, fonts or external references.
@@ -78,7 +76,6 @@ struct TextStyle {
     bool colour = false;
 };
 
-/// Returns the picture as text, drawn in characters.
 std::string draw_text(const Picture& picture, const TextStyle& style);
 
 }  // namespace orrery

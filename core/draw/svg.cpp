@@ -12,21 +12,20 @@ namespace orrery {
 namespace drawing {
 namespace {
 
-/// Okabe and Ito's blue, orange and green for F, B and W, which people with any colour vision can distinguish; they
-/// differ in lightness, too. Later chunks are darker.
+/// Okabe and Ito's blue, orange and green for F, B and W. People with any colour vision can distinguish them, since
+/// they differ in lightness, too. Later chunks are darker.
 struct Colour {
     int red, green, blue;
 };
 constexpr std::array<Colour, 3> fragment_colours{{{0, 114, 178}, {230, 145, 0}, {0, 134, 100}}};
 
-/// Returns the colour of a chunk: `colour` mixed with white, more white for earlier chunks.
+/// Mixes the colour of a chunk with white; earlier chunks get more white.
 Colour shade(Colour colour, int chunk, int chunks) {
     const double strength = chunks == 1 ? 0.72 : 0.42 + 0.58 * chunk / (chunks - 1);
     auto mix = [&](int part) { return static_cast<int>(std::lround(255 + (part - 255) * strength)); };
     return {mix(colour.red), mix(colour.green), mix(colour.blue)};
 }
 
-/// Returns black or white for text on a colour, whichever has more contrast.
 std::string_view ink_on(Colour c) { return 0.299 * c.red + 0.587 * c.green + 0.114 * c.blue > 125 ? "#111" : "#fff"; }
 
 std::string style_sheet(int chunks, double number_size) {
@@ -87,7 +86,6 @@ void draw_head(Page& page) {
     page.y += 18;
 }
 
-/// Draws the legend: the colours of F, B and W fragments.
 void draw_key(Page& page) {
     double x = margin;
     const double y = page.y;
@@ -186,7 +184,7 @@ std::string draw_svg(const Picture& picture) {
     page.width =
         std::max(page.end() + page.scale * picture.lead + right, picture.params.empty() ? 760.0 : 1200.0) + margin;
     for (const std::string& fact : picture.facts) page.width = std::max(page.width, text_width(fact, 12) + 2 * margin);
-    // Font size of micro-batch numbers; the shortest fragment limits it, as in time_scale.
+    // Font size of micro-batch numbers, limited by the shortest fragment as in time_scale().
     const double number_size = page.digits > 2 ? 7.5 : page.digits > 1 ? 8 : 10;
     draw_head(page);
     draw_key(page);

@@ -9,14 +9,12 @@
 namespace orrery::drawing {
 namespace {
 
-/// Returns the distance of grid lines in bytes, for a curve of up to `top` bytes.
 double byte_step(int64_t top) {
     double unit = 1;
     while (static_cast<double>(top) / unit >= 2048) unit *= 1024;
     return unit * tick_step(static_cast<double>(top) / unit, 5);
 }
 
-/// Returns the curve with only the highest point within each pixel.
 std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale) {
     std::vector<MemoryCurve::Point> kept;
     for (const MemoryCurve::Point& p : curve.points) {
@@ -29,7 +27,6 @@ std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale) 
     return kept;
 }
 
-/// Returns the SVG path of the area between `floor` and the steps of `bytes(point)` over time.
 template <class Bytes>
 std::string area(const Page& page, const std::vector<MemoryCurve::Point>& points, double from, double to, double floor,
                  double per_byte, const Bytes& bytes) {
@@ -93,7 +90,7 @@ void draw_memory_key(Page& page) {
 void draw_memory(Page& page) {
     int64_t top = 1;
     for (const MemoryCurve& curve : page.picture.memory) top = std::max(top, curve.peak);
-    // Leaves out a limit far above the curves, which would flatten them.
+    // A limit far above the curves would flatten them and is left out.
     if (page.picture.memory_limit > 0 && page.picture.memory_limit < top * 3 / 2)
         top = std::max(top, page.picture.memory_limit);
     top += top / 20;

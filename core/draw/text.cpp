@@ -11,14 +11,14 @@ namespace orrery {
 namespace drawing {
 namespace {
 
-/// One character and its background colour: -1: none, otherwise 2 * Fragment::Kind, plus 1 for an odd chunk.
+/// One character. `look`: its background colour, as 2 * Fragment::Kind, plus 1 for an odd chunk; -1: none.
 struct Cell {
     char letter = ' ';
     int look = -1;
 };
 using Row = std::vector<Cell>;
 
-/// Returns part of a row as text; with `colour`, on xterm's backgrounds: blue, orange and green, pale and strong.
+/// Returns part of a row as text. `colour`: adds xterm background colours: blue, orange and green, pale and strong.
 std::string painted(const Row& row, size_t from, size_t to, bool colour) {
     constexpr int backgrounds[] = {117, 74, 222, 215, 115, 72};
     std::string out;
@@ -34,7 +34,6 @@ std::string painted(const Row& row, size_t from, size_t to, bool colour) {
     return out;
 }
 
-/// Scale of the timeline in text: how many columns show a unit of time.
 struct Scale {
     double columns = 1;   ///< columns per unit of time
     size_t band = 0;      ///< columns per band, a group of lines with one line per rank
@@ -42,8 +41,8 @@ struct Scale {
     size_t at(int64_t time) const { return std::lround(static_cast<double>(time) * columns); }
 };
 
-/// Chooses the widest scale that fits: numbers if four bands hold them, otherwise one letter per unit in six bands,
-/// otherwise the number of columns that fit into one band.
+/// Chooses the widest scale that fits: with micro-batch numbers if four bands hold it, else with a letter for each unit
+/// if six bands do, else so that it fits into one band.
 Scale scale_of(const Timeline& t, size_t room) {
     int64_t shortest = t.makespan, largest = 0;
     for (const auto& slots : t.ranks)
@@ -75,7 +74,6 @@ Row row_of(const std::vector<Slot>& slots, const Scale& scale, size_t columns) {
     return row;
 }
 
-/// Writes the time scale below the columns of a band: "0    5    10".
 std::string axis_text(const Scale& scale, size_t from, size_t to) {
     const double span = static_cast<double>(to - from) / scale.columns;
     const double step = std::max(1.0, tick_step(span, static_cast<int>(std::max<size_t>(2, (to - from) / 8))));
@@ -117,7 +115,6 @@ std::string timeline_text(const Picture& picture, const TextStyle& style) {
     return out + "time in " + picture.unit + "\n";
 }
 
-/// Returns the highest point of a memory curve within each column.
 std::vector<MemoryCurve::Point> columns_of(const MemoryCurve& curve, double from, double to, size_t columns) {
     std::vector<MemoryCurve::Point> full(columns);
     std::vector<char> seen(columns, 0);
@@ -144,7 +141,7 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
     for (const MemoryCurve& curve : picture.memory) {
         const auto points = columns_of(curve, -picture.lead, to, columns);
         for (int line = lines; line-- > 0;) {
-            // A character of the memory curve is filled if the curve reaches the middle of its cell.
+            // The memory curve fills a character if it reaches the middle of the character's cell.
             const double level = (line + 0.5) / lines * static_cast<double>(top);
             std::string cells;
             for (const MemoryCurve::Point& p : points) {
@@ -172,7 +169,6 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
     return out;
 }
 
-/// Joins pieces of text into lines of at most `width` columns; all lines are indented.
 std::string wrapped(const std::vector<std::string>& pieces, size_t width, const std::string& indent) {
     std::string out, line = indent;
     for (const std::string& piece : pieces) {
@@ -192,7 +188,7 @@ std::string view_text(const LayoutView& view) {
 
 /// Returns texts of a param's layouts, equal ones joined: "at rest = as read: whole 1.5 KiB", "state: whole 3 KiB".
 std::vector<std::string> view_texts(const ParamRow& row) {
-    std::vector<std::pair<std::string, std::string>> views;  // pairs: names of equal layouts, their text
+    std::vector<std::pair<std::string, std::string>> views;  // names of layouts that are equal, and their common text
     for (const auto& [name, view] : {std::pair<std::string, const LayoutView*>{"at rest", &row.rest},
                                      {"as read", &row.read},
                                      {"gradient", &row.grad},

@@ -44,7 +44,7 @@ public:
             if (fits(way)) best_ = best_ == 0 ? way.step_s : std::min(best_, way.step_s);
         if (best_ == 0)
             for (const TradeOff::Way& way : all.ways) best_ = best_ == 0 ? way.step_s : std::min(best_, way.step_s);
-        first_ = best_;  // the fastest way that fits; faster ways do not
+        first_ = best_;  // begins at the fastest way that fits; faster ways are added below
         for (const TradeOff::Way& way : all.ways) {
             if (!shown(way)) continue;
             first_ = std::min(first_, way.step_s);
@@ -122,7 +122,6 @@ private:
         canvas_.text(left + wide + 8, limit + 12, "has " + bytes_text(static_cast<int64_t>(all_.memory_limit)), "red");
     }
 
-    /// Draws the front of best ways, from fast to small: its height over an amount of memory is the fastest time.
     void frontier() {
         std::vector<Spot> spots;
         for (size_t i = 0; i < all_.ways.size(); ++i)
@@ -183,7 +182,6 @@ private:
         return best;
     }
 
-    /// Lists the fastest ways with numbers and descriptions, one per line.
     void list() {
         std::vector<const TradeOff::Way*> told;
         int64_t hidden = 0;

@@ -14,7 +14,7 @@ constexpr int64_t unreachable = int64_t{1} << 50;
 constexpr int replicated = -1;
 constexpr int passed_on = -2;
 
-/// The layout of an input or a constraint; the choice can take over its order of axes.
+/// The layout of an input or a constraint, whose order of axes the choice may follow.
 struct Source {
     const Layout* layout;
     const FactorRule::Dims* dims;
@@ -62,7 +62,7 @@ private:
                            [&](int i) { return inputs_[i].preferred->at(axis) == Placement::partial(ReduceOp::sum); });
     }
 
-    /// Tries all combinations of options in order, up to the first that moves no bytes. Most ops have one or two.
+    /// Tries all combinations of options in order, until one moves no bytes. Most ops have one or two combinations.
     void walk(size_t axis, std::vector<int>& pick) {
         if (done_) return;
         if (axis == options_.size()) return enforce_budget(pick);
@@ -113,7 +113,7 @@ private:
         for (size_t i = 0; i < inputs_.size(); ++i) {
             const int64_t cost = cost_of(inputs_[i], input_layout(rule_, i, assignment));
             all += cost;
-            // Counts unreachable layouts as pinned, so that moving a pinned input is preferred to them.
+            // An unreachable layout counts as moving a pinned input, so that moving a pinned input is preferred to it.
             if (inputs_[i].pinned || cost >= unreachable) pinned += cost;
         }
         for (const Constraint& constraint : demands_) {

@@ -9,7 +9,6 @@
 
 namespace orrery {
 
-/// One input of an op, as an argument of `choose`.
 struct Candidate {
     const TensorType* type = nullptr;
     const Layout* preferred = nullptr;  ///< layout in which the op should read the input if possible
@@ -28,10 +27,10 @@ struct Constraint {
     Layout from(const Layout& natural) const { return rest ? *rest : with_targets(natural, targets); }
 };
 
-/// Chooses the factor that each axis splits in one op. On each axis the op may run split by a factor that an input or a
-/// constraint is split by, pass partial sums on (FactorRule::linear_in), or run replicated. The choice moves the fewest
-/// bytes of pinned inputs, then the fewest bytes in total. Ties go to partial sums, then the inputs in order, then the
-/// constraints, then replicated. It ignores all other ops. Time is exponential in the number of axes.
+/// Chooses by which of its factors each axis splits one op, whatever other ops do. On an axis the op may split a factor
+/// that an input or a constraint splits, pass partial sums on (FactorRule::linear_in), or be replicated. Moves the
+/// fewest bytes of pinned inputs, then the fewest bytes in total. Ties go to partial sums, then to inputs in order,
+/// then to constraints, then to replicated. Time is exponential in the number of axes.
 Assignment choose(const FactorRule& rule, std::span<const Candidate> inputs, std::span<const Constraint> constraints,
                   Resharder& resharder, const Mesh& mesh);
 

@@ -6,7 +6,7 @@ namespace orrery {
 
 namespace {
 
-/// Appends a Preference per axis of one dim: the factor that the axis splits. `left`: what it may still be split into.
+/// Appends a Preference for each axis that splits one dim: the factor that the axis splits.
 void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const FactorRule& rule,
               const Mesh& mesh, std::vector<Preference>& preferences) {
     size_t at = 0;

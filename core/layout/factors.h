@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// The layout chosen for an op: axes that split each factor, outermost first, and axes of partial linear inputs.
+/// The layout chosen for an op: by factor, the axes that split it, outermost first; and partial axes of linear inputs.
 struct Assignment {
     std::vector<std::vector<AxisId>> splits;
     std::vector<Layout::Partial> linear;
@@ -15,25 +15,25 @@ struct Assignment {
     bool operator==(const Assignment&) const = default;
 };
 
-/// Why an op cannot stay split as an operand is split.
+/// Why an op cannot be split on an axis as its operand is.
 enum class Blocked : uint8_t {
     no,
     whole,   ///< the op's kernel needs all of the factor
     uneven,  ///< the size of the axis does not divide the unsplit rest of the factor
 };
 
-/// The split on one axis that the layout of an operand suggests for the op.
+/// How a layout of an operand suggests to split the op on one axis.
 struct Preference {
     AxisId axis = none_axis;
-    int factor = -1;  ///< factor that the axis splits, or that prevents the split
+    int factor = -1;  ///< factor that the axis splits, or would split if it were not `blocked`
     int dim = -1;     ///< dim of the operand that the axis splits
     Blocked blocked = Blocked::no;
 
     static constexpr AxisId none_axis = -1;
 };
 
-/// Returns a layout of an operand as splits of factors: the axes of a dim split its factors from major to minor. After
-/// a blocked axis, the further axes of that dim are blocked too. Axes that are partial or of size 1 are left out.
+/// Returns a layout of an operand as splits of factors: the axes of a dim split its factors from major to minor. Once
+/// an axis is blocked, so are the further axes of that dim. Axes that are partial or of size 1 are left out.
 std::vector<Preference> preferences_of(const Layout& layout, const FactorRule::Dims& dims, const FactorRule& rule,
                                        const Mesh& mesh);
 
@@ -41,7 +41,6 @@ std::vector<Preference> preferences_of(const Layout& layout, const FactorRule::D
 /// split parallel factors, and a minor factor is split only when the major ones of its dim are split completely.
 bool legal(const FactorRule& rule, const Assignment& assignment, const Mesh& mesh);
 
-/// Returns the layout in which the op reads input number `input`.
 Layout input_layout(const FactorRule& rule, size_t input, const Assignment& assignment);
 /// Returns the layout of output number `output`: partial over axes that split contracted or index factors not in it.
 Layout output_layout(const FactorRule& rule, size_t output, const Assignment& assignment);

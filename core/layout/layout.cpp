@@ -90,8 +90,8 @@ Shape Layout::offset(const Shape& global, const Mesh& mesh, int64_t rank, int64_
 }
 
 std::string Layout::text(const Mesh& mesh) const {
-    // Axes are in mesh order, except that the axes of one dim appear in the order in which they split it. The text
-    // alone therefore determines the layout.
+    // Axes are in mesh order, except that the axes of one dim are in the order in which they split it, so that the text
+    // determines the layout.
     std::vector<AxisId> order;
     std::vector<size_t> next(splits_.size(), 0);
     for (size_t i = 0; i < mesh.axes().size(); ++i) {

@@ -30,7 +30,7 @@ public:
         for (const Mark& mark : program_.marks())
             if (mark.what == Mark::What::store) add(mark);
         inherit();
-        // `use` marks come second, because they are checked together with all `store` marks.
+        // `use` marks come second, because each is checked together with all `store` marks of its value.
         for (const Mark& mark : program_.marks())
             if (mark.what == Mark::What::use) add(mark);
         split_inputs();
@@ -91,7 +91,7 @@ private:
         }
     }
 
-    /// Gives a state or gradient the store marks of its param, on axes that it has no mark of its own for.
+    /// Gives a state or gradient the store marks of its param, except on axes on which it has a mark of its own.
     void inherit(ValueId id, ValueId param) {
         const Value& value = program_.value(id);
         if (program_.value(param).type.shape != value.type.shape) return;
@@ -100,7 +100,7 @@ private:
         for (const Target& target : marks_.store[param])
             if (std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.axis == target.axis; }))
                 both.push_back(target);
-        // Checks again: the axes of the param split the dim too, unlike when add() checked the mark.
+        // Checks the own marks again: now axes of the param split the dim, too, which add() did not know.
         for (Target& target : own) {
             Layout layout = with_targets(Layout(value.type.shape.size()), both);
             layout.set(target.axis, target.placement);

@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-/// A mark of one value on an axis of the mesh, checked and with the axis resolved to its id.
+/// A mark of one value, checked for a mesh, with the id of its axis in that mesh.
 struct Target {
     AxisId axis = 0;
     Placement placement;
@@ -26,11 +26,11 @@ struct Marks {
 /// cannot be applied and is not optional, naming the value, the dim, the axis, their sizes and a remedy.
 Marks collect_marks(const Program& program, const Mesh& mesh);
 
-/// Returns the layout with marks applied in order; a new split becomes the innermost of its dim.
+/// Returns a layout with marks applied in order. Of axes that split a dim, a mark's axis becomes the innermost.
 Layout with_targets(Layout layout, const std::vector<Target>& targets);
 
-/// Returns the layout in which ops should read a value: `lies`, its stored layout, changed by its `use` marks. When a
-/// dim that they split is not divisible, axes that no mark of the value names are removed from it, innermost first.
+/// Returns the layout in which ops should read a value: its stored layout `lies`, changed by its `use` marks. When a
+/// dim is then not divisible, axes that no mark of the value names are removed from it, innermost first.
 Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Target>& uses,
                  const std::vector<Target>& stores, const Mesh& mesh);
 

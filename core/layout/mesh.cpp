@@ -7,7 +7,7 @@
 
 namespace orrery {
 namespace {
-constexpr size_t most_parts = 8;  // max axes to join: 8 axes give 247 joined axes
+constexpr size_t most_parts = 8;  // max number of axes that are joined: 8 axes give 247 joined axes
 }  // namespace
 
 Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
@@ -29,7 +29,6 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
     join();
 }
 
-/// Creates a joined axis for every combination of two or more named axes.
 void Mesh::join() {
     std::vector<AxisId> several;
     for (AxisId id = 0; id < std::ssize(axes_); ++id) {

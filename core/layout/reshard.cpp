@@ -12,7 +12,7 @@ namespace {
 
 using Kind = Placement::Kind;
 
-// Cost in bytes of each message, in addition to its size, and of a slice that a rank takes locally.
+// Costs in bytes: of each message, in addition to its size, and of a slice that a rank takes locally.
 constexpr int64_t message_cost = 512;
 constexpr int64_t shard_cost = 1;
 
@@ -39,7 +39,7 @@ void append(std::string& key, const Layout& layout) {
     key.push_back('\x7e');
 }
 
-/// True when splitting by `axis` next continues the order of axes that the target layout has on a dim.
+/// True when `axis` is the next axis of a dim in the target layout, after the axes that split the dim now.
 bool extends_target(const std::vector<AxisId>& have, AxisId axis, const std::vector<AxisId>& want) {
     return have.size() < want.size() && want[have.size()] == axis && std::equal(have.begin(), have.end(), want.begin());
 }
@@ -138,7 +138,7 @@ private:
         next.set(axis, there);
         const int64_t before = local_bytes(layout);
         const int64_t after = local_bytes(next);
-        if (after < 0) return;  // a dim is not divisible
+        if (after < 0) return;  // the step is impossible, since a dim is not divisible
         const int64_t n = mesh_.size(axis);
         step.bytes = factor * std::max(before, after) * (n - 1) / n;
         const int64_t price = factor > 0 ? step.bytes + message_cost : shard_cost;
@@ -179,7 +179,7 @@ const ReshardPath* Resharder::path(const TensorType& type, const Layout& from, c
     append(key_, to);
     const auto place = known_.find(std::string_view(key_));
     if (place != known_.end()) return place->second.get();
-    // Accumulation over micro-batches comes first, so that the other steps run once, not per micro-batch.
+    // Accumulation over micro-batches comes first, so that other steps run once a step, not for each micro-batch.
     Layout start = from;
     for (const auto& partial : from.partials())
         if (mesh_.axis(partial.axis).sequential && to.at(partial.axis).kind == Kind::replicate)

@@ -10,19 +10,19 @@
 
 namespace orrery {
 
-/// One step of a redistribution: a collective over one axis, or `kernel`, by which each rank takes its slice of a
-/// replicated value and sends nothing. The op for it is op_inserted_for(instruction).
+/// One step of a redistribution: a collective over one axis, or `kernel`: each rank then takes its slice of a
+/// replicated value and sends nothing. The op for the step is op_inserted_for(instruction).
 struct ReshardStep {
     Opcode instruction = Opcode::kernel;
     AxisId axis = 0;
-    int from = -1;  ///< for all_gather and all_to_all: the dim split before the step
-    int to = -1;    ///< for reduce_scatter, all_to_all and kernel: the dim split after the step
+    int from = -1;  ///< all_gather, all_to_all: the dim that is split before the step
+    int to = -1;    ///< reduce_scatter, all_to_all, kernel: the dim that is split after the step
     ReduceOp op = ReduceOp::sum;
     int64_t bytes = 0;  ///< bytes that each rank sends in the step
     Layout layout;      ///< layout after this step
 };
 
-/// The steps from one layout of a value to another; no steps when both are equal.
+/// The steps that change a value from one layout to another; none if the layouts are equal.
 struct ReshardPath {
     std::vector<ReshardStep> steps;
     int64_t bytes = 0;  ///< bytes that each rank sends in all steps

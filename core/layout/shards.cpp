@@ -24,7 +24,7 @@ void for_runs(const Block& part, const Block& from, const Block& to,
               const std::function<void(int64_t, int64_t, int64_t)>& visit) {
     const size_t rank = part.shape.size();
     if (part.count() == 0) return;
-    // A contiguous run covers the trailing dims that are whole in both blocks, and the dim before them.
+    // A contiguous run spans the trailing dims that the part has whole in both blocks, and the dim before them.
     size_t first = rank;
     int64_t run = 1;
     while (first > 0) {
@@ -42,7 +42,7 @@ void for_runs(const Block& part, const Block& from, const Block& to,
         from_at += (part.offset[dim] - from.offset[dim]) * from_stride[dim];
         to_at += (part.offset[dim] - to.offset[dim]) * to_stride[dim];
     }
-    Shape index(first, 0);  // index in the dims outside the contiguous run
+    Shape index(first, 0);  // index of the run in the dims before it
     for (;;) {
         visit(from_at, to_at, run);
         size_t dim = first;

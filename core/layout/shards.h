@@ -15,7 +15,6 @@ struct Block {
     Shape shape;
 
     int64_t count() const { return count_of(shape); }
-    /// "[0,512]+[8,512]": offset + shape
     std::string text() const { return text_of(offset) + "+" + text_of(shape); }
     bool operator==(const Block&) const = default;
 };
@@ -28,7 +27,6 @@ std::optional<Block> intersect(const Block& a, const Block& b);
 void for_runs(const Block& part, const Block& from, const Block& to,
               const std::function<void(int64_t, int64_t, int64_t)>& visit);
 
-/// Returns the block that covers a whole tensor of this shape.
 Block whole(const Shape& global);
 
 /// Returns the block of a value that one rank has, for one micro-batch.
@@ -37,7 +35,7 @@ Block block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int6
 /// True for the first of the ranks that have the same block; it writes checkpoints. Partial axes count as replicated.
 bool first_holder(const Layout& layout, const Mesh& mesh, int64_t rank);
 
-/// Copies `block` out of a whole tensor to `local`. Both are dense in host memory; `item`: bytes per element.
+/// Copies `block` out of a whole tensor to `local`, both dense in host memory. `item`: bytes per element.
 void slice(const void* global, const Shape& global_shape, const Block& block, int64_t item, void* local);
 /// Copies `local`, the contents of `block`, into a whole tensor.
 void place(void* global, const Shape& global_shape, const Block& block, int64_t item, const void* local);

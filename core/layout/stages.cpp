@@ -54,7 +54,7 @@ private:
         }
     }
 
-    /// Finds the forward ops that an op with a stage mark depends on, and the marked ops themselves.
+    /// Finds the ops with a stage mark, and all forward ops that these depend on.
     void find_feeding() {
         std::vector<char> read(program_.values.size(), 0);
         feeds_.resize(program_.ops.size(), 0);

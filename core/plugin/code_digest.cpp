@@ -17,7 +17,6 @@ namespace orrery {
 
 namespace {
 
-/// Returns the build id in an ELF note segment; "" when there is none.
 std::string build_id_in(std::string_view notes) {
     constexpr size_t unit = 4;
     const auto rounded = [](size_t n) { return (n + unit - 1) / unit * unit; };
@@ -38,7 +37,6 @@ struct Sought {
     std::string id;
 };
 
-/// Whether the library has `bytes` bytes from `address` on in one of its loaded segments.
 bool loads(const dl_phdr_info& info, uintptr_t address, size_t bytes) {
     for (int i = 0; i < info.dlpi_phnum; ++i) {
         const ElfW(Phdr)& part = info.dlpi_phdr[i];
@@ -48,7 +46,7 @@ bool loads(const dl_phdr_info& info, uintptr_t address, size_t bytes) {
     return false;
 }
 
-/// Reads the build id of the library that contains an address, from its loaded note segments.
+/// Reads the build id of the library that contains an address, from its loaded ELF notes.
 int look(dl_phdr_info* info, size_t, void* sought) {
     auto& found = *static_cast<Sought*>(sought);
     if (!loads(*info, found.address, 1)) return 0;

@@ -4,9 +4,9 @@
 
 namespace orrery {
 
-/// A library and the digest of its code in hexadecimal digits, "" when it has none. The digest is the GNU build id that
-/// orrery_digested() (scripts/cmake/plugin.cmake) computes from all linked objects: it is the same for the same sources
-/// and compiler, in any folder.
+/// A library, and the digest of its code in hexadecimal digits, "" when it has none. The digest is the GNU build id
+/// that orrery_digested() (scripts/cmake/plugin.cmake) computes from all linked objects: the same sources and compiler
+/// give the same digest in any folder.
 struct LibraryCode {
     std::string path, digest;
 };

@@ -17,7 +17,7 @@ constexpr size_t most_text = 4096;  // max bytes of ORRERY_FACTS, as a damaged f
 enum class Form : uint8_t { flag, list };
 using Known = std::map<std::string, Form, std::less<>>;
 
-/// Returns the facts that plugins of a kind may declare in ORRERY_FACTS, with their form.
+/// Returns the names of facts that plugins of a kind may declare in ORRERY_FACTS, each with its form.
 const Known& known_of(std::string_view kind) {
     static const std::map<std::string, Known, std::less<>> kinds = {
         {"device", {{"host_memory", Form::flag}, {"memory", Form::list}, {"leaves_nothing", Form::flag}}},
@@ -49,7 +49,7 @@ std::vector<std::string> values_of(const std::string& name, const std::string& t
     return values;
 }
 
-/// Whether a text has only printable ASCII, since terminals interpret control characters.
+/// Whether a text is printable ASCII only, since a terminal would interpret control characters.
 bool is_plain(std::string_view text) {
     return std::ranges::all_of(text, [](unsigned char c) { return c >= ' ' && c < 127; });
 }

@@ -8,11 +8,11 @@
 
 namespace orrery {
 
-/// Facts in a device plugin's file that core needs before it creates the device.
+/// Facts in a device plugin's file: what core must know before it creates the device.
 struct DeviceFacts {
     bool host_memory = false;     ///< device memory is host memory (DeviceLimits::host_visible)
     std::string memory = {};      ///< name of the device's memory in the `devices` of transports; "": the device's name
-    bool leaves_nothing = false;  ///< making and destroying the device leaves no state in the process, unlike on a GPU
+    bool leaves_nothing = false;  ///< true: a destroyed device leaves no state in the process, unlike a GPU
 };
 
 /// Facts in a transport plugin's file; the loader copies them to its TransportContract.
@@ -39,8 +39,8 @@ private:
     std::vector<std::pair<std::string, std::vector<std::string>>> facts_;
 };
 
-/// Returns the text of ORRERY_FACTS in a plugin's file; "" when it has none. Throws Error when the text exceeds 4096
-/// bytes or has no zero byte at its end.
+/// Returns the text of ORRERY_FACTS in a plugin's file; "" when the file has none. Throws Error when the text exceeds
+/// 4096 bytes or has no zero byte at its end.
 std::string facts_text(const LibraryFile& file);
 
 }  // namespace orrery

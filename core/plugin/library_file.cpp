@@ -20,7 +20,7 @@ bool is_library(const ElfW(Ehdr) & header) {
            header.e_type == ET_DYN && header.e_shentsize == sizeof(ElfW(Shdr)) && header.e_shstrndx < header.e_shnum;
 }
 
-/// Returns the zero-terminated text at `at` in the section names; nullopt when it is too long or not terminated.
+/// Returns the text at `at` in the section names, up to a zero byte; nullopt when it is too long or has no zero byte.
 std::optional<std::string> name_at(const std::string& names, size_t at) {
     const size_t end = at < names.size() ? names.find('\0', at) : std::string::npos;
     if (end == std::string::npos || end - at > longest_name) return std::nullopt;

@@ -9,7 +9,6 @@
 
 namespace orrery {
 
-/// Reads `bytes` bytes at `offset` of a file; returns false when the file is shorter.
 bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes);
 
 /// Reads the sections of a shared library for this machine, without running its code.

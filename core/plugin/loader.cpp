@@ -40,7 +40,7 @@ struct Found {
     bool absent = false;  ///< the build left the plugin out; its .why file has the reason
 };
 
-/// Returns the path relative to the current folder when it is inside that folder, for messages.
+/// Returns a path for messages: relative to the current folder if the file is inside it.
 std::string shown(const fs::path& path) {
     std::error_code problem;
     const fs::path here = fs::current_path(problem);
@@ -54,7 +54,6 @@ std::string rebuild_line(const Found& file) {
     return "\n  rebuild it with: cmake --build build --target " + file.kind + "_" + file.name;
 }
 
-/// For errors: returns the call by which the plugin should have registered its factory.
 std::string register_line(const Found& file) {
     if (file.kind == "op")
         return "\n  give ORRERY_PLUGIN a function that calls add_op for " + file.name +
@@ -69,14 +68,13 @@ std::string owner_problem(const fs::path& path) {
     if (info.st_mode & S_IWOTH)
         return "it is world-writable (mode " + std::string(S_ISDIR(info.st_mode) ? "of its folder" : "of the file") +
                ")\n  fix it with: chmod o-w " + shown(path);
-    // The owner of liborrery.so is trusted already: that user could replace the library.
+    // The owner of liborrery.so is trusted already, since that user could replace the library.
     const fs::path self = this_code().path;
     const bool have_core = ::stat(self.c_str(), &core) == 0;
     if (info.st_uid == 0 || info.st_uid == ::geteuid() || (have_core && info.st_uid == core.st_uid)) return "";
     return "it belongs to user " + std::to_string(info.st_uid) + "\n  it must belong to you or to root: chown it";
 }
 
-/// Reads the sections of a plugin's file, without running its code.
 LibraryFile library_of(const Found& file) {
     try {
         return LibraryFile(file.path);
@@ -85,7 +83,7 @@ LibraryFile library_of(const Found& file) {
     }
 }
 
-/// Checks the ABI in the name of an ELF section, so that no code of an outdated plugin runs.
+/// Checks the ABI, which is the name of an ELF section, so that no code of an outdated plugin runs.
 void check_abi(const Found& file, const LibraryFile& library) {
     const auto mark = library.section_that_begins(section_prefix);
     if (!mark)
@@ -97,7 +95,7 @@ void check_abi(const Found& file, const LibraryFile& library) {
                     describe_abi(this_abi()) + rebuild_line(file));
 }
 
-/// Opens a plugin's file for good, and returns the PluginInfo that this very file defines.
+/// Opens a plugin's file, never to close it, and returns the PluginInfo in this file, not one of another library.
 const PluginInfo& open(const Found& file) {
     const SignalsKept kept;
     dll::shared_library library;
@@ -108,7 +106,7 @@ const PluginInfo& open(const Found& file) {
     ::dlerror();
     library.load(file.path, problem, mode);
     if (problem) {
-        const char* said = ::dlerror();  // text of dlerror(), as that of `problem` is misleading
+        const char* said = ::dlerror();  // the text of dlerror(), since the text of `problem` is misleading
         const std::string reason = said ? said : problem.message();
         const bool symbol = reason.find("undefined symbol") != std::string::npos;
         throw Error(reason + (symbol ? rebuild_line(file)
@@ -135,7 +133,7 @@ void check_info(const Found& file, const PluginInfo& info) {
         throw Error("it registers nothing: the function given to ORRERY_PLUGIN is null" + register_line(file));
 }
 
-/// Calls the plugin's register function with a separate registry, so that a failure leaves no partial entries.
+/// Calls the plugin's register function with an empty registry, so that a failure leaves no entries in the session's.
 Registry registered(const Found& file, const PluginInfo& info) {
     Registry alone;
     const auto failed = [](const std::string& why) {
@@ -179,8 +177,8 @@ std::string first_line(const fs::path& path) {
 
 std::string absent_line(const Found& file) { return "not included in this build: " + first_line(file.path); }
 
-/// Reads the facts of a plugin without running its code. Throws Error also for another ABI, and for a transport that
-/// does not declare its `devices`, by which transports are chosen.
+/// Reads the facts of a plugin without running its code. Throws Error for another ABI, and for a transport without the
+/// fact `devices`, by which transports are chosen.
 PluginFacts facts_of(const Found& file) {
     if (file.absent) throw Error(absent_line(file));
     if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
@@ -192,7 +190,7 @@ PluginFacts facts_of(const Found& file) {
     return facts;
 }
 
-/// Opens a plugin's file, after all checks that read the file only; `facts` are those of the file.
+/// Opens a plugin's file, after all checks that only read the file. `facts`: those in the file.
 Loaded load_file(const Found& file, const PluginFacts& facts, const std::shared_ptr<OpenCalls>& calls) {
     const PluginInfo& info = open(file);
     check_info(file, info);
@@ -238,7 +236,7 @@ void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     if (file.kind == "launcher") to.add_launcher(file.name, from.launcher(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
     if (file.kind != "op") return;
-    // Adds the ops first, because this may throw: the registry then has nothing of the plugin.
+    // The ops come first, because adding them may throw: the registry then has nothing of the plugin yet.
     add_plugin_ops("op/" + file.name, loaded.version, from);
     for (const auto& op : from.ops()) to.add_op(*op);
     for (const Registry::AddedKernel& kernel : from.kernels())
@@ -261,7 +259,6 @@ Found find_file(const std::vector<std::string>& folders, std::string_view kind, 
                     (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
 }
 
-/// Calls `read` and returns its result; errors then name the plugin's file.
 template <class Read>
 auto in_file(const Found& file, const Origin& asked, const char* what, const Read& read) {
     try {

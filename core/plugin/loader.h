@@ -11,7 +11,6 @@
 
 namespace orrery {
 
-/// What `orrery plugins` prints about one plugin file.
 struct PluginReport {
     std::string name;  ///< name from the file's name: "transport/gloo"
     std::string path;
@@ -22,9 +21,9 @@ struct PluginReport {
     std::string facts = {};   ///< text of its ORRERY_FACTS; "" when it has none
 };
 
-/// Loads plugins: finds liborrery_KIND_NAME.so and calls its register function. A file liborrery_KIND_NAME.why contains
-/// the reason why the build left the plugin out. Files are opened by full path and never unloaded, because a plugin's
-/// code may run at any later time, for example as the destructor of an exception.
+/// Loads plugins: opens liborrery_KIND_NAME.so and calls its register function. A file liborrery_KIND_NAME.why says why
+/// the build left the plugin out. Files are opened by full path and never closed, because a plugin's code may run at
+/// any later time, for example as the destructor of an exception.
 class Loader {
 public:
     /// Makes a loader that searches the folders in this order; the first file of a name wins.
@@ -37,37 +36,37 @@ public:
     /// Returns the facts of plugin KIND/NAME, read without opening the file as a library. Throws Error at `asked`.
     PluginFacts facts(std::string_view kind, std::string_view name, const Origin& asked) const;
 
-    /// Loads the plugin that defines an op: op/NAME defines NAME and NAME_more. Throws Error at `asked`.
+    /// Loads the plugin that defines an op: op/NAME defines the ops NAME and NAME_more. Throws Error at `asked`.
     void load_op(std::string_view op, Registry& registry, const Origin& asked) const;
-    /// Loads the plugins of all ops of a program that are not registered yet. Skips ops that no plugin defines:
-    /// checking the program reports them.
+    /// Loads the plugins of a program's ops that are not registered yet. Skips ops that no plugin defines: checking the
+    /// program reports them.
     void load_ops(const Program& program, Registry& registry) const;
 
-    /// Returns why plugin KIND/NAME cannot be used on this machine although it can be loaded; "" when it can be used,
-    /// or when there is no such plugin.
+    /// Returns why plugin KIND/NAME cannot be used on this machine although its file can be loaded; "" when it can be
+    /// used or does not exist.
     std::string cannot_run(std::string_view kind, std::string_view name) const;
 
-    /// Returns the names of all plugin files of the folders, "transport/gloo", sorted. Loads none.
+    /// Returns the names of all plugin files in the folders, "transport/gloo", sorted. Does not load them.
     std::vector<std::string> names() const;
 
     /// Returns the names of the plugins of one kind, without those that the build left out.
     std::vector<std::string> present(std::string_view kind) const;
 
-    /// Returns name, path and digest of each plugin file of the folders, sorted by name. Loads none.
+    /// Returns name, path and digest of each plugin file in the folders, sorted by name. Does not load them.
     std::vector<PluginReport> files() const;
 
     /// Loads each plugin file of the folders and returns reports sorted by name, also of those that cannot be loaded.
     std::vector<PluginReport> list() const;
 
     const std::vector<std::string>& folders() const { return folders_; }
-    /// The running calls to data sources of plugins, to report a call that hangs.
+    /// The calls to data sources of plugins that have not returned yet, so that a call that hangs can be reported.
     const std::shared_ptr<OpenCalls>& calls() const { return calls_; }
-    /// The plugins that this loader has loaded, in the order of loading: name, path, version and digest.
+    /// Name, path, version and digest of the plugins that this loader has loaded, in the order of loading.
     const std::vector<PluginReport>& loaded() const { return loaded_; }
 
 private:
-    /// Returns the plugin that defines an op. For swish_gate_grad this is op/swish_gate_grad, op/swish_gate or
-    /// op/swish, the first that exists; "" when none exists.
+    /// Returns the plugin that defines an op: for swish_gate_grad op/swish_gate_grad, op/swish_gate or op/swish, the
+    /// first that exists; "" when none exists.
     std::string plugin_of(std::string_view op) const;
 
     std::vector<std::string> folders_;
@@ -77,7 +76,7 @@ private:
 
 /// Returns the folders `plugins` (build tree) and `orrery/plugins` (installed) next to liborrery.so, if they exist.
 std::vector<std::string> plugin_folders();
-/// Returns the given folders (plugins.path), followed by `plugin_folders()`.
+/// Returns the folders in plugins.path, followed by those of plugin_folders().
 std::vector<std::string> and_plugin_folders(std::vector<std::string> folders);
 
 /// Formats an ABI string for messages: "orrery 7f3a91c0, gcc 12, debug".

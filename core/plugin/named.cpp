@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-/// Base of wrappers around an object that a plugin made; errors of the object name the plugin.
+/// Base of wrappers of objects that a plugin made. An error of the object names the plugin.
 template <class Made>
 class Named {
 public:
@@ -30,7 +30,7 @@ protected:
     std::unique_ptr<Made> made_;
 };
 
-/// Returns the object `made` by a plugin, wrapped in `NamedMade`; nullptr when `made` is nullptr.
+/// Returns an object made by a plugin, wrapped in `NamedMade`; nullptr when `made` is nullptr.
 template <class NamedMade, class Made, class... More>
 std::unique_ptr<Made> named_made(const std::string& plugin, std::unique_ptr<Made> made, const More&... more) {
     return made ? std::make_unique<NamedMade>(plugin, std::move(made), more...) : nullptr;
@@ -87,13 +87,13 @@ public:
     bool captures() override {
         return call("captures", [&] { return made_->captures(); });
     }
-    // `work` is code of core, so that its exceptions do not name the plugin.
+    // `work` is code of core: its exceptions must not name the plugin.
     std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
         return made_->capture(work, why_not);
     }
 };
 
-/// Wraps a plugin's communicator. The events that calls return belong to the plugin's communicator.
+/// Wraps a plugin's communicator. Events that its calls return are not wrapped: they belong to the plugin's own.
 class NamedCommunicator final : public Communicator, Named<Communicator> {
 public:
     using Named::Named;
@@ -422,7 +422,7 @@ private:
     std::shared_ptr<OpenCalls> calls_;
 };
 
-/// Returns a plugin's factory, changed to wrap the objects that it makes in `NamedMade`. Its errors name the plugin.
+/// Returns a plugin's factory, changed so that it wraps what it makes in `NamedMade` and its errors name the plugin.
 template <class NamedMade, class Factory, class... More>
 Factory named_factory(const std::string& plugin, const Factory& make, const More&... more) {
     if (!make) return make;

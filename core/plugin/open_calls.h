@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// List of the calls of plugins that have not returned yet. Thread-safe.
+/// Calls of plugins that have not returned yet. Thread-safe.
 class OpenCalls {
 public:
     using Clock = std::chrono::steady_clock;
@@ -19,7 +19,7 @@ public:
     /// One call of a plugin, listed while this object exists.
     class Call {
     public:
-        /// Begins a call. `sample`: -1 if the call concerns no sample. `plugin` and `function` must outlive the object.
+        /// Begins a call. `sample`: the sample's number; -1: none. `plugin` and `function` must outlive the object.
         Call(OpenCalls& all, std::string_view plugin, std::string_view function, int64_t sample = -1);
         ~Call();
         Call(const Call&) = delete;
@@ -37,8 +37,8 @@ public:
         Call *before_ = nullptr, *next_ = nullptr;
     };
 
-    /// Describes a call that has lasted longer than `bound`; "" when there is none. Of nested calls, describes the
-    /// innermost one that has lasted at least half as long.
+    /// Describes a call that has lasted longer than `bound`; "" when there is none. If it has nested calls, describes
+    /// the innermost one that has lasted at least half of `bound`.
     std::string overdue(std::chrono::milliseconds bound) const;
 
 private:
@@ -46,10 +46,9 @@ private:
     Call* newest_ = nullptr;
 };
 
-/// A thread that reports a call that does not return.
 class CallWatch {
 public:
-    /// Calls `stuck` once, on its own thread, with a message on a call longer than `bound`, the value of key `setting`.
+    /// If a call lasts longer than `bound`, the value of the key `setting`, calls `stuck` once, on its own thread.
     CallWatch(std::shared_ptr<const OpenCalls> calls, std::chrono::milliseconds bound, std::string setting,
               std::function<void(const std::string&)> stuck);
     ~CallWatch();

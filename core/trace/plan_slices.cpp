@@ -16,7 +16,6 @@ std::string name_in(const Plan& plan, const RankClass& c, const Instruction& i) 
     return fmt::format("{} {}", name_of(i.opcode), plan.mesh.axis(i.axis).name);
 }
 
-/// Returns the name of the value that an instruction writes or, if it writes none, sends.
 std::string value_of(const Program& program, const RankClass& c, const Instruction& i) {
     const size_t outputs = i.opcode == Opcode::kernel ? c.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 0;
     for (size_t o = std::min(outputs, i.operands.size()); o < i.operands.size(); ++o)

@@ -62,8 +62,8 @@ TraceWriter::Lane& TraceWriter::lane_of(int64_t process, const std::string& name
     return lane;
 }
 
-/// Returns start and end of a slice in ns, each rounded on its own, so that adjacent slices stay adjacent. Removes an
-/// overlap of 1 ns that rounding causes.
+/// Returns start and end of a slice in ns, each rounded on its own, so that adjacent slices stay adjacent. If rounding
+/// makes slices overlap by 1 ns, removes the overlap.
 std::pair<int64_t, int64_t> TraceWriter::place(Lane& lane, const TraceSlice& slice) {
     if (!std::isfinite(slice.start) || !std::isfinite(slice.duration) || slice.start < 0 || slice.duration < 0 ||
         slice.start + slice.duration > most_s)
@@ -77,7 +77,7 @@ std::pair<int64_t, int64_t> TraceWriter::place(Lane& lane, const TraceSlice& sli
         begin += 1;
         while (!lane.open.empty() && lane.open.back().first <= begin) lane.open.pop_back();
     }
-    // Makes a bar with an arrow at least 1 ns long, since viewers draw no arrow at a bar of length zero.
+    // A bar with an arrow is at least 1 ns long, since viewers draw no arrow at a bar of length zero.
     if (slice.end != FlowEnd::none) end = std::max(end, begin + 1);
     const bool inside = lane.open.empty() || end <= lane.open.back().first;
     if (begin < lane.begun || !inside)

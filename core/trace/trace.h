@@ -10,10 +10,10 @@
 
 namespace orrery {
 
-/// Whether a message's arrow begins (`from`) or ends (`to`) at a bar.
+/// Whether an arrow for a message begins at a bar (`from`), ends at it (`to`), or neither.
 enum class FlowEnd : uint8_t { none, from, to };
 
-/// One bar of a trace: what a lane of a process did and when.
+/// One bar of a trace: what a process did on one of its lanes (rows of bars), and when.
 struct TraceSlice {
     int64_t process = 0;   ///< number of a rank, or of a class of ranks
     std::string lane;      ///< name of the lane: "compute", "dp"
@@ -25,24 +25,24 @@ struct TraceSlice {
     /// values shown when the bar is selected; names are distinct
     std::vector<std::pair<std::string, Argument>> arguments = {};
     FlowEnd end = FlowEnd::none;
-    int64_t flow = 0;  ///< number of the arrow that connects the two bars with this number
+    int64_t flow = 0;  ///< number of the arrow at the bar's `end`; two bars with the same number are connected
 };
 
-/// Writes a trace in Chrome's Trace Event Format as JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing read.
-/// Streams: stores a few words per lane. Thread ids of lanes are unique over all processes, because Perfetto silently
-/// drops bars if two processes use one thread id. Times are rounded to nanoseconds.
+/// Writes a trace as JSON in Chrome's Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing read.
+/// Streams: keeps only a few words per lane. Thread ids of lanes are unique over all processes, because Perfetto
+/// silently drops bars if two processes use one thread id. Times are rounded to nanoseconds.
 class TraceWriter {
 public:
-    /// `about`: metadata of the trace. `out` must outlive the writer; the caller checks `out` for write errors.
+    /// `about`: metadata of the trace. `out` must outlive the writer; the caller checks it for write errors.
     explicit TraceWriter(std::ostream& out, const std::vector<std::pair<std::string, std::string>>& about = {});
 
     /// Names a process; viewers order processes by number. Call at most once per process, before or after its slices.
     void process(int64_t process, std::string_view name);
-    /// Makes an empty lane, which fixes the order of lanes. slice() makes lanes that do not exist yet.
+    /// Makes an empty lane, to fix the order of lanes. slice() makes lanes that do not exist yet.
     void lane(int64_t process, const std::string& name);
-    /// Writes a slice. Slices of a lane must come in the order of their start, and must be disjoint or nested, because
-    /// viewers draw overlapping ones wrongly. Throws Error, Fault::failed, naming both slices, when they do not, and
-    /// when a time is not finite.
+    /// Writes a slice. Slices of a lane must be in the order of their starts, and disjoint or nested, because viewers
+    /// draw overlapping ones wrongly. Throws Error, Fault::failed, naming both slices if they are not, and for
+    /// times below 0 or above 9e9 s.
     void slice(const TraceSlice& slice);
     /// Ends the JSON document; nothing may be written afterwards.
     void finish();

@@ -2,7 +2,7 @@
 
 namespace orrery {
 
-/// Costs of checkpoints and failures of a job. Failures are random and memoryless, with a constant rate.
+/// Times of a job's checkpoints and failures. Failures are random and memoryless, with a constant rate.
 struct CheckpointTimes {
     double cost_s = 0;              ///< seconds that one checkpoint blocks training
     double restart_s = 0;           ///< seconds from a failure until the lost work is started again

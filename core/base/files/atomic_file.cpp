@@ -35,7 +35,7 @@ void sync_folder(const std::string& folder) {
     const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const int code = file < 0 || ::fsync(file) != 0 ? errno : 0;
     if (file >= 0) ::close(file);
-    if (code != 0 && code != EINVAL)  // some file systems cannot fsync a folder
+    if (code != 0 && code != EINVAL)  // EINVAL: the file system cannot fsync a folder
         throw Error("cannot flush the folder " + folder + ": " + std::generic_category().message(code), Fault::failed);
 }
 
@@ -51,9 +51,9 @@ void AtomicFile::fail(int code) {
 
 void AtomicFile::open(Fault fault) {
     if (file_ >= 0) ::close(file_);
-    ::unlink(partial_.c_str());  // a killed process may have left this file
+    ::unlink(partial_.c_str());  // removes the file that a killed process may have left
     buffer_.clear();
-    buffer_.reserve(buffer_bytes);  // memory reserved once, so that replacing a file repeatedly does not allocate
+    buffer_.reserve(buffer_bytes);  // reserves memory, so that replacing a file again does not allocate
     file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
     if (file_ < 0) throw cannot_write(errno == EEXIST ? partial_ : path_, errno, fault);
     there_ = true;

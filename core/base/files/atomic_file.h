@@ -13,8 +13,8 @@ int write_all(int file, std::string_view bytes);
 /// Flushes a folder's entries to disk, if its file system can. Throws Error, Fault::failed.
 void sync_folder(const std::string& folder);
 
-/// A file that gets its name once it is complete. Until then its name has a suffix, and the destructor removes it. A
-/// file that replaces another one gets its mode. Functions throw Error "cannot write PATH: why", Fault::failed.
+/// A file that gets its name only once it is complete. Until then its name has a suffix, and the destructor removes it.
+/// A file that replaces another one gets its mode. Functions throw Error "cannot write PATH: why", Fault::failed.
 class AtomicFile {
 public:
     /// `suffix` of the name until the file is complete; `mode`: permissions of a new file, before the umask.
@@ -25,7 +25,7 @@ public:
     AtomicFile& operator=(const AtomicFile&) = delete;
 
     const std::string& path() const { return path_; }
-    /// Creates the file under its temporary name, discarding an earlier incomplete one. `fault`: of Errors thrown here.
+    /// Creates the file under its temporary name; replaces an earlier incomplete one. `fault`: of the Errors it throws.
     void open(Fault fault = Fault::failed);
     void write(std::string_view bytes);
     /// Closes the file. `durable`: makes its contents survive a power cut.

@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The file that a result is written to.
 struct Target {
     fs::path path;
     bool whole = false;  ///< true: a regular file, or a path without a file

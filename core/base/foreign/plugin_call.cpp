@@ -50,7 +50,7 @@ void throw_of_plugin(std::string_view plugin, std::string_view function) {
         said = error.what();
     } catch (const std::exception& error) {
         said = error.what();
-    } catch (...) {  // an exception without a text: only its type is known
+    } catch (...) {  // not an std::exception: only the type is known
     }
     throw Error(fmt::format("plugin {}: {} threw {}{}\n  plugins throw orrery::Error only: fix the plugin", plugin,
                             function, type, said.empty() ? "" : ": " + said),

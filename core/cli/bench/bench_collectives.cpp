@@ -24,14 +24,13 @@ namespace {
 
 constexpr auto limit = std::chrono::seconds(60);
 
-/// Transport and device of a benchmark; their plugins stay loaded.
 struct Backends {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<Device> device;
 };
 
-/// Opens transport and device. `rank`: this process is that rank; if the transport wants it, it is pinned before the
-/// device counts processors. Throws Error for unknown keys of [device.cpu] and of [transport.NAME] tables.
+/// Opens transport and device. `rank`: the rank that this process is, pinned before the device counts processors if the
+/// transport wants it. Throws Error for unknown keys of [device.cpu] and [transport.NAME].
 Backends open_backends(const CollectiveBench& bench, Config& config, const Job* rank = nullptr) {
     const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
     check_backends(config, loader.names());
@@ -46,7 +45,7 @@ Backends open_backends(const CollectiveBench& bench, Config& config, const Job* 
     backends.device = registry.device("cpu", {})(processor);
     processor.reject_unused();
     mine.reject_unused();
-    // Tables of other transports are checked, too, so that typos in them are reported.
+    // Tables of all other transports are checked too, so that typos in them are reported.
     for (const std::string& name : transports.keys()) {
         const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(transports.find(name)->data);
         if (!is_table || name == "axis" || name == bench.transport) continue;
@@ -54,7 +53,7 @@ Backends open_backends(const CollectiveBench& bench, Config& config, const Job* 
         try {
             loader.load("transport", name, registry, options.origin());
         } catch (const Error&) {
-            continue;  // the table is for a transport of another machine
+            continue;  // the table's transport is for another machine
         }
         if (!loader.cannot_run("transport", name).empty()) continue;
         registry.transport(name, options.origin())(options);
@@ -87,7 +86,6 @@ void print_head(const CollectiveBench& bench, int64_t ranks) {
     std::fflush(stdout);
 }
 
-/// Runs one rank; rank 0 prints the table of times.
 int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     const std::vector<int64_t> sizes = bench_sizes(bench, bench_form(bench.collective), job.ranks);
     return measuring_rank(job, *meeting_by(config), [&](Rendezvous& rendezvous) {
@@ -114,7 +112,6 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     });
 }
 
-/// Throws Error if --ranks is not the number of ranks that a foreign launcher started.
 void refuse_other_ranks(const CollectiveBench& bench, const Job& job) {
     if (!job.ours && bench.ranks && *bench.ranks != job.ranks)
         throw Error(fmt::format("bench: --ranks {}, but {} has started {} rank{}\n  leave --ranks out", *bench.ranks,
@@ -129,7 +126,7 @@ std::vector<std::string> types() {
     return names;
 }
 
-/// Throws Error for --set keys that the bench does not read; a configuration file may have more, as it may be a run's.
+/// Throws Error for --set keys that bench does not read. A configuration file may have others, since it may be a run's.
 void refuse_idle_sets(const std::vector<std::string>& sets) {
     for (const std::string& set : sets) {
         const bool read =

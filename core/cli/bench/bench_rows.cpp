@@ -25,7 +25,7 @@ constexpr BenchForm bench_forms[] = {
     {"send_receive", false, false, false, false, [](double) { return 1.0; }},
 };
 
-/// The bits of the small integer `v` as a number of `dtype`.
+/// Returns the bits of the integer `v` as a number of `dtype`, which represents it exactly.
 uint64_t bench_bits(DType dtype, int64_t v) {
     const auto f = static_cast<float>(v);
     switch (dtype) {
@@ -192,7 +192,6 @@ int64_t BenchRows::wrong_in(const Tensor& out, int64_t block) const {
     return count;
 }
 
-/// Combines the ranks' times into the statistic of -a, and adds up their wrong elements.
 BenchRows::Timed BenchRows::gather(const Timed& mine) {
     const auto all = exchange(comm_.group(), rendezvous_, fmt::format("bench/{}", ++gathered_),
                               fmt::format("{} {}", mine.us, mine.wrong), limit_);

@@ -15,20 +15,19 @@ struct BenchForm {
     bool output_is_block;  ///< output has n/P elements: reduce_scatter
     bool blocks;           ///< n is divided into P blocks and must be a multiple of P
     bool reduces;
-    double (*bus)(double ranks);  ///< bus bandwidth over algorithm bandwidth
+    double (*bus)(double ranks);  ///< bus bandwidth divided by algorithm bandwidth, for so many ranks
 };
 
 /// Returns the form of the collective `name`. Throws Error listing the known names.
 const BenchForm& bench_form(const std::string& name);
 
-/// Returns the tensor sizes in bytes that -b, -e and -f select for `ranks` ranks. If -b is 0, the first are 0 and the
-/// smallest size that the form supports. Throws Error if there are none.
+/// Returns the tensor sizes in bytes that -b, -e and -f select for `ranks` ranks, ascending. With -b 0 they begin with
+/// 0 and the smallest size that the form supports. Throws Error if there are none.
 std::vector<int64_t> bench_sizes(const CollectiveBench& bench, const BenchForm& form, int64_t ranks);
 
-/// Combines the ranks' times of one size into the statistic of -a. Needs at least one time.
 double bench_time(CollectiveBench::Average average, const std::vector<double>& us);
 
-/// Produces the lines of nccl-tests' table in one rank's process; each size is timed out of place and in place.
+/// Measures the lines of nccl-tests' table in one rank's process; each size is timed out of place and in place.
 class BenchRows {
 public:
     /// `arena` must hold two tensors of the largest size, each rounded up to 64 bytes.

@@ -24,7 +24,6 @@
 namespace orrery {
 namespace {
 
-/// The kernels and transports to measure, with their device and plugins.
 struct Calibration {
     std::unique_ptr<ScriptRunner> script;  ///< nullptr: a grid of kernels is measured
     Config config;
@@ -56,7 +55,7 @@ void prepare_script(Calibration& all, const ScriptCommand& command) {
     const Compiled& compiled = script.compiled();
     all.settings = script.settings;
     all.plugins = script.loader.names();
-    // The device is opened as a rank on this host opens it.
+    // The device is opened in the same way as by a rank on this host.
     all.device = make_device(script.settings, script.config(), script.registry, script.job);
     all.cases = kernel_cases(compiled.train());
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);
@@ -68,7 +67,6 @@ bool joins_processes(const TransportFacts& facts) {
     return !facts.same_process && std::ranges::count(facts.devices, "cpu") > 0;
 }
 
-/// Facts that a transport's plugin file states; nullopt if the file cannot be read.
 std::optional<TransportFacts> facts_of(const Calibration& all, const std::string& transport) {
     Config config = all.script ? all.script->config() : all.config;
     try {
@@ -121,7 +119,7 @@ std::vector<int64_t> rank_counts(const std::string& text) {
     return counts;
 }
 
-/// Transports that --transports names. Each must be a known plugin, which need not run on this host.
+/// Returns the transports in --transports. Each must be a known plugin, but may be unable to run on this host.
 std::vector<std::string> named_transports(const Calibration& all, const std::string& text) {
     if (text == "none") return {};
     std::vector<std::string> there = names_of("transport", all.plugins);
@@ -137,7 +135,7 @@ std::vector<std::string> named_transports(const Calibration& all, const std::str
     return names;
 }
 
-/// Chooses each pair of transport and number of ranks to measure, once; the command line overrides the script.
+/// Chooses the pairs of transport and number of ranks to measure: from the command line, else from the script.
 void choose_wires(Calibration& all, const CalibrateCommand& command) {
     std::vector<std::string> transports;
     std::vector<int64_t> counts;
@@ -156,7 +154,7 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     all.wires.clear();
     std::set<std::pair<std::string, int64_t>> seen;
     for (const Calibration::Ranks& wire : asked) {
-        // A transport that cannot be loaded is noted and left out later.
+        // A transport that cannot be loaded is reported later and not measured.
         if (const auto facts = facts_of(all, wire.transport); facts && !joins_processes(*facts))
             throw Error(fmt::format("--transports {}: it does not connect processes on CPUs; use shm, gloo or ucx",
                                     wire.transport));
@@ -170,7 +168,6 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     }
 }
 
-/// A progress line on the terminal, overwritten by the next.
 class ProgressLine {
 public:
     void show(const std::string& text) {
@@ -231,7 +228,7 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     if (script.script_help && !script.script.empty()) return show_options(script, Job{});
     script.sets = with_threads(given, command);
     if (!command.wire.empty()) {
-        std::error_code ignored;  // if the script is a run's folder, its configuration is used
+        std::error_code ignored;  // a script that cannot be inspected is not a run's folder
         const bool folder = std::filesystem::is_directory(script.script, ignored);
         Config config = load_config(folder ? script.script + "/config.toml" : script.config, script.sets);
         return wires_process(script, command, config);

@@ -54,8 +54,8 @@ std::optional<CostTable> table_kept(const TableFiles& files, const CostTable& ru
     return table;
 }
 
-/// The cost table that the runs update; reports its name. An existing table at the destination takes precedence, since
-/// writing would replace it.
+/// Returns the cost table that the runs update, and reports its name. A table at the destination takes precedence,
+/// since it will be overwritten.
 std::optional<CostTable> table_before(const CalibrateCommand& command, const TableFiles& files, const CostTable& run) {
     std::optional<CostTable> table = command.keep ? table_kept(files, run) : table_of_out(command, files, run);
     if (!table) table = command.keep ? table_of_out(command, files, run) : table_kept(files, run);

@@ -14,7 +14,7 @@ public:
     /// Throws Error if the file of -o cannot be written, or if there is no cache folder for --keep.
     explicit TableFiles(const CalibrateCommand& command);
 
-    /// With --keep, makes the cache file of `machine` a destination, too. Throws Error if it cannot be written.
+    /// With --keep, adds the cache file of `machine` to the destinations. Throws Error if it cannot be written.
     void choose_kept(const std::string& machine);
     /// The existing table in the file of -o; nullopt: none. Throws Error if the file is not a table.
     std::optional<CostTable> before() const;
@@ -25,7 +25,7 @@ public:
     void write(const CostTable& table);
     /// Writes new measurements to all destinations. Cached rows that were not measured again stay, which is reported.
     void write_measured(const CostTable& table);
-    /// Prints a line: on standard error if the table goes to standard output.
+    /// Prints a line, on standard error if the table goes to standard output.
     void tell(const std::string& line) const;
 
 private:

@@ -32,7 +32,7 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
         loader.load("device", "cpu", registry, {});
         loader.load("transport", command.wire, registry, {});
         const auto transport = registry.transport(command.wire, {})(config.table("transport").table(command.wire));
-        pin_rank(job, transport->contract());  // pin before the device counts processors
+        pin_rank(job, transport->contract());  // first, since the device counts processors
         const auto device = registry.device("cpu", {})(config.table("device").table("cpu"));
         const WireBench bench = bench_of(command);
         Memory arena = device->allocate(wire_bytes(bench, job.ranks), transport->contract().memory.front());
@@ -48,7 +48,6 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
     });
 }
 
-/// The first error in a process's output as one line, with its indented continuation lines.
 std::string first_error(const std::string& said) {
     constexpr std::string_view program = "orrery: ";
     std::string text;

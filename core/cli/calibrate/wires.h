@@ -9,14 +9,13 @@
 
 namespace orrery {
 
-/// Costs of communication over one transport, measured by a separate process with this command's arguments.
 struct WiresFound {
     std::vector<WireCost> rows;
     std::string why_not;  ///< why there are no rows; "" if there are rows
 };
 WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks, double seconds);
 
-/// Runs the process that find_wires starts, or a rank of it. Rank 0 prints the rows. Returns the exit code.
+/// Runs the process that find_wires() starts, or a rank of it; rank 0 prints the costs. Returns the exit code.
 int wires_process(const ScriptCommand& script, const CalibrateCommand& command, Config& config);
 
 }  // namespace orrery

@@ -6,15 +6,14 @@
 
 namespace orrery {
 
-/// Flags of `orrery checkpoints`.
 struct CheckpointsCommand {
     std::string place;              ///< a run's folder, or the path of checkpoints in a store
     std::string store;              ///< kind of store; "": as the run's configuration says, else posix
     std::vector<std::string> sets;  ///< "store.NAME.key=value", for a `place` that is not a run's
     int64_t step = -1;
-    std::string text;                                               ///< for pin: why the checkpoint is pinned
-    std::optional<int64_t> keep, every_steps, hourly, daily, best;  ///< for prune: override the run's retention policy
-    std::string to, to_store, mesh;                                 ///< for copy: the destination, its store, its mesh
+    std::string text;                                               ///< pin: why the checkpoint is pinned
+    std::optional<int64_t> keep, every_steps, hourly, daily, best;  ///< prune: override the retention policy
+    std::string to, to_store, mesh;  ///< copy: the destination, its kind of store, its mesh
     bool dry_run = false, json = false;
 };
 

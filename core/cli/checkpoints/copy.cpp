@@ -1,4 +1,3 @@
-// Implements `orrery checkpoints copy`.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -14,7 +13,6 @@
 namespace orrery {
 namespace {
 
-/// Parses a mesh such as "dp=2,tp=2"; nullopt for "".
 std::optional<Mesh> mesh_of(const std::string& text) {
     if (text.empty()) return std::nullopt;
     std::vector<Axis> axes;

@@ -16,12 +16,11 @@
 namespace orrery {
 namespace {
 
-/// The number under `key` in the run's part of a manifest; null if it is missing.
 Json number_in(const Json& host, const char* key) {
     return host.is_object() && host.contains(key) && host[key].is_number() ? host[key] : Json();
 }
 
-/// A warning if a checkpoint was saved at a time in the future, otherwise "".
+/// Returns a warning if a checkpoint's time is in the future, otherwise "".
 std::string ahead(const Json& time) {
     const double now = wall_time();
     if (!time.is_number() || std::abs(time.get<double>()) >= 1e11) return "";
@@ -31,13 +30,13 @@ std::string ahead(const Json& time) {
         utc_text(now));
 }
 
-/// Describes a checkpoint by its manifest, for JSON output.
 Json describe(const Manifest& manifest) {
     const Json host = parse_json(manifest.host, {"", fmt::format("step {}: host", manifest.step), 0, 0});
     int64_t bytes = 0;
     for (const ManifestObject& object : manifest.objects) bytes += object.bytes;
     const Json time = number_in(host, "time");
-    const bool dated = time.is_number() && std::abs(time.get<double>()) < 1e11;  // the year has four digits
+    // later times would have years of more than four digits
+    const bool dated = time.is_number() && std::abs(time.get<double>()) < 1e11;
     return {{"time", time},
             {"saved", dated ? Json(utc_text(time.get<double>())) : Json()},
             {"bytes", bytes},
@@ -50,7 +49,7 @@ Json describe(const Manifest& manifest) {
             {"version", Manifest::version}};
 }
 
-/// JSON of one step, valid or not; null if the step was removed meanwhile.
+/// Returns the JSON of one step, valid or not; null if the step was removed meanwhile.
 Json entry_of(CheckpointStore& store, int64_t step) {
     Json entry = {{"step", step}};
     try {
@@ -89,7 +88,6 @@ std::vector<std::string> row_of(const Json& entry) {
             note};
 }
 
-/// Prints columns as wide as needed, with numbers right-aligned.
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& numbers) {
     std::vector<size_t> widths(numbers.size(), 0);
     for (const auto& row : rows)
@@ -125,7 +123,6 @@ Json json_of(const Manifest& manifest) {
     return {{"objects", std::move(objects)}, {"tensors", std::move(tensors)}};
 }
 
-/// Lists the ranks that saved a tensor: "0", "0-3", "0, 2-3".
 std::string ranks_text(const Manifest& manifest, const ManifestTensor& tensor) {
     std::vector<int64_t> ranks;
     for (const ManifestShard& shard : tensor.shards)

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The run's folder, if `where` is that folder or its checkpoints/; otherwise "".
+/// Returns the run's folder, if `where` is it or its checkpoints/; otherwise "".
 std::string run_of(const std::string& where) {
     std::error_code ignored;
     fs::path path = fs::path(where).lexically_normal();
@@ -26,7 +26,7 @@ std::string run_of(const std::string& where) {
     return fs::is_regular_file(above / "config.toml", ignored) ? above.string() : "";
 }
 
-/// Names the run or step that contains the path `where`; "": none.
+/// Names the run or step that the path `where` is inside; "": none.
 std::string lies_in(const std::string& where) {
     std::error_code ignored;
     fs::path path = fs::weakly_canonical(fs::absolute(where, ignored), ignored);
@@ -41,8 +41,8 @@ std::string lies_in(const std::string& where) {
     return "";
 }
 
-/// Throws Error for a path that is not a run's: if `there`, it must be a folder; otherwise it will be written and must
-/// not be inside a run or step.
+/// Throws Error for a bad path of checkpoints that are not a run's. If `there`, the path must be a folder; if not, it
+/// will be written and must not be inside a run or step.
 void check_folder(const std::string& where, bool there) {
     std::error_code ignored;
     if (there && !fs::is_directory(where, ignored))

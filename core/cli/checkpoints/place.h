@@ -13,7 +13,7 @@
 
 namespace orrery {
 
-/// Locks a run's folder against launchers and ranks. The two locks are released in the opposite order.
+/// Locks on a run's folder against launchers and against ranks; released in the opposite order.
 struct WholeFolderLock {
     explicit WholeFolderLock(const std::string& folder) : launcher(folder, FolderLock::launcher), job(folder) {}
     FolderLock launcher, job;
@@ -22,9 +22,9 @@ struct WholeFolderLock {
 /// Checkpoints of one run's folder, or at one path in a store.
 class StorePlace {
 public:
-    /// `where`: a run's folder (with a config.toml), its checkpoints/, or a path in a store of kind `kind` ("": as the
-    /// run's configuration says, else posix). `there`: the path must exist (for stores of folders); otherwise it will
-    /// be written and must not be inside another run or step. Throws Error saying what was found instead.
+    /// Opens checkpoints. `where`: a run's folder (with a config.toml), its checkpoints/, or a path in a store of kind
+    /// `kind` ("": the run's, else posix). `there`: true if the path must exist (for stores of folders), false if it
+    /// will be written and must not be inside another run or step. Throws Error saying what was found instead.
     StorePlace(const std::string& where, const std::string& kind, const std::vector<std::string>& sets, bool there);
 
     CheckpointStore& store() { return *store_; }
@@ -36,11 +36,11 @@ public:
     const RetentionPolicy& policy() const { return policy_; }
     /// Throws Error if the step is not committed.
     void require(int64_t step);
-    /// Locks the run's folder against jobs; nullptr if this is not a run, since its jobs are unknown. Throws Error if a
-    /// job is using the folder.
+    /// Locks the run's folder against jobs; nullptr for checkpoints that are not in a run's folder, whose jobs are
+    /// unknown. Throws Error if a job is using the folder.
     std::unique_ptr<WholeFolderLock> lock() const;
-    /// Locks a step against other copies, in a store of folders; nullptr for a run, which is locked as a whole, and for
-    /// other stores. Throws Error if another copy is in progress.
+    /// Locks a step against other copies, in a store of folders. nullptr for other stores, and for a run, which lock()
+    /// locks as a whole. Throws Error if another copy is in progress.
     std::unique_ptr<FolderLock> lock_step(int64_t step) const;
 
 private:

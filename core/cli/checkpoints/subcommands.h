@@ -8,7 +8,6 @@
 
 namespace orrery {
 
-// One function for each subcommand; they print and return the exit code.
 int list_checkpoints(StorePlace& place, const CheckpointsCommand& command);
 int show_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command);
@@ -18,9 +17,8 @@ int unmark_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command);
 int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 
-/// Returns {"place", "store"}, with which the JSON of each subcommand begins.
+/// Returns {"place", "store"}, with which the JSON of every subcommand begins.
 Json about(StorePlace& place);
-/// Prints JSON; bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& json);
 
 }  // namespace orrery

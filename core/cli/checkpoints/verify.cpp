@@ -18,7 +18,7 @@ struct Found {
     bool gone = false;
 };
 
-/// Reads all objects of a checkpoint, continuing after a damaged one.
+/// Reads all objects of a checkpoint, also those after a damaged one.
 Found look(CheckpointStore& store, int64_t step) {
     Found found;
     try {
@@ -38,7 +38,7 @@ Found look(CheckpointStore& store, int64_t step) {
     return found;
 }
 
-/// Leftover files in places of steps that are not valid steps. `step`: only in that step's place; -1: in all.
+/// Lists files in the places of steps that are not valid steps. `step`: only in this step's place; -1: in all.
 std::vector<Stray> lost(CheckpointStore& store, const std::vector<int64_t>& steps, int64_t step) {
     std::vector<Stray> strays = store.strays();
     std::erase_if(

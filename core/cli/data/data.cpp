@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The folder of the run's tokenizer, or the value of data.tokenizer; "": none.
+/// Returns the folder of the run's tokenizer, or the value of data.tokenizer; "": none.
 std::string tokenizer_of(ScriptRunner& script) {
     const std::string kept = script.folder() + "/tokenizer";
     std::error_code none;
@@ -29,7 +29,7 @@ std::string tokenizer_of(ScriptRunner& script) {
     return script.config().table("data").text("tokenizer", "");
 }
 
-/// Throws Error if the data differs from that of the run's newest checkpoint: the samples would differ, too.
+/// Throws Error if the data has changed since the run's newest checkpoint: the samples would not be those of the run.
 void refuse_changed(ScriptRunner& script, const Dataset& data) {
     std::error_code none;
     if (!fs::exists(script.folder() + "/checkpoints", none)) return;
@@ -46,8 +46,8 @@ void refuse_changed(ScriptRunner& script, const Dataset& data) {
                     data.source().place(), script.folder(), steps.front(), other));
 }
 
-/// If the script is a run's folder, replaces it by the script and modules saved there, unless --set run.script names
-/// one.
+/// If the script is a run's folder, replaces it by the script and modules saved there, unless the user gave run.script
+/// by --set.
 ScriptCommand of_kept_script(ScriptCommand command) {
     const fs::path folder = command.script, lua = folder / "lua", config = folder / "config.toml";
     std::error_code none;
@@ -66,7 +66,7 @@ ScriptCommand of_kept_script(ScriptCommand command) {
 int64_t vocabulary_or_none(const DataSource& source) {
     try {
         return source.vocabulary();
-    } catch (const Error&) {  // unknown vocabulary: ids are not bytes
+    } catch (const Error&) {  // the vocabulary is unknown: do not print ids as bytes
         return 0;
     }
 }

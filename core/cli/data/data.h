@@ -3,10 +3,9 @@
 
 namespace orrery {
 
-/// `orrery data`: prints the samples of a step of a run.
 struct DataCommand {
     int64_t step = 0;
-    bool ids = false;  ///< print only ids, no text
+    bool ids = false;  ///< true: print only ids, no text
 };
 
 int data_command(const ScriptCommand& script, const DataCommand& command);

@@ -8,7 +8,6 @@
 namespace orrery {
 namespace {
 
-/// Index of the source's array of token ids named `name`; -1: there is none.
 int64_t ids_array(const DataSource& source, const std::string& name) {
     const auto& arrays = source.arrays();
     for (size_t i = 0; i < arrays.size(); ++i)

@@ -9,7 +9,6 @@
 
 namespace orrery {
 
-/// Turns token ids into text.
 struct TextOfIds {
     std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  ///< nullptr: ids are printed as numbers or bytes
     bool bytes = false;                                     ///< each id is a byte of text
@@ -19,8 +18,8 @@ struct TextOfIds {
     const char* unit() const { return tokenizer || bytes ? "bytes of text" : "characters of ids"; }
 };
 
-/// Prints the training samples [first, first + count) in order: a line with the sample's location and the length of its
-/// text, then the text; samples without token ids have only the line. `put` receives the text of each sample.
+/// Prints the training samples [first, first + count) in order. Each has a line with its location and the length of its
+/// text, then the text, unless it has no token ids. `put` receives all that is printed of one sample.
 void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text,
                    const std::function<void(const std::string&)>& put);
 

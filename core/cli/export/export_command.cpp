@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A run's folder and the store of its checkpoints.
 class Run {
 public:
     explicit Run(const std::string& folder) : folder_(folder), config_(read_config(folder)) {
@@ -36,7 +35,7 @@ public:
 
     CheckpointStore& store() { return *store_; }
 
-    /// Steps to export, in the order of preference. Throws Error if there are none.
+    /// Returns the steps that may be exported, the preferred one first. Throws Error if there are none.
     std::vector<int64_t> steps(int64_t asked) const {
         const std::vector<int64_t> all = store_->steps();
         if (all.empty())
@@ -87,7 +86,6 @@ public:
         }
     }
 
-    /// Paths of the files of the tokenizer used in training.
     std::vector<std::string> tokenizer() const {
         std::vector<std::string> files;
         std::error_code none;
@@ -120,7 +118,7 @@ private:
     std::unique_ptr<CheckpointStore> store_;
 };
 
-/// Writes one step as a published model. Throws Error if the destination exists, before anything is read.
+/// Exports one step to `command.folder`. Throws Error before anything is read if that folder exists.
 Exported write(Run& run, const ExportCommand& command, int64_t step, std::string& what) {
     const Manifest manifest = Manifest::of(run.store(), step);
     const PublishedRecord record = run.record_of(manifest);
@@ -137,7 +135,7 @@ Exported write(Run& run, const ExportCommand& command, int64_t step, std::string
 }  // namespace
 
 int export_command(const ExportCommand& command) {
-    const SignalTaker signals;  // blocks stop signals before a store creates threads
+    const SignalTaker signals;  // creating it blocks stop signals, before a store creates threads
     Run run(command.run);
     const std::vector<int64_t> steps = run.steps(command.step);
     for (size_t i = 0; i < steps.size(); ++i) try {

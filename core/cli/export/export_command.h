@@ -4,13 +4,12 @@
 
 namespace orrery {
 
-/// Exports a checkpoint's params as a published model.
 struct ExportCommand {
-    std::string run;     ///< folder of the run
+    std::string run;
     std::string folder;  ///< folder to write the model to
     int64_t step = -1;   ///< step of the checkpoint; -1: the newest valid one
     std::string dtype;   ///< "f32", "bf16", "f16"; "": from the model's config.json
-    double file_gb = 5;  ///< max data per weights file, in 10^9 bytes
+    double file_gb = 5;  ///< max bytes of a weights file, in units of 10^9 bytes
     bool raw = false;    ///< keep the params' own names instead of the published ones
 };
 

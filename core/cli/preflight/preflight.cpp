@@ -27,7 +27,7 @@ namespace orrery {
 namespace {
 
 constexpr auto usual_timeout = std::chrono::seconds(60);
-constexpr double shared_share = 0.3;  ///< min share of the others' median if ranks share processors
+constexpr double shared_share = 0.3;  ///< below this share of the others' median, a rank that shares processors is slow
 constexpr int64_t most_ranks = 4096;
 
 struct Expectable {
@@ -57,7 +57,6 @@ void refuse_idle_sets(const std::vector<std::string>& sets) {
     }
 }
 
-/// The configuration with the command's flags applied.
 Config read_config(const PreflightCommand& command) {
     refuse_idle_sets(command.sets);
     std::vector<std::string> sets = command.sets;
@@ -69,7 +68,6 @@ Config read_config(const PreflightCommand& command) {
     return load_config(command.config, sets);
 }
 
-/// Configuration, plugins, device and transport of a process. Loaded plugins stay loaded.
 struct Backends {
     Config config;
     Settings settings;
@@ -118,7 +116,6 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     return made;
 }
 
-/// Upper estimate in seconds of the duration of all measurements, if disks and links are not slow.
 double usual_seconds(const PreflightOptions& options, int64_t ranks) {
     constexpr double storage_s = 2;
     const double once = 2 * options.rank.matrix_s + options.rank.copy_s + storage_s;
@@ -134,7 +131,6 @@ PreflightOptions options_of(const PreflightCommand& command, const Settings& set
     return options;
 }
 
-/// Expected figures from the cluster's file, overridden by --expect.
 ExpectedFigures expected_by(const PreflightCommand& command) {
     if (command.cluster.empty()) return read_expected(command.expect);
     Config file = load_toml(command.cluster);
@@ -189,11 +185,10 @@ void wait_for_print(Rendezvous& rendezvous, bool first) {
     if (first) return rendezvous.set(key, "");
     try {
         rendezvous.get(key, usual_timeout);
-    } catch (const Error&) {  // rank 0 has ended; this rank has the same report
+    } catch (const Error&) {  // rank 0 has ended; its printed report is the same as this rank's
     }
 }
 
-/// Runs one rank of the preflight in this process.
 int run_rank(const PreflightCommand& command, const Job& job) {
     const auto meeting = meeting_of([&] { return read_config(command); });
     return measuring_rank(job, *meeting, [&](Rendezvous& rendezvous) {

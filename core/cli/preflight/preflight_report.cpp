@@ -41,7 +41,6 @@ std::string or_dash(double value, Text text) {
     return value > 0 ? text(value) : "-";
 }
 
-/// A text table: columns are as wide as their widest cell, and the first is left-aligned.
 class Table {
 public:
     explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
@@ -71,7 +70,6 @@ std::vector<std::string> cells(const RankFigures& one) {
             or_dash(one.read_bytes, bandwidth_text), or_dash(one.sync_s, seconds_text)};
 }
 
-/// Min, median and max of each column, for tables of many ranks.
 std::string many_ranks(const std::vector<RankFigures>& ranks, Table table) {
     const auto pick = [&](double part) {
         RankFigures one;
@@ -135,7 +133,6 @@ std::string collectives_text(const PreflightFigures& figures) {
     std::map<std::pair<Reach, std::string>, std::vector<const CollectiveFigures*>> alike;
     for (const CollectiveFigures& one : figures.collectives) alike[{one.reach, one.name}].push_back(&one);
     for (const auto& [key, groups] : alike) {
-        // Of several groups with the same collective, only the slowest is shown.
         const CollectiveFigures& one = **std::min_element(
             groups.begin(), groups.end(), [](const auto* x, const auto* y) { return x->bus_bytes < y->bus_bytes; });
         table.add({one.name,
@@ -149,7 +146,6 @@ std::string collectives_text(const PreflightFigures& figures) {
     return table.text() + "\n";
 }
 
-/// Names and values of the min acceptable fractions of the expected figures.
 std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
     return {{"matrix rate", bars.matrix},
             {"memory bandwidth", bars.memory},
@@ -160,7 +156,6 @@ std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
 
 double unit_of(const std::string& key) { return key.ends_with("_tflops") ? 1e12 : 1e9; }
 
-/// Whether any rank or link has a measured value for this key of --expect.
 bool measured(const PreflightFigures& figures, const std::string& key) {
     const auto any_rank = [&](double RankFigures::*part) {
         return std::any_of(figures.ranks.begin(), figures.ranks.end(), [&](const auto& one) { return one.*part > 0; });
@@ -211,7 +206,6 @@ std::vector<std::pair<std::string, double>> judged_by(const PreflightReport& rep
     return all;
 }
 
-/// Describes the expected values with which measurements were compared.
 std::string expected_text(const PreflightReport& report) {
     const std::string& device = report.figures.ranks.front().device;
     const std::vector<std::string> without = not_judged(report);

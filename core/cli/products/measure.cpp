@@ -29,11 +29,11 @@ struct Sizes {
 
 // Matrix products of a layer: forward, gradient of the input, gradient of the weight.
 constexpr Sizes large[] = {{1024, 1024, 1024}, {2048, 768, 768, false, true}, {768, 768, 2048, true, false}};
-// Odd sizes that exceed a tile of any implementation; sums stay below 257, which bf16 represents exactly.
+// Odd sizes that exceed a tile of every implementation. Sums stay below 257, so bf16 represents them exactly.
 constexpr Sizes small[] = {
     {1, 1, 1}, {130, 97, 200}, {33, 65, 129, false, true}, {67, 130, 255, true, false}, {17, 31, 64, true, true}};
 
-/// Element `i` of a test matrix: -1, 0 or 1 without a pattern, so that wrong strides are detected.
+/// Returns element `i` of a test matrix: -1, 0 or 1 without a pattern, so that wrong strides are detected.
 int element(int64_t i, uint64_t salt) {
     uint64_t x = (static_cast<uint64_t>(i) + salt) * 0x9e3779b97f4a7c15u;
     x ^= x >> 29;
@@ -53,7 +53,6 @@ float get(const void* from, DType dtype, int64_t i) {
     return dtype == DType::bf16 ? widen_bf16(half) : widen_f16(half);
 }
 
-/// One matrix product with its operands on the device.
 class Trial {
 public:
     Trial(Device& device, DType dtype, const Sizes& sizes) : device_(device), dtype_(dtype), sizes_(sizes) {

@@ -3,17 +3,17 @@
 
 namespace orrery {
 
-/// Measured rates of matrix products in FLOP/s.
+/// Measured rates of three large matrix products in FLOP/s.
 struct ProductRates {
-    double all = 0;      ///< rate over three large shapes together
-    double fastest = 0;  ///< rate of the fastest of the three shapes
+    double all = 0;      ///< of the three products together
+    double fastest = 0;  ///< of the fastest of the three
 };
 
-/// Checks matrix products of small integers, which are exact in every dtype, in each storage order. Throws Error if a
+/// Checks matrix products in each storage order, on small integers, which are exact in every dtype. Throws Error if a
 /// result is wrong.
 void check_products(Device& device, DType dtype);
 
-/// Times matrix products of three large shapes, 7 GFLOP in all; of each, the fastest of up to six runs counts.
+/// Times three large matrix products, 7 GFLOP in all. Each runs up to six times; its fastest run counts.
 ProductRates measure_products(Device& device, DType dtype);
 
 }  // namespace orrery

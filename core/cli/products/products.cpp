@@ -38,13 +38,12 @@ DType type_of(const std::string& name) {
     return *dtype;
 }
 
-/// Result of measuring one implementation of matrix products.
 struct Tried {
     ProductRates rates;
     std::string why_not;  ///< why the implementation is not used; "": its results are correct and its rates valid
 };
 
-/// Measures an implementation in a process of its own: it may crash even if the processor's flags promise support.
+/// Measures an implementation in a separate process: it may crash although the processor claims to support it.
 Tried try_kind(const ProductsCommand& command, const std::string& kind, const std::string& type) {
     std::vector<std::string> arguments = {"/proc/self/exe",
                                           "products",
@@ -95,7 +94,6 @@ std::string compare_kinds(const ProductsCommand& command, const std::vector<std:
     return fmt::format("{} for {}{}", best, type, times);
 }
 
-/// Advises the setting: "set device.cpu.products=native for bf16 (1.42 times onednn)".
 std::string advice_of(const ProductsCommand& command, const std::vector<std::string>& faster,
                       const std::string& usual) {
     if (faster.empty())

@@ -11,7 +11,7 @@
 namespace orrery {
 namespace {
 
-/// Whether two values are equal; 1 equals 1.0.
+/// Whether two values are equal; 1 and 1.0 are.
 bool same(const ConfigValue& a, const ConfigValue& b) {
     const auto text = [](const ConfigValue& value) {
         const int64_t* const whole = std::get_if<int64_t>(&value.data);
@@ -25,20 +25,17 @@ bool is_empty(const ConfigValue& value) {
     return text == "[]" || text == "\"\"";
 }
 
-/// Whether the user has set the value, by --set or in a file.
 bool is_asked(const ConfigValue* value) {
     if (!value) return false;
     const Source source = source_of(value->origin);
     return source == Source::set || source == Source::file;
 }
 
-/// The file and line of a configuration value: "a.toml:7".
 std::string line_of(Origin origin) {
     origin.column = 0;
     return origin.text();
 }
 
-/// Returns a table of `root`, copied so that no other configuration shares it.
 Config& own_table(Config& root, const std::string& name) {
     const ConfigValue* const known = root.find(name);
     if (!known) return root.table(name);
@@ -61,7 +58,7 @@ std::string GivenKeys::add(Config& config, const GivenKey& key) {
     const bool asked = is_asked(was) && !(is_empty(*was) && !key.shown.empty());
     const bool ran = key.value && (key.shown.empty() || was) && !(equal && (asked || !key.shown.empty()));
     GivenKey kept = key;
-    // a configured value that the script reads may be in use
+    // the script also reads the key, so the configured value may be in use
     if (!ran || (key.read_too && !key.shown.empty())) kept.value.reset();
     keep(std::move(kept));
     if (!asked || equal || key.read_too) return "";

@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Writes a file only if its text has changed.
 void keep(const fs::path& file, const std::string& text) {
     const auto env = system_env();
     if (env->exists(file.string()) && env->read_file(file.string()) == text) return;

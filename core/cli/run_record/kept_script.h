@@ -5,8 +5,8 @@ namespace orrery {
 
 class Config;
 
-/// Returns the path of the script saved in a run's folder: in lua/, with its modules; script.lua in older folders
-/// without lua/. `config`: the run's configuration, which names the script. The file may not exist.
+/// Returns the path of the script saved in a run's folder: in lua/, with its modules, or script.lua in older folders,
+/// which have no lua/. `config`: the run's configuration, which names the script. The file may not exist.
 std::string kept_script_of(const std::string& folder, Config& config);
 
 /// For a folder with checkpoints of its own, as `orrery checkpoints copy` writes them: lines of a message that say how

@@ -5,7 +5,6 @@
 
 namespace orrery {
 
-/// The git revision of a file.
 struct Revision {
     std::string commit;              ///< commit of HEAD
     std::optional<bool> clean = {};  ///< whether the file and all tracked files are as committed; unset: unknown

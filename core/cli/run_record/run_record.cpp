@@ -19,8 +19,8 @@ Json in_short(const Json& start) {
     Json kept = Json::object();
     for (const char* key : {"start", "end", "why", "exit_code", "version", "revision", "plan", "ranks", "generation"})
         if (const auto at = start.find(key); at != start.end()) kept[key] = *at;
-    if (kept.contains("ranks")) return kept;  // the start was shortened before
-    kept["ranks"] = nullptr;                  // stays null if the ranks had not joined
+    if (kept.contains("ranks")) return kept;  // an earlier start has shortened it
+    kept["ranks"] = nullptr;                  // null if the ranks never joined
     const auto hosts = start.find("hosts");
     if (hosts == start.end() || !hosts->is_array()) return kept;
     size_t ranks = 0;
@@ -30,10 +30,10 @@ Json in_short(const Json& start) {
     return kept;
 }
 
-/// The starts recorded in a run.json, oldest first. A file that is not a run record counts as empty.
+/// Returns the starts recorded in a run.json, oldest first; none if the file is not a run record.
 Json starts_in(const std::string& path) {
     Json starts = Json::array();
-    const RegularFile file(path);  // rejects a pipe, which would wait for a writer
+    const RegularFile file(path);  // refuses a pipe, on which reading would block
     if (!file.there()) return starts;
     if (!file.problem().empty()) throw Error(path + " " + file.problem() + "\n  move it away", Fault::failed);
     const Json last = Json::parse(file.text(static_cast<size_t>(file.bytes())), nullptr, false);
@@ -94,7 +94,7 @@ void end_run_record(const std::string& why, int exit_code) {
     record["exit_code"] = exit_code;
     try {
         living->write();
-    } catch (const std::exception&) {  // for example a full disk; the caller reports what ended the run
+    } catch (const std::exception&) {  // a full disk, for example; the caller reports what ended the run
     }
 }
 

@@ -6,8 +6,8 @@
 
 namespace orrery {
 
-/// Writes run.json in a run's folder: what was started and why it ended; earlier starts are under "before". A process
-/// has at most one RunRecord at a time, on rank 0.
+/// Writes run.json in a run's folder: what was started and why it ended, with earlier starts under "before". Rank 0
+/// writes it; a process has at most one RunRecord at a time.
 class RunRecord {
 public:
     /// Writes a new start with the current time. `start`: what is known before the ranks join.
@@ -26,7 +26,7 @@ private:
     const std::unique_ptr<Json> record_;
 };
 
-/// Writes end time and reason into the current run.json, if any. Callable from any thread; only the first call counts.
+/// Adds end time and reason to the current run.json, if any. Any thread may call it; only the first call counts.
 void end_run_record(const std::string& why, int exit_code);
 
 /// A time in UTC as text: "2026-11-25T14:36:41Z".

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Thrown when a signal ends `orrery scale`, after it has ended the ranks and removed its folders.
+/// Thrown when a signal ends `orrery scale`, once the ranks have ended and its folders are removed.
 struct Stopped {
     int signal;
 };
@@ -38,7 +38,6 @@ void end_when_asked(HeldSignals& signals) {
     if (const int signal = signals.take()) throw Stopped{signal};
 }
 
-/// A temporary folder, removed by the destructor.
 struct ScratchFolder {
     fs::path path;
 
@@ -54,7 +53,6 @@ struct ScratchFolder {
     ScratchFolder(const ScratchFolder&) = delete;
 };
 
-/// A number of ranks to run with, and the settings that depend on it.
 struct Size {
     int64_t ranks, members, sequences;
     int64_t threads;  ///< threads per rank, the same for every number of ranks
@@ -62,7 +60,6 @@ struct Size {
 
 constexpr int64_t most_started = 1024, most_simulated = int64_t{1} << 20;
 
-/// Throws Error if so many ranks cannot run on this host in reasonable time.
 void require_room(const ScaleCommand& command, int64_t ranks) {
     const int64_t most = std::min(most_started, most_measured_ranks());
     if ((command.simulate && !command.measure) || ranks <= most) return;
@@ -99,14 +96,13 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
                             batch, plural(first, "rank"), ranks));
         sizes.push_back({ranks, ranks / others, whole / first, settings.threads_per_rank});
     }
-    // By default, a rank would use all processors, so that one rank would be as fast as several.
+    // By default a rank uses all processors, so that one rank would be as fast as several.
     const auto processors = static_cast<int64_t>(allowed_processors().size());
     for (Size& size : sizes)
         if (size.threads == 0) size.threads = std::max<int64_t>(1, processors / sizes.back().ranks);
     return sizes;
 }
 
-/// Settings that make the script run with `size.ranks` ranks.
 std::vector<std::string> sets_of(const ScriptCommand& script, const ScaleCommand& command, const Size& size) {
     std::vector<std::string> sets = script.sets;
     sets.push_back(fmt::format("mesh.{}={}", command.axis, size.members));
@@ -129,7 +125,7 @@ std::vector<std::string> arguments_of(const ScriptCommand& script, const ScaleCo
     return arguments;
 }
 
-/// Throws Error if a run was refused because its script sets a key that `orrery scale` must set.
+/// Throws Error if a run failed because its script sets a key that `orrery scale` must set.
 void refuse_given(const std::string& errors, const ScaleCommand& command) {
     for (const auto& [key, what] :
          {std::pair<std::string, std::string>{"train.steps", fmt::format("--steps {}", command.steps)},
@@ -144,7 +140,7 @@ void refuse_given(const std::string& errors, const ScaleCommand& command) {
     }
 }
 
-/// Median of `key` over the steps after the first quarter, from a metrics.jsonl.
+/// Returns the median of `key` in a metrics.jsonl, over all steps but the first quarter.
 double median_of(const fs::path& metrics, const char* key, int64_t steps) {
     std::ifstream file(metrics);
     std::vector<double> values;
@@ -182,7 +178,6 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     return run;
 }
 
-/// Of repeated runs, the one with the median throughput.
 ScaledRun middle(std::vector<ScaledRun> rounds) {
     std::sort(rounds.begin(), rounds.end(),
               [](const ScaledRun& a, const ScaledRun& b) { return a.tokens_per_s < b.tokens_per_s; });
@@ -237,7 +232,7 @@ bool ScaleReport::reaches_target() const { return runs.empty() || efficiency(run
 
 namespace {
 
-/// Fills `report` with runs and predictions. Throws Stopped.
+/// Adds runs and predictions to `report`. Throws Stopped.
 void run_all(const ScriptCommand& script, const ScaleCommand& command, const std::vector<Size>& sizes,
              ScaleReport& report) {
     report.simulated = command.simulate && !command.measure;

@@ -9,40 +9,38 @@
 
 namespace orrery {
 
-/// Flags of `orrery scale`, in addition to the script's.
 struct ScaleCommand {
     std::string ranks = "1,2,4,8";  ///< numbers of ranks to run with, ascending
     std::string axis = "dp";        ///< name of the mesh axis that grows with the ranks
-    bool strong = false;            ///< all runs have the same batch; otherwise the batch grows with the ranks
+    bool strong = false;            ///< true: all runs have the same batch; false: the batch grows with the ranks
     int64_t steps = 20;             ///< number of steps of each run; the first quarter is not counted
     int64_t rounds = 1;             ///< repetitions of each run; the one with the median throughput counts
     double target = 0.8;            ///< required efficiency of the largest run
-    std::string out;                ///< an .svg file; "": none
-    int64_t limit_s = 1800;         ///< max duration of one run
-    bool simulate = false;          ///< predict each size without running, unless `measure`
-    bool measure = false;           ///< with `simulate`: also run each size
-    SimulateCommand how;            ///< for `simulate`: the cluster ("": this machine), its nodes and tables
+    std::string out;
+    int64_t limit_s = 1800;  ///< max duration of one run
+    bool simulate = false;   ///< predict the result of each size; run it only with `measure`
+    bool measure = false;    ///< with `simulate`: run each size as well
+    SimulateCommand how;     ///< for `simulate`: the cluster ("": this machine), its nodes and tables
 };
 
-/// A run with one number of ranks, measured or predicted.
 struct ScaledRun {
-    int64_t ranks = 1, sequences = 0;  ///< number of ranks; sequences per step
+    int64_t ranks = 1, sequences = 0;  ///< number of ranks; number of sequences per step
     double tokens_per_s = 0;
     double mfu = 0;  ///< model FLOP/s utilization; 0: unknown
     /// Shares of rank 0's time, which add up to 1: "compute", "communication dp", "waiting", "the rest".
     std::map<std::string, double> parts;
-    std::vector<std::string> notes;  ///< about the cost tables of a prediction
+    std::vector<std::string> notes;  ///< notes about the cost tables of a prediction, to print
 };
 
 struct ScaleReport {
     std::string title;       ///< "scripts/gpt.lua, weak scaling over dp"
-    bool simulated = false;  ///< `runs` are predictions
+    bool simulated = false;  ///< true: `runs` are predictions, not measurements
     bool strong = false;
     double target = 0.8;
     std::vector<ScaledRun> runs;  ///< ascending by ranks; the first is the baseline of speed-ups
     /// Predicted tokens per second of each run, for additional columns; empty: none.
     std::vector<std::optional<double>> predicted;
-    std::vector<std::string> notes;  ///< about the cost tables of the predictions
+    std::vector<std::string> notes;  ///< notes about the cost tables of the predictions, to print
 
     double speedup(size_t run) const { return runs[run].tokens_per_s / runs.front().tokens_per_s; }
     double efficiency(size_t run) const {
@@ -53,16 +51,16 @@ struct ScaleReport {
 
 /// Runs the script with each number of ranks on this host, in temporary folders, and prints the table. Returns 0 if the
 /// largest run reaches the target, otherwise 1. Throws Error for invalid flags before anything runs, and if a run
-/// fails. With `simulate` nothing runs unless `measure` is set. A stop signal ends the current run and removes the
-/// folders; the result is then 128 + signal.
+/// fails. With `simulate`, nothing runs unless `measure` is set. A stop signal ends the current run, removes the
+/// folders and returns 128 + signal.
 int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 
-/// A table of throughput, speed-up, efficiency, and parts of a step that grew, in percentage points.
+/// Returns a table of throughput, speed-up and efficiency, and of parts of a step that grew, in percentage points.
 std::string scale_text(const ScaleReport& report);
-/// Draws the report as SVG: throughput over ranks with the ideal and the target; below it the breakdown of time.
+/// Draws the report as SVG: throughput over ranks with the ideal and the target; below it, how a step's time is spent.
 std::string scale_svg(const ScaleReport& report);
 
-/// Simulates a run with one number of ranks; `sets` of `script` set its mesh and batch.
+/// Simulates a run; the settings of `script` determine its mesh and batch.
 ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command);
 
 /// Parses "1,2,4". Throws Error unless the sizes are whole, above 0, at most `most` and ascending.

@@ -37,7 +37,7 @@ std::string style_sheet(size_t parts) {
     return css;
 }
 
-/// Draws a scale report. Numbers of ranks have equal distances, since they are usually doubled.
+/// Draws a scale report. Numbers of ranks are equally far apart, since they are usually doubled.
 class ScalePicture {
 public:
     explicit ScalePicture(const ScaleReport& report) : report_(report) {
@@ -117,7 +117,6 @@ private:
             if (const auto tokens = value(i)) canvas_.dot(x(i), y(each(i, *tokens)), 4, dot);
     }
 
-    /// Draws a bar for each number of ranks: how its time is spent.
     void parts() {
         canvas_.heading(margin, y_ += 30,
                         report_.simulated ? "Where the ranks' time goes" : "Where rank 0's time went");

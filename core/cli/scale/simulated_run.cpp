@@ -13,7 +13,6 @@ void add_parts(ScaledRun& run, const StepShares& shares) {
     for (const auto& [axis, share] : shares.exposed) run.parts["communication " + axis] = share;
 }
 
-/// Simulates a run from the rates and links of a cluster's file.
 ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how) {
     const Cluster cluster = read_cluster(how.cluster, how.cluster_nodes);
     const Forecast made = forecast(script, cluster, how);
@@ -26,7 +25,6 @@ ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how) {
     return run;
 }
 
-/// Simulates a run from costs measured on this machine.
 ScaledRun on_this_machine(const ScriptCommand& given, const SimulateCommand& how) {
     const LocalScript script = local_script(given, how);
     const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, how);

@@ -13,7 +13,7 @@ namespace {
 
 const std::set<std::string> all_options = {"mesh", "samples", "zero", "schedule", "sequence", "recompute", "mapping"};
 
-/// Sets the start's options that the search does not vary; options that the script does not declare are unknown.
+/// Adds the start's options that the search does not vary. Options that the script does not declare are unknown.
 void keep_options(SearchSpace& space, const std::map<std::string, std::string>& options) {
     const auto text = [&](const char* key) {
         const auto found = options.find(key);
@@ -35,7 +35,7 @@ void keep_options(SearchSpace& space, const std::map<std::string, std::string>& 
     if (!space.varies_recompute) space.start.recompute = text("recompute");
 }
 
-/// Bytes of a program's params, gradients (read by the update, made by earlier phases) and optimizer state.
+/// Returns the bytes of a program's params, gradients (those that the update reads) and optimizer state.
 StateBytes state_of(const Program& program) {
     StateBytes state;
     const auto bytes = [&](ValueId id) { return static_cast<double>(program.value(id).type.bytes()); };

@@ -10,18 +10,17 @@
 
 namespace orrery {
 
-/// A searched mesh with its options as texts, "mesh.dp=4": those that vary and that the script declares.
+/// Returns a searched mesh with those of its options that vary and the script declares, as texts: "mesh.dp=4".
 std::vector<std::string> sets_of(const Choice& choice, const SearchSpace& space);
-/// A searched mesh with its options as TOML, by table; its mapping, which is not a configuration key, is a comment.
+/// Returns a searched mesh with its options as TOML tables; the mapping, which is not a key, is a comment.
 std::string toml(const Choice& choice, const SearchSpace& space);
 
-/// Whether `--keep` names the option, which then does not vary in the search.
+/// Whether `--keep` names the option, so that the search does not vary it.
 bool kept(const PlanCommand& command, const std::string& option);
-/// Throws Error, Fault::usage, if `--keep` names an unknown option.
 void require_options(const PlanCommand& command);
 
-/// The space of meshes and options to search, starting from the configured one. `options`: the [script] options that
-/// the script declares; `samples`: samples per micro-batch.
+/// Returns the space of meshes and options to search, beginning at the configured one. `options`: the [script] options
+/// that the script declares. `samples`: samples per micro-batch.
 SearchSpace space_of(const Compiled& compiled, const std::map<std::string, std::string>& options,
                      const PlanCommand& command, int64_t samples);
 

@@ -18,7 +18,7 @@
 namespace orrery {
 namespace {
 
-/// Throws Error for configurations that cannot be simulated on a cluster. `tp_chunks`: requested number of chunks.
+/// Throws Error for configurations that cannot be simulated on a cluster. `tp_chunks`: as --tp-chunks asks.
 void refuse_on_clusters(ScriptRunner& script, int64_t tp_chunks) {
     if (!script.settings.collectives.empty())
         throw Error(script.config().table("collectives").origin(),
@@ -43,7 +43,6 @@ void place_on_cluster(ScriptRunner& script) {
         if (axis.size > 1) script.contracts[axis.name] = accelerator_contract();
 }
 
-/// Parses a text that is only a number; nullopt for other texts.
 template <class T>
 std::optional<T> whole(std::string_view text) {
     T value{};
@@ -52,7 +51,7 @@ std::optional<T> whole(std::string_view text) {
     return value;
 }
 
-/// Name of the cluster's matrix rate that is the peak of MFU: "bf16", "fp8".
+/// Returns the name of the cluster's matrix rate that counts as peak for MFU: "bf16", "fp8".
 std::string rate_name(DType precision, const std::string& software, bool tf32, const Cluster& cluster) {
     if (precision == DType::f32) return tf32 ? "tf32" : "f32";
     const bool eight_bit = precision == DType::f8e4m3 || (software == "eight_bit" && multiplies_eight_bits(cluster));
@@ -91,7 +90,7 @@ Cluster read_cluster(const std::string& path, int64_t nodes) {
 Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const SimulateCommand& command) {
     ScriptUse use{.scratch = ScriptUse::Scratch::elsewhere, .prints = false, .tells = !command.quick};
     use.options = [&](CompileOptions& options) {
-        options.memory_bytes = 0;  // no limit here: the prediction says by how much the limit is exceeded
+        options.memory_bytes = 0;  // no limit here: the prediction says by how much memory is exceeded
         if (!command.quick) return;
         options.proved = options.fingerprinted = false;
         options.written_micros = 0;

@@ -12,22 +12,21 @@
 
 namespace orrery {
 
-/// One simulated step of a script's plan on a cluster.
 struct Forecast {
     Compiled compiled;
     Simulated run;
     Prediction prediction;
-    std::string mapping;                         ///< how ranks are placed on the cluster
-    int64_t cut = 0, cut_of = 0;                 ///< number of tp collectives that --tp-chunks split, and of all
+    std::string mapping;          ///< how ranks are placed on the cluster
+    int64_t cut = 0, cut_of = 0;  ///< number of tp collectives that --tp-chunks splits, and of all tp collectives
     std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
-    std::optional<GivenKey> microbatches;        ///< set if the script sets train.microbatches itself
+    std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
 };
 
 /// Reads a cluster's file, which also names the cluster unless it has a name. `nodes`: number of nodes of the only
 /// kind; 0: as in the file. Throws Error with line and column.
 Cluster read_cluster(const std::string& file, int64_t nodes);
 
-/// Parses "RANK:TIMES" of --slow: factors on the time of kernels, by rank. Throws Error for invalid texts.
+/// Parses texts "RANK:TIMES" of --slow to factors on the time of kernels, by rank. Throws Error for invalid texts.
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks);
 
 /// Compiles the script for the cluster's transports and simulates one train step. Throws Error as `orrery check` does,

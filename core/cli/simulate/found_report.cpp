@@ -47,7 +47,6 @@ std::string told(const Refused& refused) {
                        one.choice.text());
 }
 
-/// Sorts reasons by the number of refused choices, largest first.
 std::vector<Refused> by_count(std::vector<Refused> refused) {
     std::stable_sort(refused.begin(), refused.end(),
                      [](const Refused& a, const Refused& b) { return a.count > b.count; });
@@ -63,7 +62,7 @@ std::string looked(const Found& found) {
     return fmt::format("{} compiled, {} left out", plural(found.compiled, "choice"), count_text(found.pruned()));
 }
 
-/// Describes the min memory that parameters, gradients and optimizer state need on a rank, over all searched meshes.
+/// Says how much memory parameters, gradients and optimizer state need on a rank at least, over all searched meshes.
 std::string least_state(const FoundReport& report) {
     const SearchSpace& space = report.space;
     Choice most = space.start;
@@ -81,7 +80,7 @@ std::string least_state(const FoundReport& report) {
         bytes_text(static_cast<int64_t>(least - space.memory_limit)), bytes_text(limit_of(space)));
 }
 
-/// Suggests how to get more memory per rank. On one host, more ranks have less memory each.
+/// Suggests how to get more memory per rank. On one host, fewer ranks have more memory each.
 std::string more_room(const FoundReport& report) {
     if (!report.here) return "take more ranks, a smaller model, or accelerators with more memory";
     return fmt::format("take a smaller model{} or a machine with more memory",
@@ -201,7 +200,7 @@ void refuse(const FoundReport& report) {
     std::string text = "nothing fits";
     const Found& found = report.found;
     for (const Refused& one : by_count(found.refused)) text += "\n  " + told(one);
-    // If nothing fits, choices may have been left out without simulation, since their state alone is too large.
+    // If nothing fits, choices whose state alone is too large may have been left out without simulation.
     const bool judged_large = std::any_of(found.refused.begin(), found.refused.end(),
                                           [](const Refused& one) { return one.closest.why_not.empty(); });
     if (!judged_large && !found.left_out.empty()) text += least_state(report);

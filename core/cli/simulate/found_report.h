@@ -10,21 +10,20 @@ namespace orrery {
 struct FoundReport {
     std::string program, place;      ///< names of the program and of the cluster: "gpt", "H100 SXM"
     std::vector<std::string> facts;  ///< facts about the cluster or machine, a line each
-    std::vector<std::string> notes;  ///< about cost tables of other machines, or tables that were not used
-    int64_t parameters = 0;          ///< number of the program's parameters
-    double seconds = 0;              ///< duration of the search
-    int64_t tp_chunks = 0;           ///< number of chunks of tp collectives, which `run` does not support; 0: not split
-    bool here = false;               ///< simulates this machine, where a rank's bytes are the mean over all ranks
-    bool knows_sequence = false;     ///< the script declares an option for splitting sequences
+    std::vector<std::string> notes;  ///< notes about cost tables that are of other machines or were not used, to print
+    int64_t parameters = 0;
+    double seconds = 0;
+    int64_t tp_chunks = 0;        ///< number of chunks of tp collectives, which `run` does not support; 0: not split
+    bool here = false;            ///< true: for this machine, where a rank's bytes are the mean over all ranks
+    bool knows_sequence = false;  ///< true: the script declares an option for splitting sequences
     SearchSpace space;
     Found found;
 };
 
-/// The report as text: the fastest choices, what was left out or does not run, and the TOML of the fastest.
+/// Returns the report as text: the fastest choices, what was left out or does not run, and the TOML of the fastest.
 std::string text_of(const FoundReport& report);
-/// JSON of every choice (mesh and options) that runs: the reported first, then those that fit, each fastest first.
+/// Returns JSON of all choices that run: the fastest reported one, those that fit in memory, the rest; each by time.
 std::string json_of(const FoundReport& report);
-/// Draws all choices that run as SVG: time of a step against memory of a rank.
 std::string drawing_of(const FoundReport& report);
 /// Throws Error if no choice fits in memory, saying how far the closest is from fitting and why others do not run.
 [[noreturn]] void refuse(const FoundReport& report);

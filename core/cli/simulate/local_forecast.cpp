@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 /// Payload of a full Ethernet frame: 1,500 bytes, of which IPv4, TCP and its timestamps take 52, after a header of 14.
 constexpr double tcp_payload = 1448.0 / 1514.0;
 
-/// Compiles a script as a run on this host does, without starting ranks; data may be missing. `quick`: only the train
-/// step, without proof. `processors`: number of processors of the host that ran the script; 0: of this host.
+/// Compiles a script as a run on this host does, without starting ranks; data files may be missing. `quick`: only the
+/// train step, without proof. `processors`: of the host that ran the script; 0: of this host.
 std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool quick, int64_t processors) {
     ScriptUse use{.prints = false, .tells = !quick};
     use.options = [quick](CompileOptions& options) {
@@ -44,11 +44,11 @@ CompiledHere compiled_of(const ScriptRunner& script) {
             script.device_facts().host_memory};
 }
 
-/// Transport contracts by axis; calls are queued on axes that have a communication thread.
+/// Returns transport contracts by axis. Axes with a communication thread get contracts with queued calls.
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
     Network contracts = compiled.contracts;
     const Plan& plan = compiled.train();
-    Job job;  // the job of a rank, as the launcher would set it
+    Job job;  // the job of any rank, as the launcher would set it
     job.ranks = job.local_ranks = plan.mesh.ranks();
     job.threads = plan.threads_per_rank;
     const Overlapping beside =
@@ -65,7 +65,7 @@ std::string kept_name(const std::string& machine) {
     return fmt::format("the saved costs of this machine ({})", kept_costs_path(machine));
 }
 
-/// Throws Error for costs of a run on several hosts, since simulated ranks share one host's processors.
+/// Throws Error for costs measured on several hosts, since simulated ranks share the processors of one.
 void require_one_host(const CostTable& measured) {
     if (const double hosts = fact_of(measured, "hosts", 1); hosts > 1)
         throw Error(
@@ -76,7 +76,6 @@ void require_one_host(const CostTable& measured) {
 
 std::string file_of_run(const std::string& folder) { return folder + "/costs.json"; }
 
-/// The cost tables of a prediction, and notes about them.
 struct Tables {
     const std::string here;  ///< description of this machine
     std::vector<CostTable> plain;
@@ -90,7 +89,7 @@ struct Tables {
             notes.push_back(fmt::format("{}: {}", from, other));
     }
 
-    /// Adds the table cached for this machine. A damaged one is noted and skipped, since it was not requested.
+    /// Adds the table cached for this machine. A damaged one is only reported, since the user did not ask for it.
     void add_kept() {
         try {
             if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));
@@ -209,7 +208,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
             text += "  " + other + "\n";
         text.pop_back();
         return text;
-    } catch (const std::exception& problem) {  // a comparison that fails must not fail a completed run
+    } catch (const std::exception& problem) {  // a failed comparison must not fail a run that succeeded
         return fmt::format("nothing predicted: {}", problem.what());
     }
 }

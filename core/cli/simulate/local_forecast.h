@@ -14,13 +14,12 @@
 
 namespace orrery {
 
-/// One simulated step of a script's plan on this machine, from measured costs.
 struct LocalForecast {
     Simulated run;
-    double rest_s = 0;  ///< seconds between two steps, which are not simulated
+    double rest_s = 0;  ///< seconds of other work between two steps, which is not simulated
     double processors = 1;
     std::map<std::string, std::string> transports;  ///< names of the transports, by axis
-    std::vector<std::string> sources;               ///< where the costs come from, a line each
+    std::vector<std::string> sources;               ///< where the costs come from, a line each, to print
 
     double step_s() const { return run.step_s + rest_s; }
 };
@@ -29,11 +28,11 @@ struct LocalForecast {
 /// the costs cannot be read, or are of several hosts.
 std::optional<CostTable> measured_by(const std::string& folder);
 
-/// Number of processors that the ranks share: from `how`, else from the cost table, else all allowed ones.
+/// Number of processors that ranks share: that of `how`, else that of the cost table, else of those allowed here.
 double processors_of(const CostTable& plain, const SimulateCommand& how);
 
-/// Simulates ranks that share this host's processors. `plain`: costs without sharing (sim/local/local_costs). Of `how`
-/// it uses slow ranks, jitter, links and processors. Throws Error if `plain` lacks a transport or kernel.
+/// Simulates ranks that share this host's processors. `plain`: costs without sharing (sim/local/local_costs). Of `how`,
+/// uses slow ranks, jitter, links and processors. Throws Error if `plain` lacks a transport or kernel.
 LocalForecast local_forecast(const Compiled& compiled, const Settings& settings, const CostTable& plain,
                              const SimulateCommand& how);
 
@@ -42,8 +41,8 @@ struct CompiledHere {
     Compiled compiled;
     Settings settings;
     std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
-    std::optional<GivenKey> microbatches;        ///< set if the script sets train.microbatches itself
-    bool host_memory = false;                    ///< whether the device has its tensors in host memory
+    std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
+    bool host_memory = false;              ///< whether the device has its tensors in host memory
 };
 /// Threads per rank if the configuration does not set them, on a host with `processors` processors.
 int64_t threads_left(int64_t processors, int64_t ranks);
@@ -52,23 +51,23 @@ int64_t threads_left(int64_t processors, int64_t ranks);
 /// of this host. Throws Error as `orrery check` does.
 CompiledHere compiled_here(const ScriptCommand& script, int64_t processors);
 
-/// A compiled script with costs to simulate it: those cached for this machine or of [simulate] table, overridden by
-/// `how.tables`, overridden by the run's measurements that do not depend on shared processors.
+/// A compiled script, and costs to simulate it. Costs of this machine's cache or of simulate.table are overridden by
+/// `how.tables`, and these by what the run has measured, if it does not depend on shared processors.
 struct LocalScript : CompiledHere {
     CostTable plain;
-    std::vector<std::string> tables;    ///< names of the files that the costs come from
-    std::vector<std::string> notes;     ///< about cost tables of other machines, or costs that were not used
+    std::vector<std::string> tables;  ///< names of the files with the costs, to print
+    std::vector<std::string> notes;   ///< notes about cost tables that are of other machines or were not used, to print
     std::optional<CostTable> measured;  ///< costs that the run in the folder has measured; nullopt: none
 };
 /// Compiles the script and reads its costs. Throws Error as `orrery check` does, if there are no costs at all, and for
 /// a link's latency without a rate.
 LocalScript local_script(const ScriptCommand& script, const SimulateCommand& how);
 
-/// The cost table that [simulate] table names; nullopt: none. Throws Error at the key if it cannot be read.
+/// Returns the cost table that simulate.table names; nullopt: none. Throws Error at the key if it cannot be read.
 std::optional<CostTable> named_table(const Settings& settings, Config& config);
 
-/// Returns predicted against measured times, printed at the end of a run that wrote its costs to `file`. Returns "" if
-/// there are no costs to predict from; the reason if the prediction fails.
+/// Returns a comparison of predicted and measured times, to print at the end of a run that wrote its costs to `file`.
+/// If the prediction fails, returns the reason; "" if there are no costs to predict from.
 std::string closing_comparison(const Compiled& compiled, const Settings& settings, Config& config,
                                const std::string& file);
 

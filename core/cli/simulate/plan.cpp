@@ -19,7 +19,6 @@
 namespace orrery {
 namespace {
 
-/// Whether standard error is a terminal, which shows progress.
 bool watched() {
     static const bool terminal = ::isatty(STDERR_FILENO) == 1;
     return terminal;
@@ -32,7 +31,7 @@ void show(int64_t judged, int64_t left, const Judged* best) {
                  static_cast<long long>(left), so_far.c_str());
 }
 
-/// Number of samples of a micro-batch on one member of dp. `microbatches`: as the script sets them; 0: as configured.
+/// Returns the samples in a micro-batch of one member of dp. `microbatches`: as the script sets them; 0: as configured.
 int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches) {
     Config& config = configured.config();
     if (microbatches == 0) microbatches = config.table("train").integer("microbatches", 1);
@@ -56,7 +55,6 @@ int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, con
     return ranks;
 }
 
-/// Serializes a simulated choice for another process; numbers are exact.
 std::string text_of(const Judged& j) {
     return message_text(Json{j.why_not, j.step_s, j.computing_s, j.mfu, j.memory_bytes, j.memory_limit, j.memory_rank,
                              j.binds, j.sources});
@@ -77,7 +75,7 @@ Judged judged_of(const std::string& text) {
     return j;
 }
 
-/// Simulates each choice of mesh and options in a process of its own; the arguments must outlive the search.
+/// Returns a function that simulates each choice of mesh and options in a child process. The arguments must outlive it.
 Search::Judge judge_of(const ScriptCommand& given, const Site& site, const SearchSpace& space, int64_t jobs) {
     return [&, jobs](const std::vector<Choice>& choices, const Search::Done& done) {
         const auto of = [&](int64_t i) -> const Choice& { return choices[static_cast<size_t>(i)]; };
@@ -99,16 +97,15 @@ ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     ScriptCommand probe = given;
     if (kept(command, "mesh")) return probe;
     for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.tp=1"}) probe.sets.push_back(set);
-    probe.own_sets.push_back("train.microbatches=1");  // the script may override it
+    probe.own_sets.push_back("train.microbatches=1");
     return probe;
 }
 
-/// Number of micro-batches that the script sets; 0: it sets none.
+/// Returns the number of micro-batches that the script sets; 0: it sets none.
 int64_t micros_of(const FirstLook& first) {
     return first.microbatches ? std::get<int64_t>(first.microbatches->value->data) : 0;
 }
 
-/// Throws Error for --tp-chunks if no searched mesh has tp.
 void require_tp(const SearchSpace& space, int64_t tp_chunks) {
     const std::vector<Choice> meshes = space.meshes();
     const bool any = std::any_of(meshes.begin(), meshes.end(), [](const Choice& mesh) { return mesh.tp > 1; });
@@ -162,7 +159,7 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
         return simulate_command(given, none);
     }
     const std::string& drawing = command.simulate.out;
-    require_svg(drawing);  // reports an unusable file now, since a search takes minutes
+    require_svg(drawing);  // an unusable file must fail now, since a search takes minutes
     require_options(command);
     const std::unique_ptr<Site> site = site_of(given, command);
     const FoundReport report = searched(given, command, *site);

@@ -16,8 +16,8 @@
 namespace orrery {
 namespace {
 
-/// Fragments over time, in units of `unit_s`: a row for each rank of a pipeline, from the first of its simulated
-/// actors.
+/// Returns the fragments over time, in units of `unit_s`. A rank of the pipeline has a row: its first simulated
+/// actor's.
 Timeline timeline_of(const Plan& plan, const Simulated& run, double unit_s) {
     Timeline timeline;
     timeline.ranks.resize(plan.schedule.ranks.size());
@@ -40,7 +40,7 @@ Timeline timeline_of(const Plan& plan, const Simulated& run, double unit_s) {
     return timeline;
 }
 
-/// The largest time unit that fits at least a hundred times into a step, for drawings.
+/// Returns the largest unit of time of which a step has at least a hundred, for drawings.
 std::pair<double, std::string> drawing_unit(double step_s) {
     for (const auto& [unit, name] : {std::pair{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}})
         if (step_s >= 100 * unit) return {unit, name};
@@ -64,7 +64,7 @@ void write_trace(const std::string& file, const Forecast& made, const Cluster& c
                  plural(bars, "bar").c_str());
 }
 
-/// The report's line on tp collectives split by --tp-chunks; the simulated step is then hypothetical.
+/// Returns the report's line on tp collectives that --tp-chunks splits, which makes the simulated step hypothetical.
 std::string tp_chunks_text(const SimulateCommand& command, const Forecast& made) {
     return fmt::format(
         "tp chunks   {} of {} tp collectives in {} chunks that overlap with computation: a what-if, not supported by "

@@ -33,7 +33,6 @@ std::string binds(const StepShares& shares, double memory, double limit) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// Memory in bytes of the largest accelerator that hosts a rank.
 double most_memory(const Cluster& cluster, int64_t ranks) {
     double most = 0;
     const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
@@ -70,7 +69,7 @@ public:
 
     Judged judge(const ScriptCommand& script, const std::string& mapping) const override {
         SimulateCommand how = how_;
-        how.quick = true;  // this is one of many simulations
+        how.quick = true;
         if (!mapping.empty()) how.mapping = split(mapping, ',');
         Judged made;
         try {
@@ -135,8 +134,8 @@ public:
         space.memory_limit = host_bytes_ / ranks;
         space.rate = kernels.flops_per_s();
         space.turns = std::max(1.0, ranks / kernels.at_once());
-        space.faster = 1.5;  // kernels are at most this much faster while other ranks wait
-        space.near = 1.3;    // predictions are quick here, and micro-batches of one sample are far from optimal
+        space.faster = 1.5;  // upper bound: kernels run faster while other ranks wait
+        space.near = 1.3;    // wide, since predictions are quick and micro-batches of one sample are far from optimal
         space.alike = 0.01;
         space.varies_mapping = false;
     }
@@ -166,7 +165,6 @@ public:
 private:
     LocalKernels kernels_of(int64_t ranks, int threads) const { return {script_->plain, threads, ranks, processors_}; }
 
-    /// Number of threads for each of `ranks` ranks, as compiled_here() chooses it.
     int threads(int64_t ranks) const {
         if (configured_.threads_per_rank == 0 && ran_on_ > 0) return static_cast<int>(threads_left(ran_on_, ranks));
         Job job;
@@ -185,7 +183,7 @@ private:
     const SimulateCommand how_;
     const Settings configured_;
     std::optional<LocalScript> script_;
-    int64_t ran_on_ = 0;                      ///< number of processors of the host that ran the script; 0: of this host
+    int64_t ran_on_ = 0;                      ///< processors of the host that ran the script; 0: as this host
     double processors_ = 1, host_bytes_ = 0;  ///< processors; bytes of host memory (0: device memory, not checked)
 };
 

@@ -32,7 +32,7 @@ std::string text_fact(const CostTable& table, const std::string& name) {
     return "";
 }
 
-/// Whether a prediction is of the measured run itself: same plan and transports, and no what-if flag.
+/// Whether a prediction is of the measured run itself: with the same plan and transports, and without what-if flags.
 bool as_it_was(const LocalScript& script, const LocalForecast& made, const SimulateCommand& command) {
     const double had = fact_of(plain_costs(*script.measured), "processors", made.processors);
     return command.slow.empty() && command.jitter == 0 && command.link_gbit == 0 && command.link_us == 0 &&

@@ -26,7 +26,7 @@ struct Worker {
     std::string text;
 };
 
-/// In the child: writes the result of `work` to `output`, or an exception's text with exit code 1. Destroys nothing.
+/// In the child: writes the result of `work`, or an exception's text (exit code 1), to `output`. No destructor runs.
 int be_worker(int output, int64_t number, const std::function<std::string(int64_t)>& work) {
     int code = 0;
     std::string text;
@@ -73,12 +73,11 @@ public:
         running_.push_back({child, std::exchange(pipe.read, -1), number, ""});
     }
 
-    /// Waits until a child process has ended; removes it from `running_` and returns it.
     Worker next() {
         for (;;) {
             std::vector<pollfd> wait;
             for (const Worker& worker : running_) wait.push_back({worker.output, POLLIN, 0});
-            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // interrupted by a signal
+            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // a signal interrupted it
             for (size_t i = 0; i < wait.size(); ++i) {
                 if (wait[i].revents == 0) continue;
                 char bytes[4096];

@@ -5,10 +5,10 @@
 
 namespace orrery {
 
-/// Calls `work` with each number below `count` and passes its result to `done` as soon as it is available. With several
-/// `processes`, each call runs in a forked child, so that calls cannot affect each other; this process must be
-/// single-threaded. If a call throws or its child is killed, throws Error with `name` of the number, and no child
-/// remains.
+/// Calls `work` with each number below `count` and passes its result to `done` as soon as it is available. If
+/// `processes` is above 1, each call runs in a forked child, so that calls do not affect each other; this process must
+/// then be single-threaded. If a call throws or its child is killed, ends all children and throws Error with the
+/// number's `name`.
 void in_processes(int64_t count, int64_t processes, const std::function<std::string(int64_t)>& work,
                   const std::function<void(int64_t, std::string)>& done,
                   const std::function<std::string(int64_t)>& name);

@@ -14,8 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Time limits for a launcher that has joined before: to join again after the others have, and to receive the last
-/// order.
+/// Time limits of a launcher: to join again once the others have, and to receive the last order.
 std::chrono::milliseconds comes_again(const Job& job) { return job.silence + job.silence / 2; }
 std::chrono::milliseconds takes_order(const Job& job) { return job.silence / 2; }
 
@@ -140,13 +139,13 @@ void Agents::meet_again(std::vector<NodeNews>& news) {
 
 std::vector<NodeNews> Agents::news() {
     std::vector<NodeNews> news;
-    if (!mail_) return news;  // there are none after finish()
+    if (!mail_) return news;  // finish() was called
     const bool lost(mail_->loss());
     while (auto text = mail_->next()) {
         const int64_t node = text->value("node", int64_t{-1});
         const bool first = text->value("event", "") == "here";
         if (node <= 0 || node >= nodes_) continue;
-        if (first && lost) continue;  // the node will report again at the next rendezvous
+        if (first && lost) continue;  // the node reports again at the next rendezvous
         if (first) here_.insert(node);
         if (first) awaited_.erase(node);
         news.push_back({first ? NodeNews::Kind::here : NodeNews::Kind::report, node, "", std::move(*text)});
@@ -166,7 +165,7 @@ std::vector<NodeNews> Agents::news() {
 void Agents::order(const Json& text) {
     try {
         mail_->order(text);
-    } catch (const Error&) {  // a launcher was lost: news() reports it, and the launchers join again
+    } catch (const Error&) {  // a launcher was lost: news() will report it
     }
 }
 
@@ -177,7 +176,7 @@ void Agents::finish(const Json& text) {
         for (int64_t given_in = meeting_; mail_;) {
             for (const NodeNews& news : news())
                 if (news.text.is_object() && news.text.value("event", "") == "finished") here_.erase(news.node);
-            // The order was lost if a new rendezvous has begun since.
+            // The order was lost if a new rendezvous has begun since it was sent.
             if (meeting_ != std::exchange(given_in, meeting_)) order(text);
             if (here_.empty() && awaited_.empty()) break;
             if (!awaited_.empty()) until = Clock::now() + takes_order(job_);
@@ -188,7 +187,7 @@ void Agents::finish(const Json& text) {
     } catch (const Error&) {
     }
     mail_.reset();
-    server_.reset();  // answers launchers that have not left yet, then ends
+    server_.reset();  // its destructor answers launchers that have not left yet
 }
 
 }  // namespace orrery

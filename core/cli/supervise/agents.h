@@ -23,7 +23,7 @@ namespace orrery {
 /// its ranks sees the message at once.
 class LauncherMail {
 public:
-    /// Joins the launchers' rendezvous as `node`; `reads` is the kind of messages to read, "order" or "report". Throws
+    /// Joins the launchers' rendezvous as `node`. `reads`: kind of the messages to read, "order" or "report". Throws
     /// Fault::peer if it cannot join within `limit`.
     LauncherMail(RendezvousBackend& backend, const Job& job, int64_t node, int64_t nodes, std::string reads,
                  std::chrono::milliseconds limit, std::function<bool()> give_up);
@@ -31,14 +31,14 @@ public:
     LauncherMail(const LauncherMail&) = delete;
 
     std::optional<Json> next();
-    /// Why no more messages will come; empty if messages can come. The cause is a lost launcher, or a lost network
-    /// connection to a launcher, possibly before this launcher joined.
+    /// Why no more messages will come; empty as long as messages can come. The cause is a lost launcher, or a lost
+    /// network connection to a launcher, which may have happened before this launcher joined.
     Loss loss() const;
     /// Id of this start of the job, as node 0 recorded it.
     std::string run() const { return link_->run(); }
     void order(const Json& text);
     void report(const Json& text);
-    /// Leaves the rendezvous; the other launchers do not treat that as a loss.
+    /// Leaves the rendezvous; the other launchers then do not count this one as lost.
     void leave();
 
 private:
@@ -53,7 +53,6 @@ private:
     std::thread reader_;
 };
 
-/// An event of another node, for the supervisor on node 0.
 struct NodeNews {
     enum class Kind : uint8_t { here, lost, report };
     Kind kind = Kind::report;
@@ -62,18 +61,18 @@ struct NodeNews {
     Json text = {};    ///< the node's message, for Kind::here and Kind::report
 };
 
-/// Node 0's connection to the launchers of other nodes. A rendezvous ends when a launcher is lost: then all launchers
-/// end their ranks and join a new one. A launcher that does not join again within 1.5 times run.silence_s is lost, too.
+/// Node 0's connection to the launchers of other nodes. The rendezvous ends when a launcher is lost: all others then
+/// end their ranks and join a new one. A launcher that does not join it within 1.5 times run.silence_s is lost, too.
 class Agents {
 public:
     Agents(std::shared_ptr<RendezvousBackend> backend, const Job& job, int64_t nodes);
     /// Events of other nodes since the last call; none after finish().
     std::vector<NodeNews> news();
     void order(const Json& text);
-    /// Number of rendezvous so far. An order remains readable for launchers that join the same rendezvous later.
+    /// Number of rendezvous so far. A launcher that joins a rendezvous late can still read the orders sent in it.
     int64_t meeting() const { return meeting_; }
-    /// Sends the last order and returns when the others have received it, or after half of run.silence_s. If a launcher
-    /// is lost before, the others join once more and receive the order in the new rendezvous.
+    /// Sends the last order. Returns when the others have received it, or after half of run.silence_s. If a launcher is
+    /// lost before that, the others join one more rendezvous and receive the order there.
     void finish(const Json& text);
 
 private:
@@ -88,17 +87,17 @@ private:
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<LauncherMail> mail_;
     std::set<int64_t> here_;
-    std::map<int64_t, Clock::time_point> awaited_;  ///< nodes that may join again, with time limits
+    std::map<int64_t, Clock::time_point> awaited_;  ///< lost nodes that may join again, with time limits
 };
 
-/// Whether the loss is that node 0's launcher has given up, so that the job is over.
+/// Whether a loss means that node 0's launcher has given up, so that the job is over.
 bool ended_by_node_0(const Loss& loss);
 
-/// Joins the launchers' rendezvous as `node` to report why its launcher ends early, as event "failed" with
-/// to_json(loss). Returns false if it cannot join within `limit`, or is refused.
+/// Joins the launchers' rendezvous as `node` to report, as event "failed" with to_json(loss), why its launcher ends
+/// early. Returns false if it is refused or cannot join within `limit`.
 bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, const Loss& loss,
                     std::chrono::milliseconds limit, const std::function<bool()>& give_up);
-// Convert a loss to and from the JSON in which launchers send it.
+// Converts a loss to and from the JSON in which launchers send it.
 Json to_json(const Loss& loss);
 Loss loss_of(const Json& text);
 

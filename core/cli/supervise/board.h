@@ -10,27 +10,27 @@
 
 namespace orrery {
 
-/// Progress of a rank, which its launcher reads from shared memory without system calls. Times are on the host's
-/// monotonic clock in nanoseconds; 0: not yet.
+/// Progress of a rank in shared memory, which its launcher reads without system calls. Times are nanoseconds of the
+/// host's monotonic clock; 0: not yet.
 struct RankTells {
-    std::atomic<int64_t> step;         ///< the last step finished; before that, the step resumed from
-    std::atomic<int64_t> resumed;      ///< the step resumed from, 0: none; written before `began_ns`
+    std::atomic<int64_t> step;         ///< the last finished step; before there is one, the step resumed from
+    std::atomic<int64_t> resumed;      ///< the step resumed from; 0: none. Written before `began_ns`
     std::atomic<int64_t> began_ns;     ///< when the first step began, after the state was loaded
-    std::atomic<int64_t> repeated_ns;  ///< end of the last step that an earlier start of the job had also finished
+    std::atomic<int64_t> repeated_ns;  ///< end of the last step that an earlier start of the job had already finished
     std::atomic<int64_t> last_ns;      ///< when the last step ended
     std::atomic<int32_t> end;          ///< 0: running; 1: completed; 2: failed, see `loss`
     char loss[976];                    ///< text of encode() for the loss; truncated if longer
 };
 
-/// Shared memory with a RankTells for each local rank, created by a launcher for one generation (start) of the job.
+/// Shared memory with the RankTells of each local rank. A launcher creates it for each generation (start of the job).
 class Board {
 public:
     explicit Board(int64_t ranks);
     ~Board();
     Board(const Board&) = delete;
 
-    /// The environment variable by which local rank `local` finds its RankTells. `best`: the newest step that any
-    /// generation has finished.
+    /// Returns an environment variable, "NAME=VALUE", by which local rank `local` finds its RankTells. `best`: the
+    /// newest step that any generation has finished.
     std::string variable(int64_t local, int64_t best) const;
     RankTells& of(int64_t local) { return tells_[local]; }
 
@@ -40,7 +40,6 @@ private:
     RankTells* tells_ = nullptr;
 };
 
-/// A rank's RankTells in its launcher's shared memory.
 class OwnPlace {
 public:
     /// Maps this rank's RankTells; nullptr if its launcher has none. Throws Error for an invalid environment variable.
@@ -48,7 +47,7 @@ public:
     ~OwnPlace();
     OwnPlace(const OwnPlace&) = delete;
 
-    /// Whether an earlier generation (start of the job by this launcher) has finished a step.
+    /// Whether the same launcher's earlier generation (start of the job) has finished a step.
     bool again() const { return best_ > 0; }
     void resumed(int64_t step);
     void finished(int64_t step);
@@ -64,7 +63,7 @@ private:
     const int64_t best_;
 };
 
-/// The host's monotonic clock, used by RankTells.
+/// Nanoseconds of the host's monotonic clock.
 int64_t monotonic_ns();
 inline double now_s() { return static_cast<double>(monotonic_ns()) * 1e-9; }
 

@@ -58,12 +58,11 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
     (t.failed ? goodput.detection : goodput.steps) += t.ended - last;
 }
 
-/// An events.jsonl file and the lines that are not yet written to it.
 class EventLog::Writer {
 public:
     explicit Writer(std::string path) : file_(std::move(path), O_NOFOLLOW) {}
 
-    /// Completes or removes the file's last line, before others are appended: readers expect JSON on each line.
+    /// Completes or removes an incomplete last line, since readers expect JSON on each line.
     void mend_last_line() {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(file_.path(), ignored)) return;
@@ -82,7 +81,6 @@ public:
         changed_.notify_all();
     }
 
-    /// Writes lines as they are added, until end() is called.
     void run() {
         bool said = false;
         std::unique_lock lock(mutex_);
@@ -129,7 +127,7 @@ EventLog::EventLog(const std::string& folder) {
     writer_->mend_last_line();
     sigset_t all, before;
     ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the writing thread must not receive signals
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread that writes must not receive signals
     thread_ = std::thread([writer = writer_] { writer->run(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -10,17 +10,16 @@ namespace orrery {
 
 /// Seconds of a job's time, by how they were spent. A generation is one start of the job.
 struct Goodput {
-    double starts = 0;     ///< from the job's start until the first step
-    double restore = 0;    ///< later generations before their first step: start, joining, loading
+    double starts = 0;     ///< from the job's start until its first step begins
+    double restore = 0;    ///< from each restart until its first step begins: start, joining, loading
     double repeated = 0;   ///< steps that an earlier generation had finished before
-    double detection = 0;  ///< from the last finished step until the last rank of a failed generation was reaped
-    double waiting = 0;    ///< waiting for nodes, and pauses between restarts
+    double detection = 0;  ///< from the last finished step until the last rank of the failed generation was reaped
+    double waiting = 0;    ///< waiting for nodes, and pauses before restarts
     double steps = 0;      ///< everything else: new steps with their saves and evaluations
 
     double all() const { return starts + restore + repeated + detection + waiting + steps; }
     double share() const { return all() > 0 ? steps / all() : 0; }
     Json json() const;
-    /// A summary line: "goodput 87.3 %: ...".
     std::string text(int64_t restarts) const;
 };
 
@@ -29,27 +28,27 @@ struct GenerationTimes {
     double started = 0, began = 0, repeated = 0, last = 0, ended = 0;
     bool failed = false;
 };
-/// Adds a generation's times to `goodput`. `first`: it is the job's first generation.
+/// Adds the times of a generation to `goodput`. `first`: it is the job's first generation.
 void add(Goodput& goodput, const GenerationTimes& times, bool first);
 
-/// Writes events.jsonl in a run's folder: what a supervisor observed and did, one line each. A separate thread appends
-/// the lines, so that a hanging disk does not block supervision. Only one process may write. An incomplete line that a
-/// killed process left is removed.
+/// Writes events.jsonl in a run's folder, a line for each thing that a supervisor observed or did. A separate thread
+/// appends the lines, so that a hanging disk does not block supervision. Only one process may write. Removes an
+/// incomplete line that a killed process left.
 class EventLog {
 public:
-    /// Opens events.jsonl in `folder`; "": nothing is written.
+    /// Opens events.jsonl in `folder`; "": events are not written.
     explicit EventLog(const std::string& folder);
     /// Waits until all lines are written, for at most 2 s; lines not written by then are lost, which is reported.
     ~EventLog();
     EventLog(const EventLog&) = delete;
 
-    /// Appends a line with time, generation, event and further fields. A write error is reported once on stderr: a full
-    /// disk does not end the job.
+    /// Appends a line with time, generation, event and the fields of `more`. A write error is reported once on stderr
+    /// and does not end the job.
     void tell(int64_t generation, const std::string& event, const Json& more);
 
 private:
     class Writer;
-    std::shared_ptr<Writer> writer_;  // nullptr: no file; outlives this object if a disk blocks writing
+    std::shared_ptr<Writer> writer_;  // nullptr without a file; outlives this object if a disk blocks it
     std::thread thread_;
 };
 

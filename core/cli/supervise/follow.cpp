@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    /// Joins node 0. Retries while node 0 is not there, or still lists an earlier launcher of this node as a member.
+    /// Joins node 0. Retries while node 0 is not there, or still counts an earlier launcher of this node as a member.
     void meet() {
         const double until = now_s() + options_.policy.wait_node_s;
         Message why;
@@ -52,14 +52,14 @@ private:
                 mail_ = std::make_unique<LauncherMail>(
                     *spec_.meeting, spec_.job, options_.node, options_.policy.nodes + options_.policy.spares, "order",
                     std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
-                // The rendezvous may be over but not closed yet: node 0 would count a report to it in the next one.
+                // The rendezvous may be over but not closed: a report to it would reach node 0 in the next rendezvous.
                 const Loss loss = mail_->loss();
                 if (!loss) return report("here", told_end());
                 mail_.reset();
                 why = loss.text;
                 if (ended_by_node_0(loss)) return over(loss);
             } catch (const Error& error) {
-                if (error.fault() != Fault::peer) throw;  // the peer is not a rendezvous, or it refuses this launcher
+                if (error.fault() != Fault::peer) throw;  // not a rendezvous, or one that refuses this launcher
                 mail_.reset();
                 why = error.what();
             }
@@ -71,7 +71,7 @@ private:
         code_ = queue_again;
     }
 
-    /// Whether a signal has requested the end of the job; waits for a signal up to `limit`.
+    /// Waits up to `limit` for a signal. Returns whether one has requested the end of the job.
     bool stopped(Milliseconds limit) {
         if (const int signal = held_.take(limit); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
         return code_.has_value();
@@ -105,7 +105,7 @@ private:
                 report("ended", told_end());
             }
         } catch (const Error& error) {
-            if (error.fault() != Fault::peer) throw;  // for a lost peer, `mail_` has the reason
+            if (error.fault() != Fault::peer) throw;  // if a peer was lost, `mail_` has the reason
         }
         if (!code_ && mail_->loss()) part();
     }
@@ -132,7 +132,7 @@ private:
             const auto slots = order.at("slots").get<std::vector<int64_t>>();
             const auto mine = std::find(slots.begin(), slots.end(), options_.node);
             if (mine == slots.end() || local_.running()) return;
-            // The order may be for an earlier launcher of this node.
+            // An order for an earlier launcher of this node is ignored.
             const auto selves = order.at("selves").get<std::vector<std::string>>();
             if (selves.at(static_cast<size_t>(mine - slots.begin())) != self_) return;
             spec_.first_rank = (mine - slots.begin()) * spec_.local_ranks;
@@ -156,10 +156,10 @@ private:
             stopped(tick);
             ended_ = local_.look();
         }
-        // The ranks fail because this launcher ends them, so their reports are ignored.
+        // The ranks failed because this launcher ended them, so that direct observations of others take precedence.
         if (ended_ && ended_->cause != Cause::done) ended_->hearsay = true;
         mail_.reset();
-        // Wait for node 0 to see the loss and to end the rendezvous.
+        // Gives node 0 time to see the loss and to end the rendezvous.
         if (!code_) stopped(tick);
     }
 

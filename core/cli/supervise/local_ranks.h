@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// Starts and reaps this host's ranks, one generation (start of the job) at a time.
+/// Starts and reaps this host's ranks, one generation (start of the job) after the other.
 class LocalRanks {
 public:
     /// `spec` must outlive this object; its functions `gone` and `joined` are called in each generation.
@@ -21,15 +21,13 @@ public:
     void start(const Job& job, int64_t best);
     bool running() const { return ranks_ != nullptr; }
     RankProcesses* ranks() { return ranks_.get(); }
-    /// Reaps ranks that have ended. Returns why the ranks ended, once the last one is reaped.
+    /// Reaps ranks that have ended. Once the last one is reaped, returns why the ranks ended.
     std::optional<Loss> look();
     /// The newest step that this host's first rank has finished; 0: none.
     int64_t step();
     /// The step that this host's first rank has resumed from; 0: none, or state not yet loaded.
     int64_t resumed() { return board_ ? board_->of(0).resumed.load() : 0; }
-    /// Whether this host's first rank has loaded its state.
     bool began() { return board_ && board_->of(0).began_ns > 0; }
-    /// Times of the newest generation.
     const GenerationTimes& times() const { return times_; }
 
 private:

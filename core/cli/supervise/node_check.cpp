@@ -28,7 +28,7 @@ std::string last_words(const std::string& text) {
     return last;
 }
 
-/// Whether a --set of the run also applies to preflight.
+/// Whether a --set of the run is valid for `orrery preflight`, too.
 bool for_preflight(const std::string& set) {
     for (const char* begins : {"device.", "plugins.", "run.device=", "run.threads_per_rank="})
         if (set.starts_with(begins)) return true;
@@ -38,7 +38,7 @@ bool for_preflight(const std::string& set) {
 }  // namespace
 
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds) {
-    static pid_t held = 0;  // process that did not end; static, since child processes belong to the whole process
+    static pid_t held = 0;  // process that did not end; static, as the whole process has it as a child
     const auto limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
     if (held > 0 && !ends_within(held, limit))
         return {Fitness::late,

@@ -9,8 +9,8 @@ namespace orrery {
 /// Returns why a notice file, which stops a run, cannot be watched: it exists, or its parent is not a folder; or "".
 std::string notice_problem(const std::string& path);
 
-/// Stops this process with SIGTERM when a file appears, for which it checks four times a second. Reports on stderr that
-/// the file appeared, and once if it can no longer be checked.
+/// Stops this process with SIGTERM when a file appears; checks four times a second. Reports on stderr that the file
+/// appeared and, once, that it can no longer be checked.
 class NoticeWatch {
 public:
     explicit NoticeWatch(std::string path);

@@ -29,10 +29,10 @@ void pin(const std::vector<int>& processors) {
                      std::strerror(errno));
 }
 
-/// Priority of a rank's exit code for the launcher's; from high to low: failure, SIGINT, other signals, success.
+/// Priority of a rank's exit code as the launcher's: failure 3, SIGINT 2, other signals 1, success 0.
 int weight(int code) { return code == 0 ? 0 : code == 75 ? 1 : code == 128 + SIGINT ? 2 : 3; }
 
-/// State letter of a process or thread by its stat file in /proc; 0: unknown.
+/// Returns the state letter in a stat file of /proc, of a process or a thread; 0: unknown.
 char state_in(const std::string& file) {
     std::FILE* stat = std::fopen(file.c_str(), "re");
     if (!stat) return 0;
@@ -40,11 +40,11 @@ char state_in(const std::string& file) {
     const size_t read = std::fread(text, 1, sizeof text - 1, stat);
     std::fclose(stat);
     const std::string_view line(text, read);
-    const size_t name = line.rfind(") ");  // a program's name may contain anything, also ") "
+    const size_t name = line.rfind(") ");  // the last one, since a program's name may contain ") "
     return name == std::string_view::npos || name + 2 >= line.size() ? 0 : line[name + 2];
 }
 
-/// State letter of a process: D if any thread waits for a disk, otherwise the main thread's.
+/// Returns the state letter of a process: D if any of its threads waits for a disk, else that of the main thread.
 char state_of(pid_t pid) {
     const std::string tasks = fmt::format("/proc/{}/task", pid);
     std::error_code problem;
@@ -84,7 +84,7 @@ RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const Si
                            .lifeline = lifeline_.read,
                            .blocked = held.before};
         if (board_) start.variables.push_back(board_->variable(i, best));
-        if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // the child inherits this affinity
+        if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // children inherit the affinity
         const pid_t pid = start_process(start);
         if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
         children_.push_back({pid, job.rank, job.nonce, true});
@@ -132,7 +132,7 @@ RankEnd RankProcesses::end_of(const Child& child, int status) const {
     if (how != 2) return end;
     try {
         end.told = decode_loss({told.loss, ::strnlen(told.loss, sizeof told.loss)});
-    } catch (const Error&) {  // the rank was killed while it wrote; its exit code is enough
+    } catch (const Error&) {  // the rank was killed while it reported: its exit code is enough
     }
     return end;
 }
@@ -144,12 +144,12 @@ void RankProcesses::ended(Child& child, int status) {
     const bool first = !deadline_;
     const bool early = end.signal == 0 && end.code == 0 && !end.done;  // exit code 0 without completion
     const int own = end.signal != 0 || early ? 1 : end.code;
-    if (weight(own) == 3 && first)  // set first, since informing other ranks may take long
+    if (weight(own) == 3 && first)  // set before the others are informed, which may take long
         deadline_ = Clock::now() + std::chrono::milliseconds(spec_.grace_ms);
     if (end.signal != 0) {
         const std::string how =
             fmt::format("(pid {}) was killed by signal {} ({})", child.pid, end.signal, ::strsignal(end.signal));
-        if (!end.late && !at_once_)  // also if a rank that noticed this failure has ended before
+        if (!end.late && !at_once_)  // also if a rank that noticed this failure ended first
             std::fprintf(
                 stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
                 !first || tell_gone(child, {.cause = Cause::process, .code = own, .site = "signal", .text = how})
@@ -168,7 +168,7 @@ void RankProcesses::ended(Child& child, int status) {
     if (own == 0) return;
     if (weight(own) > weight(code_)) code_ = own;
     if (weight(own) == 3 || stopping_) return;
-    stopping_ = true;  // stop the others: a scheduler may have signalled only this rank
+    stopping_ = true;  // the others must stop, too: a scheduler may have signalled this rank only
     forward(SIGTERM);
 }
 

@@ -15,7 +15,7 @@ namespace orrery {
 
 class Board;
 
-/// Blocks stop signals and SIGCHLD in this thread and in threads that it creates, so that take() receives them.
+/// Blocks stop signals and SIGCHLD in this thread and in threads that it creates later, so that take() receives them.
 struct SignalsHeld {
     SignalsHeld();
     ~SignalsHeld();
@@ -26,11 +26,11 @@ struct SignalsHeld {
     sigset_t mask, before;
 };
 
-/// The rank processes of one host in one generation (start of the job), until the last one has ended.
+/// This host's rank processes of one generation (start of the job), until the last one has ended.
 class RankProcesses {
 public:
-    /// Starts the processes, with signal mask `held.before`. `board`: where they report progress, or nullptr; `best`:
-    /// the newest step that any generation has finished.
+    /// Starts the processes with the signal mask `held.before`. `board`: where ranks report progress; nullptr: nowhere.
+    /// `best`: the newest step that any generation has finished.
     RankProcesses(const LaunchSpec& spec, const Job& shared, const SignalsHeld& held, Board* board = nullptr,
                   int64_t best = 0);
     /// Kills and reaps the processes that still run.
@@ -38,23 +38,21 @@ public:
     RankProcesses(const RankProcesses&) = delete;
 
     bool any() const;
-    /// Handles a signal that this process received.
     void asked(int signal);
-    /// Reaps ranks that have ended, and kills ranks that have not ended in time.
+    /// Reaps ranks that have ended, and kills ranks whose time to end is over.
     void look();
-    /// Ends the ranks as if one had failed. `grace_ms`: time before they are killed.
+    /// Ends the ranks as if one of them had failed. `grace_ms`: time until they are killed.
     void end(int grace_ms);
-    /// Whether a killed rank does not end, since the system blocks it, for example in a disk wait.
+    /// Whether a killed rank has still not ended, since the system blocks it, for example in a disk wait.
     bool stuck() const;
     /// The launcher's exit code, once all ranks have ended.
     int code() const;
-    /// How each rank ended, in the order of their ends.
     const std::vector<RankEnd>& ends() const { return ends_; }
-    /// Returns a rank that has waited for a disk at every call for at least `seconds`; nullopt if there is none.
-    /// `moved`: steps have finished since the last call, so that no rank waits.
+    /// Returns a rank that was waiting for a disk in each call for at least `seconds`; nullopt: none. `moved`: steps
+    /// were finished since the last call, so that no rank counts as waiting.
     std::optional<int64_t> waits_for_disk(double seconds, bool moved);
-    /// Ends the ranks if every running one was stopped (SIGSTOP) at each call for `silence`, so that no rank can report
-    /// the others. After a pause between calls, counts again: this process was stopped, too.
+    /// Ends the ranks if each running one was stopped (SIGSTOP) at all calls for `silence`: no rank could then report
+    /// the others. A long pause between calls restarts the time, because it means that this process was stopped, too.
     void end_stopped(std::chrono::milliseconds silence);
 
 private:
@@ -76,11 +74,11 @@ private:
 
     const LaunchSpec& spec_;
     Board* const board_;
-    Pipe lifeline_;  ///< pipe that ranks inherit, to learn of the end of this process
+    Pipe lifeline_;  ///< inherited by ranks: it closes when this process ends
     std::vector<Child> children_;
     std::vector<RankEnd> ends_;
     std::optional<Clock::time_point> deadline_, killed_, stopped_since_, looked_;
-    std::optional<int> at_once_;  ///< set by a signal: exit code whatever the ranks' codes are
+    std::optional<int> at_once_;  ///< exit code after a signal, whatever the exit codes of ranks are
     int code_ = 0;
     bool interrupted_ = false, stopping_ = false, told_stuck_ = false;
 };

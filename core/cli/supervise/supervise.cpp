@@ -29,7 +29,7 @@ constexpr auto beat = Milliseconds(100);  // interval of reading ranks' progress
 
 double rounded(double seconds) { return static_cast<double>(static_cast<int64_t>(seconds * 1000 + 0.5)) / 1000; }
 
-/// Carries out a Supervisor's decisions: on this host, which is node 0, and through launchers on other hosts.
+/// Carries out what Supervisor decides: on this host, which is node 0, and through the launchers of other hosts.
 class Conductor {
 public:
     Conductor(LaunchSpec& spec, const Supervision& options)
@@ -83,8 +83,8 @@ private:
         if (event == "here") {
             if (running_.count(node) > 0 && selves_[node] != self) lose(node, "its launcher was started again");
             selves_[node] = self;
-            // A node joins again although its ranks were running: it has ended them, has a new launcher, or has not
-            // read its order.
+            // The node's ranks were running, but it joins again: it has ended them, has a new launcher, or has not read
+            // its order.
             const int64_t of = more.is_object() ? more.value("generation", int64_t{0}) : 0;
             if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, loss_of(more));
             if (running_.count(node) > 0 && started_in_ == agents_->meeting()) return;
@@ -95,7 +95,7 @@ private:
         } else if (event == "failed" && more.is_object()) {
             fail_start(node, loss_of(more));
         } else if (selves_[node] != self) {
-            return;  // the message is from an earlier launcher of the node
+            return;  // sent by an earlier launcher of the node
         } else if (event == "ended" && more.is_object()) {
             if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, loss_of(more));
         } else if (event == "checked" && more.is_object()) {
@@ -110,7 +110,6 @@ private:
         }
     }
 
-    /// Handles the report of a launcher that ended before it had joined.
     void fail_start(int64_t node, const Loss& loss) {
         log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "failed"}, {"how", loss.text.shown()}});
         take(supervisor_.failed_start(node, loss, now_s()));
@@ -140,7 +139,6 @@ private:
         take(supervisor_.stop(stopped_code(signal), fmt::format("stopped by signal {}", signal), now_s()));
     }
 
-    /// Passes on the progress that this host's first rank reports.
     void follow() {
         if (!local_.running()) return;
         if (!told_began_ && local_.began()) {
@@ -151,7 +149,7 @@ private:
         if (local_.began()) supervisor_.step_done(local_.step());
     }
 
-    /// Adds the times of this host's ranks, which represent all hosts.
+    /// Adds the times of this host's ranks, which stand for those of all hosts.
     void add_times() {
         add(goodput_, local_.times(), supervisor_.restarts() == 0);
         idle_since_ = local_.times().ended;
@@ -160,7 +158,7 @@ private:
     void ended(int64_t node, const Loss& how) {
         if (running_.erase(node) == 0) return;
         stopped_ = stopped_ || how.cause == Cause::stopped;
-        supervisor_.step_done(how.step);  // may include steps since the progress was last read
+        supervisor_.step_done(how.step);  // steps may have finished since the progress was last read
         const GenerationTimes& times = local_.times();
         const Loss found = supervisor_.recorded(how);
         Json line = {{"cause", text_of(found.cause)}, {"exit_code", how.code}, {"step", how.step}};
@@ -174,7 +172,7 @@ private:
         told_end();
     }
 
-    /// Reports on stderr that a generation has ended and the job restarts, once for each restart.
+    /// Reports on stderr, once for each restart, that a generation (start of the job) has ended and the job restarts.
     void told_end() {
         if (supervisor_.restarts() > told_restarts_ && !supervisor_.over())
             tell_restart(supervisor_.next_tick().value_or(now_s()) - now_s());
@@ -205,7 +203,7 @@ private:
                      when.shown().c_str(), static_cast<long long>(told_restarts_));
     }
 
-    /// Checks a node before a restart. Nodes of a job's first start are not checked; `orrery preflight` does that.
+    /// Checks a node before a restart. At the first start no node is checked; `orrery preflight` is for that.
     void check(int64_t node) {
         if (!restarted_ || node == 0) return take(supervisor_.checked(node, Fitness::fit, "", now_s()));
         checking_.insert(node);
@@ -247,10 +245,10 @@ private:
         log_.tell(job.generation, "start", {{"ranks", job.ranks}, {"restarts", supervisor_.restarts()}});
     }
 
-    /// Ends the job because this launcher cannot continue; other launchers would wait for it.
+    /// Ends the job because this launcher cannot continue, since other launchers would wait for it.
     void give_up(const std::string& why, int code) {
         if (finished_) return;
-        stopped_ = true;  // for finish(): the caller reports the error
+        stopped_ = true;  // finish() then leaves reporting the error to the caller
         try {
             finish({Order::Kind::finish, -1, supervisor_.generation(), {}, code, why});
         } catch (const std::exception& second) {

@@ -9,18 +9,17 @@
 
 namespace orrery {
 
-/// Settings of a launcher that restarts its job when it fails, in addition to LaunchSpec.
+/// Settings of a launcher that restarts a failed job, besides LaunchSpec.
 struct Supervision {
     Supervisor::Options policy;
-    int64_t node = 0;           ///< number of this node
-    double disk_timeout_s = 0;  ///< a rank that waits longer for a disk has failed
+    int64_t node = 0;
+    double disk_timeout_s = 0;  ///< a rank has failed if it waits for a disk for longer
     /// Reserves the job's folder on node 0 before anything starts; throws Error if the folder cannot be used.
     std::function<void()> claim = {};
-    /// Returns the folder of events.jsonl; called after `claim`. "": nothing is written.
+    /// Returns the folder for events.jsonl; called after `claim`. "": events are not written.
     std::function<std::string()> folder = {};
-    /// Reserves a generation (number of a start) greater than `after` and returns it.
+    /// Reserves and returns a generation (number of a start) greater than `after`.
     std::function<int64_t(int64_t after)> mint = {};
-    /// Checks this node when it joins or rejoins a restarted job.
     std::function<NodeCheck()> check = {};
 };
 

@@ -44,7 +44,7 @@ Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_m
                            : Cause::process,
                  *e, e->told ? e->told->site : "exit",
                  e->told ? "failed: " + e->told->text.first_line() : fmt::format("ended with exit code {}", e->code));
-        if (mistake) found.code = code_of_mistake;  // another rank that learned of the error may exit first, with 1
+        if (mistake) found.code = code_of_mistake;  // another rank that learned of the error may exit before, with 1
         return found;
     }
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.late && e.state == 'T'; }))

@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// A text file, or one text of a file of JSON lines, with its origin.
+/// A text with its origin: a file, or a line of a file of JSON lines.
 struct Document {
     std::string text;
     Origin where;
@@ -33,7 +33,7 @@ private:
     std::vector<std::string> files_;
     bool lines_;
     size_t file_ = 0;
-    std::unique_ptr<RegularFile> in_;  ///< the file that is read; null: standard input
+    std::unique_ptr<RegularFile> in_;  ///< the current file; null: standard input
     bool open_ = false, ended_ = false;
     int64_t offset_ = 0;
     int line_ = 0;

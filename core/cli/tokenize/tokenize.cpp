@@ -28,7 +28,7 @@ struct Ids {
     std::string problem = {};  ///< why the document cannot be read; "": it can
 };
 
-/// The token after each document: that of --end, or the tokenizer's end of text.
+/// Returns the token to write after each document: that of --end, or the tokenizer's end of text.
 int32_t end_of_document(const TokenizeCommand& command, const Tokenizer& tokenizer) {
     std::string token = command.end, from = "--end";
     if (token.empty()) {
@@ -64,13 +64,12 @@ public:
         }
     }
 
-    /// Bytes per token id in the written file: 2 if all ids fit, by Megatron's rule, else 4.
+    /// Returns the bytes per token id in the written file: 2 if all ids fit, by Megatron's rule, else 4.
     int token_bytes() const {
         constexpr int64_t most_short = 65500;
         return !tokenizer_ || tokenizer_->vocabulary() < most_short ? 2 : 4;
     }
     int64_t vocabulary() const { return tokenizer_ ? tokenizer_->vocabulary() : 256; }
-    /// Notes about the tokenizer, for the user.
     std::vector<std::string> notes() const {
         return tokenizer_ ? tokenizer::template_notes(command_.tokenizer, *tokenizer_) : std::vector<std::string>();
     }

@@ -9,9 +9,9 @@ namespace orrery {
 
 class Builder;
 
-/// Builds the gradient of one op at a time; the argument of OpDef::gradient. The ops that it adds belong to the
-/// backward phase, have the scope of the differentiated op and refer to it as their forward op. A gradient with one
-/// constant for all elements (1 for the loss) stays a number until an op needs it as a tensor.
+/// Builds the gradient of one op at a time; OpDef::gradient gets it as its argument. Ops that are added through it
+/// belong to the backward phase, have the scope of the differentiated op and refer to it as their forward op. A
+/// gradient with one constant for all elements (1 for the loss) stays a number until an op needs it as a tensor.
 class ORRERY_API Backward {
 public:
     /// The contributions collected so far to the gradient of one value.
@@ -43,7 +43,6 @@ public:
 
     /// True when input i is a param or depends on one, so that it needs a gradient.
     bool wants(size_t i) const { return wanted_[static_cast<size_t>(in(i))] != 0; }
-    /// True when output o has received a gradient.
     bool has_dy(size_t o) const { return !slots_[static_cast<size_t>(out(o))].empty(); }
     /// The constant that every element of the gradient of output o equals; nullopt when the gradient is a tensor.
     std::optional<double> uniform(size_t o = 0) const;
@@ -76,7 +75,7 @@ public:
     ValueId sum_to(ValueId gradient, ValueId like);
     /// True when the value is a param, or a cast, reshape, transpose or slice of one.
     bool is_weight(ValueId id) const;
-    /// Throws Error when output o has received a gradient, although no gradient flows through it.
+    /// Throws Error when output o has received a gradient; for outputs that are not differentiable.
     void expect_no_dy(size_t o, std::string_view name) const;
 
     /// Returns the total gradient of a value; `none` when it has received no gradient.
@@ -93,7 +92,7 @@ private:
     const std::vector<char>& wanted_;
     Op op_;
     size_t first_ = 0;            ///< id of the first value made for the gradient of op_
-    std::vector<ValueId> given_;  ///< values from first_ on that are already the gradient of some value
+    std::vector<ValueId> given_;  ///< ids from first_ on that are already the gradient of some value
 };
 
 }  // namespace orrery

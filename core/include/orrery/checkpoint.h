@@ -12,7 +12,7 @@ namespace orrery {
 
 /// A file or folder among the checkpoints that the store did not write, or that was changed afterwards.
 struct Stray {
-    int64_t step = -1;  ///< number of the training step in its name; -1: none
+    int64_t step = -1;  ///< training step in the name of the file or folder; -1: none
     std::string what;   ///< what was found: "step-00000300 has no manifest.json"
 };
 
@@ -22,15 +22,15 @@ enum class StepNote : uint8_t {
     pinned,   ///< why the checkpoint is never deleted automatically
 };
 
-/// What a store guarantees beyond the guarantees of every store: objects and steps appear whole or not at all, and are
-/// never replaced. The conformance suite tests both.
+/// Guarantees in which stores differ. Besides, every store guarantees that objects and steps appear whole or not at all
+/// and are never replaced. The conformance suite tests all of these.
 struct StoreContract {
     enum class Survives : uint8_t { nothing, process, power_cut };
     enum class Shared : uint8_t { process, host, hosts };
     Survives survives = Survives::nothing;  ///< what a checkpoint survives once commit() has returned
     Shared shared = Shared::process;        ///< which processes see the same checkpoints
     bool links = false;                     ///< true: link() shares the stored bytes; false: it copies them
-    bool fences = false;                    ///< true: once a generation is claimed, older ones cannot commit
+    bool fences = false;                    ///< true: after claim(), stores of older generations cannot commit
 
     std::string text() const;  ///< "survives a power cut, shared by hosts, links, fences"
 };
@@ -49,12 +49,12 @@ public:
     /// Writes one object with the concatenated `parts` as contents. The default first joins the parts in memory, which
     /// takes as much memory again; a store that can append should override it.
     virtual void put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts);
-    /// Adds object `key` to the uncommitted step `step`: the bytes of object `from_key` of the committed step `from`,
-    /// which it outlives. Throws if object `key` exists. The default copies the bytes through memory.
+    /// Adds object `key` to the uncommitted step `step`, with the bytes of object `from_key` of the committed step
+    /// `from`, which may be deleted later. Throws if object `key` exists. The default copies the bytes through memory.
     virtual void link(int64_t step, std::string_view key, int64_t from, std::string_view from_key);
     /// Blocks until all that this process wrote for the step is durable, as contract().survives promises.
     virtual void flush(int64_t step) = 0;
-    /// Makes the step visible atomically. One rank calls it, once flush() is done on all. Throws if the step exists.
+    /// Makes the step visible atomically. One rank calls it, after flush() returned on all. Throws if the step exists.
     virtual void commit(int64_t step, std::string_view manifest) = 0;
     /// Deletes the objects of an uncommitted step.
     virtual void discard(int64_t step) = 0;
@@ -71,13 +71,13 @@ public:
     /// other process may remove steps meanwhile. By default there is nothing to delete.
     virtual int64_t finish_removals(bool only_look);
 
-    /// Lists files and folders with the name of a step that are not a committed step, and committed steps that were
-    /// changed from outside, which are never removed. The default lists none, for stores that only Orrery can write.
+    /// Lists files and folders with the name of a step that are not a committed step, and committed steps changed from
+    /// outside. They are never removed. The default lists none, for stores that only Orrery can write.
     virtual std::vector<Stray> strays();
-    /// Frees the name of a step: a file or folder with that name, committed or not, is renamed and not a step any more.
-    /// Returns the new name; "" if the name was free.
+    /// Frees the name of a step: renames the file or folder of that name, committed or not, so that it is no longer a
+    /// step. Returns the new name; "" if the name was free.
     virtual std::string set_aside(int64_t step) = 0;
-    /// Returns a note of a committed step; "" if it has none. The note goes when the step is removed or set aside.
+    /// Returns a note of a committed step; "" if it has none. Removing the step or setting it aside deletes the note.
     virtual std::string note(int64_t step, StepNote which) = 0;
     /// Replaces a note of a committed step, atomically and durably; "" deletes it. The step itself does not change. A
     /// store that acts for a superseded generation throws, even when the text would not change.
@@ -95,9 +95,9 @@ public:
     std::string pin_of(int64_t step) { return note(step, StepNote::pinned); }
     void unpin(int64_t step) { set_note(step, StepNote::pinned, ""); }
 
-    /// Claims a generation of the job, durably. Returns false if this or a newer generation is claimed already. After
-    /// true, stores that act for an older generation cannot commit. The default returns true and records nothing
-    /// (contract().fences is false).
+    /// Claims a generation (number of a start) of the job, durably. Returns false if this or a newer one is claimed
+    /// already. After true, stores that act for an older generation cannot commit. The default returns true and records
+    /// nothing (contract().fences is false).
     virtual bool claim(int64_t generation);
     /// The newest claimed generation of the job; 0: none.
     virtual int64_t generation();

@@ -30,7 +30,7 @@ struct JobToken {
     std::string job = "job";  ///< name of the run, for messages
     int64_t generation = 0;   ///< incremented by each restart; processes of an earlier generation are refused
     std::string run = {};     ///< id of this start of the job, 32 hex digits; "" until a service draws one
-    bool launchers = false;   ///< true: launchers of nodes meet here, node N as rank N; ranks meet in another service
+    bool launchers = false;   ///< true: a rendezvous of the nodes' launchers (node N as rank N), not of ranks
 };
 
 /// A small key-value store shared by all ranks of a job. It is used to set up connections, never inside a step. It
@@ -60,13 +60,13 @@ struct TransportContract {
     enum class Lanes : uint8_t { communicator, peer, peer_and_direction };
     enum class Matching : uint8_t { order, tag };
     enum class Reduction : uint8_t { by_rank, by_algorithm };
-    Send send = Send::rendezvous;  ///< a send completes when received / copied into one of `slots` / its group ends
+    Send send = Send::rendezvous;  ///< when a send completes: received / copied into one of `slots` / group ended
     /// True: receives and collectives return at once and run asynchronously (on a GPU's stream), and sends never block.
     /// False: receives and collectives block until they are complete.
     bool queued = false;
-    int slots = 0;                      ///< Send::buffered: max sends to one peer that it has not received yet
+    int slots = 0;  ///< for Send::buffered: max number of sends to one peer that it has not received yet
     Lanes lanes = Lanes::communicator;  ///< which messages arrive in the order of their sends
-    /// How a receive matches. By order: the next message must have the tag. By tag: it takes the next one with the tag.
+    /// How a receive matches. By order: the next message, which must have the tag. By tag: the next message with it.
     Matching matching = Matching::order;
     bool checks_tags = true;  ///< false: messages carry no tag; a receive takes the next message of the peer
     /// Order in which all_reduce sums: by rank (in_0 + in_1 + ...), or by an algorithm, fixed for each message size.
@@ -125,12 +125,12 @@ public:
     /// Sends a tensor to member `peer`. Messages with one tag are received there in the order of their sends.
     virtual Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
     virtual Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
-    /// Sends and receives between begin_group and end_group proceed together (contract: Send::grouped); other
-    /// transports ignore both calls. A group that an error left open is dropped by the next begin_group or collective.
+    /// Send::grouped: sends and receives between begin_group and end_group proceed together. Other transports ignore
+    /// both calls. A group that an error left open is dropped by the next begin_group or collective.
     virtual void begin_group() {}
     virtual void end_group() {}
-    /// Returns an event for `work` that waits with the timeout and errors of this communicator. For work that can hang
-    /// when a member is lost (a captured step with messages of this group).
+    /// Returns an event that is done when `work` is, and waits with the timeout and errors of this communicator. Used
+    /// for work that can hang when a member is lost, such as a captured step with messages of this group.
     virtual Event guard(const Event& work) { return work; }
 
     /// Makes all waits of this member throw Fault::peer with `reason`; if contract().aborts, those of all members.
@@ -144,7 +144,7 @@ public:
     virtual ~Transport();
     virtual TransportContract contract() const = 0;
     /// Makes the communicator of a group; all members call it. `arenas`: all memory that later tensors may be in, in
-    /// one order on every member; sizes may differ. Throws Fault::peer on timeout, naming the missing rank.
+    /// the same order on every member; sizes may differ. Throws Fault::peer on timeout, naming the missing rank.
     virtual std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous,
                                                std::span<const Memory> arenas, std::chrono::milliseconds timeout) = 0;
 };

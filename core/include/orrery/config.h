@@ -13,7 +13,6 @@ namespace orrery {
 
 class Config;
 
-/// One value of a configuration and the place that set it.
 struct ConfigValue {
     using List = std::vector<ConfigValue>;
     std::variant<bool, int64_t, double, std::string, List, std::shared_ptr<Config>> data;
@@ -35,7 +34,7 @@ public:
     bool has(std::string_view key) const { return find(key) || (defaults_ && defaults_->has(key)); }
     std::vector<std::string> keys() const;
 
-    // Each returns the value of a key, or `fallback` when the key is absent. `number` accepts an integer.
+    // Return the value of a key, or `fallback` when the key is absent. number() accepts an integer.
     bool flag(std::string_view key, bool fallback);
     int64_t integer(std::string_view key, int64_t fallback);
     double number(std::string_view key, double fallback);
@@ -44,7 +43,7 @@ public:
     /// Returns the sub-table `key`, an empty one when it is absent.
     Config& table(std::string_view key);
 
-    // Each returns the value of a key; throws Error when the key is absent.
+    // Return the value of a key. Throw Error when the key is absent.
     int64_t require_integer(std::string_view key);
     std::string require_text(std::string_view key);
 

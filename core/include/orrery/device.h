@@ -29,7 +29,7 @@ struct Memory {
     std::string handle;
 };
 
-/// Completes queued work for events: a device queue or a communicator.
+/// Tells when queued work is done, for its events: a device or a communicator.
 class ORRERY_API EventSource {
 public:
     virtual ~EventSource();
@@ -70,8 +70,8 @@ public:
     virtual ~Kernel();
     /// Bytes of scratch that each launch needs, aligned to scratch_alignment.
     virtual int64_t scratch_bytes() const { return 0; }
-    /// Name of the implementation that the device chose: "cuDNN", "own kernel: cuDNN has no engine"; "" without a
-    /// choice. For a captured step: the configuration key of the device that runs its kernels one by one, for messages.
+    /// Name of the implementation that the device chose: "cuDNN", "own kernel: cuDNN has no engine"; "" if it had no
+    /// choice. For a captured step: the device's configuration key that turns capturing off, for messages.
     virtual std::string how() const { return ""; }
 };
 
@@ -89,8 +89,8 @@ struct DeviceLimits {
 /// The GEMM backends (libraries, or kernels of Orrery) of a device that has more than one. They differ in speed and in
 /// the last bits of sums.
 struct ProductKinds {
-    std::vector<std::string> names;  ///< values of the key `products` of [device.NAME], the default first
-    std::string in_use;              ///< name of the backend in use
+    std::vector<std::string> names;  ///< legal values of the key `products` of [device.NAME], the default first
+    std::string in_use;
 };
 
 /// Owns the memory and queues of a device. Ops are data (KernelSpec), so that it needs few functions. One thread uses
@@ -119,8 +119,8 @@ public:
     virtual void copy(int queue, void* to, const void* from, int64_t bytes) = 0;
     /// Returns an event that is done when all work queued so far is.
     virtual Event record(int queue) = 0;
-    /// Returns the gate event of a queue, done when the work queued at the last call of gate() is. A captured step that
-    /// waits for it waits again at each launch. Any thread may wait for it. Empty when the device has no gates.
+    /// Returns the gate of a queue, an event that is done when the work queued at the last call of gate() is. A
+    /// captured step that waits for it waits again at each launch. Any thread may wait for it. Empty: no gates.
     virtual Event gate(int) { return {}; }
     /// Makes later work of the queue wait for the event. Blocks the host only when the device cannot wait itself.
     virtual void wait(int queue, const Event& event) = 0;

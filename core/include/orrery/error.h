@@ -9,7 +9,7 @@
 
 namespace orrery {
 
-/// The line of a script or configuration that asked for something, and for what: strategy "tensor", "data" or "".
+/// What asked for something: a line of a script or configuration, and a name, such as strategy "tensor" or "data".
 struct Origin {
     std::string who;
     std::string file;
@@ -42,7 +42,6 @@ public:
         return *this;
     }
     friend Message operator+(Message first, const Message& second) { return std::move(first += second); }
-    /// Returns the first `bytes` bytes of the text.
     Message cut(size_t bytes) const { return text_.substr(0, bytes); }
     Message first_line() const { return text_.substr(0, text_.find('\n')); }
 

@@ -30,7 +30,7 @@ inline uint16_t narrow_f16(float x) {
     const uint32_t body = bits & 0x7fffffff;
     if (body > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
     if (body >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and more become infinity
-    if (body < 0x38800000)                                                // a subnormal f16: in units of 2^-24
+    if (body < 0x38800000)  // the result is a subnormal f16, a multiple of 2^-24
         return static_cast<uint16_t>(sign |
                                      static_cast<uint16_t>(std::nearbyint(std::bit_cast<float>(body) * 0x1p24f)));
     return static_cast<uint16_t>(sign | (body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13);

@@ -10,7 +10,6 @@
 
 namespace orrery {
 
-/// The type and dim names of one operand.
 struct Typed {
     TensorType type;
     std::vector<std::string> dims;
@@ -33,12 +32,11 @@ public:
     DType dtype(size_t i) const { return value(i).type.dtype; }
     const std::vector<std::string>& dims(size_t i) const { return value(i).dims; }
     Typed typed(size_t i) const { return {type(i), dims(i)}; }
-    /// Number of ops in the program so far.
     int64_t op_count() const { return static_cast<int64_t>(program_.ops.size()); }
 
     Attributes attributes;
 
-    /// "x f32[batch=8,embed=512] (mlp.lua:3)"
+    /// Describes input i for messages: "x f32[batch=8,embed=512] (mlp.lua:3)".
     std::string show(size_t i) const;
     /// Throws Error "KIND: WHAT; REMEDY" at the origin of the op, such as "matmul: inner dims differ; ...".
     [[noreturn]] void fail(const std::string& what, const std::string& remedy = "") const;

@@ -45,7 +45,6 @@ private:
     Team team_;
 };
 
-/// The arguments of one kernel launch.
 struct KernelCall {
     std::span<const Tensor> operands;  ///< inputs, then outputs, with the types of the spec; dense, row-major
     void* scratch = nullptr;           ///< OpKernel::scratch_bytes bytes, aligned to scratch_alignment
@@ -63,7 +62,6 @@ struct KernelCall {
     }
 };
 
-/// A kernel made for one KernelSpec.
 struct OpKernel {
     /// Runs the kernel, once per launch. It looks nothing up and allocates nothing. On the CPU the work is done when it
     /// returns; on a GPU it is queued on the stream without waiting, and may be captured and run again with the same

@@ -30,7 +30,7 @@ private:
 /// ORRERY_TOKEN.
 struct LaunchedRank {
     std::string job;         ///< id of the job: the same on all its ranks, unique among the jobs of a host
-    int64_t generation = 0;  ///< number of restarts
+    int64_t generation = 0;  ///< number of times that the job was restarted
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0, local_ranks = 1;
     bool counted = true;                   ///< false: local_ranks is a guess, as ranks may be on several hosts

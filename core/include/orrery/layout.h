@@ -15,7 +15,7 @@ struct Placement {
     enum class Kind : uint8_t { replicate, split, partial };
     Kind kind = Kind::replicate;
     int dim = -1;                 ///< tensor dim that is split (Kind::split only)
-    ReduceOp op = ReduceOp::sum;  ///< reduction (Kind::partial only)
+    ReduceOp op = ReduceOp::sum;  ///< reduction of partial values (Kind::partial only)
 
     static Placement replicated() { return {}; }
     static Placement split(int dim) { return {Kind::split, dim, ReduceOp::sum}; }

@@ -13,7 +13,7 @@ constexpr int32_t none = -1;
 
 enum class Keep : uint8_t { step, fragment };
 
-/// The placement that a strategy asks for one value on one axis: `store` while no op uses it, `use` when ops read it.
+/// A placement of one value on one axis, set by a strategy: `store` while no op uses the value, `use` when ops read it.
 struct Mark {
     enum class What : uint8_t { store, use };
     ValueId value = none;
@@ -48,7 +48,7 @@ struct PrefetchDepth {
 
 /// A remark of a strategy on what it did not change and why; `orrery check` lists it.
 struct Remark {
-    ValueId value = none;  ///< none: the remark is about a scope or the whole program
+    ValueId value = none;  ///< value that the remark is about; none: a scope or the whole program
     std::string text;
     Origin origin;
 };

@@ -58,7 +58,7 @@ public:
 
     /// The same mesh with `micro` set to n (removed when n is 1).
     Mesh with_microbatches(int64_t n) const;
-    /// "dp=2 tp=2"
+    /// The mesh as text: "dp=2 tp=2".
     std::string text() const;
     bool operator==(const Mesh& other) const { return text() == other.text(); }
 

@@ -24,7 +24,6 @@ struct AttributeDef {
     std::vector<std::string_view> choices = {};  ///< legal values of a text attribute; empty: any
 };
 
-/// An input or an output of an op, by its index.
 struct OperandRef {
     bool output = false;
     int index = 0;
@@ -77,7 +76,6 @@ struct OpSample {
     bool derivative = true;  ///< false: the gradient is not the derivative of this call (scaled cross entropy)
 };
 
-/// An op of the program with the layouts of its inputs.
 struct OpLayouts {
     const Program& program;
     const Op& op;
@@ -106,8 +104,8 @@ struct OpDef {
     std::vector<Typed> (*infer)(Infer&) = nullptr;
     FactorRule (*rule)(const Program&, const Op&) = nullptr;
     void (*gradient)(Backward&) = nullptr;  ///< gradient function; nullptr: no gradient flows through the op
-    /// Optional; propagation calls it: replaces the op by ops that suit the layouts of its inputs. Either adds ops with
-    /// `add` that produce all outputs and returns true, or adds nothing and returns false; then `rule` lays the op out.
+    /// Optional. Propagation calls it to replace the op by ops that suit the layouts of its inputs. It adds ops with
+    /// `add` that produce all outputs and returns true, or adds none and returns false; then `rule` lays the op out.
     bool (*decompose)(const OpLayouts&, const AddPart& add) = nullptr;
     int64_t (*flops)(const Program&, const Op&) = nullptr;
     std::vector<std::pair<int, int>> in_place = {};  ///< pairs (output, input) that may share memory if of one type
@@ -118,14 +116,15 @@ struct OpDef {
     /// For ops that propagation or lowering inserts: the opcode of the plan's instruction. Opcode::send stands for send
     /// and receive. Opcode::kernel: each rank cuts out its block with a kernel, and nothing is sent.
     std::optional<Opcode> collective = {};
-    bool between_stages = false;  ///< true: a collective over the pipeline axis, which lowering inserts
+    bool between_stages = false;  ///< true: a collective over the pipeline axis, inserted by lowering
     bool elsewhere = false;  ///< true: no device plugin here has a kernel for the op: it is only checked and priced
     /// Indices of outputs that the kernel adds to, not overwrites, when the attribute `accumulate` is set.
     std::vector<int> accumulates = {};
-    /// The operand that, when it is split, makes the kernel need the attributes `global_shape` and `offset`.
+    /// If this operand is split, the kernel needs the attributes `global_shape` and `offset`.
     std::optional<OperandRef> indexed = {};
 
     // Traits: passes check these fields instead of the name of the op.
+
     /// How the op moves elements. Used by gradients of weights, lowering, the plan checker and verify.
     Moves moves = Moves::no;
     /// The op converts the type: a copy of a param counts as the param. Used by precision, layout, recompute, verify.
@@ -152,7 +151,7 @@ struct OpDef {
     /// Names of ops that this op fuses; for a norm, only when it has a residual. Used by lowering: a backward op that
     /// repeats one of them is recomputation and not a gradient.
     std::vector<std::string_view> fused_of = {};
-    /// Name of the same op for 8-bit operands, each followed by its scale. Used by precision "fp8".
+    /// Name of the variant of this op with 8-bit operands, each followed by its scale. Used by precision "fp8".
     std::string_view quantized = {};
     /// Name of the kernel that does the work of this op; "": the op's name. Used by the plan checker and verify.
     std::string_view kernel = {};

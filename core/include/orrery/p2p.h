@@ -56,7 +56,7 @@ ORRERY_API std::string process_state(int64_t pid);
 /// Options of collectives of P2pCommunicator, set by keys of a transport's configuration table.
 struct ORRERY_API P2pOptions {
     int64_t segment_bytes = 512 << 10;  ///< bytes of the segments in which large messages are pipelined (segment_kib)
-    /// Algorithm: auto (see P2pCommunicator), ring, recursive_doubling, halving_doubling, tree or hierarchical.
+    /// all_reduce: auto (see P2pCommunicator), ring, recursive_doubling, halving_doubling, tree or hierarchical.
     std::string all_reduce = "auto";
     std::string broadcast = "auto";  ///< algorithm of broadcast: auto (by size), tree or chain
     std::vector<int> hosts;          ///< host number by member; empty: all share a host. Not a configuration key
@@ -64,8 +64,8 @@ struct ORRERY_API P2pOptions {
     /// Reads the options; `defaults` has the values of absent keys. Throws Error at the key for an unknown algorithm.
     static P2pOptions read(Config& config, P2pOptions defaults);
     static P2pOptions read(Config& config) { return read(config, {}); }
-    /// Throws Fault::peer naming the first member with different options; such members would wait for each other. Every
-    /// member calls it when all are connected. `what` is a name unique in the group.
+    /// Throws Fault::peer naming the first member with different options, since such members would wait for each other.
+    /// Every member calls it when all are connected. `what` is a name unique in the group.
     void require_alike(const Group& group, Rendezvous& rendezvous, std::string_view what,
                        std::chrono::milliseconds timeout) const;
     /// The contract of a transport that uses P2pCommunicator: sends wait for receives, matched by tag, one lane per

@@ -30,7 +30,7 @@ struct Buffer {
     int64_t micro = -1;  ///< for a buffer in a frame: its micro-batch in the first run of a Repeat
 };
 
-/// Storage of values that outlive one run of a Repeat. Each micro-batch has a frame, in one of several equal slots of
+/// Storage of values that outlive one run of a Repeat: a frame for each micro-batch, in one of several equal slots of
 /// the scratch arena. Kinds of frames with the same pool share the slots.
 struct Frames {
     int pool = 0;
@@ -49,8 +49,8 @@ struct Repeat {
     int64_t times = 1;       ///< number of runs; 1: nothing is repeated
     int64_t micros = 0;      ///< micro-batches per run
     int length() const { return end - begin; }
-    /// Index of the run before the stored one; its instructions equal the repeated ones. A wait in the repeated part or
-    /// after it for an index from here to `end` means the waiting run; a smaller index is the same in all runs.
+    /// Index at which the run before the stored one would begin. In the repeated part or after it, a wait for an
+    /// instruction from this index to `end` means the one of the waiting run; a smaller index is the same in all runs.
     int from() const { return begin - length(); }
 };
 
@@ -71,7 +71,7 @@ enum class Opcode : uint8_t {
     all_gather,      ///< [S/P] -> [S] bytes along dim 0 over P ranks; each sends S (P-1)/P bytes
     reduce_scatter,  ///< [S] -> [S/P] bytes along dim 0 over P ranks; each sends S (P-1)/P bytes
     all_to_all,      ///< [S] -> [S] bytes, block i goes to rank i of P; each sends S (P-1)/P bytes
-    send = 7,        ///< sends operand 0 to member `peer_of` of `axis`. Fingerprints contain the number 7
+    send = 7,        ///< sends operand 0 to member `peer_of` of `axis`. The number 7 is part of fingerprints
     receive,         ///< receives operand 0 from member `peer_of` of `axis`
 };
 ORRERY_API std::string_view name_of(Opcode opcode);
@@ -132,7 +132,7 @@ struct Plan {
     Mesh mesh;
     Schedule schedule;
     AxisId stage_axis = none;  ///< mesh axis of the pipeline; none: no pipeline
-    /// By AxisId: layers by which all-gathers of params run ahead of readers and reduce-scatters trail. Empty: 0.
+    /// By AxisId: layers by which all-gathers of params run ahead of readers and reduce-scatters trail. Empty: all 0.
     std::vector<PrefetchDepth> ahead;
     int threads_per_rank = 1;
     std::vector<RankClass> classes;

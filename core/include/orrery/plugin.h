@@ -18,7 +18,7 @@ struct PluginInfo {
     const char* abi;   ///< ORRERY_ABI when the plugin was built
     const char* name;  ///< "transport.gloo"
     const char* version;
-    void (*add_to)(Registry&);  ///< registers the device, transport, ... of that name
+    void (*add_to)(Registry&);  ///< adds the plugin's factory (of a device, a transport, ...) to a registry
     /// Returns why the plugin cannot run on this machine ("no GPU: ..."), "" when it can. Its contract may still be
     /// used to check plans on this machine. nullptr: it can always run.
     std::string (*cannot_run)();

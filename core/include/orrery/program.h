@@ -22,12 +22,12 @@ struct Value {
     std::vector<std::string> dims;  ///< logical name of each dim, "" for an unnamed one
     Role role = Role::temporary;
     Attributes init;             ///< initial contents of a param or state: {kind = normal|uniform|zeros|ones, scale}
-    ValueId of = none;           ///< for a state of the optimizer: its param
+    ValueId of = none;           ///< for an optimizer state: the param that it belongs to
     OpId op = none;              ///< the op that produces it; none for input, param and state
     int output = 0;              ///< index of the value among the outputs of `op`
     Layout layout;               ///< set by propagation; for params and states, the layout between steps
     std::vector<Origin> causes;  ///< origins of the marks that set the layout, newest last
-    Origin origin;               ///< the script line
+    Origin origin;               ///< script line that made the value
 };
 
 struct Op {
@@ -126,7 +126,6 @@ public:
     int64_t microbatches() const { return microbatches_; }
     const Pipeline& pipeline() const { return pipeline_; }
     const std::vector<EdgeMark>& edges() const { return edges_; }
-    /// Returns the communication options that are set for an axis in a phase.
     Attributes edge(std::string_view axis, Phase phase) const;
     /// Returns the axes for which a communication option is set, in the order in which it was set.
     std::vector<std::string> axes_with(std::string_view option) const;

@@ -48,7 +48,7 @@ public:
     /// Adds a kernel for an op of the same plugin and one kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
     void add_kernel(std::string op, std::string device_kind, KernelMaker make);
 
-    // Each returns the factory of that name. An unknown name is an Error with the known names and a "did you mean".
+    // Return the factory of a name. For an unknown name, throw Error with the known names and a "did you mean".
     const DeviceFactory& device(std::string_view name, const Origin& asked) const;
     const TransportFactory& transport(std::string_view name, const Origin& asked) const;
     const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;

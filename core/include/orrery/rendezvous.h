@@ -9,14 +9,15 @@ namespace orrery {
 class ORRERY_API Member : public Rendezvous {
 public:
     /// Sets a function that returns this rank's position, a text of up to 64 KiB; the heartbeat thread sends it four
-    /// times a second. An empty function stops this. "late ..." makes the service explain the wait to all ranks.
+    /// times a second. An empty function ends that. "late ..." makes the service explain to all ranks what this one
+    /// waits for.
     virtual void tell_position(std::function<std::string()> position) = 0;
-    /// Ends membership, as this rank is done: its disconnecting is no longer a loss.
+    /// Leaves the rendezvous because this rank is done: its disconnecting then does not count as a loss.
     virtual void leave() = 0;
     /// Reports that this process gives up because of `why`, with its rank and pid. On all members lost() becomes "rank
     /// 1 (pid 42 on host n2) failed: why".
     virtual void fail(const Loss& why) = 0;
-    /// A launcher reports how a rank of its host ended. Ignored when `how` names another process than the rank's.
+    /// For launchers: reports how a rank of this host ended. Ignored when `how` names another process than the rank's.
     virtual void gone(const Loss& how) = 0;
     virtual Loss loss() const = 0;        ///< the loss that lost() describes as text
     virtual std::string run() const = 0;  ///< id of this start of the job, JobToken::run of the service
@@ -44,7 +45,6 @@ struct ServeOptions {
     Loss lost = {};  ///< set if the job is over before it begins: why, for every process that joins
     std::chrono::milliseconds silence{10'000};  ///< a member without a heartbeat for longer is stopped or unreachable
     std::chrono::milliseconds linger{5'000};    ///< how long the destructor answers members that have not left
-    /// The last report of a rank: its position, seconds since its last heartbeat, and the state of its process.
     struct Standing {
         int64_t rank = 0;
         std::string position, process;
@@ -81,7 +81,7 @@ public:
 using LinkTime = std::chrono::nanoseconds;  ///< time of any monotonic clock
 /// What Membership and MemberLink need to know of their process, and functions that they call.
 struct LinkHost {
-    std::string host;  ///< name of this host
+    std::string host;
     int64_t pid = 0;
     std::function<std::string(size_t bytes)> random;  ///< returns cryptographically random bytes, for keys
     std::function<std::string(int64_t pid)> process;  ///< state of a process of this host: "is stopped (SIGSTOP)"
@@ -94,14 +94,14 @@ struct LinkAction {
 };
 
 /// The service side of a rendezvous over byte streams, without I/O: handshakes, MACs, keys, lost members and why. The
-/// caller reports events on connections, with numbers never reused, and performs the actions returned. One thread.
+/// caller reports events on connections, with numbers never reused, and performs the actions returned. Not thread-safe.
 class ORRERY_API Membership {
 public:
     Membership(const ServeOptions& options, const LinkHost& here);
     ~Membership();
-    void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< a peer connected from address `from`
+    void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< a peer at address `from` connected
     void received(uint64_t connection, std::string_view bytes, LinkTime now);
-    void sent(uint64_t connection, size_t bytes);    ///< `bytes` bytes of the connection's actions were sent
+    void sent(uint64_t connection, size_t bytes);    ///< so many bytes of the connection's actions were sent
     void closed(uint64_t connection, LinkTime now);  ///< the peer closed the connection
     void fail(const Loss& why);                      ///< reports why the job fails, as RendezvousService::fail
     bool gone(const Loss& how);
@@ -110,7 +110,7 @@ public:
     void tick(LinkTime now);  ///< checks timeouts; call it when due() is reached
     LinkTime due() const;
     bool accepts(LinkTime now) const;  ///< false: too many unauthenticated connections; accept no more
-    void end(LinkTime now);            ///< ends the service, which still answers until over()
+    void end(LinkTime now);            ///< ends the service; it still answers members until over()
     bool over() const;
     std::vector<LinkAction> actions();  ///< what the caller must do on connections, in order; each is returned once
 
@@ -138,7 +138,7 @@ public:
     void gone(const Loss& how);
     std::string service() const;    ///< for messages: "rank 0, which holds the rendezvous at n1:29500,"
     void lose(const Message& why);  ///< reports a loss that the backend found: "does not answer"
-    /// Issues a request: set, erase or leave; or get, count or absent, with a number to fetch the answer by.
+    /// Issues a request: set, erase, leave, get, count or absent. Returns a number for answer(), if there is an answer.
     uint64_t request(std::string_view what, std::string_view key, std::string_view value);
     std::optional<std::string> answer(uint64_t number);  ///< returns the answer to a request once, and removes it
     void cancel(uint64_t number);

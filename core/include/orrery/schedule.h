@@ -36,7 +36,7 @@ struct Schedule {
     Origin origin = {};  ///< the Lua function that made the schedule
 
     ORRERY_API int stage_of(int rank, int chunk) const;
-    /// Pipeline stages of one rank, by chunk; there are as many chunks as the rank's order names.
+    /// Pipeline stages of one rank, by chunk; a rank has as many chunks as its order names.
     ORRERY_API std::vector<int> stages_of(int rank) const;
 };
 

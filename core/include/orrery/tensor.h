@@ -30,7 +30,7 @@ constexpr int64_t byte_count(DType dtype, const Shape& shape) {
     return n;
 }
 
-/// "[8,512]"
+/// Formats a shape: "[8,512]".
 ORRERY_API std::string text_of(const Shape& shape);
 
 /// Element type and shape, without data. Its text is "f32[8,512]".
@@ -54,7 +54,6 @@ struct Tensor {
     int64_t bytes() const { return byte_count(dtype, shape); }
 };
 
-/// The value of one attribute: a constant of an op.
 using Attribute = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
 
 /// The attributes of an op: a small map sorted by key, so that equal ops print the same text.
@@ -68,7 +67,7 @@ public:
     const Attribute* find(std::string_view key) const;  ///< value of an attribute; nullptr when absent
     bool has(std::string_view key) const { return find(key) != nullptr; }
 
-    /// Each returns the attribute `key`, or the fallback when it is absent. A wrong type throws Error naming the key.
+    /// Return the attribute `key`, or the fallback when it is absent. Throw Error naming the key for a wrong type.
     bool flag(std::string_view key, bool fallback = false) const;
     int64_t integer(std::string_view key, int64_t fallback = 0) const;
     double number(std::string_view key, double fallback = 0) const;
