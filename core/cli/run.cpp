@@ -19,6 +19,7 @@
 #include "cli/launch.h"
 #include "cli/launchers.h"
 #include "cli/ranks.h"
+#include "cli/run_record/changed_settings.h"
 #include "cli/run_record/kept.h"
 #include "cli/run_record/run_record.h"
 #include "cli/script_runner.h"
@@ -30,7 +31,6 @@
 #include "cli/tell.h"
 #include "config/load.h"
 #include "run/checkpoint/restore/chosen_step.h"
-#include "run/checkpoint/save/saved_state.h"
 #include "run/checkpoint/save/shared_folder.h"
 #include "run/control/rendezvous.h"
 #include "run/control/stop_request.h"
@@ -130,11 +130,9 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
 namespace {
 
 /// Prints the settings that differ from those saved in the run's folder by the run that made the checkpoint.
-void tell_changes(const std::string& folder, const Config& now) {
-    const std::string saved = folder + "/config.toml";
-    if (!fs::exists(saved)) return;
+void tell_changes(const ScriptRunner& script) {
     try {
-        const std::string changed = changes(load_config(saved), now, {"train", "script"}, 5);
+        const std::string changed = changed_settings(script);
         if (!changed.empty()) std::fprintf(stderr, "resumed with other settings than before: %s\n", changed.c_str());
     } catch (const Error& error) {
         std::fprintf(stderr, "resumed; the settings before are not known: %s\n", error.what());
@@ -225,7 +223,8 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     // A script that trains again continues from its own checkpoints, and so does a restarted job.
     const bool begins = session.job().session == 0 && !(told && told->again());
     const int64_t from = begins ? script.command.from_step : -1;
-    if (record && from >= 0 && went_on_before(store, from).empty())
+    const std::string went_on = record && from >= 0 ? went_on_before(script, store) : "";
+    if (record && from >= 0 && went_on.empty())
         require_way("--from-step", from, store, options);  // other launchers have not checked the step before
     train({session,
            store,
@@ -238,6 +237,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            script.experiment->recipe->weights,
            published,
            from,
+           went_on,
            record ? [&] { prepare_folder(script, folder, published); } : std::function<void()>(),
            settings.trace,
            settings.trace_step,
@@ -264,7 +264,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     const auto store = script.open_store();
     // --fresh has already moved the folder aside; a script that trains again continues from its own checkpoints.
     if (sessions.begun == 0) check_resume(script.settings, script.config(), *store, false);
-    if (first && !store->steps().empty()) tell_changes(script.folder(), script.as_run());
+    if (first && !store->steps().empty()) tell_changes(script);
     std::string published;
     if (first) {
         if (script.tokenizer) keep_tokenizer(*script.tokenizer, script.folder());

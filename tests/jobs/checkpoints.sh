@@ -203,6 +203,10 @@ cmp whole.txt back.txt || fail "--from-step: another trajectory"
 [ "$(steps_in whole | cut -d' ' -f1-3)" = "80 70 60" ] || fail "--from-step: $(steps_in whole)"
 good again run whole 80
 has again.log "resumed from step 80"
+# No marked step is left, and the command is the same: a job that is queued again. Other settings go back (shorter).
+cp -r whole same
+good same run same 80 --from-step 60
+has same.log "resumed from step 80|did so before, with the same settings, and has saved step 80 since"
 good shorter run whole 65 --from-step 60
 exits 0 list "$orrery" checkpoints list whole
 has list.txt "suspect: the run went on from step 60"

@@ -72,7 +72,7 @@ private:
         require_same_data();  // the data was opened before compiling and joining, and may have changed
         agree();
         session_.at("resume");
-        const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step);
+        const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step, run_.went_on);
         if (run_.accepted) run_.accepted();
         for (const std::string& said : resumed.said) note(said);
         if (resumed.step > 0)
