@@ -44,7 +44,7 @@ Config configured(const ScriptCommand& command) {
                 fmt::format("{} is no run's folder: it has no config.toml\n  name a script, or a folder that "
                             "orrery run has made",
                             folder.string()));
-        sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
+        sets.insert(sets.begin(), "run.folder=" + toml_string(folder.string()));
         Config config = load_run_config(saved.string(), sets);
         const std::string script = config.table("run").require_text("script");
         if (!fs::exists(script))
