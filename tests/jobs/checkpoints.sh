@@ -71,6 +71,11 @@ has dry.txt "step 60 stays: pinned: for the paper"
 exits 0 unpin "$orrery" checkpoints unpin whole 60
 has unpin.txt "it was: for the paper"
 refused "step 60 in whole/checkpoints is not pinned" "$orrery" checkpoints unpin whole 60
+# A store that cannot be written, also for root: a folder has the name under which the pin is written first.
+mkdir "$(step whole 60)/.pinned.txt.new"
+exits 1 pin "$orrery" checkpoints pin whole 60 "for the paper"
+has pin.err "step 60 in whole/checkpoints cannot be pinned: cannot |a user who may write there|checkpoints copy"
+rmdir "$(step whole 60)/.pinned.txt.new"
 # A step that was saved while the clock was ten hours ahead: said so, and of no hour before that time comes.
 cp -r whole early
 saved_at "$(step early 60)" 36000

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -29,6 +30,20 @@ std::string why_of(const Verdict& verdict) {
                         : fmt::format("no rule keeps it, but it cannot be removed: {}", verdict.why);
 }
 
+/// Sets or removes a step's mark or pin. `what`: what cannot be done if the store refuses: "pinned".
+void change(CheckpointStore& store, int64_t step, const char* what, const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const Error& error) {
+        if (!has_step(store, step)) throw;
+        throw Error(
+            fmt::format("step {} in {} cannot be {}: {}\n  it needs a user who may write there; or copy the step to "
+                        "another place: orrery checkpoints copy",
+                        step, store.place(), what, error.what()),
+            error.fault());
+    }
+}
+
 }  // namespace
 
 int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
@@ -38,7 +53,7 @@ int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     if (text.empty() || text.find('\n') != std::string::npos || text.size() > 200)
         throw Error(fmt::format("pin: {}: expected a line of at most 200 bytes that says why", quote(text)));
     if (const std::string bad = not_utf8(text); !bad.empty()) throw Error("pin: " + bad);
-    store.pin(command.step, text);
+    change(store, command.step, "pinned", [&] { store.pin(command.step, text); });
     if (!has_step(store, command.step) || trim(store.pin_of(command.step)) != text)
         throw Error(fmt::format("step {} in {} was removed before it was pinned\n  a job retires steps there",
                                 command.step, store.place()),
@@ -51,7 +66,7 @@ int unpin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     place.require(command.step);
     const std::string text(trim(place.store().pin_of(command.step)));
     if (text.empty()) throw Error(fmt::format("step {} in {} is not pinned", command.step, place.store().place()));
-    place.store().unpin(command.step);
+    change(place.store(), command.step, "unpinned", [&] { place.store().unpin(command.step); });
     std::printf("step %lld is not pinned any more; it was: %s\n", static_cast<long long>(command.step),
                 printable(text).c_str());
     return 0;
@@ -62,7 +77,7 @@ int unmark_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     place.require(command.step);
     const std::string text(trim(store.mark_of(command.step)));
     if (text.empty()) throw Error(fmt::format("step {} in {} is not marked as suspect", command.step, store.place()));
-    store.unmark(command.step);
+    change(store, command.step, "unmarked", [&] { store.unmark(command.step); });
     std::printf("step %lld is not marked as suspect any more; it was: %s\n", static_cast<long long>(command.step),
                 printable(text).c_str());
     return 0;
