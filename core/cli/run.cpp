@@ -205,11 +205,22 @@ int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointSt
     return std::stoll(session.from_first("generation", taken, WaitLimit::files));
 }
 
+/// Throws Error if another node than 0 was started with --fresh (`fresh`) and node 0, which moves the run's folder
+/// aside, without it. Collective.
+void require_fresh_of_first(Session& session, bool fresh) {
+    const std::string first = session.from_first("fresh", fresh ? "--fresh" : "", WaitLimit::step);
+    if (fresh && first.empty())
+        throw Error(
+            "--fresh: node 0, which moves the run's folder aside, was started without it\n"
+            "  give it to node 0 as well, or to no node");
+}
+
 /// Trains in a session. `record`: run.json, on rank 0; null on other ranks.
 void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, CheckpointStore& store,
               const TrainOptions& options, const std::string& published, RunRecord* record, OwnPlace* told) {
     const Settings& settings = script.settings;
     const std::string folder = script.folder();
+    if (script.command.nodes > 1) require_fresh_of_first(session, script.command.fresh);
     if (store.place().starts_with(folder)) require_shared(session, folder);
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
