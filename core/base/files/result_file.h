@@ -5,7 +5,7 @@
 namespace orrery {
 
 /// Checks that a file named by the user can be written, before the work whose result it receives. Creates nothing.
-/// Throws Error "OPTION FILE: why" if the name is empty or a folder, its folder is missing, or permissions are
+/// Throws Error "OPTION FILE: why" if the name is empty, a folder or a disk, its folder is missing, or permissions are
 /// insufficient.
 void require_writable(std::string_view option, const std::string& file);
 
