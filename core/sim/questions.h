@@ -20,7 +20,7 @@ struct Question {
     int64_t rank = 0;            ///< the rank that does the work; for a message the sender
     int64_t to = 0;              ///< receiver, for a message
     bool mapped = false;         ///< for a message: whether it is a chunk of a collective through mapped buffers
-    std::vector<int64_t> group;  ///< for a collective: ranks by member
+    std::vector<int64_t> group;  ///< for a collective, also a mapped one: ranks by member
     std::vector<int64_t> alike;  ///< for a collective or message: ranks that issue one at the same time (Prices)
 
     Demand answered_by(Prices& prices) const;

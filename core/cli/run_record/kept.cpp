@@ -6,9 +6,7 @@
 #include "base/json.h"
 #include "cli/run_record/revision.h"
 #include "cli/script_runner.h"
-#include "config/load.h"
 #include "plugin/code_digest.h"
-#include "run/checkpoint/save/saved_state.h"
 #include "run/control/address.h"
 #include "run/session.h"
 
@@ -39,23 +37,6 @@ void keep_lua(const ScriptRunner& script, const std::string& folder) {
     keep(fs::path(folder) / "script.lua", text);
     keep(lua / fs::path(script.script).filename(), text);
     for (const auto& [file, of_module] : script.modules) keep(lua / file, of_module);
-}
-
-std::string changed_settings(const ScriptRunner& script) {
-    const std::string saved = script.folder() + "/config.toml";
-    if (!fs::exists(saved)) return "";
-    return changes(load_config(saved), script.as_run(), {"train", "script"}, 5);
-}
-
-std::string went_on_before(const ScriptRunner& script, CheckpointStore& store) {
-    const int64_t from = script.command.from_step;
-    if (from < 0) return "";
-    bool same = false;
-    try {
-        same = changed_settings(script).empty();
-    } catch (const Error&) {  // unknown settings count as others
-    }
-    return went_on_before(store, from, same);
 }
 
 BitSources code_of(const ScriptRunner& script) {

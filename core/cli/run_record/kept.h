@@ -6,19 +6,12 @@
 
 namespace orrery {
 
-class CheckpointStore;
 class ScriptRunner;
 class Session;
 
 /// Saves the script in a run's folder: as script.lua, and in lua/ under its own name with every file that its `require`
 /// read, so that it can run again from there. Throws Fault::failed naming the path.
 void keep_lua(const ScriptRunner& script, const std::string& folder);
-
-/// Lists the settings of [train] and [script] that differ from those saved in the run's folder; "": none, or nothing is
-/// saved. Throws Error if they cannot be read.
-std::string changed_settings(const ScriptRunner& script);
-/// went_on_before() for --from-step of the script's command; "": it has none. Call it before the settings are saved.
-std::string went_on_before(const ScriptRunner& script, CheckpointStore& store);
 
 /// The code that ranks run: liborrery and the loaded plugins.
 BitSources code_of(const ScriptRunner& script);
