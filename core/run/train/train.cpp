@@ -431,6 +431,11 @@ private:
         require_same_data();
         if (evaluation_.empty()) return;
         const std::vector<EvaluatedMean> means = evaluation_.run(run_.seed, step);
+        if (means.front().count == 0)  // 0 / 0 is no sign of a state that has diverged
+            return note(
+                fmt::format("step {}: no loss on held-out data: no target in the samples counts (the script's count is "
+                            "0): all are ignored or masked",
+                            step));
         if (run_.metrics) run_.metrics->evaluation(step, means, has_.tokens);
         const double held_out = means.front().value();
         saving_.evaluated(step, held_out);
