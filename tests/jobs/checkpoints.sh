@@ -74,7 +74,7 @@ refused "step 60 in whole/checkpoints is not pinned" "$orrery" checkpoints unpin
 # A store that cannot be written, also for root: a folder has the name under which the pin is written first.
 mkdir "$(step whole 60)/.pinned.txt.new"
 exits 1 pin "$orrery" checkpoints pin whole 60 "for the paper"
-has pin.err "step 60 in whole/checkpoints cannot be pinned: cannot |a user who may write there|checkpoints copy"
+has pin.err "step 60 in whole/checkpoints cannot be pinned: cannot |write permission there|checkpoints copy"
 rmdir "$(step whole 60)/.pinned.txt.new"
 # A step that was saved while the clock was ten hours ahead: said so, and of no hour before that time comes.
 cp -r whole early

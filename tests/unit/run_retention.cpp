@@ -534,7 +534,7 @@ TEST_CASE("a job that is queued again with --from-step resumes from what it has 
     CHECK(went_on_before(shelf, 20, true).empty());  // it went back to another step
     put(30, -1);
     CHECK(went_on_before(shelf, 10, true).empty());  // the newest one was made usable again
-    shelf.marks[30] = "the run went on from step 10";
+    shelf.marks[30] = fmt::format("the run went{}on from step 10", ' ');
     CHECK_THAT(went_on_before(shelf, 10, false), Catch::Contains("step 30 is marked") && Catch::Contains("step 20 "));
 }
 

@@ -155,7 +155,7 @@ TEST_CASE("kinds of node: links are those of the group's own kind, and of both t
     CHECK(ends.step_s == Approx(begins.step_s).epsilon(1e-9));
 }
 
-TEST_CASE("kinds of node: a collective through mapped buffers takes its slowest link's time, whoever asks first") {
+TEST_CASE("kinds of node: a collective through mapped buffers takes its slowest link's time, in any order") {
     Kind narrow = fast;
     narrow.name = "narrow";
     narrow.link_gb_s = 10;  // slower than the NICs

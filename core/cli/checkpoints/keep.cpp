@@ -37,7 +37,7 @@ void change(CheckpointStore& store, int64_t step, const char* what, const std::f
     } catch (const Error& error) {
         if (!has_step(store, step)) throw;
         throw Error(
-            fmt::format("step {} in {} cannot be {}: {}\n  it needs a user who may write there; or copy the step to "
+            fmt::format("step {} in {} cannot be {}: {}\n  give this user write permission there, or copy the step to "
                         "another place: orrery checkpoints copy",
                         step, store.place(), what, error.what()),
             error.fault());

@@ -431,7 +431,7 @@ private:
         require_same_data();
         if (evaluation_.empty()) return;
         const std::vector<EvaluatedMean> means = evaluation_.run(run_.seed, step);
-        if (means.front().count == 0)  // 0 / 0 is no sign of a state that has diverged
+        if (means.front().count == 0)  // 0 / 0 does not mean that the state has diverged
             return note(
                 fmt::format("step {}: no loss on held-out data: no target in the samples counts (the script's count is "
                             "0): all are ignored or masked",

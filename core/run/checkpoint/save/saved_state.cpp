@@ -278,7 +278,7 @@ std::string went_on_before(CheckpointStore& store, int64_t from, bool same) {
     }
     if (!left_at && same && known >= 0 && known == newest)
         return fmt::format(
-            "--from-step {}: the run did so before, with the same settings, and has saved step {} since: it goes on "
+            "--from-step {}: the run did so before, with the same settings, and has saved step {} since: it resumes "
             "from the newest; with another setting it would go back once more",
             from, known);
     if (!left_at || (known < 0 && (!since_at || *since_at <= *left_at))) return "";
