@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/dump.h"
+#include "cli/run_record/changed_settings.h"
 #include "cli/script_runner.h"
 #include "config/load.h"
 #include "ir/describe.h"
@@ -14,7 +15,6 @@
 #include "run/checkpoint/restore/chosen_step.h"
 #include "run/checkpoint/restore/pretrained.h"
 #include "run/checkpoint/retain/room.h"
-#include "run/checkpoint/save/saved_state.h"
 #include "run/data/input_feed.h"
 #include "run/export/published_record.h"
 #include "run/metrics/recorded_results.h"
@@ -154,7 +154,7 @@ void check_places(ScriptRunner& script) {
     Config& checkpoint = script.config().table("checkpoint");
     require_every_kept(settings.keep, training, checkpoint.where("keep_every_steps"));
     require_evaluated(settings.keep, training, checkpoint.where("keep_best"));
-    if (const int64_t from = command.from_step; from >= 0 && went_on_before(*store, from).empty()) {
+    if (const int64_t from = command.from_step; from >= 0 && went_on_before(script, *store).empty()) {
         require_step("--from-step", from, *store);
         require_way("--from-step", from, *store, training);
     }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/files/json_file.h"
@@ -38,13 +39,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the max sequence length in config.json, but at most `most`.
+/// Number of positions that config.json gives the model, and the key; nullopt: it has none.
 int64_t longest_of(const std::string& file, int64_t most) {
     const Json json = read_json(file, 16 << 20);
     for (const char* key : {"max_position_embeddings", "n_positions"})
         if (json.is_object() && json.contains(key) && json.at(key).is_number_integer())
-            return std::clamp<int64_t>(whole_number(json.at(key), file + ": " + key), 1, most);
-    return most;
+            return std::pair(std::max<int64_t>(1, whole_number(json.at(key), file + ": " + key)), key);
+    return std::nullopt;
+}
+
+/// The window for a published model if data.tokens_per_sequence is not given. Throws Error for one that
+/// is longer than the positions of its config.json.
+int64_t window_of(const EvaluateCommand& command, const std::string& file) {
+    constexpr int64_t longest = 1024;
+    const auto positions = positions_in(file);
+    if (!command.window) return std::min(longest, positions ? positions->first : longest);
+    if (positions && *command.window > positions->first)
+        throw Error(
+            fmt::format("--window {}: {} of {} is {}: the model does not know later positions\n  give at most {}, "
+                        "or ask for longer sequences all the same: --set data.tokens_per_sequence={}",
+                        *command.window, positions->second, file, positions->first, positions->first, *command.window));
+    return *command.window;
 }
 
 /// If the script is a folder, replaces it: a run's folder by its saved script, a published folder by hf.lua, with the
@@ -67,21 +82,24 @@ void stand_for_folder(ScriptCommand& script, EvaluateCommand& command) {
             "{} has neither config.toml nor config.json{}", folder.string(),
             copies.empty() ? "\n  name a run's folder, the folder of a published model, or a script" : copies));
     }
-    constexpr int64_t longest = 1024;
     command.published = true;
     const Config given = load_config(script.config, script.sets);
-    const auto unless_given = [&](const char* table, const char* key, const std::string& value) {
+    const auto is_given = [&](const char* table, const char* key) {
         const ConfigValue* const found = given.find(table);
         const auto* const of = found ? std::get_if<std::shared_ptr<Config>>(&found->data) : nullptr;
-        if (!of || !(*of)->has(key)) under.push_back(fmt::format("{}.{}={}", table, key, value));
+        return of && (*of)->has(key);
     };
-    unless_given("data", "tokens_per_sequence",
-                 std::to_string(command.window.value_or(longest_of((folder / "config.json").string(), longest))));
-    unless_given("train", "steps", "1");
-    int64_t batch = 1;  // one sample for each member of the data-parallel axes
+    const auto unless_given = [&](const char* table, const char* key, int64_t value) {
+        if (!is_given(table, key)) under.push_back(fmt::format("{}.{}={}", table, key, value));
+    };
+    if (!is_given("data", "tokens_per_sequence"))
+        under.push_back(
+            fmt::format("data.tokens_per_sequence={}", window_of(command, (folder / "config.json").string())));
+    unless_given("train", "steps", 1);
+    int64_t batch = 1;  // samples per batch: one for each member of the data-parallel axes
     if (const ConfigValue* const mesh = given.find("mesh"))
         batch = std::get<std::shared_ptr<Config>>(mesh->data)->integer("dp", 1);
-    unless_given("train", "sequences_per_step", std::to_string(batch));
+    unless_given("train", "sequences_per_step", batch);
     under.push_back("checkpoint.load=" + toml_string(folder.string()));
     under.push_back("data.path=\"\"");
     const Config library = load_config(script.config, script.sets);

@@ -19,6 +19,7 @@
 #include "cli/launch.h"
 #include "cli/launchers.h"
 #include "cli/ranks.h"
+#include "cli/run_record/changed_settings.h"
 #include "cli/run_record/kept.h"
 #include "cli/run_record/run_record.h"
 #include "cli/script_runner.h"
@@ -30,7 +31,6 @@
 #include "cli/tell.h"
 #include "config/load.h"
 #include "run/checkpoint/restore/chosen_step.h"
-#include "run/checkpoint/save/saved_state.h"
 #include "run/checkpoint/save/shared_folder.h"
 #include "run/control/rendezvous.h"
 #include "run/control/stop_request.h"
@@ -129,12 +129,10 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
 
 namespace {
 
-/// Prints the settings that differ from those in the run's folder, which the run that made the checkpoint saved.
-void tell_changes(const std::string& folder, const Config& now) {
-    const std::string saved = folder + "/config.toml";
-    if (!fs::exists(saved)) return;
+/// Prints the settings that differ from those saved in the run's folder by the run that made the checkpoint.
+void tell_changes(const ScriptRunner& script) {
     try {
-        const std::string changed = changes(load_config(saved), now, {"train", "script"}, 5);
+        const std::string changed = changed_settings(script);
         if (!changed.empty()) std::fprintf(stderr, "resumed with changed settings: %s\n", changed.c_str());
     } catch (const Error& error) {
         std::fprintf(stderr, "resumed; the previous settings cannot be read: %s\n", error.what());
@@ -205,11 +203,22 @@ int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointSt
     return std::stoll(session.from_first("generation", taken, WaitLimit::files));
 }
 
-/// Trains in a session. `record`: run.json; null on all ranks but 0.
+/// Throws Error if another node than 0 was started with --fresh (`fresh`) and node 0, which moves the run's folder
+/// aside, without it. Collective.
+void require_fresh_of_first(Session& session, bool fresh) {
+    const std::string first = session.from_first("fresh", fresh ? "--fresh" : "", WaitLimit::step);
+    if (fresh && first.empty())
+        throw Error(
+            "--fresh: node 0, which moves the run's folder aside, was started without it\n"
+            "  give it to node 0 as well, or to no node");
+}
+
+/// Trains in a session. `record`: run.json, on rank 0; null on other ranks.
 void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, CheckpointStore& store,
               const TrainOptions& options, const std::string& published, RunRecord* record, OwnPlace* told) {
     const Settings& settings = script.settings;
     const std::string folder = script.folder();
+    if (script.command.nodes > 1) require_fresh_of_first(session, script.command.fresh);
     if (store.place().starts_with(folder)) require_shared(session, folder);
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
@@ -223,8 +232,9 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     // A script that trains again resumes from its own checkpoints, and so does a job that was restarted.
     const bool begins = session.job().session == 0 && !(told && told->again());
     const int64_t from = begins ? script.command.from_step : -1;
-    if (record && from >= 0 && went_on_before(store, from).empty())
-        require_way("--from-step", from, store, options);  // torchrun and other launchers have not checked the step
+    const std::string went_on = record && from >= 0 ? went_on_before(script, store) : "";
+    if (record && from >= 0 && went_on.empty())
+        require_way("--from-step", from, store, options);  // other launchers have not checked the step before
     train({session,
            store,
            metrics ? &*metrics : nullptr,
@@ -236,6 +246,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            script.experiment->recipe->weights,
            published,
            from,
+           went_on,
            record ? [&] { prepare_folder(script, folder, published); } : std::function<void()>(),
            settings.trace,
            settings.trace_step,
@@ -261,7 +272,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     const auto store = script.open_store();
     // With --fresh, the old folder is gone already. A script that trains again resumes from its own checkpoints.
     if (sessions.begun == 0) check_resume(script.settings, script.config(), *store, false);
-    if (first && !store->steps().empty()) tell_changes(script.folder(), script.as_run());
+    if (first && !store->steps().empty()) tell_changes(script);
     std::string published;
     if (first) {
         if (script.tokenizer) keep_tokenizer(*script.tokenizer, script.folder());

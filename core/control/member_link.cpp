@@ -108,6 +108,9 @@ public:
 
     void tick(LinkTime now, const std::string& position) {
         if (phase_ != Phase::joined || dead_) return;
+        // If this process itself did not run (SIGSTOP, a suspended job or machine), the service was not silent.
+        if (const LinkTime paused = now - next_beat_; !left_ && paused >= wire::paused_from)
+            heard_ = std::min(now, heard_ + paused);
         if (now - heard_ > options_.silence) return end(service() + " is silent: stopped or unreachable");
         if (now < next_beat_ || left_) return;
         next_beat_ = now + beat_every;

@@ -126,6 +126,7 @@ public:
     }
 
     void tick(LinkTime now) {
+        bear_pause(now);
         for (const uint64_t late : strangers_.late(now)) act(late, {}, true);
         if (now >= next_look_) {
             for (auto& [connection, peer] : peers_)
@@ -180,6 +181,13 @@ public:
     }
 
 private:
+    /// If this process itself did not run (SIGSTOP, a suspended job or machine), members were not silent meanwhile.
+    void bear_pause(LinkTime now) {
+        const LinkTime paused = now - next_look_;
+        if (next_look_ == LinkTime(0) || paused < wire::paused_from) return;
+        for (auto& [connection, peer] : peers_) peer.heard = std::min(now, peer.heard + paused);
+    }
+
     wire::Status judge(const Strangers::Candidate& candidate) const {
         const wire::Hello& hello = candidate.hello;
         const auto other = [](int64_t said, int64_t ours) { return said != 0 && ours != 0 && said != ours; };

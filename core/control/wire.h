@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,6 +18,8 @@ namespace orrery::wire {
 constexpr size_t max_frame = 1 << 20;  ///< max bytes of a frame's body
 constexpr size_t max_key = 512;
 constexpr size_t mac_bytes = 16;
+/// From this time between two ticks of a side on, its process did not run: the other side was not silent.
+constexpr LinkTime paused_from = std::chrono::seconds(1);
 constexpr char magic[9] = "orrery4\n";  ///< identifies the protocol and its version
 
 using Nonce = std::array<char, 32>;

@@ -6,10 +6,27 @@
 #include "plan/access.h"
 
 namespace orrery {
+namespace {
+
+/// Seconds that a demand takes without other work.
+double alone_s(const Demand& demand, const Prices& prices) {
+    double loads_s = demand.least_s;
+    for (const Demand::Load& load : demand.loads)
+        loads_s = std::max(loads_s, load.amount / prices.capacity(load.resource));
+    return demand.fixed_s + loads_s;
+}
+
+}  // namespace
 
 Demand Question::answered_by(Prices& prices) const {
     if (mapped) {
+        // The members' messages are a ring. Its slowest link counts: members may be on several kinds of node.
+        constexpr double rounding = 1e-9;
         Demand demand = prices.message(axis, bytes, rank, to, alike);
+        for (size_t m = 0; m < group.size(); ++m) {
+            Demand link = prices.message(axis, bytes, group[m], group[(m + 1) % group.size()], alike);
+            if (alone_s(link, prices) > alone_s(demand, prices) * (1 + rounding)) demand = std::move(link);
+        }
         demand.how = "mapped buffers";
         return demand;
     }

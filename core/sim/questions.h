@@ -19,9 +19,9 @@ struct Question {
     int64_t bytes = 0;           ///< size of a copy, collective or message
     int64_t rank = 0;            ///< the rank that does the work; for a message the sender
     int64_t to = 0;              ///< receiver, for a message
-    bool mapped = false;         ///< whether this is a chunk of a collective through mapped buffers (userbuffers)
-    std::vector<int64_t> group;  ///< for a collective: the ranks of the group, in order
-    std::vector<int64_t> alike;  ///< for a collective or message: ranks that issue one at the same time, as in Prices
+    bool mapped = false;         ///< for a message: whether it is a chunk of a collective through mapped buffers
+    std::vector<int64_t> group;  ///< for a collective, also a mapped one: ranks by member
+    std::vector<int64_t> alike;  ///< for a collective or message: ranks that issue one at the same time (Prices)
 
     Demand answered_by(Prices& prices) const;
 };

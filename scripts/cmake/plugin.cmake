@@ -105,8 +105,9 @@ endfunction()
 function(orrery_suite_test test program names folder name)
   cmake_parse_arguments(PARSE_ARGV 5 suite "" "CONFIG" "")
   if(NOT EXISTS "${ORRERY_SUITES}/${program}")
-    message(WARNING "there is no test ${test}: the installed orrery has no ${program}\n"
-      "install one that was built with -DORRERY_DEV=ON")
+    message(WARNING "there is no test ${test}: the installed orrery has no ${program}, which was not built before it "
+      "was installed\nbuild all of orrery (scripts/build, with ORRERY_DEV=ON, the default; scripts/quickstart builds "
+      "the program alone), and install it again")
     return()
   endif()
   set(environment ${names}=${name} ${folder}=${CMAKE_BINARY_DIR}/plugins)

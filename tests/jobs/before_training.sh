@@ -52,6 +52,7 @@ drill "missing data on node 1" "launcher of node 1|nowhere.txt;nowhere.txt|data.
     -- --set data.path=nowhere.txt
 teller=0 head_start=0 drill "missing data on node 0" "nowhere.txt|data.path;launcher of node 0|nowhere.txt" "2 2" -- \
     --set data.path=nowhere.txt --
+drill "fresh on node 1 alone" "node 0, which moves the run's folder aside;give it to node 0 as well" "2 2" -- -- --fresh
 # A folder in use is found out when the ranks of node 1 may have come already.
 mkdir in_use
 flock -F in_use/.lock sleep 60 2> /dev/null &

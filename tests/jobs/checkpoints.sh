@@ -71,6 +71,11 @@ has dry.txt "step 60 stays: pinned: for the paper"
 exits 0 unpin "$orrery" checkpoints unpin whole 60
 has unpin.txt "the reason was: for the paper"
 refused "step 60 in whole/checkpoints is not pinned" "$orrery" checkpoints unpin whole 60
+# A store that cannot be written, also for root: a folder has the name under which the pin is written first.
+mkdir "$(step whole 60)/.pinned.txt.new"
+exits 1 pin "$orrery" checkpoints pin whole 60 "for the paper"
+has pin.err "step 60 in whole/checkpoints cannot be pinned: cannot |write permission there|checkpoints copy"
+rmdir "$(step whole 60)/.pinned.txt.new"
 # A step that was saved while the clock was ten hours ahead: said so, and of no hour before that time comes.
 cp -r whole early
 saved_at "$(step early 60)" 36000
@@ -231,6 +236,10 @@ cmp whole.txt back.txt || fail "--from-step: another trajectory"
 [ "$(steps_in whole | cut -d' ' -f1-3)" = "80 70 60" ] || fail "--from-step: $(steps_in whole)"
 good again run whole 80
 has again.log "resumed from step 80"
+# No marked step is left, and the command is the same: a job that is queued again. Other settings go back (shorter).
+cp -r whole same
+good same run same 80 --from-step 60
+has same.log "resumed from step 80|did so before, with the same settings, and has saved step 80 since"
 good shorter run whole 65 --from-step 60
 exits 0 list "$orrery" checkpoints list whole
 has list.txt "suspect: the run went on from step 60"

@@ -165,6 +165,9 @@ exits 0 still "$orrery" evaluate still ids.bin --stride 7 --set mesh.tp=1 --set 
 cmp folder.txt still.txt || { cat folder.txt still.txt; fail "a run and its folder say other numbers"; }
 
 refused 'name a text, a token file, or --choices' "$orrery" evaluate run
+refused "--window 65: max_position_embeddings of $llama/config.json is 64|give at most 64" \
+    "$orrery" evaluate "$llama" ids.bin --window 65
+exits 0 beyond "$orrery" evaluate "$llama" ids.bin --window 65 --set data.tokens_per_sequence=65
 refused '--stride 40: larger than the window of 32' "$orrery" evaluate run held.txt --stride 40
 refused '--window 64: longer than the model|32 tokens' "$orrery" evaluate run held.txt --window 64
 refused 'has no checkpoint of step 7: it has 20, 10' "$orrery" evaluate run held.txt --step 7

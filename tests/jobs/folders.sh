@@ -20,6 +20,10 @@ refuses() {
 refuses "folder below a file" 2 'run.folder|text.txt/run|Not a directory' run_tiny text.txt/run $steps
 refuses "folder of one rank" 2 'run.folder|text.txt/run|Not a directory' run_tiny text.txt/run $steps --set mesh.dp=1
 
+mkdir linked && ln -s "$work/text.txt" linked/.lock
+refuses "a lock that is a link" 2 'run.folder|cannot write linked/.lock|it is a symbolic link|remove the link' \
+    run_tiny linked $steps
+
 mkdir -p piped && mkfifo piped/metrics.jsonl
 refuses "metrics into a pipe" 1 'piped/metrics.jsonl|named pipe' timeout 20 $orrery run "$source_root/scripts/gpt.lua" \
     --set run.folder=piped --set data.path=text.txt --set data.tokens_per_sequence=32 --set train.steps=2 \
@@ -36,6 +40,9 @@ run_tiny partly $steps --set mesh.dp=1 --set checkpoint.every_steps=5 --set chec
 "$orrery" sample partly --set sample.tokens=3 > sample.log 2>&1 || { cat sample.log; fail "a sample of step 10"; }
 cp -r "$source_root/scripts" scripts && sed -i 's/^\( *\)\(run:train(.*\)$/\1\2\n\1run:sample {}/' scripts/gpt.lua
 grep -q "run:sample" scripts/gpt.lua || fail "the script has no line run:train"
+cp -r partly 'partly "quoted\too'
+"$orrery" sample 'partly "quoted\too' --set sample.tokens=3 > sample.log 2>&1 ||
+    { cat sample.log; fail "a sample of a folder with quotes"; }
 refuses "sample of the end" 2 'checkpoint.final = false saves no checkpoint after the last step' \
     "$orrery" check scripts/gpt.lua --config partly/config.toml
 

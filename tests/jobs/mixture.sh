@@ -190,6 +190,10 @@ reason="step 1: no target in its 8 samples counts for the loss.*all targets are 
 grep -q "$reason.*file empty.bin, byte" \
     empty.err ||
     { cat empty.err; fail "a step without targets"; }
+# The same of held-out data does not mean that the run has diverged.
+trained unheld "${masked[@]}" --set data.validation_path=empty.bin --set train.evaluate_every=2
+grep -q "step 2: no loss on held-out data: no target in the samples counts" unheld.log &&
+    ! $orrery checkpoints list unheld | grep -q suspect || { cat unheld.log; fail "held-out data without targets"; }
 exits 0 verified $orrery verify "${gpt[@]}" "${masked[@]}" --set mesh.dp=2
 
 # refused WORDS SETTINGS...

@@ -128,6 +128,14 @@ refused 2 '-o runs/a/costs.json: it would overwrite the costs that the run measu
 refused 2 '-o runs/b/costs.json: it would overwrite the costs that a run measured' \
     calibrate --refit runs/a -o runs/b/costs.json
 cmp -s before.json runs/a/costs.json || fail "what a run measured is gone"
+refused 2 '-o runs/b/costs.json: it is what a run measured' calibrate --seconds 1 -o runs/b/costs.json
+sed 's/"device": *"cpu"/"device": "cuda"/' fit.json > card.json
+refused 2 '-o card.json: it is a table of device cuda, and device cpu is measured' calibrate --seconds 1 -o card.json
+cmp -s before.json runs/a/costs.json && grep -q '"cuda"' card.json || fail "a table is gone"
+mkdir runs/far && sed -E 's/"(model name|CPU part)": *"[^"]*"/"\1":"Other CPU"/; s/"oneDNN": *"[^"]*"/"oneDNN":"0.1"/' \
+    runs/a/costs.json > runs/far/costs.json
+"$orrery" calibrate --refit runs/far > far.json 2> far.txt || { cat far.txt; fail "refit of a run elsewhere"; }
+has "costs are of another machine: |, here " far.txt
 refused 2 '--refit takes no script' calibrate "$source_root/scripts/gpt.lua" --refit runs/a
 sed 's/"threads": *"1"/"threads": "7"/; s/"\(model[^"]*\)": "[^"]*"/"\1": "another"/' runs/b/costs.json > other.json
 cmp -s other.json runs/b/costs.json && fail "the test makes no other machine"

@@ -23,6 +23,34 @@ wanted='did you mean "store"' refused stroe tape
 for name in Tape 7tape ta-pe ../tape tape_ "ta pe"; do wanted="is not a valid plugin name" refused store "$name"; done
 [ -z "$(find . -name '*tape*' -o -name '*Tape*')" ] || { echo "a refused plugin left files"; exit 1; }
 
+# A suite that is not built is named by `cmake --install`, and by a project whose test it would be.
+mkdir unbuilt
+cat > unbuilt/CMakeLists.txt << END
+cmake_minimum_required(VERSION 3.25)
+project(unbuilt LANGUAGES NONE)
+set(CMAKE_INSTALL_LIBDIR lib)
+include($source/tests/suites/install.cmake)
+foreach(suite unbuilt_tests built_tests)
+  add_executable(\${suite} IMPORTED)
+  set_target_properties(\${suite} PROPERTIES IMPORTED_LOCATION \${CMAKE_BINARY_DIR}/\${suite})
+  orrery_install_suite(\${suite} \${suite})
+endforeach()
+file(TOUCH \${CMAKE_BINARY_DIR}/built_tests)
+orrery_tell_unbuilt_suites()
+set(ORRERY_SUITES \${CMAKE_BINARY_DIR})
+include($source/scripts/cmake/plugin.cmake)
+orrery_op_tests(sundial)
+END
+{
+    cmake -S unbuilt -B unbuilt/build
+    cmake --install unbuilt/build --prefix "$work/unbuilt/prefix"
+} > unbuilt.txt 2>&1
+for words in "are left out: unbuilt_tests\$" "there is no test ops.sundial: .* has no op_tests, which was not built"; do
+    tr '\n' ' ' < unbuilt.txt | tr -s ' ' | sed 's/ tests of plugins/\n&/' | grep -q "$words" ||
+        { cat unbuilt.txt; echo "no word of '$words'"; exit 1; }
+done
+[ -e unbuilt/prefix/lib/orrery/built_tests ] || { echo "a suite that is built is not installed"; exit 1; }
+
 kinds=${3:-$(ls "$source/scripts/templates")}
 for kind in $kinds; do
     # Two words, so that both spellings of the name are tried.

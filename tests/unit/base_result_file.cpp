@@ -53,6 +53,9 @@ TEST_CASE("a result file is looked at before anything is made") {
     CHECK_NOTHROW(require_writable("-o", "no_such_file_here"));
     CHECK_NOTHROW(require_writable("-o", "/dev/stdout"));
     CHECK_NOTHROW(require_writable("-o", "/dev/full"));
+    for (const fs::directory_entry& entry : fs::directory_iterator("/dev"))
+        if (entry.is_block_file() && !entry.is_symlink())
+            CHECK_THROWS_WITH(require_writable("-o", entry.path().string()), Contains("is a block device"));
     fs::create_symlink("none/x", folder.file("dangling"));
     CHECK_THROWS_WITH(require_writable("-o", folder.file("dangling")), Contains("there is no folder"));
     fs::create_symlink("ring", folder.file("ring"));

@@ -130,6 +130,25 @@ TEST_CASE("a world of one seed is the same again", "[control]") {
     }
 }
 
+TEST_CASE("a job that was suspended as a whole resumes; a member that is silent is lost", "[control]") {
+    Pair pair;
+    const auto tick = [&] {
+        pair.service->tick(pair.now);
+        pair.member->tick(pair.now, "");
+        pair.service->received(1, pair.member->output(), pair.now);
+        pair.pass();
+    };
+    tick();
+    pair.now += std::chrono::minutes(1);  // longer than the silence of 10 s
+    tick();
+    CHECK_FALSE(pair.closed);
+    CHECK_FALSE(static_cast<bool>(pair.member->loss()));
+    for (int i = 0; i < 90; ++i, pair.now += milliseconds(100)) pair.service->tick(pair.now);
+    CHECK_FALSE(static_cast<bool>(pair.service->loss()));
+    for (int i = 0; i < 20; ++i, pair.now += milliseconds(100)) pair.service->tick(pair.now);
+    CHECK_THAT(pair.service->loss().text.shown(), Contains("is silent for"));
+}
+
 TEST_CASE("frames carry a MAC of the job's secret, both nonces, direction and number", "[control]") {
     const JobToken token{"secret", "job", 1};
     wire::Nonce a{}, b{};

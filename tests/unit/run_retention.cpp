@@ -1,4 +1,6 @@
 // Which checkpoints stay: by rule, against a second reading of the rules, and over random histories.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -11,6 +13,7 @@
 #include "run/checkpoint/restore/chosen_step.h"
 #include "run/checkpoint/retain/retire.h"
 #include "run/checkpoint/retain/room.h"
+#include "run/checkpoint/save/saved_state.h"
 
 namespace orrery {
 namespace {
@@ -514,6 +517,26 @@ TEST_CASE("a step that a person asks for is there and sound", "[retention]") {
     shelf.there.clear();
     CHECK_THROWS_WITH(require_step("step", 1, shelf),
                       "step 1: there is no such checkpoint in shelf\n  there is no checkpoint at all");
+}
+
+TEST_CASE("a job that is queued again with --from-step resumes from what it has saved since", "[retention]") {
+    Shelf shelf;
+    const auto put = [&](int64_t step, int64_t from) {
+        Manifest manifest;
+        manifest.step = step;
+        manifest.piece_bytes = 1;
+        manifest.host = from < 0 ? R"({"time":1})" : fmt::format(R"({{"time":2,"from_step":{}}})", from);
+        shelf.texts[step] = manifest.text();
+    };
+    put(30, 10), put(20, 10), put(10, -1);
+    shelf.there = {30, 20, 10};
+    CHECK_THAT(went_on_before(shelf, 10, true), Catch::Contains("with the same settings, and has saved step 30 since"));
+    CHECK(went_on_before(shelf, 10, false).empty());
+    CHECK(went_on_before(shelf, 20, true).empty());  // it went back to another step
+    put(30, -1);
+    CHECK(went_on_before(shelf, 10, true).empty());  // the newest one was made usable again
+    shelf.marks[30] = fmt::format("the run went{}on from step 10", ' ');
+    CHECK_THAT(went_on_before(shelf, 10, false), Catch::Contains("step 30 is marked") && Catch::Contains("step 20 "));
 }
 
 TEST_CASE("who goes on from a step needs a step behind it, and no pinned one in the way", "[retention]") {

@@ -43,6 +43,13 @@ TEST_CASE("a position survives the wire", "[run_watch]") {
     CHECK_FALSE(Position{1, 0, 1, 31, 30, {}, ""}.late());  // computes
 }
 
+TEST_CASE("time in which a rank does not run does not count at its position", "[run_watch]") {
+    StepWatch watch(0, {}, StepBound(1s, false));
+    watch.look();
+    std::this_thread::sleep_for(1200ms);  // no heartbeat, as in a job that is suspended
+    CHECK(watch.look().here_s < 0.6);
+}
+
 namespace {
 std::string explained(int64_t late, const std::vector<Standing>& all) { return explain_wait(late, all).text.shown(); }
 }  // namespace

@@ -155,6 +155,33 @@ TEST_CASE("kinds of node: links are those of the group's own kind, and of both t
     CHECK(ends.step_s == Approx(begins.step_s).epsilon(1e-9));
 }
 
+TEST_CASE("kinds of node: a collective through mapped buffers takes its slowest link's time, in any order") {
+    Kind narrow = fast;
+    narrow.name = "narrow";
+    narrow.link_gb_s = 10;  // slower than the NICs
+    Plan plan;
+    plan.mesh = Mesh({{"tp", 8}});
+    RankClass c;
+    for (int64_t rank = 0; rank < 8; ++rank) c.ranks.push_back(rank);
+    c.stream = {product(c, {}), all_reduce(0, 0), product(c, {1})};
+    plan.classes = {c};
+    SimulateOptions mapped;
+    mapped.mapped = {{0, 1, 0}};
+    const auto step = [&](const std::vector<Kind>& kinds) {
+        const Cluster cluster = cluster_of(kinds);
+        const Mapping mapping(cluster, plan.mesh);
+        const Constants constants;
+        ClusterPrices prices(cluster, plan.mesh, mapping, constants);
+        TransportContract queued;
+        queued.queued = true;
+        return simulate(plan, {{"tp", queued}}, prices, mapped).step_s;
+    };
+    CHECK(step({fast, narrow}) == Approx(step({narrow, fast})).epsilon(1e-9));
+    Kind two = fast;
+    two.count = 2;
+    CHECK(step({fast, narrow}) > 1.5 * step({two}));
+}
+
 TEST_CASE("kinds of node: the bundle of a block has the rate of the NICs below it, whoever asks first") {
     Kind far = fast;
     far.name = "far";

@@ -47,6 +47,7 @@ std::string why_not(const std::string& file) {
     const fs::file_type kind = fs::status(target.path, unknown).type();
     if (kind == fs::file_type::none) return unknown.message();
     if (kind == fs::file_type::directory) return "is a folder\n  name a file in it";
+    if (kind == fs::file_type::block) return "is a block device, a disk\n  name a file";
     if (kind != fs::file_type::not_found && ::access(target.path.c_str(), W_OK) != 0)
         return "cannot be written: " + reason(errno);
     if (!target.whole) return "";

@@ -4,8 +4,9 @@
 
 namespace orrery {
 
-/// Checks that a file named by the user can be written, before the work that has the file as its result. Creates
-/// nothing. Throws Error "OPTION FILE: why" for an empty name, a folder, a missing folder, or insufficient permissions.
+/// Checks that a file named by the user can be written, before the work whose result it receives. Creates nothing.
+/// Throws Error "OPTION FILE: why" if the name is empty, a folder or a disk, its folder is missing, or permissions are
+/// insufficient.
 void require_writable(std::string_view option, const std::string& file);
 
 /// Whether the file is a regular file or does not exist yet, so that `write_result` replaces it.

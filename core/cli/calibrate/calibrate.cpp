@@ -240,6 +240,7 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     else
         prepare_script(all, script);
     choose_wires(all, command);
+    files.require_own(all.settings.device);
     CostTable table;
     table.made_by = "calibrate";
     table.device = all.settings.device;

@@ -6,7 +6,12 @@
 #include <optional>
 
 #include "cli/calibrate/table_files.h"
+#include "config/load.h"
+#include "plugin/loader.h"
 #include "run/calibrate/kept_costs.h"
+#include "run/control/job.h"
+#include "run/session.h"
+#include "run/settings.h"
 #include "sim/local/local_costs.h"
 
 namespace orrery {
@@ -63,6 +68,21 @@ std::optional<CostTable> table_before(const CalibrateCommand& command, const Tab
     return table;
 }
 
+/// Says that the run's machine is not this one, or that this is not known; "" if it is.
+std::string not_here(const ScriptCommand& script, const CostTable& run) {
+    try {
+        Config config = load_config(script.config, script.sets);
+        Settings settings = read_settings(config);
+        settings.device = run.device;
+        Registry registry;
+        Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
+        loader.load("device", run.device, registry, {});
+        return other_machine(run.machine, machine_of(*make_device(settings, config, registry, Job{})));
+    } catch (const Error& problem) {
+        return fmt::format("costs may be of another machine: {}", problem.what());
+    }
+}
+
 }  // namespace
 
 int refit_command(const ScriptCommand& script, const CalibrateCommand& command) {
@@ -81,6 +101,7 @@ int refit_command(const ScriptCommand& script, const CalibrateCommand& command) 
                 "  refit the runs of each machine in a command of its own",
                 run, command.refit.front(), differences(runs.back().machine, runs.front().machine, "there")));
     }
+    if (const std::string other = not_here(script, runs.front()); !other.empty()) files.tell(other);
     files.choose_kept(runs.front().machine);
     const std::optional<CostTable> before = table_before(command, files, runs.front());
     const CostTable table = refitted(before ? &*before : nullptr, runs);

@@ -34,6 +34,22 @@ void TableFiles::choose_kept(const std::string& machine) {
     kept_ = file;
 }
 
+void TableFiles::require_own(const std::string& device) const {
+    std::optional<CostTable> there;
+    try {
+        there = before();
+    } catch (const Error&) {  // -o replaces any other file
+    }
+    if (!there) return;
+    if (there->made_by == "run")
+        throw Error(fmt::format("-o {}: it is what a run measured\n  name another file", *out_));
+    if (there->device != device)
+        throw Error(
+            fmt::format("-o {}: it is a table of device {}, and device {} is measured\n  name another file, or "
+                        "remove it",
+                        *out_, there->device, device));
+}
+
 std::optional<CostTable> TableFiles::before() const {
     std::error_code unknown;
     if (!out_ || !std::filesystem::is_regular_file(*out_, unknown)) return std::nullopt;

@@ -16,6 +16,9 @@ public:
 
     /// With --keep, adds the cache file of `machine` to the destinations. Throws Error if it cannot be written.
     void choose_kept(const std::string& machine);
+    /// Throws Error if the file of -o is a table that new measurements of `device` must not replace: what a run
+    /// measured, or a table of another device.
+    void require_own(const std::string& device) const;
     /// The existing table in the file of -o; nullopt: none. Throws Error if the file is not a table.
     std::optional<CostTable> before() const;
     /// The cached table of the machine and device; nullopt: none. Reports a cached table that cannot be used.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -29,6 +30,20 @@ std::string why_of(const Verdict& verdict) {
                         : fmt::format("no rule keeps it, but it cannot be removed: {}", verdict.why);
 }
 
+/// Sets or removes a step's mark or pin. `what`: what cannot be done if the store refuses: "pinned".
+void change(CheckpointStore& store, int64_t step, const char* what, const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const Error& error) {
+        if (!has_step(store, step)) throw;
+        throw Error(
+            fmt::format("step {} in {} cannot be {}: {}\n  give this user write permission there, or copy the step to "
+                        "another place: orrery checkpoints copy",
+                        step, store.place(), what, error.what()),
+            error.fault());
+    }
+}
+
 }  // namespace
 
 int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
@@ -38,7 +53,7 @@ int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     if (text.empty() || text.find('\n') != std::string::npos || text.size() > 200)
         throw Error(fmt::format("pin: {}: expected the reason, one line of at most 200 bytes", quote(text)));
     if (const std::string bad = not_utf8(text); !bad.empty()) throw Error("pin: " + bad);
-    store.pin(command.step, text);
+    change(store, command.step, "pinned", [&] { store.pin(command.step, text); });
     if (!has_step(store, command.step) || trim(store.pin_of(command.step)) != text)
         throw Error(fmt::format("step {} in {} was removed before it could be pinned\n"
                                 "  a running job removes old steps there; pin a newer step",

@@ -19,6 +19,7 @@
 #include "cli/preflight/cluster_figures.h"
 #include "cli/tell.h"
 #include "config/load.h"
+#include "config/toml_text.h"
 #include "plugin/loader.h"
 #include "run/control/job.h"
 #include "run/settings.h"
@@ -61,7 +62,7 @@ Config read_config(const PreflightCommand& command) {
     refuse_idle_sets(command.sets);
     std::vector<std::string> sets = command.sets;
     const auto add = [&](const char* key, const std::optional<std::string>& value) {
-        if (value) sets.push_back(fmt::format("run.{}=\"{}\"", key, *value));
+        if (value) sets.push_back(fmt::format("run.{}={}", key, toml_string(*value)));
     };
     add("device", command.device);
     add("transport", command.transport);

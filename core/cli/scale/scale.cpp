@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "cli/signals.h"
 #include "config/load.h"
+#include "config/toml_text.h"
 #include "orrery/error.h"
 #include "run/control/job.h"
 #include "run/preflight/outliers.h"
@@ -117,7 +118,7 @@ std::vector<std::string> arguments_of(const ScriptCommand& script, const ScaleCo
     if (!script.config.empty()) arguments.insert(arguments.end(), {"--config", script.config});
     std::vector<std::string> sets = sets_of(script, command, size);
     sets.push_back(fmt::format("train.steps={}", command.steps));
-    sets.push_back(fmt::format("run.folder=\"{}\"", folder.string()));
+    sets.push_back("run.folder=" + toml_string(folder.string()));
     for (const std::string& text : sets) arguments.insert(arguments.end(), {"--set", text});
     for (const char* quiet : {"train.log_every=1000000", "train.evaluate_every=0", "train.evaluate_batches=1",
                               "checkpoint.every=steps", "checkpoint.every_steps=0", "checkpoint.final=false"})

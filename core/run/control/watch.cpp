@@ -20,6 +20,7 @@ constexpr double slowest_share = 1.0 / 25;  // min fraction of its matrix rate t
 constexpr int64_t steps_to_know = 2;        // number of timed steps after which StepBound uses their times
 constexpr double longest_steps = 5;
 constexpr double slow_bytes = 50e6;
+constexpr std::chrono::seconds paused_from(1);  // of no heartbeat: this process did not run, as in a suspended job
 
 /// Number of instructions of a step before `here` for which `counts` returns true.
 template <class Counts>
@@ -116,7 +117,10 @@ Position StepWatch::look() {
             tell_partners(ranks, running->plan().mesh, rank_, p);
         }
     }
-    if (p.steps != steps_ || p.index != index_ || p.of != of_) since_ = Clock::now();
+    const auto now = Clock::now();
+    if (now - looked_ >= paused_from) since_ += now - looked_;
+    looked_ = now;
+    if (p.steps != steps_ || p.index != index_ || p.of != of_) since_ = now;
     steps_ = p.steps;
     index_ = p.index;
     of_ = p.of;

@@ -40,7 +40,8 @@ public:
     StepWatch(int64_t rank, std::vector<const Executor*> executors, const StepBound& bound);
     /// Replaces an executor that is not in a step by another; the steps of both are counted.
     void replace(const Executor& old, const Executor& by);
-    /// Returns the rank's position; called by one thread, with each heartbeat.
+    /// Returns the rank's position; called by one thread, with each heartbeat. Time in which this process did not run
+    /// does not count as time at the position.
     Position look();
 
 private:
@@ -51,7 +52,7 @@ private:
     int64_t steps_before_ = 0;  ///< steps of executors that were replaced
     StepBound bound_;
     const Clock::time_point made_ = Clock::now();
-    Clock::time_point since_ = Clock::now();
+    Clock::time_point since_ = made_, looked_ = made_;
     int64_t steps_ = -1;
     int index_ = -1, of_ = -1;
 };

@@ -96,7 +96,8 @@ bool OutputFolder::take(bool& renew) {
         const int code = errno;
         if (!made_ && code == ENOENT) return false;
         if (made_) ::rmdir(part_.c_str());
-        throw Error(fmt::format("export: cannot create {}: {}", lock_path_, reason(code)), Fault::failed);
+        throw Error(fmt::format("export: cannot create {}: {}{}", lock_path_, reason(code), link_advice(code)),
+                    Fault::failed);
     }
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || !made_)) {
         // The file system may lack locks; then another export may be writing the folder.

@@ -72,7 +72,7 @@ private:
         require_same_data();  // the data was opened before compiling and joining, and may have changed
         agree();
         session_.at("resume");
-        const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step);
+        const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step, run_.went_on);
         if (run_.accepted) run_.accepted();
         for (const std::string& said : resumed.said) note(said);
         if (resumed.step > 0)
@@ -428,6 +428,11 @@ private:
         require_same_data();
         if (evaluation_.empty()) return;
         const std::vector<EvaluatedMean> means = evaluation_.run(run_.seed, step);
+        if (means.front().count == 0)  // 0 / 0 does not mean that the state has diverged
+            return note(
+                fmt::format("step {}: no loss on held-out data: no target in the samples counts (the script's count is "
+                            "0): all are ignored or masked",
+                            step));
         if (run_.metrics) run_.metrics->evaluation(step, means, has_.tokens);
         const double held_out = means.front().value();
         saving_.evaluated(step, held_out);

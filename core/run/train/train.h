@@ -24,6 +24,7 @@ struct TrainingRun {
     PublishedWeights sources = {};  ///< where the file of `weights` stores each param
     std::string published = {};     ///< JSON for exports that each manifest stores (rank 0); "": none
     int64_t from_step = -1;         ///< step of the checkpoint to resume from; -1: the newest valid one
+    std::string went_on = {};       ///< message of went_on_before (rank 0): the newest one is used after all; "": none
     /// Called on rank 0 when the checkpoint to resume from is accepted, before anything in the folder changes.
     std::function<void()> accepted = {};
     std::string trace = {};  ///< file of a traced step, written by rank 0; "": no trace

@@ -29,6 +29,12 @@ std::string flock_advice(int code) {
     return "";
 }
 
+std::string link_advice(int code) {
+    if (code != ELOOP) return "";
+    return "\n  it is a symbolic link, which is not followed: two names of one file would not keep two jobs apart\n"
+           "  remove the link; the file is made again";
+}
+
 /// Whether the locked file still exists under its name, since the lock's previous holder may have deleted it.
 bool FolderLock::is_there() const {
     struct stat mine {
@@ -45,7 +51,9 @@ FolderLock::FolderLock(const std::string& folder, const std::string& name, const
     const auto until = env->now() + std::chrono::seconds(2);
     for (;;) {
         if (file_ < 0) file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-        if (file_ < 0) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(errno)), Fault::failed);
+        if (file_ < 0)
+            throw Error(fmt::format("cannot write {}: {}{}", path_, std::strerror(errno), link_advice(errno)),
+                        Fault::failed);
         if (::flock(file_, LOCK_EX | LOCK_NB) == 0) {
             if (!passing_ || is_there()) break;
             ::close(std::exchange(file_, -1));

@@ -9,6 +9,9 @@ namespace orrery {
 /// codes.
 std::string flock_advice(int code);
 
+/// The same for a lock file that cannot be opened because it is a symbolic link, which O_NOFOLLOW refuses.
+std::string link_advice(int code);
+
 /// An exclusive lock on a run's folder: a file in it that is locked with flock while this object and its process live.
 /// Works on network file systems that forward locks. A stopped process keeps its lock.
 class FolderLock {

@@ -289,21 +289,28 @@ SavedAt saved_at(CheckpointStore& store, int64_t step) try {
 
 /// Compares the save times of the steps that --from-step marked with those of later saves. Marks alone do not suffice,
 /// because a start may have died between two marks; times alone do not, because the clock may have been set back.
-std::string went_on_before(CheckpointStore& store, int64_t from) {
+std::string went_on_before(CheckpointStore& store, int64_t from, bool same) {
     std::optional<double> left_at, since_at;
     int64_t left = -1, since = -1, known = -1;  // known: newest step whose manifest records --from-step
+    int64_t newest = -1;                        // newest step without a mark
     for (const int64_t step : store.steps()) {
         if (step <= from) continue;
         const std::string mark(trim(store.mark_of(step)));
         const bool old = mark == left_behind(from);
         if (!old && !mark.empty()) continue;
         const SavedAt at = saved_at(store, step);
+        if (!old) newest = std::max(newest, step);
         if (!old && at.from == from) known = std::max(known, step);
         std::optional<double>& latest = old ? left_at : since_at;
         if (!at.time || (latest && *latest >= *at.time)) continue;
         latest = at.time;
         (old ? left : since) = step;
     }
+    if (!left_at && same && known >= 0 && known == newest)
+        return fmt::format(
+            "--from-step {}: the run did so before, with the same settings, and has saved step {} since: it resumes "
+            "from the newest; with another setting it would go back once more",
+            from, known);
     if (!left_at || (known < 0 && (!since_at || *since_at <= *left_at))) return "";
     return fmt::format(
         "--from-step {}: an earlier start did this (step {} is marked: {}), and step {} was saved since: the run "
@@ -329,12 +336,9 @@ std::string SavedState::leave_behind(int64_t from, const std::vector<int64_t>& n
                        newer.size() == 1 ? "step" : "steps", join_few(names, 12));
 }
 
-SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64_t from) {
+SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64_t from, std::string before) {
     auto state = views();
-    std::string before;
-    if (from >= 0)
-        before = session_.from_first("went on before", session_.job().rank == 0 ? went_on_before(store_, from) : "",
-                                     WaitLimit::files);
+    if (from >= 0) before = session_.from_first("went on before", before, WaitLimit::files);
     const auto restored = saver_->checkpoints.restore(state, false, before.empty() ? from : -1);
     if (!restored) {
         session_.initialize(seed);

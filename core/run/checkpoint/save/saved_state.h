@@ -32,8 +32,9 @@ Json identity_of(uint64_t seed, const BatchRamp& ramp, const Dataset& data);
 std::string difference_of(const Json& saved, const Json& now);
 
 /// A message if the run already resumed from step `from` (--from-step) earlier and has saved steps since; "" otherwise.
-/// The run then resumes from its newest step, because a job that is queued again has the same command line.
-std::string went_on_before(CheckpointStore& store, int64_t from);
+/// It then resumes from its newest step, because a job that is queued again has the same command line. `same`: this
+/// start has the settings of the last one. If no marked step exists any more, only such a start counts as the same job.
+std::string went_on_before(CheckpointStore& store, int64_t from, bool same);
 
 /// Saves and restores the params, optimizer states and data cursor of a session. Calls are collective and block unless
 /// they say otherwise.
@@ -52,7 +53,7 @@ public:
     /// Loads the newest checkpoint that is neither damaged nor suspect. Draws fresh weights if there are no
     /// checkpoints. Throws Error naming the difference if the checkpoint is of another model, seed or data file. `from`
     /// (--from-step; -1: none): loads this step and marks newer ones as suspect, so that no later start resumes from
-    /// them. `from` is ignored if the run resumed from that step before and has saved since (went_on_before).
+    /// them. Ignored if rank 0 gives a message `before` of went_on_before().
     Resumed resume(uint64_t seed, const Dataset& data, int64_t from = -1);
     /// Loads only the params, for sampling. Throws Error if there is no checkpoint.
     Resumed load_params();
