@@ -209,7 +209,7 @@ void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t slot, cons
         rendezvous->gone(how);
         wait_lost(*rendezvous, 500ms);
         rendezvous->leave();
-    } catch (const Error&) {  // node 0 has ended, so its ranks know the reason
+    } catch (const Error&) {  // node 0 has ended: its ranks know the reason
     }
 }
 

@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the folder of the run's tokenizer, or the value of data.tokenizer; "": none.
 std::string tokenizer_of(ScriptRunner& script) {
     const std::string kept = script.folder() + "/tokenizer";
     std::error_code none;
