@@ -65,7 +65,7 @@ ScriptCommand of_kept_script(ScriptCommand command) {
 int64_t vocabulary_or_none(const DataSource& source) {
     try {
         return source.vocabulary();
-    } catch (const Error&) {  // the vocabulary is unknown: do not print ids as bytes
+    } catch (const Error&) {  // vocabulary unknown: ids are not printed as bytes
         return 0;
     }
 }
