@@ -19,10 +19,10 @@ constexpr size_t most_threads = 4;
 
 std::vector<int> allowed_processors() {
     for (size_t processors = 1024; processors <= 1 << 20; processors *= 2) {
-        std::vector<unsigned long> words(processors / bits);  // a cpu_set_t of variable size
+        std::vector<unsigned long> words(processors / bits);  // holds a cpu_set_t of variable size
         const size_t bytes = words.size() * sizeof words[0];
         if (::sched_getaffinity(0, bytes, reinterpret_cast<cpu_set_t*>(words.data())) != 0) {
-            if (errno == EINVAL) continue;  // the host has more processors than the set can hold
+            if (errno == EINVAL) continue;  // the set is too small for the host's processors
             break;
         }
         std::vector<int> allowed;

@@ -39,7 +39,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Number of positions that config.json gives the model, and the key; nullopt: it has none.
 int64_t longest_of(const std::string& file, int64_t most) {
     const Json json = read_json(file, 16 << 20);
     for (const char* key : {"max_position_embeddings", "n_positions"})
@@ -241,7 +240,6 @@ MarkedProgram made(const Experiment& experiment, const ProgramEntry& entry) {
     return program;
 }
 
-/// Adds the one-row programs that score endings to `programs`, unless they are in it already.
 void add_choice_programs(std::vector<MarkedProgram>& programs, ScriptRunner& script, Scored& scored,
                          int64_t positions) {
     ProgramEntry one = at_batch(script.experiment->find("eval")->entry, 1);

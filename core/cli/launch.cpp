@@ -60,7 +60,7 @@ std::string token_of(const ScriptCommand& command) {
 }  // namespace
 
 int launch(const LaunchSpec& spec) {
-    constexpr int by_themselves_ms = 4000;  // time for ranks to learn that the job is over and to end
+    constexpr int by_themselves_ms = 4000;  // grace period in ms, in which ranks learn that the job is over and end
     const SignalsHeld held;
     if (spec.taken_by) spec.taken_by->leave_them();
     Job shared = spec.job;

@@ -179,7 +179,7 @@ private:
     std::set<std::string> told_;
     std::map<std::string, std::vector<ChunkTable>> tables_;  ///< proved chunk tables of [collectives], by axis
     std::optional<Compiled> compiled_;
-    std::optional<Dataset> opened_;  ///< the dataset of `data`, once dataset() has opened it
+    std::optional<Dataset> opened_;  ///< the dataset of `data`; nullopt until dataset() opens it
     std::unique_ptr<Device> counting_;
     std::optional<CallWatch> watch_;  ///< limits the time of calls of data sources
 };

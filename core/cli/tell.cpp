@@ -40,8 +40,8 @@ void stay(Milliseconds limit, const std::function<bool()>& done) {
 
 void print(const Message& what) { std::fprintf(stderr, "orrery: %s\n", what.shown().c_str()); }
 
-/// The loss of a process that fails before it joins the rendezvous. Restarts compare sites, not texts; a usage error,
-/// which is never restarted, has a digest of its text in its site, so that different errors are both printed.
+/// The loss of a process that fails before it joins the rendezvous. Restarts compare losses by `site`. Usage errors are
+/// never restarted: their site has a digest of the text, so that different ones are all printed.
 Loss started_badly(const Message& what, Fault fault) {
     const std::string digest =
         fault == Fault::usage ? fmt::format("-{:08x}", crc32c(bytes_of(what.shown()))) : std::string();
@@ -209,7 +209,7 @@ void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t slot, cons
         rendezvous->gone(how);
         wait_lost(*rendezvous, 500ms);
         rendezvous->leave();
-    } catch (const Error&) {  // node 0 has ended, so its ranks know the reason
+    } catch (const Error&) {  // node 0 has ended: its ranks know the reason
     }
 }
 

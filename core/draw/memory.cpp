@@ -71,7 +71,7 @@ std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
     }
     std::vector<int> of(c.stream.size(), -1), found_slots;
     std::vector<size_t> found_at;
-    size_t last = 0;  // index after the last instruction that belongs to a fragment
+    size_t last = 0;  // 1 + index of the last instruction that belongs to a fragment
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const Fragment& f = c.stream[i].fragment;
         if (f.micro < 0) continue;

@@ -19,7 +19,7 @@ struct MemoryCurve {
         int64_t all() const { return gradients + activations + workspaces; }
     };
     std::vector<Point> points;  ///< by time: one at each instruction, with its operands, and one after each fragment
-    int64_t peak = 0;           ///< max live bytes, including persistent bytes
+    int64_t peak = 0;
     double peak_time = 0;
 };
 
@@ -50,8 +50,8 @@ struct Picture {
     std::vector<std::string> facts;  ///< lines of text to print with the drawing
     Schedule schedule;
     Timeline timeline;
-    std::string unit;  ///< name of the unit of time
-    double lead = 0;   ///< time drawn before and after the fragments, in which there is memory outside them
+    std::string unit;
+    double lead = 0;  ///< time drawn before and after the fragments, in which there is memory outside them
     std::vector<MemoryCurve> memory;  ///< a curve for each class of ranks; empty for a schedule without a plan
     int64_t memory_limit = 0;         ///< memory limit of a rank in bytes; 0: not given
     std::vector<ParamRow> params;

@@ -35,7 +35,7 @@ std::string painted(const Row& row, size_t from, size_t to, bool colour) {
 }
 
 struct Scale {
-    double columns = 1;   ///< columns per unit of time
+    double columns = 1;
     size_t band = 0;      ///< columns per band, a group of lines with one line per rank
     bool numbers = true;  ///< true: fragments show the number of their micro-batch
     size_t at(int64_t time) const { return std::lround(static_cast<double>(time) * columns); }

@@ -113,7 +113,7 @@ private:
         for (size_t i = 0; i < inputs_.size(); ++i) {
             const int64_t cost = cost_of(inputs_[i], input_layout(rule_, i, assignment));
             all += cost;
-            // An unreachable layout counts as moving a pinned input, so that moving a pinned input is preferred to it.
+            // An unreachable layout counts as pinned, so that a choice that only moves a pinned input is better.
             if (inputs_[i].pinned || cost >= unreachable) pinned += cost;
         }
         for (const Constraint& constraint : demands_) {

@@ -27,10 +27,10 @@ struct Constraint {
     Layout from(const Layout& natural) const { return rest ? *rest : with_targets(natural, targets); }
 };
 
-/// Chooses by which of its factors each axis splits one op, whatever other ops do. On an axis the op may split a factor
-/// that an input or a constraint splits, pass partial sums on (FactorRule::linear_in), or be replicated. Moves the
-/// fewest bytes of pinned inputs, then the fewest bytes in total. Ties go to partial sums, then to inputs in order,
-/// then to constraints, then to replicated. Time is exponential in the number of axes.
+/// Chooses the factor that each axis splits in one op; ignores all other ops. On an axis the op may be split by a
+/// factor that an input or a constraint is split by, pass partial sums on (FactorRule::linear_in), or be replicated.
+/// The choice moves the fewest bytes of pinned inputs, then the fewest bytes in total. Ties go to partial sums, then to
+/// inputs in order, then to constraints, then to replicated. Time is exponential in the number of axes.
 Assignment choose(const FactorRule& rule, std::span<const Candidate> inputs, std::span<const Constraint> constraints,
                   Resharder& resharder, const Mesh& mesh);
 

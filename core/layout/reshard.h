@@ -19,7 +19,7 @@ struct ReshardStep {
     int to = -1;    ///< reduce_scatter, all_to_all, kernel: the dim that is split after the step
     ReduceOp op = ReduceOp::sum;
     int64_t bytes = 0;  ///< bytes that each rank sends in the step
-    Layout layout;      ///< layout after this step
+    Layout layout;
 };
 
 /// The steps that change a value from one layout to another; none if the layouts are equal.

@@ -12,7 +12,7 @@ namespace orrery {
 
 namespace {
 
-constexpr size_t most_names = size_t{1} << 24, longest_name = 256;  // limits, as a damaged file may claim any size
+constexpr size_t most_names = size_t{1} << 24, longest_name = 256;  // max bytes, as a damaged file may claim any size
 
 bool is_library(const ElfW(Ehdr) & header) {
     constexpr unsigned char bits = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;

@@ -119,7 +119,6 @@ std::vector<int64_t> rank_counts(const std::string& text) {
     return counts;
 }
 
-/// Returns the transports in --transports. Each must be a known plugin, but may be unable to run on this host.
 std::vector<std::string> named_transports(const Calibration& all, const std::string& text) {
     if (text == "none") return {};
     std::vector<std::string> there = names_of("transport", all.plugins);

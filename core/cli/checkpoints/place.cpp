@@ -41,8 +41,8 @@ std::string lies_in(const std::string& where) {
     return "";
 }
 
-/// Throws Error for a bad path of checkpoints that are not a run's. If `there`, the path must be a folder; if not, it
-/// will be written and must not be inside a run or step.
+/// Throws Error for a path at which there cannot be checkpoints without a run. If `there`, it must be a folder; if not,
+/// it will be written and must not be inside a run or step.
 void check_folder(const std::string& where, bool there) {
     std::error_code ignored;
     if (there && !fs::is_directory(where, ignored))

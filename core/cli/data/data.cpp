@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the folder of the run's tokenizer, or the value of data.tokenizer; "": none.
 std::string tokenizer_of(ScriptRunner& script) {
     const std::string kept = script.folder() + "/tokenizer";
     std::error_code none;
@@ -66,7 +65,7 @@ ScriptCommand of_kept_script(ScriptCommand command) {
 int64_t vocabulary_or_none(const DataSource& source) {
     try {
         return source.vocabulary();
-    } catch (const Error&) {  // the vocabulary is unknown: do not print ids as bytes
+    } catch (const Error&) {  // vocabulary unknown: ids are not printed as bytes
         return 0;
     }
 }

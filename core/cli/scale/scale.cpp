@@ -97,7 +97,7 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
                             batch, plural(first, "rank"), ranks));
         sizes.push_back({ranks, ranks / others, whole / first, settings.threads_per_rank});
     }
-    // By default a rank uses all processors, so that one rank would be as fast as several.
+    // Without a setting, all sizes get the threads per rank of the largest: one rank would else be as fast as several.
     const auto processors = static_cast<int64_t>(allowed_processors().size());
     for (Size& size : sizes)
         if (size.threads == 0) size.threads = std::max<int64_t>(1, processors / sizes.back().ranks);

@@ -150,7 +150,7 @@ private:
     }
 
     const ScaleReport& report_;
-    std::vector<std::string> names_;  ///< names of the parts of a step's time, in order
+    std::vector<std::string> names_;
     Canvas canvas_;
     double y_ = 0;
 };

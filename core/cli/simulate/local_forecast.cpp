@@ -77,7 +77,7 @@ void require_one_host(const CostTable& measured) {
 std::string file_of_run(const std::string& folder) { return folder + "/costs.json"; }
 
 struct Tables {
-    const std::string here;  ///< description of this machine
+    const std::string here;
     std::vector<CostTable> plain;
     std::vector<std::string>& names;
     std::vector<std::string>& notes;

@@ -184,7 +184,7 @@ private:
     const Settings configured_;
     std::optional<LocalScript> script_;
     int64_t ran_on_ = 0;                      ///< processors of the host that ran the script; 0: as this host
-    double processors_ = 1, host_bytes_ = 0;  ///< processors; bytes of host memory (0: device memory, not checked)
+    double processors_ = 1, host_bytes_ = 0;  ///< number of processors; bytes of host memory, 0: not checked
 };
 
 }  // namespace

@@ -63,7 +63,6 @@ private:
     const int64_t best_;
 };
 
-/// Nanoseconds of the host's monotonic clock.
 int64_t monotonic_ns();
 inline double now_s() { return static_cast<double>(monotonic_ns()) * 1e-9; }
 

@@ -144,7 +144,6 @@ private:
         }
     }
 
-    /// Ends all ranks of this host after a launcher was lost, possibly node 0's.
     void part() {
         const Loss lost = mail_->loss();
         if (ended_by_node_0(lost)) over(lost);

@@ -149,7 +149,7 @@ void RankProcesses::ended(Child& child, int status) {
     if (end.signal != 0) {
         const std::string how =
             fmt::format("(pid {}) was killed by signal {} ({})", child.pid, end.signal, ::strsignal(end.signal));
-        if (!end.late && !at_once_)  // also if a rank that noticed this failure ended first
+        if (!end.late && !at_once_)  // printed even if another rank, which noticed this failure, has ended before
             std::fprintf(
                 stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
                 !first || tell_gone(child, {.cause = Cause::process, .code = own, .site = "signal", .text = how})

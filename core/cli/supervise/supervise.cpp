@@ -215,7 +215,7 @@ private:
         server_.reset();
         goodput_.waiting += now_s() - idle_since_;
         Job job = spec_.job;
-        if (agents_) job.port = 0;  // the job's port is in use by the launchers' rendezvous
+        if (agents_) job.port = 0;  // any free port: the launchers' rendezvous uses the job's
         job.generation = options_.mint ? options_.mint(order.generation - 1) : order.generation;
         if (restarted_ && job.generation != order.generation)
             throw Error(fmt::format("generation {} of the job's folder is taken: another launcher has resumed the job",

@@ -14,7 +14,6 @@ class Builder;
 /// gradient with one constant for all elements (1 for the loss) stays a number until an op needs it as a tensor.
 class ORRERY_API Backward {
 public:
-    /// The contributions collected so far to the gradient of one value.
     struct Slot {
         std::optional<double> uniform;  ///< a constant to add to every element of the gradient
         ValueId sum = none;             ///< the value that sums all contributions to the whole gradient

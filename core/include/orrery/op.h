@@ -136,7 +136,7 @@ struct OpDef {
     bool reduces = false;
     /// The op is a loss over logits, its first operand, and computes their gradient. Used by recompute and sampling.
     bool loss = false;
-    /// Every rank can compute its block of the output alone, so that propagation recomputes it and sends nothing.
+    /// True when each rank can compute its output block alone: propagation then recomputes it and sends nothing.
     bool source = false;
     /// The op is the elementwise sum, max or min of two inputs. Used by gradients, layout, lowering, plan checker.
     std::optional<ReduceOp> combines = {};

@@ -9,8 +9,7 @@ namespace orrery {
 class ORRERY_API Member : public Rendezvous {
 public:
     /// Sets a function that returns this rank's position, a text of up to 64 KiB; the heartbeat thread sends it four
-    /// times a second. An empty function ends that. "late ..." makes the service explain to all ranks what this one
-    /// waits for.
+    /// times a second. An empty function ends that. "late ..." makes the service explain the wait to all ranks.
     virtual void tell_position(std::function<std::string()> position) = 0;
     /// Leaves the rendezvous because this rank is done: its disconnecting then does not count as a loss.
     virtual void leave() = 0;
@@ -101,9 +100,9 @@ public:
     ~Membership();
     void opened(uint64_t connection, const std::string& from, LinkTime now);  ///< a peer at address `from` connected
     void received(uint64_t connection, std::string_view bytes, LinkTime now);
-    void sent(uint64_t connection, size_t bytes);    ///< so many bytes of the connection's actions were sent
-    void closed(uint64_t connection, LinkTime now);  ///< the peer closed the connection
-    void fail(const Loss& why);                      ///< reports why the job fails, as RendezvousService::fail
+    void sent(uint64_t connection, size_t bytes);  ///< so many bytes of the connection's actions were sent
+    void closed(uint64_t connection, LinkTime now);
+    void fail(const Loss& why);  ///< reports why the job fails, as RendezvousService::fail
     bool gone(const Loss& how);
     bool joined(int64_t rank) const;
     Loss loss() const;
@@ -125,8 +124,8 @@ public:
     MemberLink(const JoinOptions& options, const LinkHost& here);
     ~MemberLink();
     void opened(LinkTime now);  ///< connected to the service; unsent bytes of an earlier connection are dropped
-    void received(std::string_view bytes, LinkTime now);   ///< throws Error when the service refuses the join
-    void closed();                                         ///< the service closed the connection
+    void received(std::string_view bytes, LinkTime now);  ///< throws Error when the service refuses the join
+    void closed();
     void tick(LinkTime now, const std::string& position);  ///< sends `position` as a heartbeat; call it at due()
     LinkTime due() const;
     std::string output();  ///< bytes to send to the service, since the last call
