@@ -39,7 +39,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t longest_of(const std::string& file, int64_t most) {
+/// Number of positions in a config.json, and the key that says it; nullopt: no key does.
+std::optional<std::pair<int64_t, std::string>> positions_in(const std::string& file) {
     const Json json = read_json(file, 16 << 20);
     for (const char* key : {"max_position_embeddings", "n_positions"})
         if (json.is_object() && json.contains(key) && json.at(key).is_number_integer())

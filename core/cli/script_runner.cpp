@@ -42,7 +42,7 @@ Config configured(const ScriptCommand& command) {
             throw Error(fmt::format("{} is not a run's folder: it has no config.toml{}", folder.string(),
                                     copies.empty() ? "\n  name a script, or a folder created by orrery run" : copies));
         }
-        sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
+        sets.insert(sets.begin(), "run.folder=" + toml_string(folder.string()));
         Config config = load_run_config(saved.string(), sets);
         const std::string script = config.table("run").require_text("script");
         if (!fs::exists(script))

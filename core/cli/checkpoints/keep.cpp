@@ -67,7 +67,7 @@ int unpin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     place.require(command.step);
     const std::string text(trim(place.store().pin_of(command.step)));
     if (text.empty()) throw Error(fmt::format("step {} in {} is not pinned", command.step, place.store().place()));
-    place.store().unpin(command.step);
+    change(place.store(), command.step, "unpinned", [&] { place.store().unpin(command.step); });
     std::printf("step %lld is no longer pinned; the reason was: %s\n", static_cast<long long>(command.step),
                 printable(text).c_str());
     return 0;
@@ -78,7 +78,7 @@ int unmark_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     place.require(command.step);
     const std::string text(trim(store.mark_of(command.step)));
     if (text.empty()) throw Error(fmt::format("step {} in {} is not marked as suspect", command.step, store.place()));
-    store.unmark(command.step);
+    change(store, command.step, "unmarked", [&] { store.unmark(command.step); });
     std::printf("step %lld is no longer marked as suspect; the reason was: %s\n", static_cast<long long>(command.step),
                 printable(text).c_str());
     return 0;

@@ -54,7 +54,7 @@ public:
     /// checkpoints. Throws Error naming the difference if the checkpoint is of another model, seed or data file. `from`
     /// (--from-step; -1: none): loads this step and marks newer ones as suspect, so that no later start resumes from
     /// them. Ignored if rank 0 gives a message `before` of went_on_before().
-    Resumed resume(uint64_t seed, const Dataset& data, int64_t from = -1);
+    Resumed resume(uint64_t seed, const Dataset& data, int64_t from = -1, std::string before = {});
     /// Loads only the params, for sampling. Throws Error if there is no checkpoint.
     Resumed load_params();
     /// Saves a checkpoint of the step, reads it back and retires older ones. `samples`: number drawn so far; `loss`:
