@@ -56,9 +56,13 @@ int64_t window_of(const EvaluateCommand& command, const std::string& file) {
     if (!command.window) return std::min(longest, positions ? positions->first : longest);
     if (positions && *command.window > positions->first)
         throw Error(
-            fmt::format("--window {}: {} of {} is {}: the model does not know later positions\n  give at most {}, "
-                        "or ask for longer sequences all the same: --set data.tokens_per_sequence={}",
-                        *command.window, positions->second, file, positions->first, positions->first, *command.window));
+            fmt::format("--window {}: {} of {} is {}: the model does not know later positions\n  give at most {}{}",
+                        *command.window, positions->second, file, positions->first, positions->first,
+                        positions->second == "n_positions"  // a table of positions, which has no more
+                            ? ""
+                            : fmt::format(", or ask for longer sequences all the same: --set "
+                                          "data.tokens_per_sequence={}",
+                                          *command.window)));
     return *command.window;
 }
 
@@ -524,6 +528,7 @@ void evaluate_here(ScriptRunner& script, const Scored& scored, const EvaluateCom
 
 int evaluate_command(const ScriptCommand& given, const EvaluateCommand& asked) {
     if (given.script_help) return show_options(given, Job{});
+    if (asked.skip_bad && asked.choices.empty()) throw Error("evaluate: --skip-bad is only supported with --choices");
     if (asked.file.empty() && asked.choices.empty())
         throw Error("evaluate: name a text, a token file, or --choices FILE.jsonl");
     if (!asked.out.empty()) require_writable("--out", asked.out);

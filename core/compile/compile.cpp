@@ -49,6 +49,15 @@ int64_t sequences_of(const Program& program) {
     return 0;
 }
 
+/// Whether an op compares logits with more ids than there are samples, so that the count of the loss is of tokens.
+bool predicts_ids(const Program& program) {
+    return std::ranges::any_of(program.ops, [&](const Op& op) {
+        const auto& lookup = op_def(op.kind).looks_up;
+        return op.phase == Phase::forward && lookup && lookup->skips && !lookup->rows.output &&
+               program.value(op.inputs.at(static_cast<size_t>(lookup->ids))).type.count() > sequences_of(program);
+    });
+}
+
 /// Names ranks of class `k` in errors: " per rank", or " on pipeline rank 1" if there are several classes.
 std::string whose(const Compiled& compiled, size_t k) {
     const auto& classes = compiled.train().classes;
@@ -203,6 +212,7 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.recipe = experiment.recipe->digest();
     compiled.parameters = parameters_of(experiment.train());
     compiled.tokens_per_step = tokens_of(experiment.train());
+    compiled.nats = predicts_ids(experiment.train());
     compiled.flops_per_step = model_flops(experiment.train());
     compiled.ramp = experiment.recipe->ramp;
     compiled.loss_scale = experiment.recipe->loss_scale;

@@ -57,7 +57,7 @@ std::vector<ResultDecl> declared_results(const Program& program) {
     std::vector<ResultDecl> all;
     for (const Result& result : program.results) {
         const bool sums = sum_up.contains(result.name);
-        all.push_back({result.name, program.value(result.value).type, result.name == "loss_sum" ? "nats" : "", sums});
+        all.push_back({result.name, program.value(result.value).type, sums});
     }
     return all;
 }
@@ -68,9 +68,7 @@ std::string declared(const CompiledProgram& compiled) {
     for (const InputDecl& input : declared_inputs(program))
         in.push_back(fmt::format("{} {} ({})", input.name, text_of(input.type, input.dims), name_of(input.filler)));
     for (const ResultDecl& result : declared_results(program))
-        out.push_back(fmt::format("{} {}{}{}", result.name, result.type.text(),
-                                  result.unit.empty() ? "" : fmt::format(" {}", result.unit),
-                                  result.adds_up ? ", adds up" : ""));
+        out.push_back(fmt::format("{} {}{}", result.name, result.type.text(), result.adds_up ? ", adds up" : ""));
     return fmt::format("{}: {} -> {}", compiled.entry.name, join(in, ", "), join(out, "; "));
 }
 

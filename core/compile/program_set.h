@@ -50,8 +50,7 @@ struct InputDecl {
 struct ResultDecl {
     std::string name;
     TensorType type;
-    std::string_view unit;  ///< unit: "nats"; "" if only the script knows it
-    bool adds_up = false;   ///< results of several calls are added; false: each call has its own
+    bool adds_up = false;  ///< results of several calls are added; false: each call has its own
 };
 
 /// A ratio that the script declares (o.result), as results NAME.sum and NAME.count, f32[]. Both are summed over
@@ -79,7 +78,7 @@ struct CompiledProgram {
     std::vector<SnapshotPlan> snapshots = {};  ///< by class of ranks: its snapshot; proved with the plan
 };
 
-/// The program's inputs and results as text: "eval: tokens i32[batch=8,seq=64] (data) -> loss_sum f32[] nats, adds up".
+/// The program's inputs and results as text: "eval: tokens i32[batch=8,seq=64] (data) -> loss_sum f32[], adds up".
 std::string declared(const CompiledProgram& program);
 
 /// The entry of a program with a smaller batch than `full`, "eval of 3".

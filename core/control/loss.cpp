@@ -50,7 +50,7 @@ Message sentence_of(const Loss& loss) {
 bool same_failure(const Loss& one, const Loss& other) {
     const bool of_all = one.cause == Cause::error || one.cause == Cause::mistake;
     return one.cause == other.cause && one.site == other.site && one.step == other.step && one.code == other.code &&
-           (of_all || (one.rank == other.rank && one.node == other.node));
+           (of_all || (one.rank == other.rank && one.node == other.node && (one.rank >= 0 || one.node >= 0)));
 }
 
 std::string encode(const Loss& loss) {

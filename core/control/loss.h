@@ -14,7 +14,8 @@ std::string subject_of(const Loss& loss);
 Message sentence_of(const Loss& loss);
 
 /// Whether two losses of processes are the same failure: same cause, site, step and exit code, and the same rank or
-/// node. The rank does not count for errors that all ranks find. Texts are not compared.
+/// node; losses that name neither are never the same. The rank does not count for errors that all ranks find. Texts are
+/// not compared.
 bool same_failure(const Loss& one, const Loss& other);
 
 /// Encodes the loss as text, fields on the first line; rendezvous, launchers and a rank's progress table use this form.

@@ -298,6 +298,7 @@ TEST_CASE("a failure is the same by its fields, and an error by whichever rank f
     CHECK(same_failure(killed(1, 7, Cause::hang), killed(1, 7, Cause::hang)));
     CHECK_FALSE(same_failure(killed(1, 7, Cause::hang), killed(0, 7, Cause::hang)));
     CHECK_FALSE(same_failure(killed(1, 7, Cause::hang), killed(1, 7)));
+    CHECK_FALSE(same_failure(killed(-1, 7, Cause::hang), killed(-1, 7, Cause::hang)));  // of which rank is not known
 
     Supervisor s = started({.restarts = 9});
     s.step_done(80);

@@ -127,6 +127,7 @@ TEST_CASE("what Lua would ask of a value while it is recorded names the op that 
         CHECK(has(said, write));
         CHECK(has(said, "value"));
     }
+    CHECK(failure("local a\nlocal b = math.floor(a)").starts_with("a.lua:2: bad argument #1 to 'floor' ("));
     FakeHost host(config);
     run(tracing("  assert(math.min(3, 2) == 2 and math.floor(2.5) == 2)\n" + param + "  return (x * w):sum()") +
             training,
@@ -325,7 +326,7 @@ TEST_CASE("an error of a function that is recorded with another batch says so") 
         "p:train_with(o.optim.sgd { lr = 0.1 })\np:compile():train(data, { evaluate_every = 10 })",
         host);
     CHECK(host.said.starts_with("a.lua:5: reshape"));
-    CHECK(has(host.said, "the function was recorded once more, with batch = 1, for a program that evaluates"));
+    CHECK(has(host.said, "the function was recorded once more, with batch = 1, to evaluate"));
 }
 
 TEST_CASE("dropout and evaluation") {

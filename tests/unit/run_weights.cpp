@@ -190,6 +190,9 @@ TEST_CASE("params of a new head keep their initial values where the file has non
     CHECK(read.fresh.empty());
     CHECK_THAT(said(Published("gpt2", {{"score.weight", {35}, 1}}), body + "fresh = { 'score.*' }").problem,
                Contains("tensor score.weight is f32[35], expected [36]"));
+    CHECK(
+        said(without, body + "{ param = 'score.weight', tensor = 'fused', part = { 1, 1, 2 } }, fresh = { 'score.*' }")
+            .fresh.size() == 1);
     CHECK_THAT(said(without, body).problem,
                Contains("a.lua:") && Contains("param score.weight is missing in the list") && Contains("`fresh`"));
     CHECK_THAT(said(without, body + "{ param = 'score.weight' }").problem, Contains("score.weight"));

@@ -90,15 +90,17 @@ int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
     std::unique_ptr<WholeFolderLock> lock;
     if (!command.dry_run) lock = place.lock();
     const int64_t rests = store.finish_removals(command.dry_run);
+    const int64_t unfinished = command.dry_run ? 0 : store.finish_removals(true);
     Retirement retirement(store, policy);
     const std::vector<Verdict> verdicts = command.dry_run ? retirement.look() : retirement.retire();
-    int64_t removed = 0, failed = 0;
+    int64_t removed = 0, failed = unfinished;
     for (const Verdict& verdict : verdicts) removed += verdict.goes, failed += verdict.failed;
     if (command.json) {
         Json answer = about(place);
         answer["policy"] = policy.text();
         answer["dry_run"] = command.dry_run;
         answer["interrupted_removals"] = rests;
+        answer["unfinished_removals"] = unfinished;
         answer["steps"] = Json::array();
         for (const Verdict& verdict : verdicts)
             answer["steps"].push_back(
@@ -107,6 +109,9 @@ int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         return failed > 0 ? 1 : 0;
     }
     std::printf("%s keeps %s\n", store.place().c_str(), policy.text().c_str());
+    if (unfinished > 0)
+        std::printf("%s could not be finished; orrery checkpoints list names what is left\n",
+                    plural(unfinished, "interrupted removal").c_str());
     const char* const goes = command.dry_run ? "would go" : "removed";
     for (const Verdict& verdict : verdicts)
         std::printf("  step %lld %s: %s\n", static_cast<long long>(verdict.step), verdict.goes ? goes : "stays",

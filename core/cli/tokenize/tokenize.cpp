@@ -111,10 +111,11 @@ private:
         return out;
     }
 
-    static Json parsed(const Document& document) {
+    Json parsed(const Document& document) const {
         try {
             return parse_json(document.text, document.where);
         } catch (const Error& error) {
+            if (command_.skip_bad) throw;
             throw Error(error.what() + std::string("\n  --skip-bad leaves such lines out"), error.fault());
         }
     }

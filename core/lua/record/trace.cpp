@@ -346,7 +346,8 @@ std::string other_sizes(const Traced& traced, const Sizes& sizes) {
         }
     if (others.empty()) return "";
     return fmt::format(
-        "\n  the function was recorded once more, with {}, for a program that evaluates or samples: take sizes from "
+        "\n  the function was recorded once more, with {}, to evaluate, to sample or for a smaller batch: take sizes "
+        "from "
         "its inputs, as in batch.x:dim \"batch\", not from the configuration or from numbers",
         join({others.begin(), others.end()}, ", "));
 }

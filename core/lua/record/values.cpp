@@ -86,19 +86,26 @@ int op_neg(lua_State* L) {
 
 /// An operator, or function of Lua's math library, that values do not support, and what to write in its place.
 struct Instead {
-    const char* name;
+    const char* name;    ///< event of Lua's metatables, or function of its math library
+    const char* symbol;  ///< what the script has written
     const char* write;
 };
 constexpr Instead operators_instead[] = {
-    {"lt", "x:less(y), x:greater(y) or x:less_equal(y), and m:select(a, b) to choose by it"},
-    {"le", "x:less_equal(y) or x:greater_equal(y), and m:select(a, b) to choose by it"},
-    {"mod", "x - n * (x / n):cast(\"i32\"):cast(\"f32\") for x of at least 0 and a number n"},
-    {"idiv", "(x / n):cast(\"i32\") for x of at least 0 and a number n"},
-    {"concat", "a:concat(b, { dim = }) or o.concat({ a, b, c }, { dim = })"},
+    {"lt", "< or >", "x:less(y), x:greater(y) or x:less_equal(y), and m:select(a, b) to choose by it"},
+    {"le", "<= or >=", "x:less_equal(y) or x:greater_equal(y), and m:select(a, b) to choose by it"},
+    {"mod", "%", "x - n * (x / n):cast(\"i32\"):cast(\"f32\") for x of at least 0 and a number n"},
+    {"idiv", "//", "(x / n):cast(\"i32\") for x of at least 0 and a number n"},
+    {"concat", "..", "a:concat(b, { dim = }) or o.concat({ a, b, c }, { dim = })"},
 };
-constexpr Instead math_instead[] = {{"min", "x:minimum(y)"}, {"max", "x:maximum(y)"}, {"abs", "x:abs()"},
-                                    {"exp", "x:exp()"},      {"log", "x:log()"},      {"sqrt", "x:sqrt()"},
-                                    {"sin", "x:sin()"},      {"cos", "x:cos()"},      {"floor", "x:cast(\"i32\")"}};
+constexpr Instead math_instead[] = {{"min", "math.min", "x:minimum(y)"},
+                                    {"max", "math.max", "x:maximum(y)"},
+                                    {"abs", "math.abs", "x:abs()"},
+                                    {"exp", "math.exp", "x:exp()"},
+                                    {"log", "math.log", "x:log()"},
+                                    {"sqrt", "math.sqrt", "x:sqrt()"},
+                                    {"sin", "math.sin", "x:sin()"},
+                                    {"cos", "math.cos", "x:cos()"},
+                                    {"floor", "math.floor", "x:cast(\"i32\") for x of at least 0"}};
 
 /// Throws Error for an operator that values do not have, such as <. Upvalue 1: Instead, light userdata.
 int refuse_operator(lua_State* L) {
@@ -106,8 +113,8 @@ int refuse_operator(lua_State* L) {
     const Symbol* left = test<Symbol>(L, 1);
     const Symbol& x = left ? *left : check<Symbol>(L, 2);
     fail(L, fmt::format("{} is a value of the program, whose elements are not known while it is recorded: Lua's "
-                        "operator '{}' has no answer\n  write {}",
-                        describe(*x.tape->program, x.id), instead->name, instead->write));
+                        "operator {} has no answer\n  write {}",
+                        describe(*x.tape->program, x.id), instead->symbol, instead->write));
 }
 
 /// Calls a function of Lua's math library, but refuses values. Upvalue 1: the function; 2: Instead, light userdata.
@@ -116,8 +123,11 @@ int refuse_values(lua_State* L) {
     const int count = lua_gettop(L);
     for (int i = 1; i <= count; ++i)
         if (const Symbol* x = test<Symbol>(L, i))
-            fail(L, fmt::format("math.{} takes numbers, and {} is a value of the program\n  write {}", instead->name,
+            fail(L, fmt::format("{} takes numbers, and {} is a value of the program\n  write {}", instead->symbol,
                                 describe(*x->tape->program, x->id), instead->write));
+    // Lua's own function would name neither itself nor the line of the script, since it is called from here.
+    for (int i = 1; i <= std::max(1, count); ++i)
+        if (!lua_isnumber(L, i) && !(i > 1 && lua_isnoneornil(L, i))) check_number(L, i);
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     lua_call(L, count, LUA_MULTRET);

@@ -38,7 +38,8 @@ void AppendedFile::open() {
 
 bool AppendedFile::removed() const {
     struct stat now {};
-    return ::fstat(file_, &now) == 0 && S_ISREG(now.st_mode) && now.st_nlink == 0;
+    if (::fstat(file_, &now) != 0) return errno == ESTALE;  // removed by another host of a network file system
+    return S_ISREG(now.st_mode) && now.st_nlink == 0;
 }
 
 void AppendedFile::write(std::string_view bytes) {

@@ -10,6 +10,7 @@
 
 #include "base/env.h"
 #include "base/hash.h"
+#include "orrery/error.h"
 #include "run/control/address.h"
 
 namespace orrery {
@@ -62,9 +63,14 @@ void EventFile::create(double time) {
     file_.emplace(name_behind(folder_, time));
     time_ = time;
     step_ = 0;
-    write(
-        "\x1a\x0d"
-        "brain.Event:2");  // field 3 of Event: file_version
+    try {
+        write(
+            "\x1a\x0d"
+            "brain.Event:2");  // field 3 of Event: file_version
+    } catch (const Error&) {
+        file_.reset();  // a file without its first record is not readable
+        throw;
+    }
 }
 
 void EventFile::start(double time, int64_t first_step) {

@@ -91,7 +91,7 @@ void MetricsWriter::write_line(const StepMetrics& m) {
         if (list) line_.append("]"sv);
     }
     line_.append("}\n"sv);
-    lines_->write({line_.data(), line_.size()});
+    write_to_lines(m.step, {line_.data(), line_.size()});
 }
 
 void MetricsWriter::write_events(const StepMetrics& m) {
@@ -103,28 +103,29 @@ void MetricsWriter::write_events(const StepMetrics& m) {
     events_->end();
 }
 
-/// Calls `write`. A failure is reported but does not end the run. `told`: message about the last failure.
+/// Calls `write`, which returns whether it has written. Its failure does not end the run. `told`: message about a
+/// failure since the last successful write; later failures are not told.
 template <class Write>
 void MetricsWriter::go_on(std::string& told, const Write& write) {
     try {
-        write();
-        if (!told.empty()) note("written again: " + std::exchange(told, ""));
+        if (write() && !told.empty()) note("written again: " + std::exchange(told, ""));
     } catch (const Error& error) {
-        if (told == error.what()) return;
+        if (!told.empty()) return;
         told = error.what();
         note(told + "; the run goes on");
     }
 }
 
+void MetricsWriter::write_to_lines(int64_t step, std::string_view line) {
+    if (lines_->removed()) note(fmt::format("{} was removed: a new one begins with step {}", places_.lines, step));
+    lines_->write(line);
+}
+
 void MetricsWriter::step(const StepMetrics& m, bool print_line) {
     // Event files are written before metrics.jsonl, since a resume repairs them from its lines.
-    if (events_) go_on(events_failed_, [&] { write_events(m); });
-    if (lines_) {
-        if (lines_->removed())
-            note(fmt::format("{} was removed: a new one begins with step {}", places_.lines, m.step));
-        write_line(m);
-    }
-    if (prometheus_) go_on(prometheus_failed_, [&] { prometheus_->step(m); });
+    if (events_) go_on(events_failed_, [&] { return write_events(m), true; });
+    if (lines_) write_line(m);
+    if (prometheus_) go_on(prometheus_failed_, [&] { return prometheus_->step(m); });
     if (print_line) {
         const double rate = m.seconds > 0 ? 1 / m.seconds : 0;
         note(fmt::format("{:>7} {:>9.4f} {:>9} {:>9} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}", m.step, m.loss,
@@ -137,11 +138,11 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
     if (interactive_) bar(m);
 }
 
-void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens) {
+void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool nats) {
     const EvaluatedMean& loss = means.front();
     std::string text = fmt::format("evaluation after step {}: ", step);
     Json line = {{"step", step}, {"eval_loss", number(loss.value())}};
-    if (tokens) {
+    if (nats) {
         const auto count = static_cast<int64_t>(loss.count);
         text += fmt::format("{:.4f} nats per token over {} held-out tokens", loss.value(), count);
         line["eval_tokens"] = count;
@@ -153,7 +154,7 @@ void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& m
         text += fmt::format(", {} {:.6g}", means[i].name, means[i].value());
         line[means[i].name] = number(means[i].value());
     }
-    if (prometheus_) go_on(prometheus_failed_, [&] { prometheus_->evaluation(step, means, tokens); });
+    if (prometheus_) go_on(prometheus_failed_, [&] { return prometheus_->evaluation(step, means, nats); });
     line["time"] = wall_time();
     write_evaluation(step, line);
     note(text);
@@ -173,17 +174,18 @@ void MetricsWriter::write_evaluation(int64_t step, const Json& line) {
                 kept_.tell_again(*events_, step, line["time"].get<double>());
             else
                 tell_evaluation(*events_, line);
+            return true;
         });
-    if (lines_ && again) {
+    if (lines_ && again && !lines_->removed()) {
         replace_evaluation(places_.lines, step, line.dump() + "\n");
         lines_ = std::make_unique<AppendedFile>(places_.lines);
     } else if (lines_) {
-        lines_->write(line.dump() + "\n");
+        write_to_lines(step, line.dump() + "\n");
     }
 }
 
 void MetricsWriter::finish() {
-    if (prometheus_) go_on(prometheus_failed_, [&] { prometheus_->finish(); });
+    if (prometheus_) go_on(prometheus_failed_, [&] { return prometheus_->finish(); });
 }
 
 void MetricsWriter::note(const std::string& line) {

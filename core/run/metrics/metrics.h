@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "run/metrics/event_file.h"
@@ -39,9 +40,9 @@ public:
     /// second. Allocates nothing, except for a printed line, once lines have had their largest size.
     void step(const StepMetrics& metrics, bool print_line);
     /// Writes an evaluation; the loss comes first, then further means. A run that is restarted at its end may evaluate
-    /// the resumed step again: equal means are only printed, different ones replace the old line. `tokens`: the loss is
+    /// the resumed step again: equal means are only printed, different ones replace the old line. `nats`: the loss is
     /// in nats per token and its count are tokens; otherwise both have the units of the script.
-    void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens = true);
+    void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool nats = true);
     /// Prints a line without tearing the progress bar.
     void note(const std::string& line);
     void finish();
@@ -52,6 +53,7 @@ private:
     void write_line(const StepMetrics& metrics);
     void write_events(const StepMetrics& metrics);
     void write_evaluation(int64_t step, const Json& line);
+    void write_to_lines(int64_t step, std::string_view line);
     template <class Write>
     void go_on(std::string& told, const Write& write);
 

@@ -52,12 +52,14 @@ void PrometheusFile::line(fmt::memory_buffer& to, std::string_view name, std::st
 
 bool PrometheusFile::due() const { return written_ == Clock::time_point::min() || Clock::now() >= written_ + apart; }
 
-void PrometheusFile::step(const StepMetrics& metrics) {
+bool PrometheusFile::step(const StepMetrics& metrics) {
     last_ = metrics;
     results_.assign(metrics.results.begin(), metrics.results.end());
     last_.results = results_;
     kept_ = true;
-    if (due()) replace();
+    if (!due()) return false;
+    replace();
+    return true;
 }
 
 void PrometheusFile::render(const StepMetrics& metrics) {
@@ -77,14 +79,14 @@ void PrometheusFile::render(const StepMetrics& metrics) {
             line(step_, "orrery_result", result.labels[i], result.values[i]);
 }
 
-void PrometheusFile::evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens) {
+bool PrometheusFile::evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool nats) {
     evaluated_.clear();
     const auto one = [&](std::string_view name, std::string_view help, double value) {
         head(evaluated_, name, help);
         line(evaluated_, name, "", value);
     };
     one("orrery_evaluation_step", "Step of the newest evaluation.", static_cast<double>(step));
-    if (tokens) {
+    if (nats) {
         one("orrery_evaluation_loss_nats", "Loss on held-out data, nats per token.", means.front().value());
         one("orrery_evaluation_tokens", "Held-out tokens of an evaluation.", means.front().count);
     } else {
@@ -96,13 +98,16 @@ void PrometheusFile::evaluation(int64_t step, const std::vector<EvaluatedMean>& 
         line(evaluated_, "orrery_evaluation_result", fmt::format("name=\"{}\"", label_text(means[i].name)),
              means[i].value());
     kept_ = true;
-    if (due()) replace();
+    if (!due()) return false;
+    replace();
+    return true;
 }
 
-void PrometheusFile::finish() {
-    if (!kept_) return;
+bool PrometheusFile::finish() {
+    if (!kept_) return false;
     std::this_thread::sleep_until(written_ + apart);
     replace();
+    return true;
 }
 
 void PrometheusFile::replace() {

@@ -19,12 +19,13 @@ public:
     /// throw Fault::failed naming path and reason.
     PrometheusFile(std::string path, const std::string& run, const std::string& host);
 
-    /// Writes a step's metrics. Allocates no memory once file and results have had their largest size.
-    void step(const StepMetrics& metrics);
-    /// Writes an evaluation; the loss is the first of `means`.
-    void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool tokens = true);
+    /// Writes a step's metrics. Returns whether the file was replaced; less than a second after the last attempt the
+    /// metrics are kept for the next one. Allocates no memory once file and results have had their largest size.
+    bool step(const StepMetrics& metrics);
+    /// Writes an evaluation; the loss is the first of `means`. Returns whether the file was replaced.
+    bool evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool nats = true);
     /// Waits until one second after the last write, then writes what is still buffered.
-    void finish();
+    bool finish();
 
 private:
     using Clock = std::chrono::steady_clock;

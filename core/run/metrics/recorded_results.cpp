@@ -19,7 +19,8 @@ std::set<std::string> keys_of(const Program& program) {
     std::set<std::string> keys = {"step", "eval_loss", "eval_tokens", "eval_count"};
     for (const bool tokens : {true, false})
         for (const StepColumn& column : step_columns())
-            if (column.exists({.tokens = tokens, .scale = has_loss_scale(program)})) keys.insert(column.key);
+            if (column.exists({.tokens = tokens, .nats = tokens, .scale = has_loss_scale(program)}))
+                keys.insert(column.key);
     return keys;
 }
 

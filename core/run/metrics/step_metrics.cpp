@@ -13,14 +13,16 @@ namespace {
 double per_second(double of, const StepMetrics& m) { return m.seconds > 0 ? of / m.seconds : 0; }
 
 bool of_tokens(const TrainedNumbers& has) { return has.tokens; }
+bool in_nats(const TrainedNumbers& has) { return has.nats; }
+bool in_own_unit(const TrainedNumbers& has) { return !has.nats; }
 bool of_samples(const TrainedNumbers& has) { return !has.tokens; }
 bool with_scale(const TrainedNumbers& has) { return has.scale; }
 double loss_of(const StepMetrics& m) { return m.loss; }
 
 constexpr StepColumn columns[] = {
     {"loss", "loss_metrics/global_avg_loss", "orrery_loss_nats", "Loss of the step, nats per token.", loss_of, false,
-     of_tokens},
-    {"loss", "loss_metrics/global_avg_loss", "orrery_loss", "Loss of the step.", loss_of, false, of_samples},
+     in_nats},
+    {"loss", "loss_metrics/global_avg_loss", "orrery_loss", "Loss of the step.", loss_of, false, in_own_unit},
     {"grad_norm", "grad_norm", "orrery_gradient_norm", "Norm of the gradients of all params.",
      [](const StepMetrics& m) { return m.grad_norm; }, false, [](const TrainedNumbers& has) { return has.norm; }},
     {"lr", "lr", "orrery_learning_rate", "Learning rate.", [](const StepMetrics& m) { return m.lr; }, false,

@@ -23,7 +23,8 @@ struct StepResult {
 
 /// The optional numbers that a training has. Missing ones are left out of files and stay blank in printed lines.
 struct TrainedNumbers {
-    bool tokens = true;  ///< inputs are token ids: the loss is in nats per token
+    bool tokens = true;  ///< inputs are token ids
+    bool nats = true;    ///< the loss is in nats per token
     bool norm = true;    ///< the optimizer declares the result grad_norm
     bool rate = true;    ///< the optimizer declares the result lr, the learning rate
     bool scale = false;  ///< gradients are scaled by a loss scale

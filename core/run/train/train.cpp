@@ -31,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 TrainedNumbers trained_numbers(const Compiled& compiled) {
     const Program& program = compiled.train().program;
     return {.tokens = compiled.tokens_per_step > 0,
+            .nats = compiled.tokens_per_step > 0 && compiled.nats,
             .norm = program.result("grad_norm").has_value(),
             .rate = program.result("lr").has_value(),
             .scale = has_loss_scale(program)};
@@ -433,7 +434,7 @@ private:
                 fmt::format("step {}: no loss on held-out data: no target in the samples counts (the script's count is "
                             "0): all are ignored or masked",
                             step));
-        if (run_.metrics) run_.metrics->evaluation(step, means, has_.tokens);
+        if (run_.metrics) run_.metrics->evaluation(step, means, has_.nats);
         const double held_out = means.front().value();
         saving_.evaluated(step, held_out);
         if (std::isfinite(held_out)) return;

@@ -106,6 +106,10 @@ void read_block(const SafetensorsFile& file, const WeightSource& source, const S
     }
 }
 
+bool keeps_initial(const WeightFiles& files, const WeightSource& source) {
+    return source.fresh && !files.has(source.tensor);
+}
+
 /// Throws if params read parts of a tensor that overlap, or that do not cover it. Params may share the same part.
 void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
     struct Parts {
@@ -114,7 +118,7 @@ void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
     };
     std::map<std::string, Parts> cut;
     for (const WeightSource& source : weights.sources) {
-        if (source.dim < 0) continue;
+        if (source.dim < 0 || keeps_initial(files, source)) continue;
         Parts& parts = cut.try_emplace(source.tensor, Parts{&source, {}}).first->second;
         if (parts.first->dim != source.dim)
             throw Error(source.origin,
@@ -185,10 +189,6 @@ void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
                             files.path(), count, tensors.size(), join(kinds, ", ")));
 }
 
-bool keeps_initial(const WeightFiles& files, const WeightSource& source) {
-    return source.fresh && !files.has(source.tensor);
-}
-
 std::vector<std::string> check_files(const Program& program, const WeightFiles& files,
                                      const PublishedWeights& weights) {
     std::vector<std::string> fresh;
@@ -250,13 +250,16 @@ std::vector<std::string> load_weights(Session& session, const std::string& path,
     const Program& program = executor.plan().program;
     std::vector<std::string> fresh;
     if (session.job().rank == 0) fresh = check_files(program, files, weights);
+    // Rank 0 decides for all ranks: the copies of the files on other hosts may differ.
+    const std::string listed = session.from_first("params without a tensor", join(fresh, "\n"), WaitLimit::files);
+    const std::vector<std::string> initial = split(listed, '\n');
     for (ValueId id : program.params()) {
         if (!executor.holds(id)) continue;
         const Value& param = program.value(id);
         const Tensor local = executor.tensor(id);
         const Shape offset = param.layout.offset(param.type.shape, executor.plan().mesh, session.job().rank);
         const WeightSource& source = source_of(weights.sources, param, path);
-        if (keeps_initial(files, source)) continue;
+        if (std::ranges::find(initial, source.param) != initial.end()) continue;
         session.upload(local, read_weights(files, param, source, offset, local.shape).data());
     }
     return fresh;
