@@ -70,10 +70,10 @@ std::optional<CostTable> table_before(const CalibrateCommand& command, const Tab
 
 /// Says that the run's machine is not this one, or that this is not known; "" if it is.
 std::string not_here(const ScriptCommand& script, const CostTable& run) {
+    Config config = load_config(script.config, script.sets);
+    Settings settings = read_settings(config);
+    settings.device = run.device;
     try {
-        Config config = load_config(script.config, script.sets);
-        Settings settings = read_settings(config);
-        settings.device = run.device;
         Registry registry;
         Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
         loader.load("device", run.device, registry, {});
