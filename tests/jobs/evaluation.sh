@@ -66,7 +66,7 @@ refused() {
 }
 refused 'refused.lua:|the program other has p|the train step has none of this name|in the metric other (refused.lua:' \
     'program:metric("other", function(b) local p = o.param { name = "p", shape = { 4 } } return (p * p):sum() end)'
-refused 'called "eval" already' 'program:metric("eval", function(b) return model:loss(b.tokens, b.targets) end)'
+refused 'duplicate metric "eval"' 'program:metric("eval", function(b) return model:loss(b.tokens, b.targets) end)'
 refused 'of a metric: only letters, digits' \
     'program:metric("eval of 1", function(b) return model:loss(b.tokens, b.targets) end)'
 refused 'given to program:metric returned nil' 'program:metric("none", function(b) end)'

@@ -21,7 +21,7 @@ ends() {
     echo "$name: $(head -1 "$name.log" | cut -c1-140)"
 }
 soon=(--set script.timeout_s=1)
-late='still running after 1 s of processor time|--set script.timeout_s=2'
+late='script timed out: still running after 1 s of processor time|--set script.timeout_s=2'
 
 # Recursion: 200,000 frames are told by both ends.
 ends 2 recursion 'recursion.lua:1: stack overflow|more calls|called from recursion.lua:3' << 'LUA'
@@ -116,7 +116,7 @@ LUA
 ends 2 caught 'still running after 20 million' --set lua.instructions_million=20 << 'LUA'
 while true do pcall(coroutine.wrap(function() while true do pcall(function() while true do end end) end end)) end
 LUA
-ends 2 own_option 'own_option.lua:1: o.options: script.timeout_s is the command' << 'LUA'
+ends 2 own_option 'own_option.lua:1: o.options: script.timeout_s is a reserved key' << 'LUA'
 require "orrery".options { timeout_s = 3 }
 LUA
 ends 2 wrong_deadline '--set script.timeout_s=0' --set script.timeout_s=0 << 'LUA'

@@ -95,5 +95,5 @@ TEST_CASE("inputs with two batch sizes are refused") {
             "o.trace('g', { x = o.array('f32', { { 'batch', 8 } }), y = o.array('f32', { { 'batch', 16 } }) },\n"
             "  function(b) return b.x:sum(1) end)"),
         Catch::Contains("a.lua:2") && Catch::Contains("the size of dim batch differs: 8") &&
-            Catch::Contains("16 in \"y\""));
+            Catch::Contains("16 in input \"y\""));
 }

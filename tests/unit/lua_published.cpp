@@ -202,7 +202,7 @@ TEST_CASE("rotary numbers are read in both spellings") {
     Json both = with(llama, "rope_theta", 100.0);
     both["rope_scaling"] = llama["rope_parameters"];
     CHECK(said(both) == "");
-    has(said(with(both, "rope_theta", 10000.0)), "/config.json: rope_parameters = an object: its theta is not that of");
+    has(said(with(both, "rope_theta", 10000.0)), "/config.json: rope_parameters = an object: its theta differs from");
     both["rope_scaling"]["factor"] = 4.0;
     has(said(both), "its factor differs from rope_theta or rope_scaling");
 }

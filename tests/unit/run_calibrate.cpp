@@ -129,7 +129,7 @@ TEST_CASE("what cannot be measured is named") {
     CHECK(measure_kernels(device, {{none, none}, {big, big}}, bench, notes).empty());
     REQUIRE(notes.size() == 2);
     CHECK_THAT(notes[0], Catch::Contains("no_such_op"));
-    CHECK_THAT(notes[1], Catch::Contains("8.0 MiB, more than 1.0 MiB"));
+    CHECK_THAT(notes[1], Catch::Contains("8.0 MiB, more than the limit of 1.0 MiB"));
     notes.clear();
     CHECK(measure_kernels(device, {{big, big}}, quick(0), notes).empty());
     CHECK(notes ==

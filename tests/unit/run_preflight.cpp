@@ -271,7 +271,8 @@ TEST_CASE("bars come from what is expected, and from data sheets", "[preflight]"
     CHECK(lines(named(healthy(4, 2), said)) == 1);
     said = {};
     said.storage_write_bytes = 20e9;
-    CHECK_THAT(named(healthy(1, 4), said), Contains("all ranks together: storage write: ") && Contains("of 20.0 GB/s"));
+    CHECK_THAT(named(healthy(1, 4), said),
+               Contains("all ranks together: storage write: ") && Contains("of the expected 20.0 GB/s"));
 }
 
 TEST_CASE("a node is named by its collectives, and whoever sends wrong bytes", "[preflight]") {
@@ -282,7 +283,7 @@ TEST_CASE("a node is named by its collectives, and whoever sends wrong bytes", "
     pair_of(figures, 0, 3).wrong_bytes = 4;
     figures.collectives[1].wrong = 9;
     const std::string text = named(figures);
-    CHECK_THAT(text, Contains("link rank 0 (host n0) -- rank 3 (host n1): data: 4 bytes came otherwise"));
+    CHECK_THAT(text, Contains("link rank 0 (host n0) -- rank 3 (host n1): data: 4 bytes were corrupted in transit"));
     CHECK_THAT(text, Contains("node 1 (host n1), ranks 2, 3: all_reduce: 9 wrong elements"));
     for (const PreflightFinding& finding : judge(figures, {}, {})) CHECK_FALSE(finding.again);
 }

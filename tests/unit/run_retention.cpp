@@ -146,7 +146,7 @@ TEST_CASE("each rule keeps what it says", "[retention]") {
     steps[5].pin = "for the paper";
     CHECK(why(retain(steps, policy, today), 600) == "pinned: for the paper");
     policy.newest = 1;
-    CHECK_THROWS_WITH(retain(steps, policy, today), "keeps 1 checkpoints, expected at least 2");
+    CHECK_THROWS_WITH(retain(steps, policy, today), "the retention policy keeps 1 checkpoints, expected at least 2");
 }
 
 TEST_CASE("damaged and suspect steps count for nothing and stay", "[retention]") {

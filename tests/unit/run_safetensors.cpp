@@ -117,8 +117,10 @@ TEST_CASE("damaged and hostile safetensors are refused with the reason") {
     CHECK_THAT(refusal(one("F32", "[4294967296,4294967296]", "[0,0]"), 0), Contains("beyond 64 bits"));
     CHECK_THAT(refusal(one("F32", "[2]", "[0,4]"), 4),
                Contains("is f32[2], which is 8 bytes, but its data_offsets span 4"));
-    CHECK_THAT(refusal(one("F32", "[1]", "[4,0]"), 4), Contains("data_offsets [4, 0], the file has 4 bytes of data"));
-    CHECK_THAT(refusal(one("F32", "[2]", "[0,8]"), 4), Contains("data_offsets [0, 8], the file has 4 bytes of data"));
+    CHECK_THAT(refusal(one("F32", "[1]", "[4,0]"), 4),
+               Contains("data_offsets [4, 0], but the file has 4 bytes of data"));
+    CHECK_THAT(refusal(one("F32", "[2]", "[0,8]"), 4),
+               Contains("data_offsets [0, 8], but the file has 4 bytes of data"));
     CHECK_THAT(refusal(one("F32", "[1]", "[0,4]"), 5), Contains("the tensors end at byte"));
     CHECK_THAT(refusal(one("F32", "[1]", "[1,5]"), 5), Contains("begins at byte 1 of the data, with a hole after"));
     CHECK_THAT(refusal(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"

@@ -622,7 +622,7 @@ TEST_CASE("a save that fails while another waits for it ends all ranks alike, wi
         };
         const Ended end = ended(bad);
         for (const std::string& error : end.errors)
-            CHECK_THAT(error, Contains("rank " + std::to_string(broken)) && Contains("the save of step 18") &&
+            CHECK_THAT(error, Contains("rank " + std::to_string(broken)) && Contains("save of step 18") &&
                                   Contains("the disk says no") && Contains("the run ends after step 22"));
         CHECK(end.errors[0] == end.errors[1]);
         CHECK_THAT(end.notes, Contains("due in all 5 were skipped"));

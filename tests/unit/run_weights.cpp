@@ -160,7 +160,8 @@ TEST_CASE("params of a new head keep their initial values where the file has non
         std::vector<std::string> fresh;
         std::string problem;
     };
-    const auto said = [](const Published& file, const std::string& table) -> Said {
+    const auto said = [](const std::vector<Published::More>& more, const std::string& table) -> Said {
+        const Published file("gpt2", more);
         FakeHost host;
         try {
             run_script_text(
@@ -181,14 +182,14 @@ TEST_CASE("params of a new head keep their initial values where the file has non
         }
     };
     const std::string body = "{ param = 'ln_f.weight' }, ";
-    const Published without("gpt2", {}), with("gpt2", {{"score.weight", {36}, 1}});
+    const std::vector<Published::More> without, with{{"score.weight", {36}, 1}};
     CHECK(said(without, body + "fresh = { 'score.*' }").fresh == std::vector<std::string>{"score.weight"});
     CHECK(said(without, body + "{ param = 'score.weight' }, fresh = { 'score.*' }").fresh.size() == 1);
     CHECK(fresh_text({"score.weight"}, "a") == "a has no tensor for score.weight: initialized as in a new run");
     const Said read = said(with, body + "fresh = { 'score.*' }");
     CHECK(read.problem == "");
     CHECK(read.fresh.empty());
-    CHECK_THAT(said(Published("gpt2", {{"score.weight", {35}, 1}}), body + "fresh = { 'score.*' }").problem,
+    CHECK_THAT(said({{"score.weight", {35}, 1}}, body + "fresh = { 'score.*' }").problem,
                Contains("tensor score.weight is f32[35], expected [36]"));
     CHECK(
         said(without, body + "{ param = 'score.weight', tensor = 'fused', part = { 1, 1, 2 } }, fresh = { 'score.*' }")

@@ -3,8 +3,8 @@
 #include <random>
 
 #include "base/json.h"
-#include "tokenizer/characters.h"
 #include "tokenizer/bpe/merge.h"
+#include "tokenizer/characters.h"
 #include "tokenizer/pattern.h"
 
 using namespace orrery;
