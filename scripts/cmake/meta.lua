@@ -182,7 +182,7 @@ function Program:parallel(strategies) end
 --- `ignore` matches (* is any letters), and `copies` of others, bit for bit. Params that a pattern of `fresh` matches,
 --- such as "score.*" of a new head, keep their initial values where the files have no tensor of their name; a line of
 --- the run names them. `published`: the architecture and config.json that `orrery export` writes with them.
----@param tensors TensorSource[]|{ ignore?: string[], fresh?: string[], copies?: table<string, string>, published?: table }
+---@param tensors TensorSource[]|WeightsBeside
 ---@return Program
 function Program:weights(tensors) end
 --- Adds a number to evaluations: `f` records a sum and its count over a batch, like the traced function, with the
@@ -196,6 +196,12 @@ function Program:compile() end
 --- The program as recorded so far.
 ---@return string
 function Program:text() end
+
+---@class WeightsBeside
+---@field ignore? string[]
+---@field fresh? string[]
+---@field copies? table<string, string>
+---@field published? table
 
 ---@class TensorSource
 ---@field param string

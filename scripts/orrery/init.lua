@@ -1,6 +1,6 @@
 --- The library of training scripts: `local o = require "orrery"`. Types for editors are in meta.lua.
 local native = require "orrery.native"
-local join = require "orrery.join"
+local nn = require "orrery.nn"
 
 return {
   config   = native.config,                 -- the resolved configuration, read-only
@@ -11,15 +11,15 @@ return {
   scope    = native.scope,
   constant = native.constant,
   iota     = native.iota,                   -- indices along a dim
-  random   = native.random,                 -- random numbers, the same on every mesh
-  concat   = join.concat,                   -- o.concat({ a, b, c }, { dim = "seq" })
-  stack    = join.stack,                    -- along a new dim
+  random   = nn.random,                     -- random numbers, the same on every mesh
+  concat   = nn.concat,                     -- o.concat({ a, b, c }, { dim = "seq" })
+  stack    = nn.stack,                      -- along a new dim
   step     = native.step,
   training = native.training,
   result   = native.result,  -- o.result(name, sum, count): a number that every step and evaluation reports
   data     = require "orrery.data",
   op       = require "orrery.op",                    -- o.op.swish_gate(x, g): ops of C++ plugins by name
-  nn       = require "orrery.nn",
+  nn       = nn,
   optim    = require "orrery.optim",
   lr       = require "orrery.lr",
   published = require "orrery.published",             -- published models, by their config.json

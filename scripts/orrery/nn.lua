@@ -24,6 +24,44 @@ local function check_options(who, options, known)
   end
 end
 
+local function check_list(name, list, options)
+  if type(list) ~= "table" or not list[1] then
+    error(("o.%s: a list of values expected, as in o.%s({ a, b }, { dim = 1 })"):format(name, name), 3)
+  end
+  if type(options) ~= "table" or options.dim == nil then error(("o.%s: dim is missing"):format(name), 3) end
+end
+
+--- o.concat(list, { dim = }): the values one after the other along a dim that they have, for lists of any length.
+function nn.concat(list, options)
+  check_list("concat", list, options)
+  local arguments = { table.unpack(list, 2) }
+  arguments[#list] = { dim = options.dim }
+  return list[1]:concat(table.unpack(arguments, 1, #list))
+end
+
+--- o.stack(list, { dim =, name = }): values of one shape along a new dim, which is number `dim` of the result, from 1.
+function nn.stack(list, options)
+  check_list("stack", list, options)
+  local dim, rank = options.dim, #list[1].shape
+  if math.type(dim) ~= "integer" or dim < 1 or dim > rank + 1 then
+    error(("o.stack: dim is %s, expected 1 to %d, the new dim's number"):format(tostring(dim), rank + 1), 2)
+  end
+  local all = {}
+  for i, x in ipairs(list) do
+    local shape, dims, sizes = {}, x.dims, x.shape
+    for d = 1, #sizes do shape[d] = dims[d] ~= "" and dims[d] or sizes[d] end
+    table.insert(shape, dim, options.name and { options.name, 1 } or 1)
+    all[i] = x:reshape(shape)
+  end
+  return nn.concat(all, { dim = dim })
+end
+
+--- o.random { shape =, kind = }: random numbers, uniform in [0, 1) or normal with deviation 1.
+function nn.random(spec)
+  local drawn = native.random(spec)
+  return spec.kind == "normal" and drawn or drawn + 0.5
+end
+
 local linear_options = options_of "bias std"
 
 --- x [..., in] -> [..., out] = x w + b. `to` is { name, size }; options: bias (true; a value is added as it is), std

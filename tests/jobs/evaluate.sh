@@ -102,7 +102,8 @@ grep -q "^acc  *1.0000, 20 are correct" choices.txt || { cat choices.txt; fail "
   tail -15 choices.jsonl; } > bad.jsonl
 refused 'bad.jsonl:6|"label" is 3|--skip-bad' "$orrery" evaluate run --choices bad.jsonl
 exits 0 skipped "$orrery" evaluate run --choices bad.jsonl --skip-bad -o skipped.json
-grep -q "^acc  *1.0000, 20 are correct" skipped.txt && grep -q "^skipped  *3 lines, the first: .*bad.jsonl:6" skipped.txt &&
+grep -q "^acc  *1.0000, 20 are correct" skipped.txt &&
+    grep -q "^skipped  *3 lines, the first: .*bad.jsonl:6" skipped.txt &&
     grep -q '"skipped": 3' skipped.json || { cat skipped.txt; fail "lines that are left out"; }
 exits 0 split "$orrery" evaluate run --choices choices.jsonl -o split.json --set mesh.dp=1 --set mesh.tp=2
 paste <(tr -d ' []"' < choices.json | grep '^-') <(tr -d ' []"' < split.json | grep '^-') | tr -d , |

@@ -6,7 +6,8 @@ local o = require "orrery"
 local data = o.data.text {}
 local model = require "orrery.models.gpt" { layers = 1, embed = 32, heads = 4, mlp = 48, vocab = data.vocab, seq = 16 }
 local program = o.trace("gpt", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
-program:train_with(o.optim.adamw { lr = o.lr.constant { peak = 1e-3, warmup = 100 } }, { loss_scale = { initial = 2 ^ 20, most = 2 ^ 20 } })
+program:train_with(o.optim.adamw { lr = o.lr.constant { peak = 1e-3, warmup = 100 } },
+                   { loss_scale = { initial = 2 ^ 20, most = 2 ^ 20 } })
 program:parallel { o.strategy.data { axis = "dp" } }
 program:compile():train(data)
 LUA
@@ -52,7 +53,8 @@ any() {  # NAME PRECISION STEPS WORDS
     [ -z "$4" ] || grep -qF "$4" "$1.log" || { cat "$1.log"; fail "$1: no \"$4\""; }
 }
 any bf16 bf16 4 ""
-any bf16_f16 f16 6 "the checkpoint of step 4 has no loss scale: the scale begins at 1024, and all 4 steps count as updates"
+any bf16_f16 f16 6 \
+    "the checkpoint of step 4 has no loss scale: the scale begins at 1024, and all 4 steps count as updates"
 any f16 f16 8 ""
 ! grep -q "has no loss scale" f16.log || { cat f16.log; fail "f16 from f16"; }
 any f16_f32 f32 10 "the checkpoint of step 8 has a loss scale, this run has none: its states are dropped"

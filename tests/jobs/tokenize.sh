@@ -136,7 +136,7 @@ refused "a folder without a tokenizer" 'bare/tokenizer.json|No such file' -- one
 sed 's/"type":"BPE"/"type":"Unigram"/' small/tokenizer.json > bare/tokenizer.json
 refused "another kind" 'model.type is "Unigram"|supported model: BPE' -- one.txt --tokenizer bare -o files
 refused "an unknown end" '--end names the token "<eos>"' -- one.txt --tokenizer small -o files --end '<eos>'
-refused "no name" 'with -o NAME' -- one.txt --tokenizer small
+refused "no name" '-o NAME is missing' -- one.txt --tokenizer small
 refused "half a pair" '--prompt and --completion must be given together' -- \
     lines.jsonl --prompt p --tokenizer small -o files
 mkfifo files2.idx

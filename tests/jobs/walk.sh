@@ -21,6 +21,7 @@ echo '{ "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|
 run_tiny first 30 --set mesh.dp=1 --set script.model=llama --set data.tokenizer=words --set data.path=words/text.bin \
     > first.log 2>&1 || { cat first.log; fail "the first model"; }
 mkdir models && exits 0 first "$orrery" export first models/base
+sed -i 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 128/' models/base/config.json
 ls models/base | grep -qx tokenizer.json || fail "the export has no tokenizer: $(ls models/base)"
 
 ln -s "$orrery" build/orrery && ln -s "$source_root/scripts" "$source_root/configs" .

@@ -1,5 +1,5 @@
-# orrery_install_suite(TARGET NAME): the conformance suite TARGET is installed as lib/orrery/NAME, as
-# the functions of scripts/cmake/plugin.cmake run it. One that is not built (scripts/quickstart builds none) is left out.
+# orrery_install_suite(TARGET NAME): the conformance suite TARGET is installed as lib/orrery/NAME, as the functions of
+# scripts/cmake/plugin.cmake run it. One that is not built (scripts/quickstart builds none) is left out.
 function(orrery_install_suite target name)
   install(PROGRAMS $<TARGET_FILE:${target}> DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery RENAME ${name}
           COMPONENT orrery OPTIONAL)

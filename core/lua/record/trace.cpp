@@ -191,7 +191,7 @@ int iota(lua_State* L) {
     return record(L, tape, "iota", {}, {{"shape", shape}, {"dim", dim}, {"dtype", dtype}}, {dims});
 }
 
-/// native.random { shape = { {"batch", 8}, ... }, kind = } -> a value of random numbers: f32, uniform in [0, 1) or
+/// native.random { shape = { {"batch", 8}, ... }, kind = } -> a value of random numbers: f32, uniform in [-0.5, 0.5) or
 /// normal with deviation 1. They depend on the run's seed, the step, the call's number among those that draw, and each
 /// element's index in the whole value, so they are the same on every mesh.
 int random(lua_State* L) {
@@ -209,10 +209,7 @@ int random(lua_State* L) {
     const ValueId seed = host_input(L, *tape, "seed", DType::u32);
     const Attributes attributes{
         {"shape", shape}, {"kind", kind}, {"scale", uniform ? 0.5 : 1.0}, {"stream", tape->streams++}};
-    const int results = record(L, tape, "random", {seed}, attributes, {dims});
-    if (!uniform) return results;
-    const ValueId centred = check<Symbol>(L, -1).id;  // uniform in [-0.5, 0.5)
-    return record(L, tape, "add", {centred, constant(L, *tape, 0.5, DType::f32)}, {});
+    return record(L, tape, "random", {seed}, attributes, {dims});
 }
 
 /// Returns the operand of o.result at `index`, which must be an f32 scalar of the program that is being recorded.

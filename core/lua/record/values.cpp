@@ -86,26 +86,22 @@ int op_neg(lua_State* L) {
 
 /// An operator, or function of Lua's math library, that values do not support, and what to write in its place.
 struct Instead {
-    const char* name;    ///< event of Lua's metatables, or function of its math library
-    const char* symbol;  ///< what the script has written
-    const char* write;
+    const char* symbol;      ///< what the script has written: an operator, or math.NAME
+    const char* write;       ///< what it writes in its place
+    const char* event = "";  ///< the operator's event in metatables
 };
 constexpr Instead operators_instead[] = {
-    {"lt", "< or >", "x:less(y), x:greater(y) or x:less_equal(y), and m:select(a, b) to choose by it"},
-    {"le", "<= or >=", "x:less_equal(y) or x:greater_equal(y), and m:select(a, b) to choose by it"},
-    {"mod", "%", "x - n * (x / n):cast(\"i32\"):cast(\"f32\") for x of at least 0 and a number n"},
-    {"idiv", "//", "(x / n):cast(\"i32\") for x of at least 0 and a number n"},
-    {"concat", "..", "a:concat(b, { dim = }) or o.concat({ a, b, c }, { dim = })"},
+    {"< or >", "x:less(y), x:greater(y) or x:less_equal(y), and m:select(a, b) to choose by it", "__lt"},
+    {"<= or >=", "x:less_equal(y) or x:greater_equal(y), and m:select(a, b) to choose by it", "__le"},
+    {"%", "x - n * (x / n):cast(\"i32\"):cast(\"f32\") for x of at least 0 and a number n", "__mod"},
+    {"//", "(x / n):cast(\"i32\") for x of at least 0 and a number n", "__idiv"},
+    {"..", "a:concat(b, { dim = }) or o.concat({ a, b, c }, { dim = })", "__concat"},
 };
-constexpr Instead math_instead[] = {{"min", "math.min", "x:minimum(y)"},
-                                    {"max", "math.max", "x:maximum(y)"},
-                                    {"abs", "math.abs", "x:abs()"},
-                                    {"exp", "math.exp", "x:exp()"},
-                                    {"log", "math.log", "x:log()"},
-                                    {"sqrt", "math.sqrt", "x:sqrt()"},
-                                    {"sin", "math.sin", "x:sin()"},
-                                    {"cos", "math.cos", "x:cos()"},
-                                    {"floor", "math.floor", "x:cast(\"i32\") for x of at least 0"}};
+constexpr std::string_view math_prefix = "math.";
+constexpr Instead math_instead[] = {
+    {"math.min", "x:minimum(y)"}, {"math.max", "x:maximum(y)"}, {"math.abs", "x:abs()"},
+    {"math.exp", "x:exp()"},      {"math.log", "x:log()"},      {"math.sqrt", "x:sqrt()"},
+    {"math.sin", "x:sin()"},      {"math.cos", "x:cos()"},      {"math.floor", "x:cast(\"i32\") for x of at least 0"}};
 
 /// Throws Error for an operator that values do not have, such as <. Upvalue 1: Instead, light userdata.
 int refuse_operator(lua_State* L) {
@@ -272,14 +268,15 @@ void open_values(lua_State* L) {
     for (const Instead& instead : operators_instead) {
         lua_pushlightuserdata(L, const_cast<Instead*>(&instead));
         lua_pushcclosure(L, guard<refuse_operator>, 1);
-        lua_setfield(L, -2, fmt::format("__{}", instead.name).c_str());
+        lua_setfield(L, -2, instead.event);
     }
     lua_getglobal(L, "math");
     for (const Instead& instead : math_instead) {
-        lua_getfield(L, -1, instead.name);
+        const char* const name = instead.symbol + math_prefix.size();
+        lua_getfield(L, -1, name);
         lua_pushlightuserdata(L, const_cast<Instead*>(&instead));
         lua_pushcclosure(L, guard<refuse_values>, 2);
-        lua_setfield(L, -2, instead.name);
+        lua_setfield(L, -2, name);
     }
     lua_pop(L, 1);
     const luaL_Reg methods[] = {{"reshape", guard<reshape>},
