@@ -61,7 +61,7 @@ head_start=0 teller=0 drill "a folder in use" "in use by another run;launcher of
     --set run.folder=in_use -- --set run.folder=in_use
 kill $holder
 wait $holder 2> /dev/null
-shape="1 on each host, this one 4 ranks, 2 on each host"
+shape="1 on each host, this process expects 4 ranks, 2 on each host"
 nodes=4 drill "another --nodes" "launcher of node 1|$shape|--nodes;--nodes|$shape" "2 2" -- --set mesh.dp=4 \
     -- --set mesh.dp=4
 # With --restarts the launchers meet, and node 0 decides: a mistake on one node ends the job, whatever --wait-node is.
