@@ -6,8 +6,8 @@ local o = require "orrery"
 local data = o.data.text {}
 local model = require "orrery.models.gpt" { layers = 1, embed = 32, heads = 4, mlp = 48, vocab = data.vocab, seq = 16 }
 local program = o.trace("gpt", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
-program:train_with(o.optim.adamw { lr = o.lr.constant { peak = 1e-3, warmup = 100 } },
-                   { loss_scale = { initial = 2 ^ 20, most = 2 ^ 20 } })
+local rate = o.lr.constant { peak = 1e-3, warmup = 100 }
+program:train_with(o.optim.adamw { lr = rate }, { loss_scale = { initial = 2 ^ 20, most = 2 ^ 20 } })
 program:parallel { o.strategy.data { axis = "dp" } }
 program:compile():train(data)
 LUA

@@ -203,6 +203,7 @@ grep "^  .*bandwidth" shaped.0.txt | grep -v "$link" && { cat shaped.0.txt; fail
 grep "^  link rank 1" shaped.0.txt | head -1
 # Of one link alone only what is expected tells.
 on_hosts two "1 2" --slow 0.01 --expect fabric_gb_s=0.1
-[ $? -eq 1 ] && grep -q "^  link rank 0 (host .*) -> rank 1 .*bandwidth one way: .*of the expected 100 MB/s" two.0.txt ||
+[ $? -eq 1 ] &&
+    grep -q "^  link rank 0 (host .*) -> rank 1 .*bandwidth one way: .*of the expected 100 MB/s" two.0.txt ||
     { cat two.*.txt; fail "the only link, shaped down, is not named"; }
 echo "1 passed, 0 failed"
