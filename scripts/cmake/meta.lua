@@ -478,6 +478,18 @@ function nn.words_only(rows, words) end
 ---@param p? number
 ---@return Value
 function nn.dropout(x, p) end
+--- As orrery.random, orrery.concat and orrery.stack.
+---@param spec { shape: table, kind?: "uniform" | "normal" }
+---@return Value
+function nn.random(spec) end
+---@param list Value[]
+---@param options { dim: Dim }
+---@return Value
+function nn.concat(list, options) end
+---@param list Value[]
+---@param options { dim: integer, name?: string }
+---@return Value
+function nn.stack(list, options) end
 ---@param x Value
 ---@param options AttentionOptions
 ---@return Value
