@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <new>
@@ -91,10 +92,18 @@ int tell(const std::string& text, int code) {
     return code;
 }
 
+/// Lets threads of OpenMP that wait for each other sleep after some microseconds, unless the user has decided. By
+/// default they spin for milliseconds, in which a busy host runs none of the threads that they wait for. libgomp reads
+/// the variable when a plugin loads it.
+void wait_passively() {
+    if (!std::getenv("OMP_WAIT_POLICY")) ::setenv("GOMP_SPINCOUNT", "1000", 0);
+}
+
 }  // namespace
 
 int command_line(int argc, char** argv) {
     const sigset_t before = hold_stop_signals();  // must come first: threads of libraries inherit the mask, too
+    wait_passively();
     watch_lifeline();
     try {
         return dispatch(argc, argv, before);

@@ -44,6 +44,16 @@ grep -q "dp=3 has 3 ranks, but torchrun started 2" one.log &&
     grep -q "dp=5 has 5 ranks, but torchrun started 2" two.log ||
     { cat one.log two.log; fail "one of two mistakes is not said"; }
 
+# Threads of a team wait without spinning for long, unless the user has decided how they wait.
+echo 'print(os.getenv "GOMP_SPINCOUNT" or "none", os.getenv "OMP_WAIT_POLICY" or "none")' > waits.lua
+waits() {
+    "$@" "$orrery" check waits.lua --set lua.allow='["os"]' 2>&1 | grep -m 1 -E "none|active" | tr '\t' ' '
+}
+[ "$(waits env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY)" = "1000 none" ] || fail "threads spin: $(waits env -u OMP_WAIT_POLICY)"
+[ "$(waits env -u OMP_WAIT_POLICY GOMP_SPINCOUNT=7)" = "7 none" ] &&
+    [ "$(waits env -u GOMP_SPINCOUNT OMP_WAIT_POLICY=active)" = "none active" ] ||
+    fail "what the user has set is not kept"
+
 # Inside a Slurm job of several nodes only this one is used: that is said.
 SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 run_tiny batch 2 > batch.log 2>&1 ||
     { tail -5 batch.log; fail "in a batch script"; }
