@@ -49,7 +49,8 @@ echo 'print(os.getenv "GOMP_SPINCOUNT" or "none", os.getenv "OMP_WAIT_POLICY" or
 waits() {
     "$@" "$orrery" check waits.lua --set lua.allow='["os"]' 2>&1 | grep -m 1 -E "none|active" | tr '\t' ' '
 }
-[ "$(waits env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY)" = "1000 none" ] || fail "threads spin: $(waits env -u OMP_WAIT_POLICY)"
+said=$(waits env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY)
+[ "$said" = "1000 none" ] || fail "threads spin: $said"
 [ "$(waits env -u OMP_WAIT_POLICY GOMP_SPINCOUNT=7)" = "7 none" ] &&
     [ "$(waits env -u GOMP_SPINCOUNT OMP_WAIT_POLICY=active)" = "none active" ] ||
     fail "what the user has set is not kept"
