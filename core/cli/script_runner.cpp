@@ -450,9 +450,9 @@ std::unique_ptr<CheckpointStore> ScriptRunner::open_store() {
     auto store = registry.store(settings.store, asked)(options, place);
     options.reject_unused();
     std::error_code ignored;
+    if (!store->is_folder() || fs::exists(place, ignored)) return store;
     // Otherwise a run in a folder of copies would begin at step 1.
-    if (const std::string copies = how_to_use_copies(folder());
-        !copies.empty() && store->is_folder() && !fs::exists(place, ignored))
+    if (const std::string copies = how_to_use_copies(folder()); !copies.empty())
         throw Error(config_.table("run").where("folder"),
                     fmt::format("run.folder: {} is not a run's folder: it has no checkpoints/{}", folder(), copies));
     return store;

@@ -101,14 +101,13 @@ private:
         if (!fs::is_directory(folder))
             throw Error(
                 fmt::format("export: {} is not a folder\n  name the folder of a run, for example runs/gpt", folder));
+        if (fs::exists(config)) return load_config(config);
         const std::string copies = how_to_use_copies(folder);
-        if (!fs::exists(config))
-            throw Error(fmt::format("export: {} is not a run's folder: it has no config.toml{}", folder,
-                                    fs::exists(folder + "/config.json")
-                                        ? "\n  it is already a published model; train it with scripts/hf.lua"
-                                    : copies.empty() ? "\n  name a folder that orrery run has made"
-                                                     : copies));
-        return load_config(config);
+        throw Error(fmt::format("export: {} is not a run's folder: it has no config.toml{}", folder,
+                                fs::exists(folder + "/config.json")
+                                    ? "\n  it is already a published model; train it with scripts/hf.lua"
+                                : copies.empty() ? "\n  name a folder that orrery run has made"
+                                                 : copies));
     }
 
     std::string folder_;

@@ -78,6 +78,9 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
     Fields beside(L, index, "weights");
     out.ignore = beside.texts("ignore");
     const std::vector<std::string> fresh = beside.texts("fresh");
+    const auto is_fresh = [&](const std::string& param) {
+        return std::ranges::any_of(fresh, [&](const auto& pattern) { return matches(pattern, param); });
+    };
     out.copies = read_copies(L, beside);
     out.prefix = beside.text("prefix").value_or("");
     beside.push_field("published");
@@ -94,7 +97,7 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
         if (std::ranges::find(params, source.param) == params.end())
             fail(L, fmt::format("weights: no param {}{}", quote(source.param), choices("known", source.param, params)));
         if (!named.insert(source.param).second) fail(L, fmt::format("weights: {} is named twice", source.param));
-        source.fresh = std::ranges::any_of(fresh, [&](const auto& pattern) { return matches(pattern, source.param); });
+        source.fresh = is_fresh(source.param);
         read_part(L, fields, program, source);
         read_padded(L, fields, program, source);
         fields.finish();
@@ -107,7 +110,7 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
             fail(L, fmt::format("weights: fresh: no param matches {}", quote(pattern)));
     for (const std::string& param : params) {
         if (named.count(param)) continue;
-        if (std::ranges::none_of(fresh, [&](const auto& pattern) { return matches(pattern, param); }))
+        if (!is_fresh(param))
             fail(L, fmt::format("weights: param {} is missing in the list: name its tensor, or name it in `fresh` "
                                 "where the files have none and it begins with its initial values",
                                 param));

@@ -41,16 +41,17 @@ std::string parent_of(const std::string& folder) {
     return parent.empty() ? "." : parent.string();
 }
 
+[[noreturn]] void refuse_to_make(const std::string& what, int code) {
+    const bool full = code == ENOSPC || code == EDQUOT || code == EIO;
+    throw Error(fmt::format("export: cannot create {}: {}", what, reason(code)), full ? Fault::failed : Fault::usage);
+}
+
 /// Creates the folder and the folders that contain it, and flushes them, so that they survive a power cut.
 void make_folders(const std::string& folder) {
     if (is_there(folder)) return;
     const std::string parent = parent_of(folder);
     make_folders(parent);
-    if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
-        const bool full = errno == ENOSPC || errno == EDQUOT || errno == EIO;
-        throw Error(fmt::format("export: cannot create the folder {}: {}", folder, reason(errno)),
-                    full ? Fault::failed : Fault::usage);
-    }
+    if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) refuse_to_make("the folder " + folder, errno);
     sync_folder(parent);
 }
 
@@ -85,7 +86,7 @@ OutputFolder::~OutputFolder() {
 /// export removed it to create it again (`renew`).
 bool OutputFolder::take(bool& renew) {
     made_ = ::mkdir(part_.c_str(), 0777) == 0;
-    if (!made_ && errno != EEXIST) refuse_to_make(errno);
+    if (!made_ && errno != EEXIST) refuse_to_make(part_, errno);
     std::error_code gone;
     const bool left = !made_ && !fs::is_empty(part_, gone);
     if (!made_ && !gone && (!fs::is_directory(fs::symlink_status(part_, gone)) || (left && !is_there(lock_path_))))
@@ -135,11 +136,6 @@ void OutputFolder::clear() const {
         throw Error(
             fmt::format("export: cannot remove the files of a killed export in {}: {}", part_, problem.message()),
             Fault::failed);
-}
-
-void OutputFolder::refuse_to_make(int code) const {
-    const bool full = code == ENOSPC || code == EDQUOT || code == EIO;
-    throw Error(fmt::format("export: cannot create {}: {}", part_, reason(code)), full ? Fault::failed : Fault::usage);
 }
 
 void OutputFolder::require_room(int64_t bytes) const {

@@ -29,7 +29,6 @@ public:
 private:
     bool take(bool& renew);
     void clear() const;
-    [[noreturn]] void refuse_to_make(int code) const;
 
     std::string folder_, part_, lock_path_;
     int lock_ = -1;

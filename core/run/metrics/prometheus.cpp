@@ -52,14 +52,18 @@ void PrometheusFile::line(fmt::memory_buffer& to, std::string_view name, std::st
 
 bool PrometheusFile::due() const { return written_ == Clock::time_point::min() || Clock::now() >= written_ + apart; }
 
-bool PrometheusFile::step(const StepMetrics& metrics) {
-    last_ = metrics;
-    results_.assign(metrics.results.begin(), metrics.results.end());
-    last_.results = results_;
+bool PrometheusFile::offer() {
     kept_ = true;
     if (!due()) return false;
     replace();
     return true;
+}
+
+bool PrometheusFile::step(const StepMetrics& metrics) {
+    last_ = metrics;
+    results_.assign(metrics.results.begin(), metrics.results.end());
+    last_.results = results_;
+    return offer();
 }
 
 void PrometheusFile::render(const StepMetrics& metrics) {
@@ -97,10 +101,7 @@ bool PrometheusFile::evaluation(int64_t step, const std::vector<EvaluatedMean>& 
     for (size_t i = 1; i < means.size(); ++i)
         line(evaluated_, "orrery_evaluation_result", fmt::format("name=\"{}\"", label_text(means[i].name)),
              means[i].value());
-    kept_ = true;
-    if (!due()) return false;
-    replace();
-    return true;
+    return offer();
 }
 
 bool PrometheusFile::finish() {

@@ -31,6 +31,7 @@ private:
     using Clock = std::chrono::steady_clock;
 
     bool due() const;
+    bool offer();
     void render(const StepMetrics& metrics);
     void head(fmt::memory_buffer& to, std::string_view name, std::string_view help, bool grows = false) const;
     void line(fmt::memory_buffer& to, std::string_view name, std::string_view labels, double value) const;
