@@ -58,13 +58,27 @@ struct Matmul {
     bool accumulate = false;  ///< y += instead of y =
 };
 
-/// q [B, queries, H, D], k and v [B, keys, G, D], o like q, lse f32 [B, H, queries]. G divides H.
+/// q [B, queries, H, D], k [B, keys, G, D], v [B, keys, G, V], o [B, queries, H, V], lse f32 [B, H, queries]. G divides
+/// H. With `indexed` the operands have an AttentionIndex, and `shift` has no effect.
 struct Attention {
     std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, groups = 0, head_dim = 0;
     double scale = 1;
     bool causal = false;
-    std::int64_t shift = 0;   ///< causal: query i sees key j when j <= i + shift
-    std::int64_t window = 0;  ///< causal: only the last `window` of these keys, j > i + shift - window; 0: all
+    std::int64_t shift = 0;      ///< causal: query i has position i + shift, and key j position j
+    std::int64_t window = 0;     ///< causal: only keys less than `window` positions before the query; 0: all
+    std::int64_t value_dim = 0;  ///< V; 0: D
+    bool indexed = false;
+
+    /// V.
+    ORRERY_HOST_DEVICE std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+};
+
+/// Documents and positions of queries, i32 [B, queries], and of keys, i32 [B, keys], in any order; all null when the
+/// attention is not indexed. Query i sees key j when their documents are equal and not negative, and, if causal,
+/// position j <= position i and, with a window, position i - position j < window.
+struct AttentionIndex {
+    const std::int32_t *documents = nullptr, *positions = nullptr;
+    const std::int32_t *key_documents = nullptr, *key_positions = nullptr;
 };
 
 /// x [batch, seq, heads, dim]; row t has position start + t. Rotates halves: (x[i], x[i + dim/2]), as GPT-NeoX does.
@@ -207,8 +221,11 @@ struct Kernels {
     void (*one_hot)(Context&, const std::int32_t* ids, i64 n, i64 start, i64 cols, Out y);
 
     /// o = softmax(scale q k^T) v, lse = log of the sum of exponentials. A query that sees no key: o = 0, lse = -inf.
-    void (*attention)(Context&, const Attention&, In q, In k, In v, Out o, Out lse);
-    void (*attention_grad)(Context&, const Attention&, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv);
+    void (*attention)(Context&, const Attention&, In q, In k, In v, const AttentionIndex&, Out o, Out lse);
+    /// With p the softmax: dv = p^T do, ds = scale p (do v^T - sum(do o) + dlse), dq = ds k, dk = ds^T q. d_lse f32
+    /// like lse; absent (data null): 0. A query that sees no key has dq = 0, whatever d_lse is.
+    void (*attention_grad)(Context&, const Attention&, In q, In k, In v, In o, In lse, In d_o, const AttentionIndex&,
+                           In d_lse, Out dq, Out dk, Out dv);
 
     /// loss = sum of -log softmax(logits)[target] over rows with target != ignore; count = how many. dlogits (absent:
     /// data null; may be logits itself) = scale * (softmax - onehot), 0 for ignored rows; scale absent: 1. A target
