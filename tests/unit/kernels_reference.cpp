@@ -227,7 +227,7 @@ TEST_CASE("reference: gradients of embedding, rope and cross entropy") {
     const Values x = draw_values(48, 19), d = draw_values(48, 20);
     const auto rope = [&](const Values& v) {
         Values y(48);
-        ref.rope(c, r, v.data(), y.data());
+        ref.rope(c, r, v.data(), nullptr, y.data());
         return y;
     };
     const Values expected = numeric(x, d, rope);
