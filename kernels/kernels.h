@@ -90,7 +90,7 @@ struct Rope {
     double factor = 1;     ///< factor of all wavelengths, or with original_positions of the long ones
     double low_freq_factor = 0, high_freq_factor = 0;  ///< of llama3
     double beta_fast = 0, beta_slow = 0;               ///< of yarn
-    bool truncate = false;                             ///< of yarn: the range of pairs is rounded to whole ones
+    bool truncate = false;                             ///< of yarn: the range of pairs is rounded outwards
     std::int64_t original_positions = 0;
     double magnitude = 1;
 };

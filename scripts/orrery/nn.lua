@@ -1,7 +1,7 @@
 --- Layers as functions: each declares its params in the current scope and records its ops.
 -- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, V vocab; `...` any leading dims.
 local native = require "orrery.native"
-local by_ops = require "orrery.attention"
+local attention = require "orrery.attention"
 
 local nn = { scope = native.scope, param = native.param }
 
@@ -120,14 +120,6 @@ function nn.dropout(x, p) return x:dropout(p or 0) end
 local attention_options = options_of("heads kv_heads head_dim causal window bias documents positions rope qk_norm "
   .. "sinks fused score_dropout dropout std std_out")
 
---- o [B, T, H, D] of a softmax that also has one logit a head without a value, as gpt-oss: o times the share that the
--- keys have of the sum. lse [B, H, T] is the log of the keys' sum.
-local function with_sinks(o, lse, heads)
-  local sinks = nn.param { name = "sinks", shape = { heads } }
-  local share = (lse - sinks:reshape { heads, 1 }):sigmoid():transpose { "batch", "seq", "heads" }
-  return o * share:reshape { "batch", "seq", "heads", 1 }
-end
-
 --- Self-attention of x [B, T, C]; H heads read G <= H key/value heads. options: heads, kv_heads (heads), head_dim
 -- (C/H), causal (true; false: every position sees all, as in an encoder), window (number of last keys that a position
 -- sees, including its own, Jiang et al. 2023; all when nil or 0; requires causal), bias (true; "qkv": not in the
@@ -182,9 +174,11 @@ function nn.attention(x, options)
   if fused then y, lse = q:attention(k, v, how)
   else
     function how.drop(p) return nn.dropout(p, options.score_dropout) end
-    y = by_ops(q, k, v, how)
+    y = attention.by_ops(q, k, v, how)
   end
-  if options.sinks then y = with_sinks(y, lse, { "heads", heads }) end
+  if options.sinks then
+    y = attention.with_sinks(y, lse, nn.param { name = "sinks", shape = { { "heads", heads } } })
+  end
   y = y:reshape { "batch", "seq", { "heads", heads * size } }
   y = nn.linear(y, "o", embed, { bias = bias and options.bias ~= "qkv", std = options.std_out or options.std })
   return nn.dropout(y, options.dropout)
