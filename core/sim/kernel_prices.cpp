@@ -46,10 +46,13 @@ void read_attention(const KernelSpec& spec, KernelWork& work) {
     const Shape &q = spec.inputs[0].shape, &key = spec.inputs[1].shape;
     work.batch = size(q, 4), work.rows = size(q, 3), work.heads = size(q, 2), work.head = size(q, 1);
     work.columns = size(key, 3);
+    if (spec.inputs.size() > 2) work.head = (work.head + size(spec.inputs[2].shape, 1)) / 2;
     const auto window = static_cast<double>(spec.attributes.integer("window"));
     work.seen = work.rows * work.columns;
     if (spec.attributes.flag("causal"))
-        work.seen = window > 0 && window < work.columns ? work.rows * window - window * window / 2 : work.seen / 2;
+        work.seen = window > 0 && window < work.columns
+                        ? work.rows * window - window * window / 2 * (work.rows / work.columns)
+                        : work.seen / 2;
 }
 
 /// Sizes of output tiles in matrix libraries, and the fraction of the rate that each reaches because of data reuse.

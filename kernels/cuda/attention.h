@@ -338,7 +338,7 @@ struct DotRows {
 
 AnyIn tiled(In x, const Attention& s) { return AnyIn(x, aligned_rows(x.data, x.type, s.head_dim)); }
 
-void attention(kernels::Context& context, const Attention& s, In q, In k, In v, Out o, Out lse) {
+void attention(kernels::Context& context, const Attention& s, In q, In k, In v, const AttentionIndex&, Out o, Out lse) {
     if (s.head_dim > most_head_dim) throw std::logic_error("attention over heads of more than 256 elements");
     const i64 tiles = divide_up(s.queries, 64);
     const auto go = [&]<int most>(std::integral_constant<int, most>) {
@@ -349,8 +349,8 @@ void attention(kernels::Context& context, const Attention& s, In q, In k, In v, 
     s.head_dim <= 128 ? go(std::integral_constant<int, 8>()) : go(std::integral_constant<int, 16>());
 }
 
-void attention_grad(kernels::Context& context, const Attention& s, In q, In k, In v, In o, In lse, In d_o, Out dq,
-                    Out dk, Out dv) {
+void attention_grad(kernels::Context& context, const Attention& s, In q, In k, In v, In o, In lse, In d_o,
+                    const AttentionIndex&, In, Out dq, Out dk, Out dv) {
     if (s.head_dim > most_head_dim) throw std::logic_error("attention over heads of more than 256 elements");
     Call& call = call_of(context);
     const i64 rows = s.batch * s.queries * s.heads;

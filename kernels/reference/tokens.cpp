@@ -24,14 +24,17 @@ void embedding_grad(Context& c, const Embedding& s, const std::int32_t* tokens, 
     table().scatter_add(c, picks_of(s), dy, tokens, dtable);
 }
 
-void rope(Context&, const Rope& s, In x, Out y) {
+void rope(Context& c, const Rope& s, In x, const std::int32_t* positions, Out y) {
+    c.scratch(0);
     Values v = read(x, s.batch * s.seq * s.heads * s.dim);
     const i64 half = s.dim / 2;
     for (i64 row = 0; row < s.batch * s.seq * s.heads; ++row) {
-        const auto position = static_cast<double>(row / s.heads % s.seq + s.start);
+        const i64 at = row / s.heads;
+        const auto position = static_cast<double>(positions == nullptr ? at % s.seq + s.start : positions[at]);
         for (i64 i = 0; i < half; ++i) {
             const double angle = position * turn(s, i);
-            const double cosine = std::cos(angle), sine = s.inverse ? -std::sin(angle) : std::sin(angle);
+            const double cosine = s.magnitude * std::cos(angle);
+            const double sine = s.magnitude * (s.inverse ? -std::sin(angle) : std::sin(angle));
             double& a = v[row * s.dim + i];
             double& b = v[row * s.dim + half + i];
             const double first = a * cosine - b * sine;

@@ -136,8 +136,16 @@ Launch rope(const Request& r) {
     s.factor = r.spec.number("factor", 1);
     s.low_freq_factor = r.spec.number("low_freq_factor");
     s.high_freq_factor = r.spec.number("high_freq_factor");
+    s.beta_fast = r.spec.number("beta_fast");
+    s.beta_slow = r.spec.number("beta_slow");
+    s.truncate = r.spec.flag("truncate");
     s.original_positions = r.spec.integer("original_positions");
-    return [f = r.target.kernels.rope, s](Context& c, Operands t) { f(c, s, in(t[0]), out(t[1])); };
+    s.magnitude = r.spec.number("magnitude", 1);
+    const bool given = r.spec.inputs.size() > 1;
+    if (given && r.input(1).shape != Sizes{s.batch, s.seq}) r.refuse("expected positions [B,T]");
+    return [f = r.target.kernels.rope, s, given](Context& c, Operands t) {
+        f(c, s, in(t[0]), given ? static_cast<const int32_t*>(t[1].data) : nullptr, out(t.back()));
+    };
 }
 
 Launch cross_entropy(const Request& r) {

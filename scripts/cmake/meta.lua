@@ -38,8 +38,11 @@
 ---@field causal? boolean   true
 ---@field window? integer   keys that a position sees, its own among them; all when nil or 0
 ---@field bias? boolean | "qkv"
+---@field documents? Value   i32 [batch, seq]: a position sees those of its own document; -1: padding
+---@field positions? Value   i32 [batch, seq], with documents
 ---@field rope? number | table   theta, or the options of rope
 ---@field qk_norm? number   eps
+---@field sinks? boolean    one more logit a head takes part in the softmax; only where fused
 ---@field fused? boolean    true; false: scores, mask, softmax and products as ops of their own
 ---@field score_dropout? number   of the softmax; only where not fused
 ---@field dropout? number

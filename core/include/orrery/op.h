@@ -92,8 +92,10 @@ using AddPart = std::function<std::vector<ValueId>(std::string_view kind, std::v
 /// Everything that core knows about one op. A device finds the op's kernel by the same name.
 struct OpDef {
     std::string_view name;
-    std::vector<std::string_view> operands = {};  ///< names; trailing "b?" may be absent, "x..." is 1 or more
-    /// Types of the operands and outputs, one letter each, with the '?' and '...' of `operands`: "f F f? -> F s".
+    /// Names. A trailing "b?" may be absent; operands "c??" that follow it are given together with it; "x..." is 1 or
+    /// more.
+    std::vector<std::string_view> operands = {};
+    /// Types of the operands and outputs, one letter each, with the endings of `operands`: "f F f? -> F s".
     /// Inference and devices check them; `infer` checks the rest. Every op but a collective has them.
     ///   f  a float; all f's have one type    F  a float of any type
     ///   a  any type; all a's have one type   *  any type
@@ -155,6 +157,11 @@ struct OpDef {
     std::string_view quantized = {};
     /// Name of the kernel that does the work of this op; "": the op's name. Used by the plan checker and verify.
     std::string_view kernel = {};
+
+    int indexed_dim = -1;                     ///< only a split of this dim of `indexed` counts; -1: of any dim
+    bool (*indexed_if)(const Op&) = nullptr;  ///< false for an op that does not need them; nullptr: every op does
+    /// Pairs (operand, other) of optional operands: a script that gives the other alone gives it for both.
+    std::vector<std::pair<int, int>> stands_in = {};
 
     /// Returns calls to test the op with (tests/ops). Every op has them except collectives and ops with `elsewhere`.
     std::vector<OpSample> (*samples)() = nullptr;

@@ -217,14 +217,20 @@ void Emitter::emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank
 }
 
 /// Sets `global_shape` and `offset` of a kernel with a split operand. The offset depends on micro-batch and rank.
-void Emitter::set_global(const Step& step, ValueId operand, Attributes& attributes,
+/// `only`: the dim that counts, or -1.
+void Emitter::set_global(const Step& step, ValueId operand, int only, Attributes& attributes,
                          std::vector<PerRank>& patches) const {
     const Value& v = program().value(operand);
     const auto& splits = v.layout.splits();
-    const bool split = std::any_of(splits.begin(), splits.end(), [](const auto& axes) { return !axes.empty(); });
+    const auto counts = [&](size_t dim) {
+        return !splits[dim].empty() && (only < 0 || dim == static_cast<size_t>(only));
+    };
+    bool split = false;
+    for (size_t dim = 0; dim < splits.size(); ++dim) split |= counts(dim);
     if (!split) return;
     std::vector<int64_t> offset(v.type.shape.size(), 0);
     for (size_t dim = 0; dim < splits.size(); ++dim) {
+        if (!counts(dim)) continue;
         int64_t stride = roles_.value(operand).type.shape[dim];
         for (size_t i = splits[dim].size(); i-- > 0; stride *= roles_.mesh.size(splits[dim][i])) {
             if (splits[dim][i] == roles_.micro_axis && !repeats()) {
@@ -246,9 +252,9 @@ Attributes Emitter::kernel_attributes(const Step& step, std::vector<PerRank>& pa
     attributes.erase("keep");
     if (attributes.has("shape") && op.inputs.size() <= 1 && !def.alias)
         attributes.set("shape", roles_.value(op.outputs[0]).type.shape);
-    if (def.indexed) {
+    if (def.indexed && (!def.indexed_if || def.indexed_if(op))) {
         const auto& ids = def.indexed->output ? op.outputs : op.inputs;
-        set_global(step, ids.at(def.indexed->index), attributes, patches);
+        set_global(step, ids.at(def.indexed->index), def.indexed_dim, attributes, patches);
     }
     for (size_t i = 0; i < def.swaps.size(); ++i)
         if (roles_.value(op.inputs[i]).swapped) toggle(attributes, def.swaps[i]);

@@ -96,7 +96,8 @@ private:
     int64_t workspace_of(const Step& step, const KernelSpec& spec) const;
     int kernel_index(const Step& step, KernelSpec spec, const std::vector<PerRank>& patches);
     Attributes kernel_attributes(const Step& step, std::vector<PerRank>& patches) const;
-    void set_global(const Step& step, ValueId operand, Attributes& attributes, std::vector<PerRank>& patches) const;
+    void set_global(const Step& step, ValueId operand, int only, Attributes& attributes,
+                    std::vector<PerRank>& patches) const;
 
     const Program& program() const { return roles_.program; }
     const TransportContract& contract(AxisId axis) const;

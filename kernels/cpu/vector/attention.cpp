@@ -186,7 +186,8 @@ struct Team {
           memory(static_cast<float*>(c.scratch(parts * floats * 4))) {}
 };
 
-void attention(Context& c, const Attention& s, In q, In k, In v, Out o, Out lse) {
+void attention(Context& c, const Attention& s, In q, In k, In v, const AttentionIndex& at, Out o, Out lse) {
+    if (s.indexed || s.value_dim > 0) return reference::table().attention(c, s, q, k, v, at, o, lse);
     const i64 tasks = s.batch * s.heads, share = s.heads / s.groups;
     const Team all(c, s, tasks, 1, false);
     team(all.parts, [&](int part) {
@@ -248,7 +249,10 @@ void backward_head(const Attention& s, const Scratch& w, const Head& q, const He
 }
 
 /// One task per group: its heads add to the same dk and dv, one after the other.
-void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv) {
+void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In lse, In d_o, const AttentionIndex& at,
+                    In d_lse, Out dq, Out dk, Out dv) {
+    if (s.indexed || s.value_dim > 0 || d_lse.data != nullptr)
+        return reference::table().attention_grad(c, s, q, k, v, o, lse, d_o, at, d_lse, dq, dk, dv);
     const i64 tasks = s.batch * s.groups, share = s.heads / s.groups;
     const Team all(c, s, tasks, share, true);
     team(all.parts, [&](int part) {

@@ -31,23 +31,27 @@ void embedding_grad(Context& c, const Embedding& s, const std::int32_t* tokens, 
     add_picks(c, picks_of(s), dy, tokens, dtable.as<float>());
 }
 
-/// A table of cosines and sines is made once per call: half/1 angles a position, shared by batch and heads.
-void rope(Context& c, const Rope& s, In x, Out y) {
-    const i64 half = s.dim / 2, step = (half + 15) / 16 * 16;
-    float* cosines = static_cast<float*>(c.scratch((2 * s.seq * step + 64) * 4));
-    float* sines = cosines + s.seq * step;
-    parallel(c.threads(), s.seq, 64, 1, [&](i64 begin, i64 end) {
+/// A table of cosines and sines is made once per call: half angles for each time, shared by batch and heads, or with
+/// given positions for each row of x.
+void rope(Context& c, const Rope& s, In x, const std::int32_t* positions, Out y) {
+    const i64 half = s.dim / 2, step = (half + 15) / 16 * 16, times = positions == nullptr ? s.seq : s.batch * s.seq;
+    float* cosines = static_cast<float*>(c.scratch((2 * times * step + 64) * 4));
+    float* sines = cosines + times * step;
+    const auto magnitude = static_cast<float>(s.magnitude);
+    parallel(c.threads(), times, 64, 1, [&](i64 begin, i64 end) {
         for (i64 i = 0; i < half; ++i) {
             const double each = turn(s, i);
             const double turn_cos = __builtin_cos(each), turn_sin = __builtin_sin(each);
             double a = 0, b = 0;
             for (i64 t = begin; t < end; ++t) {
-                if ((t - begin) % 64 == 0) {  // computed exactly every 64 positions; the others rotate the previous one
-                    a = __builtin_cos(each * static_cast<double>(s.start + t));
-                    b = __builtin_sin(each * static_cast<double>(s.start + t));
+                // Computed exactly every 64 positions and where they do not follow; others rotate the previous one.
+                const i64 position = positions == nullptr ? s.start + t : positions[t];
+                if ((t - begin) % 64 == 0 || (positions != nullptr && position != i64{positions[t - 1]} + 1)) {
+                    a = __builtin_cos(each * static_cast<double>(position));
+                    b = __builtin_sin(each * static_cast<double>(position));
                 }
-                cosines[t * step + i] = static_cast<float>(a);
-                sines[t * step + i] = static_cast<float>(s.inverse ? -b : b);
+                cosines[t * step + i] = magnitude * static_cast<float>(a);
+                sines[t * step + i] = magnitude * static_cast<float>(s.inverse ? -b : b);
                 const double next = a * turn_cos - b * turn_sin;
                 b = b * turn_cos + a * turn_sin;
                 a = next;
@@ -57,7 +61,7 @@ void rope(Context& c, const Rope& s, In x, Out y) {
     parallel(c.threads(), s.batch * s.seq, 1 + grain / (s.heads * s.dim + 1), 1, [&](i64 begin, i64 end) {
         float buffers[2][tile];
         for (i64 row = begin * s.heads; row < end * s.heads; ++row) {
-            const i64 t = row / s.heads % s.seq, at = row * s.dim;
+            const i64 t = row / s.heads % times, at = row * s.dim;
             for (i64 i = 0; i < half; i += tile / 2) {
                 const i64 size = half - i < tile / 2 ? half - i : tile / 2;
                 const float* u = fetch(x, at + i, size, buffers[0]);
