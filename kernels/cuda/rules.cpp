@@ -71,6 +71,7 @@ const rules::Target& target() {
             [](const Attention& s, Type type, bool gradient) {
                 return with_call(gradient ? library_attention_grad(s, type) : library_attention(s, type));
             },
+        .attention_by_index = true,
     };
     return made;
 }

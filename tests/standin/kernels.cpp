@@ -40,6 +40,16 @@ struct Kept<Out> {
     Out get() const { return x; }
     Out x;
 };
+template <>
+struct Kept<AttentionIndex> {
+    explicit Kept(const AttentionIndex& at)
+        : documents(at.documents),
+          positions(at.positions),
+          key_documents(at.key_documents),
+          key_positions(at.key_positions) {}
+    AttentionIndex get() const { return {documents.get(), positions.get(), key_documents.get(), key_positions.get()}; }
+    Kept<const std::int32_t*> documents, positions, key_documents, key_positions;
+};
 template <class T>
 struct Kept<std::span<T>> {
     explicit Kept(std::span<T> all) : all(all.begin(), all.end()) {}
