@@ -18,6 +18,7 @@ std::vector<OpDef> norm_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> index_ops();
 std::vector<OpDef> attention_ops();
+std::vector<OpDef> merge_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> random_ops();
 std::vector<OpDef> shape_ops();
@@ -39,6 +40,7 @@ std::vector<OpDef> make_table() {
              ops::embedding_ops,
              ops::index_ops,
              ops::attention_ops,
+             ops::merge_ops,
              ops::cross_entropy_ops,
              ops::shape_ops,
              ops::adamw_ops,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/op.h"
+#include "plan/access.h"
 
 namespace orrery::lowering {
 
@@ -125,7 +126,7 @@ void Emitter::step(const Step& s) {
         finish_sum(s);
     } else if (is_transfer(def)) {
         transfer(s);
-    } else if (communicates(def)) {
+    } else if (roles_.collective(program().op(s.op))) {
         collective(s);
     } else if (def.collective) {
         shard(s);
@@ -390,7 +391,7 @@ Emitter::Underway Emitter::send_off(const Step& step) {
     if (axis == roles_.micro_axis)
         throw Error(op.origin, op.kind + " over micro is not possible: micro-batches run one after the other");
     const std::vector<Operand> reads = read_all(step);
-    const Opcode what = roles_.def(op).collective.value();
+    const Opcode what = roles_.def(op).collective.value_or(Opcode::send);
     const bool reduces = what == Opcode::all_reduce;
     const std::vector<std::pair<int, int>> in_place = reduces && contract(axis).in_place
                                                           ? std::vector<std::pair<int, int>>{{0, 0}}
@@ -403,9 +404,9 @@ Emitter::Underway Emitter::send_off(const Step& step) {
         case Opcode::all_gather: gather(step, reads[0], message); break;
         case Opcode::reduce_scatter: scatter(step, reads[0], message.made); break;
         case Opcode::all_to_all: exchange(step, reads[0], message); break;
+        case Opcode::send: roll(step, reads[0], message.made); break;
         case Opcode::kernel:
         case Opcode::copy:
-        case Opcode::send:
         case Opcode::receive: throw Error(op.origin, "unsupported: no instruction for collective '" + op.kind + "'");
     }
     for (const Operand& operand : out_.stream.back().operands) message.buffers.push_back(operand.buffer);
@@ -494,7 +495,7 @@ void Emitter::joined(const Step& step) {
     emit_collective(Opcode::all_reduce, step, std::move(operands));
 }
 
-// Messages between pipeline stages.
+// Messages: between pipeline stages, and of a rolled dim.
 
 /// The queue for messages with a peer: one queue per lane of the transport.
 int Emitter::lane(AxisId axis, int peer, Opcode what) {
@@ -529,8 +530,44 @@ void Emitter::transfer(const Step& step) {
     Instruction& instruction = emit(what, step, std::move(operands));
     instruction.axis = roles_.spread.axis;
     instruction.peer = roles_.spread.rank_of[other];
-    instruction.tag = step.op * (roles_.micros + 1) + step.micro + 1;
+    instruction.tag = tag_of(step);
     instruction.queue = lane(instruction.axis, instruction.peer, what);
+}
+
+/// The tag of a message: different for each op and micro-batch.
+int64_t Emitter::tag_of(const Step& step) const { return step.op * (roles_.micros + 1) + step.micro + 1; }
+
+/// Rolls a split dim: every member sends its block to the member `by` further and receives one. The send comes first,
+/// since a receive may block the host until every member has sent:
+///
+///     member   0    1    2    3        by = 1 of P = 4; each rank sends its block, S bytes
+///     before  x0   x1   x2   x3
+///     after   x3   x0   x1   x2
+void Emitter::roll(const Step& step, Operand in, const Operand& out) {
+    const Op& op = program().op(step.op);
+    const AxisId axis = roles_.axis(op);
+    const int64_t members = roles_.mesh.size(axis), by = exchange_offset(program(), op, members);
+    // A group of messages completes as a whole, so a block received in the open one is copied first, which closes it.
+    for (size_t at = out_.stream.size(); at-- > 0 && contract(axis).groups_messages();) {
+        const Instruction& before = out_.stream[at];
+        if (!is_message(before.opcode) || before.axis != axis) break;
+        if (before.opcode != Opcode::receive || before.operands[0].buffer != in.buffer) continue;
+        const Operand aside = temporary(in.type, in.value);
+        emit(Opcode::copy, step, {in, aside});
+        in = aside;
+        break;
+    }
+    const auto message = [&](Opcode what, const Operand& operand, int64_t peer) {
+        Instruction& instruction = emit(what, step, {operand});
+        instruction.axis = axis;
+        instruction.peer = static_cast<int>(peer);
+        instruction.relative = true;
+        instruction.tag = tag_of(step);
+        instruction.queue = lane(axis, instruction.peer, what);
+    };
+    message(Opcode::send, in, by);
+    message(Opcode::receive, out, members - by);
+    out_.buffers[in.buffer].last = std::ssize(out_.stream) - 1;  // a receive there would wait for its own send
 }
 
 /// Copies results and updates that were not written in place. A copy comes after those that read its destination. A
