@@ -291,7 +291,7 @@ private:
         for (ValueId output : made) satisfy(output, index);
     }
 
-    /// Notes in a roll the axis whose ranks exchange blocks: the outermost one that splits the rolled dim, if any does.
+    /// Notes in a roll the axis over which ranks exchange blocks: the outermost one that splits the rolled dim, if any.
     void exchange(Op& op) const {
         const Value& y = versions_.program.value(op.outputs[0]);
         for (std::string_view note : {"axis", "sends"}) op.attributes.erase(note);
