@@ -68,33 +68,6 @@ struct Attention {
     std::int64_t window = 0;  ///< causal: only the last `window` of these keys, j > i + shift - window; 0: all
 };
 
-/// Two attentions of the same queries over disjoint keys: o [batch, queries, heads, dim], lse [batch, heads, queries].
-struct Merge {
-    std::int64_t batch = 0, queries = 0, heads = 0, dim = 0;
-
-    std::int64_t rows() const { return batch * queries * heads; }
-};
-
-/// The index in lse of row `row` of o, which has `dim` elements.
-ORRERY_HOST_DEVICE std::int64_t statistic_of(const Merge& s, std::int64_t row) {
-    const std::int64_t query = row / s.heads;
-    return (query / s.queries * s.heads + row % s.heads) * s.queries + query % s.queries;
-}
-
-/// The shares of both in their merge, by the log-sum-exp of each; 0 and -inf where neither sees a key.
-template <class T>
-struct MergeShares {
-    T a, b, lse;
-};
-template <class T>
-ORRERY_HOST_DEVICE MergeShares<T> merge_shares(T a, T b) {
-    using std::exp, std::log;
-    constexpr T none = -static_cast<T>(__builtin_inff());
-    if (a == none && b == none) return {T(0), T(0), none};
-    const T top = a > b ? a : b, x = exp(a - top), y = exp(b - top), sum = x + y;
-    return {x / sum, y / sum, top + log(sum)};
-}
-
 /// x [batch, seq, heads, dim]; row t has position start + t. Rotates halves: (x[i], x[i + dim/2]), as GPT-NeoX does.
 struct Rope {
     std::int64_t batch = 0, seq = 0, heads = 0, dim = 0, start = 0;
@@ -152,6 +125,33 @@ struct VocabShard {
 struct AdamW {
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
 };
+
+/// Two attentions of the same queries over disjoint keys: o [batch, queries, heads, dim], lse [batch, heads, queries].
+struct Merge {
+    std::int64_t batch = 0, queries = 0, heads = 0, dim = 0;
+
+    std::int64_t rows() const { return batch * queries * heads; }
+};
+
+/// The index in lse of row `row` of o, which has `dim` elements.
+ORRERY_HOST_DEVICE std::int64_t statistic_of(const Merge& s, std::int64_t row) {
+    const std::int64_t query = row / s.heads;
+    return (query / s.queries * s.heads + row % s.heads) * s.queries + query % s.queries;
+}
+
+/// The shares of both in their merge, by the log-sum-exp of each; 0 and -inf where neither sees a key.
+template <class T>
+struct MergeShares {
+    T a, b, lse;
+};
+template <class T>
+ORRERY_HOST_DEVICE MergeShares<T> merge_shares(T a, T b) {
+    using std::exp, std::log;
+    constexpr T none = -static_cast<T>(__builtin_inff());
+    if (a == none && b == none) return {T(0), T(0), none};
+    const T top = a > b ? a : b, x = exp(a - top), y = exp(b - top), sum = x + y;
+    return {x / sum, y / sum, top + log(sum)};
+}
 
 struct Kernels {
     using i64 = std::int64_t;
