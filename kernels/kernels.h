@@ -5,6 +5,7 @@
 // callers check shapes and types before. Elementwise kernels may write over an input of the same type and size.
 #pragma once
 
+#include <cmath>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -156,6 +157,33 @@ struct AdamW {
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
 };
 
+/// Two attentions of the same queries over disjoint keys: o [batch, queries, heads, dim], lse [batch, heads, queries].
+struct Merge {
+    std::int64_t batch = 0, queries = 0, heads = 0, dim = 0;
+
+    std::int64_t rows() const { return batch * queries * heads; }
+};
+
+/// The index in lse of row `row` of o, which has `dim` elements.
+ORRERY_HOST_DEVICE std::int64_t statistic_of(const Merge& s, std::int64_t row) {
+    const std::int64_t query = row / s.heads;
+    return (query / s.queries * s.heads + row % s.heads) * s.queries + query % s.queries;
+}
+
+/// The shares of both in their merge, by the log-sum-exp of each; 0 and -inf where neither sees a key.
+template <class T>
+struct MergeShares {
+    T a, b, lse;
+};
+template <class T>
+ORRERY_HOST_DEVICE MergeShares<T> merge_shares(T a, T b) {
+    using std::exp, std::log;
+    constexpr T none = -static_cast<T>(__builtin_inff());
+    if (a == none && b == none) return {T(0), T(0), none};
+    const T top = a > b ? a : b, x = exp(a - top), y = exp(b - top), sum = x + y;
+    return {x / sum, y / sum, top + log(sum)};
+}
+
 struct Kernels {
     using i64 = std::int64_t;
 
@@ -272,6 +300,15 @@ struct Kernels {
     /// sizes[i]: the size of x[i] along dim; the other dims are those of shape.
     void (*concat)(Context&, std::span<const In> x, Shape shape, int dim, Shape sizes, Out y);
     void (*pad)(Context&, In x, Shape shape, int dim, i64 before, i64 after, Out y);
+    /// y[i] = x[i - by] along dim, around the end; 0 <= by < shape[dim].
+    void (*roll)(Context&, In x, Shape shape, int dim, i64 by, Out y);
+
+    /// The attention over the keys of both a and b: o = pa o_a + pb o_b with the shares of merge_shares, o and lse f32
+    /// (f64). o may be o_a or o_b.
+    void (*merge)(Context&, const Merge&, In o_a, In lse_a, In o_b, In lse_b, Out o, Out lse);
+    /// d_lse may be absent (data null). do_a = pa d_o, dlse_a = pa (d_lse + pb sum(d_o (o_a - o_b))); b accordingly.
+    void (*merge_grad)(Context&, const Merge&, In o_a, In lse_a, In o_b, In lse_b, In d_o, In d_lse, Out do_a,
+                       Out dlse_a, Out do_b, Out dlse_b);
 };
 
 namespace reference {

@@ -336,6 +336,8 @@ void moves(Cases& c, Type f, i64 a, i64 b, i64 d) {
     c.add("concat", {{"dim", i64{2}}}, {x, {f, {a, b, 3}}}, {{f, {a, b, d + 3}}});
     c.add("pad", {{"dim", i64{2}}, {"before", i64{1}}, {"after", i64{4}}}, {x}, {{f, {a, b, d + 5}}});
     c.add("pad", {{"dim", i64{0}}, {"before", i64{2}}, {"after", i64{0}}}, {x}, {{f, {a + 2, b, d}}});
+    for (const i64 dim : {0, 1, 2})
+        c.add("roll", {{"dim", dim}, {"by", x.shape[static_cast<size_t>(dim)] / 2}}, {x}, {x});
 }
 
 }  // namespace orrery::kernels::testing

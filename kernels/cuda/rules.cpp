@@ -8,6 +8,7 @@ void add_random(Kernels&);
 void add_product(Kernels&);
 void add_reduce(Kernels&);
 void add_norm(Kernels&);
+void add_merge(Kernels&);
 void add_loss(Kernels&);
 void add_tokens(Kernels&);
 void add_index(Kernels&);
@@ -23,6 +24,7 @@ const Kernels& table() {
         add_product(k);
         add_reduce(k);
         add_norm(k);
+        add_merge(k);
         add_loss(k);
         add_tokens(k);
         add_index(k);

@@ -56,6 +56,28 @@ Launch softmax_grad(const Request& r) {
     };
 }
 
+Merge merge_sizes(const Request& r) {
+    const Sizes& o = r.input(0).shape;
+    if (o.size() != 4 || r.input(2).shape != o || r.input(1).shape != Sizes{o[0], o[2], o[1]} ||
+        r.input(3).shape != r.input(1).shape) {
+        r.refuse("expected o [B,T,H,D] and lse [B,H,T], twice");
+    }
+    return {o[0], o[1], o[2], o[3]};
+}
+
+Launch merge(const Request& r) {
+    return [f = r.target.kernels.merge, s = merge_sizes(r)](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), out(t[4]), out(t[5]));
+    };
+}
+
+Launch merge_grad(const Request& r) {
+    return [f = r.target.kernels.merge_grad, s = merge_sizes(r), to = r.out()](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), to > 5 ? in(t[5]) : In{}, out(t[to]), out(t[to + 1]),
+          out(t[to + 2]), out(t[to + 3]));
+    };
+}
+
 void check_norm(const Request& r, size_t dy) {
     if (!r.target.norms_of_one_type) return;
     if (r.output(0).type != r.input(0).type || r.input(dy).type != r.input(0).type)
@@ -216,6 +238,8 @@ constexpr KernelRule lines[] = {
     {"all_finite", all_finite, true},
     {"softmax", softmax, true},
     {"softmax_grad", softmax_grad, true},
+    {"merge", merge, true},
+    {"merge_grad", merge_grad, true},
     {"layernorm", layernorm, true},
     {"layernorm_grad", layernorm_grad, true},
     {"rmsnorm", rmsnorm, true},

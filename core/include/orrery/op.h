@@ -36,6 +36,9 @@ enum class Moves : uint8_t {
     permutes,  ///< permutes dims by the attribute `perm`
     cuts,      ///< takes a block along the attribute `dim`, from index `start`
     joins,     ///< concatenates the inputs along the attribute `dim`
+    /// Moves element i along the attribute `dim` to i + `by`, around the end. Propagation sets the attribute `axis` if
+    /// the dim is split: then no kernel runs, and the ranks of the axis exchange blocks by messages.
+    rolls,
 };
 
 /// Says that the elements of operand `ids` are indices into dim `dim` of operand `rows` (-1: its last dim).

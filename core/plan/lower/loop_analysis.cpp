@@ -453,7 +453,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
                             !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
         bool own = v.op != none && reading.ops.size() == 1 && reading.ends == 0 && role.alias == none &&
                    (looped || (made == summed && !role.accumulated));
-        own = own && !ops[v.op].absorbed && !def(v.op).collective && !sums.count(v.op);
+        own = own && !ops[v.op].absorbed && !def(v.op).collective && !collective(program.op(v.op)) && !sums.count(v.op);
         const std::vector<int> adds = own ? def(v.op).accumulates : std::vector<int>{};
         const bool capable = own && adds == std::vector<int>{0} && program.op(v.op).outputs.size() == 1;
         if (own && (capable || direct.empty())) {
