@@ -10,6 +10,7 @@ local opt = o.options {
   kv_heads = { 4, "key and value heads" },
   mlp      = { 688, "width of the feed-forward layer" },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
+  context  = { "heads", "mesh axis cp: how attention reads a row's split sequence: heads or gather" },
   lr       = { 1e-3, "peak learning rate" },
   warmup   = { 50, "steps until the peak" },
 }
@@ -24,7 +25,10 @@ local program = o.trace("llama", data.signature, function(batch)
 end)
 program:train_with(o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } })
 program:weights(model:tensors())
-program:parallel { o.strategy.data { axis = "dp" } }
+program:parallel {
+  o.strategy.context { axis = "cp", method = opt.context },
+  o.strategy.data { axis = { "dp", "cp" } },
+}
 
 local run = program:compile()
 print(run:summary())

@@ -98,7 +98,7 @@ function Value:dropout(p) end
 ---@return Value
 function Value:store(marks) end
 
---- Strategies: how ops read a param. p:use { dp = R, keep = "fragment" }.
+--- Strategies: how ops read a value, such as a param. p:use { dp = R, keep = "fragment" }.
 ---@param marks table<string, Placement | string | boolean>
 ---@return Value
 function Value:use(marks) end
@@ -119,6 +119,12 @@ function Value:state() end
 ---@param n integer
 ---@return integer?
 function Value:first_dim_divisible_by(n) end
+--- Strategies: the splits that store marks so far ask for, in order, with dims from 1.
+---@return { axis: string, dim: integer }[]
+function Value:splits() end
+--- Strategies: the ops that read the value, in order.
+---@return MarkedOp[]
+function Value:readers() end
 --- Whether forward ops read a copy of the param in lower precision.
 ---@return boolean
 function Value:has_low_copy() end
@@ -276,6 +282,15 @@ function Update:result(name, value) end
 
 ---@class Strategy
 
+--- An op of the program that a strategy marks.
+---@class MarkedOp
+---@field kind string
+---@field scope string
+---@field origin string     script line that made the op
+---@field forward? string   of a backward op: the kind of the forward op that it differentiates
+---@field inputs Value[]
+---@field outputs Value[]
+
 --- The program that a strategy marks.
 ---@class AnnotatedProgram
 local AnnotatedProgram = {}
@@ -286,6 +301,10 @@ function AnnotatedProgram:inputs() end
 ---@param name string
 ---@return Value?
 function AnnotatedProgram:find(name) end
+--- The ops of the step, or those of one kind, in order.
+---@param kind? string
+---@return MarkedOp[]
+function AnnotatedProgram:ops(kind) end
 --- The scopes of forward ops, in order.
 ---@return string[]
 function AnnotatedProgram:scopes() end
@@ -579,3 +598,13 @@ local strategy = {}
 ---@return fun(options?: table): Strategy
 ---@overload fun(name: string, fn: fun(program: AnnotatedProgram, mesh: Mesh, options: table)): function
 function strategy.define(name, defaults, fn) end
+--- The axes that an option names: "dp", or { "dp", "cp" }. An empty list and an axis named twice are errors.
+---@param name string
+---@param axis string|string[]
+---@return string[]
+function strategy.axes(name, axis) end
+--- Splits the dim `batch` of all inputs over the axis, as the strategy data does. It marks nothing when an earlier
+--- strategy has split another dim of an input over the axis: each rank then has a part of the batch already.
+---@param program AnnotatedProgram
+---@param axis string
+function strategy.split_batch(program, axis) end

@@ -216,15 +216,15 @@ TEST_CASE("llama70b traces in the time and memory that check has") {
 }
 
 TEST_CASE("the Lua twin of the data strategy gives the identical program") {
-    const auto spread = [](const std::string& kind, const std::string& more = "") {
-        FakeHost host(read(source + "/configs/two_ranks.toml"));
+    const auto spread = [](const std::string& kind, const std::string& more = "", const std::string& axis = "'dp'") {
+        FakeHost host(read(source + "/configs/two_ranks.toml"), {"mesh.cp=2"});
         host.strategies = built_strategy;
         run_script_text(
             "local o = require 'orrery'\nlocal m = require 'orrery.models.gpt' { layers = 2, embed = 12, heads = 2,"
             "vocab = 256, seq = 64 }\nlocal p = o.trace('m', o.data.text{}.signature,"
             "function(b) return m:loss(b.tokens, b.targets) end)\np:train_with(o.optim.adamw {})\n"
             "p:parallel { o." +
-                kind + ".data { axis = 'dp', bucket_mib = 4" + more + " } }\np:compile()",
+                kind + ".data { axis = " + axis + ", bucket_mib = 4" + more + " } }\np:compile()",
             "a.lua", ".", host);
         const Experiment& made = *host.experiment;
         const auto text = [&](const Program& program) {
@@ -237,6 +237,15 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     CHECK(plugin.find("all_reduce") != std::string::npos);
     CHECK(plugin.find("by data, a.lua:5") != std::string::npos);
     CHECK(plugin == spread("strategies"));
+    const std::string both = spread("strategy", "", "{ 'dp', 'cp' }");
+    CHECK(both.find("cp:S(0)") != std::string::npos);
+    CHECK(both == spread("strategies", "", "{ 'dp', 'cp' }"));
+    for (const char* kind : {"strategy", "strategies"}) {
+        CHECK_THROWS_WITH(spread(kind, "", "{}"),
+                          Catch::Contains("a.lua:") && Catch::Contains("strategy data: axis is an empty list"));
+        CHECK_THROWS_WITH(spread(kind, "", "{ 'dp', 'dp' }"),
+                          Catch::Contains("a.lua:") && Catch::Contains("axis names the axis dp twice"));
+    }
     const std::string narrow = ", reduce = 'bf16'";
     CHECK(spread("strategy", narrow).find("\n  reduce dp bf16\n") != std::string::npos);
     CHECK(spread("strategy", narrow) == spread("strategies", narrow));
@@ -244,7 +253,7 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     CHECK_THROWS_WITH(spread("strategies", ", reduce = 'f16'"),
                       Catch::Contains("gradients over dp cannot be sent as f16"));
     CHECK_THROWS_WITH(spread("strategies", ", reduce = 'half'"), Catch::Contains("unknown type \"half\""));
-    CHECK_THROWS_WITH(spread("strategy", ", reduce = 'half'"), Catch::Contains("a.lua:5") &&
+    CHECK_THROWS_WITH(spread("strategy", ", reduce = 'half'"), Catch::Contains("a.lua:") &&
                                                                    Catch::Contains("reduce is \"half\"") &&
                                                                    Catch::Contains("\"bf16\" in half the bytes"));
 }

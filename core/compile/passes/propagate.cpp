@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "compile/passes/scalar_sums.h"
 #include "compile/passes/versions.h"
@@ -115,7 +116,19 @@ private:
                                          const std::vector<ValueId>& made) {
                 added = true;
                 require_part(op, kind, inputs, attributes, made);
-                return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
+                const auto moved = op_def(kind).collective;
+                if (moved == Opcode::all_gather || moved == Opcode::all_to_all) {
+                    redistribute(op, index, *moved, inputs.at(0), attributes);
+                    return inputs;
+                }
+                if (!made.empty()) return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
+                // Two ops that need the same part, such as attention and its gradient, share its result and its
+                // redistributions.
+                auto& parts = parts_[{std::string(kind), op.stage, inputs}];
+                for (const auto& [same, outputs] : parts)
+                    if (same == attributes) return outputs;
+                parts.emplace_back(attributes, add_part(op, index, kind, std::move(inputs), attributes, made));
+                return parts.back().second;
             });
         });
         const bool whole = std::none_of(op.outputs.begin(), op.outputs.end(),
@@ -126,6 +139,20 @@ private:
                                     replaced ? "returned true, but no op that it added makes one of its outputs"
                                              : "added ops, but returned false"));
         return replaced;
+    }
+
+    /// Redistributes a value over one axis for the parts of a decomposition that are added next.
+    void redistribute(const Op& op, int index, Opcode moved, ValueId value, const Attributes& attributes) {
+        const auto axis = mesh_.find(attributes.text("axis"));
+        if (!axis)
+            throw Error(op.origin, fmt::format("decompose of {}: {} names the axis {}, which the mesh lacks", title(op),
+                                               name_of(moved), attributes.text("axis")));
+        Layout layout = versions_.held(value).preferred;
+        layout.set(*axis, moved == Opcode::all_gather ? Placement::replicated()
+                                                      : Placement::split(static_cast<int>(attributes.integer("to"))));
+        const Reader reader{index, "part of " + title(op), "its decomposition asks for it", op.origin, false, true};
+        versions_.reshard_to(value, layout, reader);
+        versions_.held(value).preferred = layout;
     }
 
     /// Throws Error if an op of a decomposition is invalid, since plugins may define decompositions.
@@ -433,6 +460,10 @@ private:
     const ScalarSums sums_;
     Versions versions_;
     std::map<ValueId, ValueId> targets_;  // by new value: the param or state that it updates
+    /// Values that parts of decompositions made, by kind, stage and inputs of the part; then by its attributes.
+    std::map<std::tuple<std::string, int, std::vector<ValueId>>,
+             std::vector<std::pair<Attributes, std::vector<ValueId>>>>
+        parts_;
 };
 
 }  // namespace

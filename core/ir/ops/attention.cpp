@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ir/ops/attention_heads.h"
 #include "ir/ops/common.h"
 
 namespace orrery::ops {
@@ -347,6 +348,7 @@ std::vector<OpDef> attention_ops() {
          .infer = infer_attention,
          .rule = heads_rule,
          .gradient = grad_attention,
+         .decompose = decompose_attention,
          .flops = attention_flops,
          .indexed = OperandRef{false, 0},
          .product = true,
@@ -362,6 +364,7 @@ std::vector<OpDef> attention_ops() {
          .attributes = attributes,
          .infer = infer_attention_grad,
          .rule = heads_rule,
+         .decompose = decompose_attention,
          .flops = attention_grad_flops,
          .indexed = OperandRef{false, 0},
          .work = Work::attention_gradient,
