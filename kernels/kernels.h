@@ -56,6 +56,7 @@ struct Matmul {
     bool trans_a = false, trans_b = false;
     bool shared_b = false;    ///< one b for every batch index
     bool accumulate = false;  ///< y += instead of y =
+    bool operator==(const Matmul&) const = default;
 };
 
 /// q [B, queries, H, D], k and v [B, keys, G, D], o like q, lse f32 [B, H, queries]. G divides H.
@@ -119,6 +120,35 @@ ORRERY_HOST_DEVICE Picks picks_of(const Embedding& s) {
 struct VocabShard {
     std::int64_t rows = 0, cols = 0, start = 0, vocab = 0;
     std::int32_t ignore = -1;
+};
+
+/// A loss of logits = x head (+ bias) in tiles of rows: x [rows, width], head [width, cols] (trans_b: [cols, width]),
+/// bias [cols]. A rank has columns start .. start+cols-1 of the vocabulary.
+struct TiledLoss {
+    enum class Part {
+        whole,       ///< loss and count, with gradients if `gradients`
+        statistics,  ///< lse by block of the columns, and picked
+        gradients,   ///< gradients for given tops and totals of the whole rows
+    } part = Part::whole;
+    std::int64_t rows = 0, width = 0, cols = 0, start = 0, vocab = 0;
+    std::int64_t tile = 0;    ///< rows of a tile
+    std::int64_t blocks = 1;  ///< of the columns; statistics only
+    bool trans_b = false, bias = false;
+    bool gradients = false, bias_gradient = false;  ///< dx and dhead; also dbias
+    bool accumulate = false;                        ///< loss, count, dhead and dbias +=
+    std::int32_t ignore = -1;
+
+    VocabShard shard(std::int64_t n) const { return {n, cols, start, vocab, ignore}; }
+};
+
+/// Operands of TiledLoss; absent (data null) where it has none.
+struct TiledLossData {
+    In x, head, bias;
+    const std::int32_t* targets = nullptr;
+    In top, total;  ///< [rows]; gradients only
+    Out loss, count;
+    Out lse, picked;       ///< [rows, blocks], [rows]; statistics only
+    Out dx, dhead, dbias;  ///< dx may be x, if of its type
 };
 
 struct AdamW {
@@ -237,6 +267,11 @@ struct Kernels {
     /// sizes[i]: the size of x[i] along dim; the other dims are those of shape.
     void (*concat)(Context&, std::span<const In> x, Shape shape, int dim, Shape sizes, Out y);
     void (*pad)(Context&, In x, Shape shape, int dim, i64 before, i64 after, Out y);
+
+    /// Losses and gradients as by matmul, cross_entropy (a shard of the vocabulary: as by cross_entropy_stats and
+    /// cross_entropy_grad) and the products of dlogits, but of s.tile rows at a time: logits and dlogits are rounded to
+    /// the type of x, and exist for one tile. lse: log of the sum of exponentials; 0 for ignored rows.
+    void (*tiled_loss)(Context&, const TiledLoss&, const TiledLossData&);
 };
 
 namespace reference {

@@ -39,6 +39,7 @@ struct Target {
     // nullptr: use the kernel of the table.
     Launch (*gelu_grad)(const Matmul&, UnaryGrad) = nullptr;
     Launch (*attention)(const Attention&, Type, bool gradient) = nullptr;
+    std::function<void(Context&, const TiledLoss&, const TiledLossData&)> (*tiled_loss)() = nullptr;
 };
 
 /// The input of a rule's make().
