@@ -57,6 +57,7 @@ struct Matmul {
     bool trans_a = false, trans_b = false;
     bool shared_b = false;    ///< one b for every batch index
     bool accumulate = false;  ///< y += instead of y =
+    bool operator==(const Matmul&) const = default;
 };
 
 /// q [B, queries, H, D], k [B, keys, G, D], v [B, keys, G, V], o [B, queries, H, V], lse f32 [B, H, queries]. G divides
@@ -151,6 +152,35 @@ ORRERY_HOST_DEVICE Picks picks_of(const Embedding& s) {
 struct VocabShard {
     std::int64_t rows = 0, cols = 0, start = 0, vocab = 0;
     std::int32_t ignore = -1;
+};
+
+/// A loss of logits = x head (+ bias) in tiles of rows: x [rows, width], head [width, cols] (trans_b: [cols, width]),
+/// bias [cols]. A rank has columns start .. start+cols-1 of the vocabulary.
+struct TiledLoss {
+    enum class Part {
+        whole,       ///< loss and count, with gradients if `gradients`
+        statistics,  ///< lse by block of the columns, and picked
+        gradients,   ///< gradients for given tops and totals of the whole rows
+    } part = Part::whole;
+    std::int64_t rows = 0, width = 0, cols = 0, start = 0, vocab = 0;
+    std::int64_t tile = 0;    ///< rows of a tile
+    std::int64_t blocks = 1;  ///< of the columns; statistics only
+    bool trans_b = false, bias = false;
+    bool gradients = false, bias_gradient = false;  ///< dx and dhead; also dbias
+    bool accumulate = false;                        ///< loss, count, dhead and dbias +=
+    std::int32_t ignore = -1;
+
+    VocabShard shard(std::int64_t n) const { return {n, cols, start, vocab, ignore}; }
+};
+
+/// Operands of TiledLoss; absent (data null) where it has none.
+struct TiledLossData {
+    In x, head, bias;
+    const std::int32_t* targets = nullptr;
+    In top, total;  ///< [rows]; gradients only
+    Out loss, count;
+    Out lse, picked;       ///< [rows, blocks], [rows]; statistics only
+    Out dx, dhead, dbias;  ///< dx may be x, if of its type
 };
 
 struct AdamW {
@@ -309,6 +339,11 @@ struct Kernels {
     /// d_lse may be absent (data null). do_a = pa d_o, dlse_a = pa (d_lse + pb sum(d_o (o_a - o_b))); b accordingly.
     void (*merge_grad)(Context&, const Merge&, In o_a, In lse_a, In o_b, In lse_b, In d_o, In d_lse, Out do_a,
                        Out dlse_a, Out do_b, Out dlse_b);
+
+    /// Losses and gradients as by matmul, cross_entropy (a shard of the vocabulary: as by cross_entropy_stats and
+    /// cross_entropy_grad) and the products of dlogits, but of s.tile rows at a time: logits and dlogits are rounded to
+    /// the type of x, and exist for one tile. lse: log of the sum of exponentials; 0 for ignored rows.
+    void (*tiled_loss)(Context&, const TiledLoss&, const TiledLossData&);
 };
 
 namespace reference {

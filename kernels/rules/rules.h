@@ -41,6 +41,7 @@ struct Target {
     Launch (*attention)(const Attention&, Type, bool gradient) = nullptr;
     /// `attention` takes an index, values of another head size and a gradient of lse; otherwise they are refused.
     bool attention_by_index = false;
+    std::function<void(Context&, const TiledLoss&, const TiledLossData&)> (*tiled_loss)() = nullptr;
 };
 
 /// The input of a rule's make().

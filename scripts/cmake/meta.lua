@@ -496,6 +496,23 @@ function nn.embedding(tokens, name, rows, columns, std, words) end
 ---@param words integer
 ---@return Value
 function nn.words_only(rows, words) end
+---@class HeadOptions
+---@field bias? Value|false
+---@field trans_b? boolean   the weight is [V, C]
+---@field scope? string
+---@param x Value
+---@param w Value
+---@param options HeadOptions
+---@return Value
+function nn.logits(x, w, options) end
+---@param x Value
+---@param w Value
+---@param targets Value
+---@param tile integer|false
+---@param options HeadOptions
+---@return Value sum
+---@return Value count
+function nn.loss(x, w, targets, tile, options) end
 ---@param x Value
 ---@param p? number
 ---@return Value

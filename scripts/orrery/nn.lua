@@ -114,6 +114,31 @@ function nn.words_only(rows, words)
   return (row - (words - 1)):relu() * -1e30
 end
 
+local head_options = options_of "bias trans_b scope"
+
+local function in_scope(scope, f, ...)
+  if scope then return nn.scope(scope, f, ...) end
+  return f(...)
+end
+
+--- The logits x w [..., V] of a head w [C, V]. options: trans_b (w is [V, C]), bias [V], scope (of the op).
+function nn.logits(x, w, options)
+  check_options("nn.logits", options, head_options)
+  return in_scope(options.scope, x.matmul, x, w, { bias = options.bias or nil, trans_b = options.trans_b })
+end
+
+--- The cross entropy of a head's logits: sum f32 [], count f32 []. x [..., C], targets i32 [...]; w and options are
+-- those of nn.logits. `tile`: rows of which logits exist at a time; 0: all; false: all up to 2^26 logits, beyond as
+-- many rows as have 64 MiB.
+function nn.loss(x, w, targets, tile, options)
+  check_options("nn.loss", options, head_options)
+  local count = options.trans_b and w.shape[1] or w.shape[2]
+  for _, size in ipairs(targets.shape) do count = count * size end
+  if tile == 0 or not tile and count <= 2 ^ 26 then return nn.logits(x, w, options):cross_entropy(targets) end
+  return in_scope(options.scope, x.linear_cross_entropy, x, w, targets,
+    { bias = options.bias or nil, dim = options.trans_b and 1 or 2, tile = tile and math.tointeger(tile) or 0 })
+end
+
 --- Zeroes a share p of the elements in training (Srivastava et al. 2014).
 function nn.dropout(x, p) return x:dropout(p or 0) end
 

@@ -104,6 +104,7 @@ private:
     void find_sections();
     void settle(OpId id, std::vector<char>& late);
     void sink_and_delay();
+    bool may_sink(const Op& op) const;
     bool only_after(const Op& op) const;
     void find_types();
     void find_instances();
