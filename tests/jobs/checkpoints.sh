@@ -240,6 +240,16 @@ has again.log "resumed from step 80"
 cp -r whole same
 good same run same 80 --from-step 60
 has same.log "resumed from step 80|did so before, with the same settings, and has saved step 80 since"
+# Another text of the script, or another path of the data, is another setting.
+cp -r whole other_script
+mkdir other_lua
+{ echo "-- another text"; cat "$source_root/scripts/gpt.lua"; } > other_lua/gpt.lua
+tiny_script=other_lua/gpt.lua good other_script run other_script 80 --from-step 60
+has other_script.log "resumed with changed settings: text of gpt.lua|resumed from step 60"
+cp -r whole other_path
+ln text.txt same_text.txt
+good other_path run other_path 80 --from-step 60 --set data.path=same_text.txt
+has other_path.log "resumed with changed settings: data.path|-> \"same_text.txt\"|resumed from step 60"
 good shorter run whole 65 --from-step 60
 exits 0 list "$orrery" checkpoints list whole
 has list.txt "suspect: the run went on from step 60"
