@@ -5,6 +5,7 @@
 // callers check shapes and types before. Elementwise kernels may write over an input of the same type and size.
 #pragma once
 
+#include <cmath>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -56,36 +57,68 @@ struct Matmul {
     bool trans_a = false, trans_b = false;
     bool shared_b = false;    ///< one b for every batch index
     bool accumulate = false;  ///< y += instead of y =
+    bool operator==(const Matmul&) const = default;
 };
 
-/// q [B, queries, H, D], k and v [B, keys, G, D], o like q, lse f32 [B, H, queries]. G divides H.
+/// q [B, queries, H, D], k [B, keys, G, D], v [B, keys, G, V], o [B, queries, H, V], lse f32 [B, H, queries]. G divides
+/// H. With `indexed` the operands have an AttentionIndex, and `shift` has no effect.
 struct Attention {
     std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, groups = 0, head_dim = 0;
     double scale = 1;
     bool causal = false;
-    std::int64_t shift = 0;   ///< causal: query i sees key j when j <= i + shift
-    std::int64_t window = 0;  ///< causal: only the last `window` of these keys, j > i + shift - window; 0: all
+    std::int64_t shift = 0;      ///< causal: query i has position i + shift, and key j position j
+    std::int64_t window = 0;     ///< causal: only keys less than `window` positions before the query; 0: all
+    std::int64_t value_dim = 0;  ///< V; 0: D
+    bool indexed = false;
+
+    /// V.
+    ORRERY_HOST_DEVICE std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
-/// x [batch, seq, heads, dim]; row t has position start + t. Rotates halves: (x[i], x[i + dim/2]), as GPT-NeoX does.
+/// Documents and positions of queries, i32 [B, queries], and of keys, i32 [B, keys], in any order; all null when the
+/// attention is not indexed. Query i sees key j when their documents are equal and not negative, and, if causal,
+/// position j <= position i and, with a window, position i - position j < window.
+struct AttentionIndex {
+    const std::int32_t *documents = nullptr, *positions = nullptr;
+    const std::int32_t *key_documents = nullptr, *key_positions = nullptr;
+};
+
+/// x [batch, seq, heads, dim]; row t has position start + t, or the one given. Rotates halves: (x[i], x[i + dim/2]), as
+/// GPT-NeoX does, and multiplies by magnitude.
 struct Rope {
     std::int64_t batch = 0, seq = 0, heads = 0, dim = 0, start = 0;
-    double theta = 0;  ///< base of the wavelengths; required
-    bool inverse = false;
-    double factor = 1;  ///< factor of all wavelengths, or with original_positions of the long ones
-    double low_freq_factor = 0, high_freq_factor = 0;
+    double theta = 0;      ///< base of the wavelengths; required
+    bool inverse = false;  ///< rotates back
+    double factor = 1;     ///< factor of all wavelengths, or with original_positions of the long ones
+    double low_freq_factor = 0, high_freq_factor = 0;  ///< of llama3
+    double beta_fast = 0, beta_slow = 0;               ///< of yarn
+    bool truncate = false;                             ///< of yarn: the range of pairs is rounded outwards
     std::int64_t original_positions = 0;
+    double magnitude = 1;
 };
 
 /// Angle between consecutive positions of the pair (x[i], x[i + dim/2]): f = theta^(-2i/dim), scaled as in
-/// `ROPE_INIT_FUNCTIONS` of transformers, "linear" (f / factor) and "llama3": b f + (1 - b) f / factor, where b grows
-/// from 0 to 1 as original_positions over the wavelength goes from low_freq_factor to high_freq_factor. Always inlined,
-/// so that a copy compiled for AVX-512 never runs on a machine without it.
+/// `ROPE_INIT_FUNCTIONS` of transformers. "linear": f / factor. "llama3": b f + (1 - b) f / factor, where b grows from
+/// 0 to 1 as original_positions over the wavelength goes from low_freq_factor to high_freq_factor. "yarn": the same,
+/// where b falls from 1 to 0 as i goes from the pair that makes beta_fast turns in original_positions to that with
+/// beta_slow. Always inlined, so that a copy compiled for AVX-512 never runs on a machine without it.
 [[gnu::always_inline]] inline double turn(const Rope& s, std::int64_t i) {
-    const double plain = __builtin_pow(s.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.dim));
+    constexpr double circle = 6.283185307179586477;
+    const auto pair = static_cast<double>(i), dim = static_cast<double>(s.dim);
+    const double plain = __builtin_pow(s.theta, -2.0 * pair / dim);
     if (s.original_positions == 0) return plain / s.factor;
-    const double turns = static_cast<double>(s.original_positions) * plain / 6.283185307179586477;
-    double kept = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+    const auto positions = static_cast<double>(s.original_positions);
+    double kept = (positions * plain / circle - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+    if (s.beta_fast > 0) {
+        const double per_pair = dim / (2 * __builtin_log(s.theta));
+        double first = per_pair * __builtin_log(positions / (s.beta_fast * circle));
+        double last = per_pair * __builtin_log(positions / (s.beta_slow * circle));
+        if (s.truncate) first = __builtin_floor(first), last = __builtin_ceil(last);
+        first = first < 0 ? 0 : first;
+        last = last > dim - 1 ? dim - 1 : last;
+        if (first == last) last += 0.001;
+        kept = 1 - (pair - first) / (last - first);
+    }
     kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
     return plain * (kept + (1 - kept) / s.factor);
 }
@@ -121,9 +154,65 @@ struct VocabShard {
     std::int32_t ignore = -1;
 };
 
+/// A loss of logits = x head (+ bias) in tiles of rows: x [rows, width], head [width, cols] (trans_b: [cols, width]),
+/// bias [cols]. A rank has columns start .. start+cols-1 of the vocabulary.
+struct TiledLoss {
+    enum class Part {
+        whole,       ///< loss and count, with gradients if `gradients`
+        statistics,  ///< lse by block of the columns, and picked
+        gradients,   ///< gradients for given tops and totals of the whole rows
+    } part = Part::whole;
+    std::int64_t rows = 0, width = 0, cols = 0, start = 0, vocab = 0;
+    std::int64_t tile = 0;    ///< rows of a tile
+    std::int64_t blocks = 1;  ///< of the columns; statistics only
+    bool trans_b = false, bias = false;
+    bool gradients = false, bias_gradient = false;  ///< dx and dhead; also dbias
+    bool accumulate = false;                        ///< loss, count, dhead and dbias +=
+    std::int32_t ignore = -1;
+
+    VocabShard shard(std::int64_t n) const { return {n, cols, start, vocab, ignore}; }
+};
+
+/// Operands of TiledLoss; absent (data null) where it has none.
+struct TiledLossData {
+    In x, head, bias;
+    const std::int32_t* targets = nullptr;
+    In top, total;  ///< [rows]; gradients only
+    Out loss, count;
+    Out lse, picked;       ///< [rows, blocks], [rows]; statistics only
+    Out dx, dhead, dbias;  ///< dx may be x, if of its type
+};
+
 struct AdamW {
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
 };
+
+/// Two attentions of the same queries over disjoint keys: o [batch, queries, heads, dim], lse [batch, heads, queries].
+struct Merge {
+    std::int64_t batch = 0, queries = 0, heads = 0, dim = 0;
+
+    std::int64_t rows() const { return batch * queries * heads; }
+};
+
+/// The index in lse of row `row` of o, which has `dim` elements.
+ORRERY_HOST_DEVICE std::int64_t statistic_of(const Merge& s, std::int64_t row) {
+    const std::int64_t query = row / s.heads;
+    return (query / s.queries * s.heads + row % s.heads) * s.queries + query % s.queries;
+}
+
+/// The shares of both in their merge, by the log-sum-exp of each; 0 and -inf where neither sees a key.
+template <class T>
+struct MergeShares {
+    T a, b, lse;
+};
+template <class T>
+ORRERY_HOST_DEVICE MergeShares<T> merge_shares(T a, T b) {
+    using std::exp, std::log;
+    constexpr T none = -static_cast<T>(__builtin_inff());
+    if (a == none && b == none) return {T(0), T(0), none};
+    const T top = a > b ? a : b, x = exp(a - top), y = exp(b - top), sum = x + y;
+    return {x / sum, y / sum, top + log(sum)};
+}
 
 struct Kernels {
     using i64 = std::int64_t;
@@ -188,7 +277,8 @@ struct Kernels {
     void (*embedding)(Context&, const Embedding&, const std::int32_t* tokens, In table, Out y);
     /// dtable f32 [rows, cols] = sum of dy over equal tokens, in the order of the tokens.
     void (*embedding_grad)(Context&, const Embedding&, const std::int32_t* tokens, In dy, Out dtable);
-    void (*rope)(Context&, const Rope&, In x, Out y);
+    /// positions i32 [batch, seq], or null.
+    void (*rope)(Context&, const Rope&, In x, const std::int32_t* positions, Out y);
 
     /// y [outer, picks, inner] = the elements of x that ids select, zero bytes for ids outside of the shard. Any type.
     void (*gather)(Context&, const Picks&, In x, const std::int32_t* ids, Out y);
@@ -207,8 +297,11 @@ struct Kernels {
     void (*one_hot)(Context&, const std::int32_t* ids, i64 n, i64 start, i64 cols, Out y);
 
     /// o = softmax(scale q k^T) v, lse = log of the sum of exponentials. A query that sees no key: o = 0, lse = -inf.
-    void (*attention)(Context&, const Attention&, In q, In k, In v, Out o, Out lse);
-    void (*attention_grad)(Context&, const Attention&, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv);
+    void (*attention)(Context&, const Attention&, In q, In k, In v, const AttentionIndex&, Out o, Out lse);
+    /// With p the softmax: dv = p^T do, ds = scale p (do v^T - sum(do o) + dlse), dq = ds k, dk = ds^T q. d_lse f32
+    /// like lse; absent (data null): 0. A query that sees no key has dq = 0, whatever d_lse is.
+    void (*attention_grad)(Context&, const Attention&, In q, In k, In v, In o, In lse, In d_o, const AttentionIndex&,
+                           In d_lse, Out dq, Out dk, Out dv);
 
     /// loss = sum of -log softmax(logits)[target] over rows with target != ignore; count = how many. dlogits (absent:
     /// data null; may be logits itself) = scale * (softmax - onehot), 0 for ignored rows; scale absent: 1. A target
@@ -237,6 +330,20 @@ struct Kernels {
     /// sizes[i]: the size of x[i] along dim; the other dims are those of shape.
     void (*concat)(Context&, std::span<const In> x, Shape shape, int dim, Shape sizes, Out y);
     void (*pad)(Context&, In x, Shape shape, int dim, i64 before, i64 after, Out y);
+    /// y[i] = x[i - by] along dim, around the end; 0 <= by < shape[dim].
+    void (*roll)(Context&, In x, Shape shape, int dim, i64 by, Out y);
+
+    /// The attention over the keys of both a and b: o = pa o_a + pb o_b with the shares of merge_shares, o and lse f32
+    /// (f64). o may be o_a or o_b.
+    void (*merge)(Context&, const Merge&, In o_a, In lse_a, In o_b, In lse_b, Out o, Out lse);
+    /// d_lse may be absent (data null). do_a = pa d_o, dlse_a = pa (d_lse + pb sum(d_o (o_a - o_b))); b accordingly.
+    void (*merge_grad)(Context&, const Merge&, In o_a, In lse_a, In o_b, In lse_b, In d_o, In d_lse, Out do_a,
+                       Out dlse_a, Out do_b, Out dlse_b);
+
+    /// Losses and gradients as by matmul, cross_entropy (a shard of the vocabulary: as by cross_entropy_stats and
+    /// cross_entropy_grad) and the products of dlogits, but of s.tile rows at a time: logits and dlogits are rounded to
+    /// the type of x, and exist for one tile. lse: log of the sum of exponentials; 0 for ignored rows.
+    void (*tiled_loss)(Context&, const TiledLoss&, const TiledLossData&);
 };
 
 namespace reference {

@@ -12,6 +12,7 @@ local declared = {
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
   tied     = { "auto", "head shared with the embedding: yes, no, or auto, as the model's paper has it" },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
+  loss_tile = { -1, "rows whose logits exist at a time; 0: all; -1: all up to 2^26 logits, beyond 64 MiB of them" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
   window   = { 0, "llama: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
@@ -25,10 +26,11 @@ local declared = {
   pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
   chunks   = { 0, "mesh axis pp: stages of each rank; 0: as many as the schedule needs; interleaved has 2 or more" },
   ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
+  context  = { "heads", "mesh axis cp: how attention reads a row's split sequence: heads or gather" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
-  zero     = { 0, "mesh axis dp: 1, 2 or 3 also splits optimizer states, gradients, params" },
-  reduce   = { "f32", "mesh axis dp: type in which gradients are sent: f32, or bf16 in half the bytes" },
+  zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  reduce   = { "f32", "mesh axes dp, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 local opt = o.options(declared)
 
@@ -53,7 +55,7 @@ local rate = ({ cosine = o.lr.cosine, linear = o.lr.linear })[opt.schedule]
 local data = o.data.file {}
 local sizes = {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab, fused = opt.fused,
-  mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed,
+  mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed, loss_tile = opt.loss_tile >= 0 and opt.loss_tile,
 }
 if opt.tied == "yes" or opt.tied == "no" then sizes.tied = opt.tied == "yes"
 elseif opt.tied ~= "auto" then error(("script.tied = %s: expected yes, no or auto"):format(opt.tied)) end
@@ -78,8 +80,9 @@ program:train_with(o.optim.adamw {
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
+  o.strategy.context { axis = "cp", method = opt.context },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = "dp", reduce = opt.reduce, zero = opt.zero },
+  o.strategy.data { axis = { "dp", "cp" }, reduce = opt.reduce, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
   local kinds = {}

@@ -5,6 +5,7 @@ local o = require "orrery"
 local cfg = o.config
 local opt = o.options {
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
+  loss_tile = { -1, "rows whose logits exist at a time; 0: all; -1: all up to 2^26 logits, beyond 64 MiB of them" },
   dropout  = { 0.0, "share of activations dropped while training; gpt2 only" },
   unread   = { "", "keys of config.json to leave unread, as in key,key" },
   lr       = { 2e-5, "peak learning rate" },
@@ -14,11 +15,12 @@ local opt = o.options {
   pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
   chunks   = { 0, "mesh axis pp: stages of each rank; 0: as many as the schedule needs; interleaved has 2 or more" },
   ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
+  context  = { "heads", "mesh axis cp: how attention reads a row's split sequence: heads or gather" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   optional = { false, "mesh axis tp: what it does not divide stays whole, and check lists it, instead of an error" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
-  zero     = { 0, "mesh axis dp: 1, 2 or 3 also splits optimizer states, gradients, params" },
-  reduce   = { "f32", "mesh axis dp: type in which gradients are sent: f32, or bf16 in half the bytes" },
+  zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  reduce   = { "f32", "mesh axes dp, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 
 local function words(list)
@@ -30,7 +32,8 @@ end
 local data = o.data.file {}
 local model, published = o.published.model(cfg.checkpoint.load, {
   seq = data.seq, unread = words(opt.unread),
-  more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil },
+  more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil,
+           loss_tile = opt.loss_tile >= 0 and opt.loss_tile or nil },
 })
 
 local program = o.trace(published.type, data.signature, function(batch)
@@ -43,8 +46,9 @@ program:train_with(o.optim.adamw {
 program:weights(model:tensors())
 local strategies = {
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
+  o.strategy.context { axis = "cp", method = opt.context },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional },
-  o.strategy.data { axis = "dp", reduce = opt.reduce, zero = opt.zero },
+  o.strategy.data { axis = { "dp", "cp" }, reduce = opt.reduce, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil

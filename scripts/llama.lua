@@ -10,6 +10,8 @@ local opt = o.options {
   kv_heads = { 4, "key and value heads" },
   mlp      = { 688, "width of the feed-forward layer" },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
+  context  = { "heads", "mesh axis cp: how attention reads a row's split sequence: heads or gather" },
+  loss_tile = { -1, "rows whose logits exist at a time; 0: all; -1: all up to 2^26 logits, beyond 64 MiB of them" },
   lr       = { 1e-3, "peak learning rate" },
   warmup   = { 50, "steps until the peak" },
 }
@@ -17,14 +19,17 @@ local opt = o.options {
 local data = o.data.file {}
 local model = llama {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, kv_heads = opt.kv_heads, mlp = opt.mlp, vocab = data.vocab,
-  fused = opt.fused,
+  fused = opt.fused, loss_tile = opt.loss_tile >= 0 and opt.loss_tile,
 }
 local program = o.trace("llama", data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets)
 end)
 program:train_with(o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } })
 program:weights(model:tensors())
-program:parallel { o.strategy.data { axis = "dp" } }
+program:parallel {
+  o.strategy.context { axis = "cp", method = opt.context },
+  o.strategy.data { axis = { "dp", "cp" } },
+}
 
 local run = program:compile()
 print(run:summary())

@@ -215,6 +215,7 @@ ValueId Backward::total(ValueId id) {
 ValueId Backward::raw_dy(size_t o) { return total(out(o)); }
 
 ValueId Backward::dy(size_t o) {
+    if (!has_dy(o)) slots_[out(o)].uniform = 0;
     const ValueId value = cast(total(out(o)), type(out(o)).dtype);
     slots_[out(o)].sum = value;
     given_.push_back(value);

@@ -42,18 +42,39 @@ std::vector<std::string_view> words_of(std::string_view side) {
     return words;
 }
 
-/// The suffix of a word: "?" for "bias?" (optional), "..." for "a..." (any number), otherwise "".
+/// The suffix of a word: "?" for "bias?" (optional), "??" (given together with the one before), "..." for "a..." (any
+/// number), otherwise "".
 std::string_view ending(std::string_view word) { return word.substr(std::min(word.find_first_of("?."), word.size())); }
+
+/// The words of which there are operands when there are `count` inputs or outputs, by operand; nullopt if there cannot
+/// be that many. Optional ones are taken from left to right, as far as they and those given with them are not too many.
+/// `word_of`: what to note of a word.
+template <class Noted, class WordOf>
+std::optional<Noted> present(std::string_view side, size_t count, const WordOf& word_of) {
+    Noted noted;
+    size_t place = 0;
+    bool there = true;
+    for (std::string_view word = next_word(side); !word.empty(); word = next_word(side), ++place) {
+        const std::string_view end = ending(word);
+        if (end == "?") {
+            size_t together = 1;
+            std::string_view rest = side;
+            while (ending(next_word(rest)) == "??") ++together;
+            there = noted.size() + together <= count;
+        } else if (end != "??") {
+            there = end == "..." || noted.size() < count;
+            if (!there) return std::nullopt;
+        }
+        if (!there) continue;
+        const size_t times = end == "..." ? count - std::min(count, noted.size()) : 1;
+        for (size_t i = 0; i < times; ++i) noted.push_back(word_of(word, place));
+    }
+    return noted.size() == count ? std::optional(std::move(noted)) : std::nullopt;
+}
 
 /// The type letters of `count` inputs or outputs, by operand; nullopt if there cannot be that many.
 std::optional<std::string> letters_of(std::string_view side, size_t count) {
-    std::string letters;
-    for (std::string_view word = next_word(side); !word.empty(); word = next_word(side)) {
-        const bool there = letters.size() < count;
-        if (!there && ending(word) != "?") return std::nullopt;
-        letters.append(ending(word) == "..." ? count - letters.size() : there, word[0]);
-    }
-    return letters.size() == count ? std::optional(letters) : std::nullopt;
+    return present<std::string>(side, count, [](std::string_view word, size_t) { return word[0]; });
 }
 
 std::optional<DType> only_type(char letter) {
@@ -97,7 +118,10 @@ std::optional<Misfit> find_misfit(const std::string& letters, const TypeOf& type
 /// The name of an operand for error messages: "gain", "x 2" for "x...", "output 1".
 std::string operand_name(const OpDef& def, size_t operand, size_t inputs) {
     if (operand >= inputs) return fmt::format("output {}", operand - inputs);
-    const std::string_view name = def.operands[std::min(operand, def.operands.size() - 1)];
+    const auto places = present<std::vector<size_t>>(Sides(def.types).inputs, inputs,
+                                                     [](std::string_view, size_t place) { return place; });
+    assert(places);
+    const std::string_view name = def.operands[(*places)[operand]];
     const std::string_view word = name.substr(0, name.size() - ending(name).size());
     return ending(name) == "..." ? fmt::format("{} {}", word, operand) : std::string(word);
 }
@@ -127,12 +151,13 @@ std::string problem_of_types(const OpDef& def) {
     const auto good = [](std::string_view word) {
         const std::string_view end = ending(word);
         return all_letters.find(word[0]) != std::string_view::npos && word.size() == 1 + end.size() &&
-               (end.empty() || end == "?" || end == "...");
+               (end.empty() || end == "?" || end == "??" || end == "...");
     };
-    const auto optional = [](std::string_view word) { return ending(word) == "?"; };
-    // After the required operands come either optional ones ("?") or a single "...".
+    const auto optional = [](std::string_view word) { return ending(word).starts_with('?'); };
+    // After the required operands come either optional ones ("?", then any "??") or a single "...".
     const auto in_order = [&](const std::vector<std::string_view>& words) {
         const auto first = std::find_if(words.begin(), words.end(), [](auto word) { return !ending(word).empty(); });
+        if (first != words.end() && ending(*first) == "??") return false;
         return std::all_of(first, words.end(), optional) || first + 1 == words.end();
     };
     const Sides sides(def.types);
@@ -154,7 +179,10 @@ std::string problem_of_types(const OpDef& def) {
 void check_inputs(const Infer& at, const OpDef& def) {
     if (def.types.empty()) return;  // a collective has no types to check
     const auto letters = letters_of(Sides(def.types).inputs, at.count());
-    assert(letters);  // infer() has checked the number of operands
+    if (!letters) {
+        at.fail(fmt::format("got {} operands, expected ({})", at.count(), fmt::join(def.operands, ", ")),
+                "operands with \"??\" are given together with those before them");
+    }
     const auto misfit = find_misfit(
         *letters, [&](size_t i) { return at.dtype(i); }, false);
     if (!misfit) return;

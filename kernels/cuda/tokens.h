@@ -261,7 +261,9 @@ struct Rotate {
     int each, heads, dim;
     int first, count;  ///< columns of this launch, first a multiple of 8
     bool inverse;
-    double slope[most_slopes];  ///< angle of a column at time 1
+    float magnitude;
+    const std::int32_t* positions;  ///< [rows], or null
+    double slope[most_slopes];      ///< angle of a column at time 1
 
     /// Offset of a run of pairs, and of its angles.
     struct Place {
@@ -291,8 +293,11 @@ struct Rotate {
         float* sines = cosines + each * runs * run;
         for (int i = b.thread(); i < here * runs * run; i += b.threads()) {
             const int c = i % (runs * run);
-            const double angle = static_cast<double>((row + i / (runs * run)) % seq + start) * slope[c < count ? c : 0];
+            const i64 time = row + i / (runs * run), position = positions ? positions[time] : time % seq + start;
+            const double angle = static_cast<double>(position) * slope[c < count ? c : 0];
             cosine_and_sine(inverse ? -angle : angle, cosines[i], sines[i]);
+            cosines[i] *= magnitude;
+            sines[i] *= magnitude;
         }
         b.sync();
         for (int item = b.thread(); item < items; item += b.threads()) {
@@ -326,7 +331,7 @@ struct Rotate {
     }
 };
 
-void rope(kernels::Context& context, const Rope& s, In x, Out y) {
+void rope(kernels::Context& context, const Rope& s, In x, const std::int32_t* positions, Out y) {
     Call& call = call_of(context);
     const i64 half = s.dim / 2, rows = s.batch * s.seq;
     for (i64 first = 0; first < half; first += Rotate::most_slopes) {
@@ -343,6 +348,8 @@ void rope(kernels::Context& context, const Rope& s, In x, Out y) {
                     static_cast<int>(first),
                     static_cast<int>(count),
                     s.inverse,
+                    static_cast<float>(s.magnitude),
+                    positions,
                     {}};
         // Two runs a thread, in at most 16 KiB of angles.
         while (body.each < 16 && body.each * a_row < 2 * Rotate::threads) body.each *= 2;

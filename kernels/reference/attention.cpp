@@ -8,16 +8,26 @@ namespace orrery::kernels::reference {
 
 namespace {
 
-/// Query i sees the keys first_key(i) .. visible(i) - 1.
-i64 visible(const Attention& s, i64 i) { return s.causal ? std::clamp<i64>(i + s.shift + 1, 0, s.keys) : s.keys; }
-i64 first_key(const Attention& s, i64 i) {
-    return s.window > 0 ? std::clamp<i64>(i + s.shift + 1 - s.window, 0, s.keys) : 0;
+/// The keys that one query sees, in ascending order.
+std::vector<i64> seen_keys(const Attention& s, const AttentionIndex& at, i64 b, i64 i) {
+    std::vector<i64> keys;
+    for (i64 j = 0; j < s.keys; ++j) {
+        i64 ago = i + s.shift - j;  // positions from the key to the query
+        if (s.indexed) {
+            const std::int32_t document = at.documents[b * s.queries + i];
+            if (document < 0 || document != at.key_documents[b * s.keys + j]) continue;
+            ago = i64{at.positions[b * s.queries + i]} - at.key_positions[b * s.keys + j];
+        }
+        if (s.causal && (ago < 0 || (s.window > 0 && ago >= s.window))) continue;
+        keys.push_back(j);
+    }
+    return keys;
 }
 
-/// Offsets of one head's row in [B, T, heads, D].
-i64 query_row(const Attention& s, i64 b, i64 h, i64 i) { return ((b * s.queries + i) * s.heads + h) * s.head_dim; }
-i64 key_row(const Attention& s, i64 b, i64 h, i64 j) {
-    return ((b * s.keys + j) * s.groups + h / (s.heads / s.groups)) * s.head_dim;
+/// Offsets of one head's row of `dim` elements in [B, T, heads, dim].
+i64 query_row(const Attention& s, i64 b, i64 h, i64 i, i64 dim) { return ((b * s.queries + i) * s.heads + h) * dim; }
+i64 key_row(const Attention& s, i64 b, i64 h, i64 j, i64 dim) {
+    return ((b * s.keys + j) * s.groups + h / (s.heads / s.groups)) * dim;
 }
 
 double dot(const Values& a, i64 at, const Values& b, i64 bt, i64 n) {
@@ -35,48 +45,65 @@ void for_each_query(const Attention& s, F f) {
     }
 }
 
-void attention(Context&, const Attention& s, In q, In k, In v, Out o, Out lse) {
-    const i64 nq = s.batch * s.queries * s.heads * s.head_dim, nk = s.batch * s.keys * s.groups * s.head_dim;
-    const Values qs = read(q, nq), ks = read(k, nk), vs = read(v, nk);
-    Values os(static_cast<size_t>(nq)), ls(static_cast<size_t>(s.batch * s.heads * s.queries)), p;
+/// Numbers of elements of operands that are shaped like q, o, k, v and lse.
+struct Counts {
+    i64 q, o, k, v, lse;
+    explicit Counts(const Attention& s)
+        : q(s.batch * s.queries * s.heads * s.head_dim),
+          o(s.batch * s.queries * s.heads * s.values()),
+          k(s.batch * s.keys * s.groups * s.head_dim),
+          v(s.batch * s.keys * s.groups * s.values()),
+          lse(s.batch * s.heads * s.queries) {}
+};
+
+Values zeros(i64 n) { return Values(static_cast<size_t>(n)); }
+
+void attention(Context& c, const Attention& s, In q, In k, In v, const AttentionIndex& at, Out o, Out lse) {
+    c.scratch(0);
+    const Counts n(s);
+    const i64 dim = s.head_dim, value_dim = s.values();
+    const Values qs = read(q, n.q), ks = read(k, n.k), vs = read(v, n.v);
+    Values os = zeros(n.o), ls = zeros(n.lse), p;
     for_each_query(s, [&](i64 b, i64 h, i64 i) {
-        const i64 first = first_key(s, i), n = visible(s, i) - first;
+        const std::vector<i64> keys = seen_keys(s, at, b, i);
         double& l = ls[(b * s.heads + h) * s.queries + i];
         l = -std::numeric_limits<double>::infinity();
-        if (n == 0) return;
-        p.resize(static_cast<size_t>(n));
-        for (i64 j = 0; j < n; ++j) {
-            p[j] = s.scale * dot(qs, query_row(s, b, h, i), ks, key_row(s, b, h, first + j), s.head_dim);
-        }
+        if (keys.empty()) return;
+        p.clear();
+        for (const i64 j : keys)
+            p.push_back(s.scale * dot(qs, query_row(s, b, h, i, dim), ks, key_row(s, b, h, j, dim), dim));
         const double top = *std::max_element(p.begin(), p.end());
         double sum = 0;
         for (double& e : p) sum += e = std::exp(e - top);
         l = top + std::log(sum);
-        for (i64 j = 0; j < n; ++j) {
-            for (i64 d = 0; d < s.head_dim; ++d) {
-                os[query_row(s, b, h, i) + d] += p[j] / sum * vs[key_row(s, b, h, first + j) + d];
-            }
+        const i64 oi = query_row(s, b, h, i, value_dim);
+        for (size_t e = 0; e < keys.size(); ++e) {
+            const i64 vj = key_row(s, b, h, keys[e], value_dim);
+            for (i64 d = 0; d < value_dim; ++d) os[oi + d] += p[e] / sum * vs[vj + d];
         }
     });
     write(o, os);
     write(lse, ls);
 }
 
-void attention_grad(Context&, const Attention& s, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv) {
-    const i64 nq = s.batch * s.queries * s.heads * s.head_dim, nk = s.batch * s.keys * s.groups * s.head_dim;
-    const Values qs = read(q, nq), ks = read(k, nk), vs = read(v, nk), os = read(o, nq), ds = read(d_o, nq);
-    const Values ls = read(lse, s.batch * s.heads * s.queries);
-    Values dqs(static_cast<size_t>(nq)), dks(static_cast<size_t>(nk)), dvs(static_cast<size_t>(nk));
+void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In lse, In d_o, const AttentionIndex& at,
+                    In d_lse, Out dq, Out dk, Out dv) {
+    c.scratch(0);
+    const Counts n(s);
+    const i64 dim = s.head_dim, value_dim = s.values();
+    const Values qs = read(q, n.q), ks = read(k, n.k), vs = read(v, n.v), os = read(o, n.o), ds = read(d_o, n.o);
+    const Values ls = read(lse, n.lse), dls = d_lse.data == nullptr ? zeros(n.lse) : read(d_lse, n.lse);
+    Values dqs = zeros(n.q), dks = zeros(n.k), dvs = zeros(n.v);
     for_each_query(s, [&](i64 b, i64 h, i64 i) {
-        const i64 qi = query_row(s, b, h, i);
-        const double mean = dot(ds, qi, os, qi, s.head_dim);
-        for (i64 j = first_key(s, i); j < visible(s, i); ++j) {
-            const i64 kj = key_row(s, b, h, j);
-            const double score = s.scale * dot(qs, qi, ks, kj, s.head_dim);
-            const double p = std::exp(score - ls[(b * s.heads + h) * s.queries + i]);
-            const double dscore = s.scale * p * (dot(ds, qi, vs, kj, s.head_dim) - mean);
-            for (i64 d = 0; d < s.head_dim; ++d) {
-                dvs[kj + d] += p * ds[qi + d];
+        const i64 qi = query_row(s, b, h, i, dim), oi = query_row(s, b, h, i, value_dim);
+        const i64 li = (b * s.heads + h) * s.queries + i;
+        const double mean = dot(ds, oi, os, oi, value_dim);
+        for (const i64 j : seen_keys(s, at, b, i)) {
+            const i64 kj = key_row(s, b, h, j, dim), vj = key_row(s, b, h, j, value_dim);
+            const double p = std::exp(s.scale * dot(qs, qi, ks, kj, dim) - ls[li]);
+            const double dscore = s.scale * p * (dot(ds, oi, vs, vj, value_dim) - mean + dls[li]);
+            for (i64 d = 0; d < value_dim; ++d) dvs[vj + d] += p * ds[oi + d];
+            for (i64 d = 0; d < dim; ++d) {
                 dqs[qi + d] += dscore * ks[kj + d];
                 dks[kj + d] += dscore * qs[qi + d];
             }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/rules/rules.h"
 
 namespace orrery::kernels::rules {
@@ -71,39 +73,68 @@ Launch matmul_gelu_grad(const Request& r) {
     };
 }
 
-Attention attention_sizes(const Request& r) {
-    const Sizes &q = r.input(0).shape, &k = r.input(1).shape;
-    if (q.size() != 4 || k.size() != 4 || r.input(2).shape != k || q[0] != k[0] || q[3] != k[3] || k[2] < 1 ||
-        q[2] % k[2] != 0) {
-        r.refuse("expected q [B,T,H,D], k and v [B,T,G,D] with G dividing H");
+/// `index`: number of the operand that begins the index, if there is one.
+Attention attention_sizes(const Request& r, size_t index, bool indexed) {
+    const Sizes &q = r.input(0).shape, &k = r.input(1).shape, &v = r.input(2).shape;
+    if (q.size() != 4 || k.size() != 4 || v.size() != 4 || q[0] != k[0] || q[3] != k[3] || k[2] < 1 ||
+        q[2] % k[2] != 0 || !std::equal(v.begin(), v.begin() + 3, k.begin())) {
+        r.refuse("expected q [B,T,H,D], k [B,S,G,D] and v [B,S,G,V] with G dividing H");
     }
     Attention s;
     s.batch = q[0], s.queries = q[1], s.keys = k[1], s.heads = q[2], s.groups = k[2], s.head_dim = q[3];
-    if (const i64 most = r.target.most_head_dim; most > 0 && s.head_dim > most)
+    if (v[3] != q[3]) s.value_dim = v[3];
+    if (const i64 most = r.target.most_head_dim; most > 0 && std::max(s.head_dim, s.values()) > most)
         r.refuse("heads of more than " + std::to_string(most) + " elements");
     s.scale = r.spec.number("scale", 1);
     s.causal = r.spec.flag("causal");
-    s.shift = r.spec.integer("shift", s.keys - s.queries);
     s.window = r.spec.integer("window");
     if (s.window < 0 || (s.window > 0 && !s.causal)) r.refuse("window must be at least 1 and needs causal attention");
+    s.indexed = indexed;
+    if (indexed) {
+        const Sizes of_queries{s.batch, s.queries}, of_keys{s.batch, s.keys};
+        for (size_t i = 0; i < 4; ++i) {
+            if (r.input(index + i).shape != (i < 2 ? of_queries : of_keys))
+                r.refuse("expected documents and positions of queries [B,T] and of keys [B,S]");
+        }
+        return s;
+    }
+    // Of a block of queries, `offset` and `global_shape` give the place among all queries; the last query sees all
+    // keys.
+    const Sizes all = r.spec.integers("global_shape");
+    s.shift = s.keys - (all.empty() ? s.queries : all[1]) + r.offset(1);
     // the last query sees its first key, so the causal mask is enough
     if (s.window >= s.queries + s.shift) s.window = 0;
     return s;
 }
 
+/// Refuses what a device's own attention cannot do.
+void check_target(const Request& r, const Attention& s, bool of_lse) {
+    if (r.target.attention == nullptr || r.target.attention_by_index) return;
+    const bool other_size = s.value_dim > 0;
+    if (s.indexed || other_size || of_lse) {
+        r.refuse(std::string("this device has no attention ") + (s.indexed    ? "by documents and positions"
+                                                                 : other_size ? "with values of another head size"
+                                                                              : "with a gradient of lse"));
+    }
+}
+
 Launch attention(const Request& r) {
-    const Attention s = attention_sizes(r);
+    const Attention s = attention_sizes(r, 3, r.spec.inputs.size() > 3);
+    check_target(r, s, false);
     if (r.target.attention != nullptr) return r.target.attention(s, r.input(0).type, false);
-    return [f = r.target.kernels.attention, s](Context& c, Operands t) {
-        f(c, s, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]));
+    return [f = r.target.kernels.attention, s, y = r.out()](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), index_of(s, t, 3), out(t[y]), out(t[y + 1]));
     };
 }
 
 Launch attention_grad(const Request& r) {
-    const Attention s = attention_sizes(r);
+    const size_t inputs = r.out();
+    const Attention s = attention_sizes(r, 6, inputs >= 10);
+    check_target(r, s, inputs % 2 != 0);
     if (r.target.attention != nullptr) return r.target.attention(s, r.input(0).type, true);
-    return [f = r.target.kernels.attention_grad, s](Context& c, Operands t) {
-        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), in(t[5]), out(t[6]), out(t[7]), out(t[8]));
+    return [f = r.target.kernels.attention_grad, s, y = inputs](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), in(t[5]), index_of(s, t, 6), d_lse_of(s, t),
+          out(t[y]), out(t[y + 1]), out(t[y + 2]));
     };
 }
 
@@ -120,5 +151,16 @@ constexpr KernelRule lines[] = {
 }  // namespace
 
 std::span<const KernelRule> contraction_rules() { return lines; }
+
+AttentionIndex index_of(const Attention& s, Operands t, size_t first) {
+    if (!s.indexed) return {};
+    const auto ids = [&](size_t i) { return static_cast<const std::int32_t*>(t[first + i].data); };
+    return {ids(0), ids(1), ids(2), ids(3)};
+}
+
+In d_lse_of(const Attention& s, Operands t) {
+    const size_t at = s.indexed ? 10 : 6;
+    return t.size() > at + 3 ? in(t[at]) : In{};
+}
 
 }  // namespace orrery::kernels::rules

@@ -39,6 +39,9 @@ struct Target {
     // nullptr: use the kernel of the table.
     Launch (*gelu_grad)(const Matmul&, UnaryGrad) = nullptr;
     Launch (*attention)(const Attention&, Type, bool gradient) = nullptr;
+    /// `attention` takes an index, values of another head size and a gradient of lse; otherwise they are refused.
+    bool attention_by_index = false;
+    std::function<void(Context&, const TiledLoss&, const TiledLossData&)> (*tiled_loss)() = nullptr;
 };
 
 /// The input of a rule's make().
@@ -89,6 +92,13 @@ std::vector<std::string> rule_ops();
 /// Throws Refused with the reason when the spec cannot run. Number and types of operands must be those of the op's
 /// definition (wrong_operands of orrery/kernel.h).
 Launch resolve(const Spec& spec, const Target& target);
+
+// Inputs of attention: q, k, v, and four of an index or none. Of its gradient: q, k, v, o, lse, do, four of an index or
+// none, and dlse or nothing.
+/// The index of a launch; `first` is its first operand: 3 of attention, 6 of its gradient.
+AttentionIndex index_of(const Attention& s, Operands t, size_t first);
+/// dlse of a launch of the gradient; absent (data null) when it has none.
+In d_lse_of(const Attention& s, Operands t);
 
 inline In in(const Tensor& t) { return {t.data, t.type}; }
 inline Out out(const Tensor& t) { return {t.data, t.type}; }

@@ -28,7 +28,10 @@
 ---@field vocab? integer
 ---@field validation? number | Data   share of the samples to evaluate, or other samples
 ---@field seed? integer
----@field token_bytes? integer   tokens only: 2 or 4
+---@field token_bytes? integer   token files only: 2 or 4
+---@field separator? integer   documents only: the id that ends each document, where there is no .idx
+---@field field? string   documents only: the key of the text in lines of JSON, "text"
+---@field documents? boolean   file only: documents packed in rows, o.data.documents
 ---@field arrays? string[]       arrays only: the names to offer
 
 ---@class AttentionOptions
@@ -38,8 +41,11 @@
 ---@field causal? boolean   true
 ---@field window? integer   keys that a position sees, its own among them; all when nil or 0
 ---@field bias? boolean | "qkv"
+---@field documents? Value   i32 [batch, seq]: a position sees those of its own document; -1: padding
+---@field positions? Value   i32 [batch, seq], with documents
 ---@field rope? number | table   theta, or the options of rope
 ---@field qk_norm? number   eps
+---@field sinks? boolean    one more logit a head takes part in the softmax; only where fused
 ---@field fused? boolean    true; false: scores, mask, softmax and products as ops of their own
 ---@field score_dropout? number   of the softmax; only where not fused
 ---@field dropout? number
@@ -95,7 +101,7 @@ function Value:dropout(p) end
 ---@return Value
 function Value:store(marks) end
 
---- Strategies: how ops read a param. p:use { dp = R, keep = "fragment" }.
+--- Strategies: how ops read a value, such as a param. p:use { dp = R, keep = "fragment" }.
 ---@param marks table<string, Placement | string | boolean>
 ---@return Value
 function Value:use(marks) end
@@ -116,6 +122,12 @@ function Value:state() end
 ---@param n integer
 ---@return integer?
 function Value:first_dim_divisible_by(n) end
+--- Strategies: the splits that store marks so far ask for, in order, with dims from 1.
+---@return { axis: string, dim: integer }[]
+function Value:splits() end
+--- Strategies: the ops that read the value, in order.
+---@return MarkedOp[]
+function Value:readers() end
 --- Whether forward ops read a copy of the param in lower precision.
 ---@return boolean
 function Value:has_low_copy() end
@@ -273,6 +285,15 @@ function Update:result(name, value) end
 
 ---@class Strategy
 
+--- An op of the program that a strategy marks.
+---@class MarkedOp
+---@field kind string
+---@field scope string
+---@field origin string     script line that made the op
+---@field forward? string   of a backward op: the kind of the forward op that it differentiates
+---@field inputs Value[]
+---@field outputs Value[]
+
 --- The program that a strategy marks.
 ---@class AnnotatedProgram
 local AnnotatedProgram = {}
@@ -283,6 +304,10 @@ function AnnotatedProgram:inputs() end
 ---@param name string
 ---@return Value?
 function AnnotatedProgram:find(name) end
+--- The ops of the step, or those of one kind, in order.
+---@param kind? string
+---@return MarkedOp[]
+function AnnotatedProgram:ops(kind) end
 --- The scopes of forward ops, in order.
 ---@return string[]
 function AnnotatedProgram:scopes() end
@@ -421,11 +446,16 @@ function data.tokens(options) end
 ---@param options? DataOptions
 ---@return Data
 function data.arrays(options) end
+--- Documents packed in rows without padding: tokens, targets, positions, documents and places, i32 [batch, seq].
+---@param options? DataOptions
+---@return Data
+function data.documents(options) end
 --- Samples of several sources with equal arrays: { { source, weight }, ... }, whole ones in every 4,096.
 ---@param options DataOptions | { [1]: Data, [2]: number }[]
 ---@return Data
 function data.mixture(options) end
---- The source `tokens` for a path that ends in .bin, else `text`; without a path the mixture of data.mix.
+--- The source `tokens` for a path that ends in .bin, else `text`; without a path the mixture of data.mix. With
+--- documents = true the source `documents`, or the mixture of such.
 ---@param options? DataOptions
 ---@return Data
 function data.file(options) end
@@ -474,6 +504,23 @@ function nn.embedding(tokens, name, rows, columns, std, words) end
 ---@param words integer
 ---@return Value
 function nn.words_only(rows, words) end
+---@class HeadOptions
+---@field bias? Value|false
+---@field trans_b? boolean   the weight is [V, C]
+---@field scope? string
+---@param x Value
+---@param w Value
+---@param options HeadOptions
+---@return Value
+function nn.logits(x, w, options) end
+---@param x Value
+---@param w Value
+---@param targets Value
+---@param tile integer|false
+---@param options HeadOptions
+---@return Value sum
+---@return Value count
+function nn.loss(x, w, targets, tile, options) end
 ---@param x Value
 ---@param p? number
 ---@return Value
@@ -576,3 +623,13 @@ local strategy = {}
 ---@return fun(options?: table): Strategy
 ---@overload fun(name: string, fn: fun(program: AnnotatedProgram, mesh: Mesh, options: table)): function
 function strategy.define(name, defaults, fn) end
+--- The axes that an option names: "dp", or { "dp", "cp" }. An empty list and an axis named twice are errors.
+---@param name string
+---@param axis string|string[]
+---@return string[]
+function strategy.axes(name, axis) end
+--- Splits the dim `batch` of all inputs over the axis, as the strategy data does. It marks nothing when an earlier
+--- strategy has split another dim of an input over the axis: each rank then has a part of the batch already.
+---@param program AnnotatedProgram
+---@param axis string
+function strategy.split_batch(program, axis) end

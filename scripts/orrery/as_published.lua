@@ -36,6 +36,9 @@ end
 --- The architecture of Llama's family with these options, or nil with the reason why there is none.
 local function family(c)
   local window = c.window > 0
+  if c.windows and not (c.qk_norm or c.qkv_bias) then
+    return nil, "no architecture has windows of some layers without biases in q, k and v or a norm of q and k", {}
+  end
   if c.qk_norm then
     if not c.qkv_bias or c.bias then return "qwen3" end
     local unnamed = {}
@@ -47,10 +50,23 @@ local function family(c)
     return nil, "no architecture has biases in q, k and v alone beside a norm of q and k (qk_norm)", unnamed
   end
   if c.bias then
-    if window then return nil, "no architecture has biases of all projections beside a window", {} end
+    if window or c.windows then return nil, "no architecture has biases of all projections beside a window", {} end
     return "llama"
   end
   return c.qkv_bias and "qwen2" or window and "mistral" or "llama"
+end
+
+--- Keys of the windows by layer, or nil with the reason why no config.json says them.
+local function layer_types(windows)
+  local kinds, width = {}, nil
+  for i, window in ipairs(windows) do
+    kinds[i] = window > 0 and "sliding_attention" or "full_attention"
+    if window > 0 and width and window ~= width then
+      return nil, ("no architecture has windows of %d and of %d keys"):format(width, window)
+    end
+    width = window > 0 and window or width
+  end
+  return { layer_types = kinds, sliding_window = width or null, use_sliding_window = width ~= nil }
 end
 
 --- A model of models/llama.lua. `longest`: the longest sequence that it has seen.
@@ -64,6 +80,11 @@ function as_published.llama(c, longest)
   if kind == "qwen2" or kind == "qwen3" then
     more.use_sliding_window, more.sliding_window = window, window and c.window or null
     if window then more.max_window_layers = 0 end                              -- all layers have the window
+    local by_layer, why = layer_types(c.windows or {})
+    if not by_layer then return { problem = why, unnamed = {} } end
+    if c.windows then
+      for key, value in pairs(by_layer) do more[key] = value end
+    end
   end
   return { type = kind, config = of_options(kind, c, more) }
 end

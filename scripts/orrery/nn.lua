@@ -1,7 +1,7 @@
 --- Layers as functions: each declares its params in the current scope and records its ops.
 -- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, V vocab; `...` any leading dims.
 local native = require "orrery.native"
-local by_ops = require "orrery.attention"
+local attention = require "orrery.attention"
 
 local nn = { scope = native.scope, param = native.param }
 
@@ -114,19 +114,46 @@ function nn.words_only(rows, words)
   return (row - (words - 1)):relu() * -1e30
 end
 
+local head_options = options_of "bias trans_b scope"
+
+local function in_scope(scope, f, ...)
+  if scope then return nn.scope(scope, f, ...) end
+  return f(...)
+end
+
+--- The logits x w [..., V] of a head w [C, V]. options: trans_b (w is [V, C]), bias [V], scope (of the op).
+function nn.logits(x, w, options)
+  check_options("nn.logits", options, head_options)
+  return in_scope(options.scope, x.matmul, x, w, { bias = options.bias or nil, trans_b = options.trans_b })
+end
+
+--- The cross entropy of a head's logits: sum f32 [], count f32 []. x [..., C], targets i32 [...]; w and options are
+-- those of nn.logits. `tile`: rows of which logits exist at a time; 0: all; false: all up to 2^26 logits, beyond as
+-- many rows as have 64 MiB.
+function nn.loss(x, w, targets, tile, options)
+  check_options("nn.loss", options, head_options)
+  local count = options.trans_b and w.shape[1] or w.shape[2]
+  for _, size in ipairs(targets.shape) do count = count * size end
+  if tile == 0 or not tile and count <= 2 ^ 26 then return nn.logits(x, w, options):cross_entropy(targets) end
+  return in_scope(options.scope, x.linear_cross_entropy, x, w, targets,
+    { bias = options.bias or nil, dim = options.trans_b and 1 or 2, tile = tile and math.tointeger(tile) or 0 })
+end
+
 --- Zeroes a share p of the elements in training (Srivastava et al. 2014).
 function nn.dropout(x, p) return x:dropout(p or 0) end
 
-local attention_options = options_of("heads kv_heads head_dim causal window bias rope qk_norm fused score_dropout "
-  .. "dropout std std_out")
+local attention_options = options_of("heads kv_heads head_dim causal window bias documents positions rope qk_norm "
+  .. "sinks fused score_dropout dropout std std_out")
 
 --- Self-attention of x [B, T, C]; H heads read G <= H key/value heads. options: heads, kv_heads (heads), head_dim
 -- (C/H), causal (true; false: every position sees all, as in an encoder), window (number of last keys that a position
 -- sees, including its own, Jiang et al. 2023; all when nil or 0; requires causal), bias (true; "qkv": not in the
--- output projection), rope (theta, or the op's options as a table; off when nil), qk_norm (eps of an RMSNorm of each
--- head's q and k, Henry et al. 2020; off when nil), fused (true: one op, which stores no scores; false: scores, mask,
--- softmax and products as separate ops), score_dropout (of the softmax; requires fused = false), dropout, std, std_out
--- (std).
+-- output projection), documents and positions (i32 [B, T], both or neither: a position sees those of its own document,
+-- causal and window count in positions; document -1 is padding), rope (theta, or the op's options as a table, in which
+-- positions may differ from those that it sees by; off when nil), qk_norm (eps of an RMSNorm of each head's q and k,
+-- Henry et al. 2020; off when nil), sinks (true: one more logit a head, a param, takes part in the softmax; requires
+-- fused), fused (true: one op, which stores no scores; false: scores, mask, softmax and products as separate ops),
+-- score_dropout (of the softmax; requires fused = false), dropout, std, std_out (std).
 function nn.attention(x, options)
   check_options("nn.attention", options, attention_options)
   local embed = last(x)
@@ -141,6 +168,16 @@ function nn.attention(x, options)
   end
   local bias = options.bias ~= false
   local rope = type(options.rope) == "number" and { theta = options.rope } or options.rope
+  local documents, positions = options.documents, options.positions
+  if (documents == nil) ~= (positions == nil) then
+    native.fail(("attention: %s without %s: give both, or neither"):format(documents and "documents" or "positions",
+      documents and "positions" or "documents"))
+  end
+  if rope and positions and not rope.positions then
+    local given = rope
+    rope = { positions = positions }
+    for name, value in pairs(given) do rope[name] = value end
+  end
   local function project(name, dim, count)              -- [B, T, C] -> [B, T, count, D]
     local y = nn.linear(x, name, { dim, count * size }, { bias = bias, std = options.std })
     y = y:reshape { "batch", "seq", { dim, count }, { "head_dim", size } }
@@ -154,11 +191,18 @@ function nn.attention(x, options)
   if fused and (options.score_dropout or 0) > 0 then
     native.fail("attention: score_dropout needs unfused attention; give fused = false, or leave it out")
   end
-  local y
-  if fused then y = q:attention(k, v, { causal = causal, window = options.window })
+  if not fused and options.sinks then
+    native.fail("attention: sinks need fused attention; leave fused = false out, or sinks")
+  end
+  local how = { causal = causal, window = options.window, documents = documents, positions = positions }
+  local y, lse
+  if fused then y, lse = q:attention(k, v, how)
   else
-    local function drop(p) return nn.dropout(p, options.score_dropout) end
-    y = by_ops(q, k, v, { causal = causal, window = options.window, drop = drop })
+    function how.drop(p) return nn.dropout(p, options.score_dropout) end
+    y = attention.by_ops(q, k, v, how)
+  end
+  if options.sinks then
+    y = attention.with_sinks(y, lse, nn.param { name = "sinks", shape = { { "heads", heads } } })
   end
   y = y:reshape { "batch", "seq", { "heads", heads * size } }
   y = nn.linear(y, "o", embed, { bias = bias and options.bias ~= "qkv", std = options.std_out or options.std })

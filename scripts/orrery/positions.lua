@@ -8,6 +8,10 @@ local null = native.null
 
 local numbers_of = {                                     -- required numbers of each kind of scaling, above 0
   default = "", linear = "factor", llama3 = "factor low_freq_factor high_freq_factor original_max_position_embeddings",
+  yarn = "factor",
+}
+local optional = {
+  yarn = "original_max_position_embeddings attention_factor beta_fast beta_slow mscale mscale_all_dim",
 }
 
 --- Reads rope_scaling or rope_parameters: theta, and numbers of a scaling under config.json's names.
@@ -19,12 +23,26 @@ local function scaling_of(config, key, given, theta)
   end
   local kind = given.rope_type or given.type or "default"
   if not numbers_of[kind] then
-    config:fail(key .. (given.rope_type and ".rope_type" or ".type"), "expected default, linear or llama3")
+    config:fail(key .. (given.rope_type and ".rope_type" or ".type"), "expected default, linear, llama3 or yarn")
   end
   local scaling = { theta = given.rope_theta and number "rope_theta" or theta }
   for name in numbers_of[kind]:gmatch "%S+" do scaling[name] = number(name) end
+  for name in (optional[kind] or ""):gmatch "%S+" do
+    if given[name] ~= nil and given[name] ~= null then scaling[name] = number(name) end
+  end
+  if kind == "yarn" then
+    scaling.truncate = given.truncate == nil or given.truncate
+    if type(scaling.truncate) ~= "boolean" then config:fail(key .. ".truncate", "expected true or false") end
+    scaling.beta_fast, scaling.beta_slow = scaling.beta_fast or 32.0, scaling.beta_slow or 1.0
+    if scaling.beta_fast <= scaling.beta_slow then
+      config:fail(key .. ".beta_fast", ("expected more than beta_slow = %g"):format(scaling.beta_slow))
+    end
+    local positions_then = scaling.original_max_position_embeddings or config.all.max_position_embeddings
+    scaling.original_max_position_embeddings = numbers.positive("", positions_then)
+      or config:fail(key .. ".original_max_position_embeddings", "expected a number above 0")
+  end
   for name, value in pairs(given) do
-    local known = scaling[name] or name == "rope_type" or name == "type" or name == "rope_theta" or value == null
+    local known = scaling[name] ~= nil or name == "rope_type" or name == "type" or name == "rope_theta" or value == null
       or name == "partial_rotary_factor" and value == 1
     if not known then config:fail(key .. "." .. name, ("unknown number of a scaling of kind %s"):format(kind)) end
   end
@@ -39,6 +57,14 @@ local function difference(a, b)
   for name in pairs(b) do
     if a[name] == nil then return name end
   end
+end
+
+--- The factor of cosines and sines of yarn, as in transformers.
+local function yarn_magnitude(given)
+  local function of(mscale) return given.factor <= 1 and 1.0 or 0.1 * mscale * math.log(given.factor) + 1.0 end
+  if given.attention_factor then return given.attention_factor end
+  if given.mscale and given.mscale_all_dim then return of(given.mscale) / of(given.mscale_all_dim) end
+  return of(1)
 end
 
 --- The rotary embedding: theta, and the scaling as options of the op. rope_theta and rope_scaling are the spelling of
@@ -56,6 +82,11 @@ function positions.rotary(config)
   theta, result.theta = result.theta, nil
   result.original_positions = math.tointeger(result.original_max_position_embeddings)
   result.original_max_position_embeddings = nil
+  if result.beta_fast then
+    result.magnitude = yarn_magnitude(result)
+    result.attention_factor, result.mscale, result.mscale_all_dim = nil, nil, nil
+    result.truncate = result.truncate or nil
+  end
   return theta, next(result) and result or false
 end
 
@@ -65,9 +96,13 @@ function positions.spell(config, theta, scaling)
   local new = { rope_type = "default", rope_theta = theta }
   config.rope_theta, config.rope_scaling, config.rope_parameters = theta, null, new
   if not scaling then return end
-  new.rope_type = scaling.low_freq_factor and "llama3" or "linear"
+  new.rope_type = scaling.low_freq_factor and "llama3" or scaling.beta_fast and "yarn" or "linear"
   for name, value in pairs(scaling) do
-    new[name == "original_positions" and "original_max_position_embeddings" or name] = value
+    new[name == "original_positions" and "original_max_position_embeddings" or name == "magnitude" and
+      "attention_factor" or name] = value
+  end
+  if scaling.beta_fast then
+    new.attention_factor, new.truncate = scaling.magnitude or 1.0, scaling.truncate or false
   end
   local old = {}
   for name, value in pairs(new) do old[name] = value end
@@ -76,9 +111,9 @@ function positions.spell(config, theta, scaling)
   config.rope_scaling = old
 end
 
---- The number of keys that a position sees, 0: all. `meant`: the architecture's meaning of sliding_window: "all" layers
--- have it, or "some", which layer_types or max_window_layers select; nil: it has none. `seq`: the longest sequence of
--- the run.
+--- The number of keys that a position sees, 0: all; where only some layers have a window, 0 and the number of each
+-- layer as a list. `meant`: the architecture's meaning of sliding_window: "all" layers have it, or "some", which
+-- layer_types or max_window_layers select; nil: it has none. `seq`: the longest sequence of the run.
 function positions.window(config, meant, layers, seq)
   if not meant then return 0 end
   local window, kinds = config:take "sliding_window", nil
@@ -88,22 +123,20 @@ function positions.window(config, meant, layers, seq)
     kinds, from = config:take "layer_types", config:take "max_window_layers" or 28
     if not config:take "use_sliding_window" then window = nil end
   end
-  local sliding = 0
+  local sliding, windows = 0, {}
   for i = 1, layers do
     local kind = kinds and kinds[i] or window and i > from and "sliding_attention" or "full_attention"
     if kind ~= "sliding_attention" and kind ~= "full_attention" then
       config:fail("layer_types", ("layer %d is %s, expected full_attention or sliding_attention"):format(i,
         shown(kind)))
     end
+    windows[i] = kind == "sliding_attention" and window or 0
     if kind == "sliding_attention" then sliding = sliding + 1 end
   end
   if sliding == 0 then return 0 end
   if math.type(window) ~= "integer" or window < 1 then config:fail("sliding_window", "expected a number of keys") end
   if window >= seq then return 0 end
-  if sliding < layers then
-    config:fail("sliding_window", ("%d of %d layers have it, and sequences of %d tokens are longer; here all layers "
-      .. "have one window\n  give sequences of at most %d tokens"):format(sliding, layers, seq, window))
-  end
+  if sliding < layers then return 0, windows end
   return window
 end
 

@@ -92,7 +92,7 @@ function published.read(folder, options)
   local sizes = sizes_of(config, architecture)
   if architecture.rotary then
     sizes.theta, sizes.rope_scaling = positions.rotary(config)
-    sizes.window = positions.window(config, architecture.window, sizes.layers, options.seq)
+    sizes.window, sizes.windows = positions.window(config, architecture.window, sizes.layers, options.seq)
   elseif sizes.seq < options.seq then
     config:fail("n_positions", ("sequences of %d tokens are longer\n  give shorter ones: data.tokens_per_sequence")
       :format(options.seq))

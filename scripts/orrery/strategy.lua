@@ -8,6 +8,36 @@ local strategy = {
   P = native.P,             -- for results of ops: a partial sum on every rank
 }
 
+--- strategy.axes(name, axis) -> list of the axes that an option `axis` of the strategy names: "dp", or { "dp", "cp" }.
+function strategy.axes(name, axis)
+  if type(axis) ~= "table" then return { axis } end
+  if #axis == 0 then
+    native.fail(("strategy %s: axis is an empty list; name at least one axis of the mesh, or leave the strategy out")
+      :format(name))
+  end
+  local seen = {}
+  for _, one in ipairs(axis) do
+    if seen[one] then native.fail(("strategy %s: axis names the axis %s twice; name each once"):format(name, one)) end
+    seen[one] = true
+  end
+  return axis
+end
+
+--- strategy.split_batch(program, axis): splits the dim `batch` of all inputs over the axis. It marks nothing when an
+-- earlier strategy has split another dim of an input over it: each rank then has a part of the batch already.
+function strategy.split_batch(program, axis)
+  for x in program:inputs() do
+    for _, split in ipairs(x:splits()) do
+      if split.axis == axis and x.dims[split.dim] ~= "batch" then return end
+    end
+  end
+  for x in program:inputs() do
+    for _, dim in ipairs(x.dims) do
+      if dim == "batch" then x:store { [axis] = native.S "batch" } end
+    end
+  end
+end
+
 --- strategy.plugins.data { zero = stage }: uses the plugin strategy/zero, which includes the marks of strategy/data,
 -- under the name of data.
 local function data(options)

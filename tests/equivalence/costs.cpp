@@ -24,8 +24,8 @@ std::unique_ptr<Experiment> made(const std::string& model, const std::string& me
 }
 
 /// Bytes that a rank sends in one step, by kind, as the plan says; the communicators must count the same.
-std::map<Opcode, int64_t> sent(const Experiment& made) {
-    const auto lowered = test::compile(made.train(), made.mesh);
+std::map<Opcode, int64_t> sent(const Experiment& made, const CompileOptions& options = {}) {
+    const auto lowered = test::compile(made.train(), made.mesh, options);
     std::map<Opcode, int64_t> bytes;
     int64_t all = 0;
     const PlanSummary planned = summary(lowered.plan);
@@ -93,6 +93,49 @@ TEST_CASE("ZeRO sends 2, a + 1 and 3 a units of S (P-1)/P", "[costs]") {
                                : stage == 2 ? a + 1
                                             : 3 * a);
                 }
+            }
+}
+
+TEST_CASE("data and zero over dp x cp send 2, 2, a + 1 and 3 a units of S (N-1)/N of all N ranks", "[costs]") {
+    constexpr int64_t N = 4;
+    const auto one = [](int64_t bytes) { return bytes * (N - 1) / N; };
+    for (const char* model : {"gpt", "llama"})
+        for (int64_t a : {1, 2})
+            for (int stage : {0, 1, 2, 3}) {
+                const auto two = made(model, "dp = 2\ncp = 2", fmt::format("zero = {}", stage), a);
+                CompileOptions options;
+                options.transports = test::one_transport(two->mesh);
+                const Sizes sizes = sizes_of(two->train());
+                auto bytes = sent(*two, options);
+                INFO(model << " dp 2 cp 2 micro " << a << " stage " << stage);
+                // Scalars: loss and count, and with a stage the norm of the gradients. Both axes are one message.
+                CHECK(bytes[Opcode::all_reduce] == (stage == 0 ? 2 * one(sizes.all + 2 * 4) : 2 * one(4) * 3));
+                CHECK(bytes[Opcode::reduce_scatter] ==
+                      (stage == 0 ? 0 : one(sizes.all - sizes.tied) * (stage == 1 ? 1 : a) + one(sizes.tied)));
+                CHECK(bytes[Opcode::all_gather] == (stage == 0   ? 0
+                                                    : stage == 3 ? a * one(sizes.all + sizes.read_backward)
+                                                                 : one(sizes.all)));
+            }
+}
+
+TEST_CASE("context by heads sends 2 (P-1)/P b (T/P) D e (2 H + 2 G) a layer, its gradients 2 S (P-1)/P", "[costs]") {
+    constexpr int64_t heads = 4, head_dim = embed / heads;
+    for (const char* model : {"gpt", "llama"})
+        for (int64_t ranks : {2, 4})
+            for (int64_t a : {1, 2}) {
+                const auto split = made(model, fmt::format("cp = {}", ranks), "cp = \"heads\"", a);
+                const Sizes sizes = sizes_of(split->train());
+                const auto one = [&](int64_t bytes) { return bytes * (ranks - 1) / ranks; };
+                // Llama's 2 key/value heads are repeated for 4 ranks.
+                const int64_t groups = std::string(model) == "gpt" ? heads : std::max<int64_t>(2, ranks);
+                const int64_t layer = 2 * one(batch * seq / ranks * head_dim * 4 * (2 * heads + 2 * groups));
+                const int64_t positions = std::string(model) == "gpt" ? seq * embed * 4 : 0;  // split as the sequence
+                auto bytes = sent(*split);
+                INFO(model << " cp " << ranks << " micro " << a);
+                CHECK(bytes[Opcode::all_to_all] == blocks * layer);
+                const int64_t scalars = positions > 0 ? 3 : 2;  // loss, count; the norm, when a gradient is split
+                CHECK(bytes[Opcode::all_reduce] == 2 * one(sizes.all - positions + scalars * 4));
+                CHECK(bytes[Opcode::all_gather] == one(positions));
             }
 }
 

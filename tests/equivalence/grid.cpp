@@ -85,7 +85,7 @@ std::vector<Cell> triples() {
 std::unique_ptr<Experiment> made(const std::string& model, const Cell& cell) {
     // Interleaved and V-shaped schedules have two stages a rank.
     std::string mesh, script = fmt::format("model = \"{}\"\nlayers = 4\n", model);
-    for (const char* axis : {"pp", "rep", "dp", "tp"})
+    for (const char* axis : {"pp", "rep", "dp", "cp", "tp"})
         for (const Part* p : cell.parts) {
             const auto at = p->mesh.find(fmt::format("{} = ", axis));
             if (at != std::string::npos) mesh += p->mesh.substr(at, p->mesh.find('\n', at) + 1 - at);
@@ -155,6 +155,40 @@ const std::vector<std::string> all_models{"gpt", "llama", "qwen2"};
 TEST_CASE("each strategy alone is verified on each model", "[alone]") {
     const Tally tally = run("alone", alone(false), all_models);
     CHECK(tally.failed == 0);
+    CHECK(tally.passed > 0);
+}
+
+TEST_CASE("data and zero over two axes are verified, on the models in turn", "[alone]") {
+    std::vector<Part> parts;
+    for (int stage : {0, 1, 2, 3})
+        parts.push_back(
+            {fmt::format("dp x cp, zero{}", stage), "", "dp = 2\ncp = 2\n", fmt::format("zero = {}\n", stage)});
+    std::vector<Cell> cells;
+    for (const Part& p : parts) cells.push_back({p.name, {&p}});
+    cells.push_back({"dp x cp, zero1 x tp+seq", {&parts[1], &part("tp+seq")}});
+    cells.push_back({"dp x cp, zero3 x tp", {&parts[3], &part("tp")}});
+    cells.push_back({"dp x cp, zero2 x pp 1f1b", {&parts[2], &part("pp 1f1b")}});
+    const Tally tally = run("two data axes", cells, all_models, true);
+    CHECK(tally.failed == 0);
+    CHECK(tally.passed > 0);
+}
+
+TEST_CASE("context parallelism is verified under each strategy, on the models in turn", "[context]") {
+    std::vector<Part> methods;
+    for (const char* method : {"heads"})
+        methods.push_back({method, "", "cp = 2\n", fmt::format("context = \"{}\"\ndropout = 0.1\n", method)});
+    std::vector<Cell> cells;
+    for (const Part& method : methods) {
+        cells.push_back({method.name, {&method}});
+        for (const char* other : {"dp", "zero1", "zero2", "zero3", "tp", "tp+seq", "pp 1f1b"})
+            cells.push_back({fmt::format("{} x {}", method.name, other), {&method, &part(other)}});
+    }
+    const Part four{"", "", "cp = 4\n", "context = \"heads\"\n"};  // more ranks than llama's 2 kv_heads
+    cells.push_back({"heads of 4", {&four}});
+    cells.push_back({"heads of 4 x zero3", {&four, &part("zero3")}});
+    const Tally tally = run("context", cells, all_models, true);
+    const Tally repeated = run("context, repeated kv_heads", {cells.end() - 2, cells.end()}, {"llama"});
+    CHECK(tally.failed + repeated.failed == 0);
     CHECK(tally.passed > 0);
 }
 

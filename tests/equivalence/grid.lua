@@ -8,13 +8,15 @@ local opt = o.options {
   rep      = { false, "plain data parallelism over the axis rep, beside dp" },
   sequence = { false, "split over tp what lies between the blocks" },
   window   = { 0, "llama: keys that a position sees" },
+  context  = { "", "how cp shares the sequence: heads or gather; empty: cp shares the batch" },
+  dropout  = { 0.0, "gpt only" },
   schedule = { "", "of the pipeline over pp" },
 }
 
 local data = o.data.text {}
 local sizes = { layers = opt.layers, embed = 32, heads = 4, mlp = 48, vocab = 40 }
 if opt.model == "gpt" then
-  sizes.seq = 8
+  sizes.seq, sizes.dropout = 8, opt.dropout
 else
   sizes.kv_heads = 2
 end

@@ -13,17 +13,22 @@ local opt = o.options {
   eps        = { 1e-5, "of the norms" },
   theta      = { 10000.0, "of the rotary positions" },
   dropout    = { 0.0, "gpt only" },
-  strategy   = { "plugin", "plugin or twin: data parallelism in C++ or in Lua" },
+  strategy   = { "plugin", "plugin or twin: data and context parallelism in C++ or in Lua" },
   bucket_mib = { 25, "largest message of gradients" },
-  reduce     = { "f32", "type in which gradients are sent over dp" },
+  reduce     = { "f32", "type in which gradients are sent over dp and cp" },
   fused      = { true, "attention as one op" },
+  tied       = { true, "gpt: the head is the table" },
+  rows       = { 0, "rows of the table, of which `vocab` have a word; 0: vocab" },
+  loss_tile  = { -1, "rows whose logits exist at a time" },
   schedule   = { "1f1b", "of the pipeline" },
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { "", "layers of each stage, \"1 0 1\"; cut by cost when empty" },
   ends       = { false, "the embedding and the head count as layers" },
+  cp         = { "", "how the axis cp shares the sequence: heads or gather; empty: it shares the batch" },
+  keep       = { false, "gather: keys and values are gathered once for both passes" },
   sequence   = { false, "tp also splits what lies between the blocks" },
   optional   = { false, "tp keeps whole what it cannot split" },
-  zero       = { 0, "stage over dp" },
+  zero       = { 0, "stage over dp and cp" },
   replicate  = { "", "the axis that repeats what zero splits" },
   recompute  = { "", "full or selective" },
   loss_scale = { 0.0, "the first one; 0: none in f32 and bf16, the default in f16" },
@@ -37,7 +42,9 @@ if opt.model == "gpt" then
 elseif opt.model ~= "mlp" then
   sizes.heads, sizes.kv_heads, sizes.eps, sizes.theta = opt.heads, opt.kv_heads, opt.eps, opt.theta
 end
-if opt.model ~= "mlp" then sizes.fused = opt.fused end
+if opt.model ~= "mlp" then sizes.fused, sizes.loss_tile = opt.fused, opt.loss_tile >= 0 and opt.loss_tile end
+if opt.model == "gpt" or opt.model == "llama" then sizes.rows = opt.rows end
+if opt.model == "gpt" then sizes.tied = opt.tied end
 local model = require("orrery.models." .. opt.model)(sizes)
 
 local program = o.trace(opt.model, data.signature, function(batch)
@@ -53,16 +60,17 @@ for count in opt.stages:gmatch "%d+" do layers[#layers + 1] = math.tointeger(cou
 program:parallel {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = layers, ends = opt.ends },
 }
+local strategies = opt.strategy == "twin" and o.strategies or o.strategy
+if opt.cp ~= "" then program:parallel { strategies.context { axis = "cp", method = opt.cp, keep = opt.keep } } end
 local asked = { o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
 if opt.zero > 0 then
-  asked[2] = o.strategy.zero { axis = "dp", replicate = opt.replicate, stage = opt.zero, bucket_mib = opt.bucket_mib,
-    reduce = opt.reduce }
+  asked[2] = o.strategy.zero { axis = { "dp", "cp" }, replicate = opt.replicate, stage = opt.zero,
+    bucket_mib = opt.bucket_mib, reduce = opt.reduce }
 end
 if opt.recompute == "full" then asked[#asked + 1] = o.strategy.recompute {} end
 if opt.recompute == "selective" then
   asked[#asked + 1] = o.strategy.recompute { kinds = { "gelu", "swiglu", "layernorm", "rmsnorm", "attention" } }
 end
-local strategies = opt.strategy == "twin" and o.strategies or o.strategy
-asked[#asked + 1] = strategies.data { axis = "dp", bucket_mib = opt.bucket_mib, reduce = opt.reduce }
+asked[#asked + 1] = strategies.data { axis = { "dp", "cp" }, bucket_mib = opt.bucket_mib, reduce = opt.reduce }
 program:parallel(asked)
 program:compile()

@@ -4,7 +4,7 @@ source "$(dirname "$0")/lib.sh"
 cat > job.lua << 'LUA'
 local o = require "orrery"
 local mesh = o.config.mesh
-local opt = o.options { zero = { 0, "stage over dp" } }
+local opt = o.options { zero = { 0, "stage over dp and cp" } }
 local data = o.data.file {}
 local llama = require "orrery.models.llama"
 local model = llama { layers = 2, embed = 48, heads = 4, kv_heads = 2, mlp = 64, vocab = data.vocab }
@@ -14,12 +14,14 @@ local list = {}
 if mesh.pp then
   list[#list + 1] = o.strategy.pipeline { axis = "pp", schedule = "1f1b", microbatches = o.config.train.microbatches }
 end
+list[#list + 1] = o.strategy.context { axis = "cp" }
 if mesh.tp then list[#list + 1] = o.strategy.tensor { axis = "tp" } end
 if opt.zero > 0 then
-  list[#list + 1] = o.strategy.zero { axis = "dp", stage = opt.zero }
-elseif mesh.dp then
-  list[#list + 1] = o.strategy.data { axis = "dp" }
+  list[#list + 1] = o.strategy.zero { axis = { "dp", "cp" }, stage = opt.zero }
+else
+  list[#list + 1] = o.strategy.data { axis = { "dp", "cp" } }
 end
+program:weights(model:tensors())
 program:parallel(list)
 program:compile():train(data)
 LUA
@@ -67,4 +69,8 @@ move "zero3_tp2" "mesh.dp=2 script.zero=3" "mesh.tp=2"
 move "both_zero1" "mesh.dp=2 mesh.tp=2" "mesh.dp=2 script.zero=1"
 move "pp_tp_zero3" "mesh.pp=2 mesh.tp=2 train.microbatches=2" "mesh.dp=4 script.zero=3"
 move "zero1_pp" "mesh.dp=2 script.zero=1" "mesh.pp=2 mesh.dp=2 script.zero=2 train.microbatches=2"
+move "one_cp4" "mesh.dp=1" "mesh.cp=4"
+move "cp_zero3" "mesh.cp=2" "mesh.dp=2 mesh.cp=2 script.zero=3"
+$orrery evaluate cp_zero3 text.txt > cp.evaluate 2>&1 || { cat cp.evaluate; fail "no perplexity on dp x cp"; }
+$orrery export cp_zero3 exported > cp.export 2>&1 || { cat cp.export; fail "no export on dp x cp"; }
 echo "$moved passed, 0 failed"

@@ -53,10 +53,11 @@ const std::map<std::string, size_t> exceptions{
     {"gelu", 12},
     {"tanh", 9},
     {"adamw", 10},
-    // Words of other things, too: kinds of reductions, an attribute, an option, a command.
+    // Words of other things, too: kinds of reductions, an attribute, an option, a command, a method.
     {"sum", 9},
     {"scale", 16},
     {"top_k", 10},
+    {"gather", 9},
     // Of no value's: a function of scripts beside the seven.
     {"iota", 8},
 };

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,12 @@ constexpr int64_t batch = 2, time_steps = 9, groups = 2, share = 3, dim = 4;
 struct Mask {
     bool causal;
     int64_t window;
+    bool documents = false;
 };
+
+/// Rows of three documents, one of a single token, and padding at the end; in the second row in another order.
+constexpr int64_t document[batch][time_steps] = {{0, 0, 0, 1, 2, 2, 2, 2, -1}, {5, 2, 5, 2, 5, 7, 7, 2, -1}};
+constexpr int64_t position[batch][time_steps] = {{0, 1, 2, 0, 0, 1, 2, 3, 0}, {0, 0, 1, 1, 2, 1, 0, 2, 0}};
 
 /// sum(weight * attention(q, k, v)) with its gradients, the attention made by `attend`.
 struct Model {
@@ -54,9 +60,19 @@ struct Model {
         check_program(program);
         const auto values = test::evaluate(program, [](const Value& value, ValueId id) {
             if (value.name == "weight") return test::fill_small(value, 99);  // the same behind either
-            if (value.name != "rows" && value.name != "columns") return test::fill_small(value, id);
+            const bool documents = value.name.starts_with("documents");
+            if (!documents && value.name != "rows" && value.name != "columns" && value.name != "positions")
+                return test::fill_small(value, id);
             test::Array array(test::widened(value.type));
-            for (int64_t i = 0; i < time_steps; ++i) array.f64()[i] = static_cast<double>(i);
+            const int64_t n = array.type.count();
+            for (int64_t i = 0; i < n; ++i) {
+                const int64_t b = i / time_steps, t = i % time_steps;
+                const int64_t number = n == time_steps ? i : documents ? document[b][t] : position[b][t];
+                if (is_float(array.type.dtype))
+                    array.f64()[i] = static_cast<double>(number);
+                else
+                    array.i32()[i] = static_cast<int32_t>(number);
+            }
             return array;
         });
         std::vector<test::Array> found;
@@ -67,7 +83,13 @@ struct Model {
 };
 
 ValueId by_op(Model& m, const Mask& mask) {
-    return m.one("attention", {m.q, m.k, m.v}, {{"causal", mask.causal}, {"window", mask.window}});
+    std::vector<ValueId> inputs{m.q, m.k, m.v};
+    if (mask.documents) {
+        for (const char* name : {"documents", "positions"})
+            inputs.push_back(m.b.input(name, {DType::i32, {batch, time_steps}}, {}, {}));
+        inputs.insert(inputs.end(), {inputs[3], inputs[4]});  // of the keys
+    }
+    return m.one("attention", inputs, {{"causal", mask.causal}, {"window", mask.window}});
 }
 
 /// softmax(scale q k^T, -1e30 where the mask is) v, heads of a group as rows below each other.
@@ -79,15 +101,29 @@ ValueId by_textbook(Model& m, const Mask& mask) {
     ValueId score = m.one("matmul", {rows(m.q, share), rows(m.k, 1)}, {{"trans_b", true}});
     score = m.one("scale", {m.reshape(score, {batch, groups, share, time_steps, time_steps})},
                   {{"by", 1 / std::sqrt(static_cast<double>(dim))}});
-    const ValueId row = m.b.input("rows", {DType::f32, {time_steps, 1}}, {}, {});
-    const ValueId column = m.b.input("columns", {DType::f32, {1, time_steps}}, {}, {});
-    const ValueId unseen = m.number(-1e30);
-    if (mask.causal) score = m.one("select", {m.one("less_equal", {column, row}), score, unseen});
+    std::vector<ValueId> masks;
+    ValueId row, column;
+    if (mask.documents) {
+        const auto sides = [&](const char* name) {
+            const ValueId x = m.b.input(name, {DType::f32, {batch, time_steps}}, {}, {});
+            return std::pair(m.reshape(x, {batch, 1, 1, time_steps, 1}), m.reshape(x, {batch, 1, 1, 1, time_steps}));
+        };
+        const auto [own, other] = sides("documents");
+        masks = {m.one("equal", {own, other}), m.one("greater_equal", {own, m.number(0)})};
+        std::tie(row, column) = sides("positions");
+    } else {
+        row = m.b.input("rows", {DType::f32, {time_steps, 1}}, {}, {});
+        column = m.b.input("columns", {DType::f32, {1, time_steps}}, {}, {});
+    }
+    if (mask.causal) masks.push_back(m.one("less_equal", {column, row}));
     if (mask.window > 0) {
         const ValueId back = m.one("sub", {row, column}), window = m.number(static_cast<double>(mask.window));
-        score = m.one("select", {m.one("less", {back, window}), score, unseen});
+        masks.push_back(m.one("less", {back, window}));
     }
-    const ValueId p = m.reshape(m.one("softmax", {score}), {batch, groups, share * time_steps, time_steps});
+    for (const ValueId seen : masks) score = m.one("select", {seen, score, m.number(-1e30)});
+    ValueId p = m.one("softmax", {score});
+    for (const ValueId seen : masks) p = m.one("select", {seen, p, m.number(0)});
+    p = m.reshape(p, {batch, groups, share * time_steps, time_steps});
     const ValueId o = m.reshape(m.one("matmul", {p, rows(m.v, 1)}), {batch, groups, share, time_steps, dim});
     return m.reshape(m.transpose(o, {0, 3, 1, 2, 4}), {batch, time_steps, groups * share, dim});
 }
@@ -124,13 +160,15 @@ std::pair<int64_t, int64_t> counted(int64_t time, Attributes attributes) {
 }  // namespace
 
 TEST_CASE("attention equals softmax over masked scores, its gradients too") {
-    for (const Mask mask : {Mask{false, 0}, Mask{true, 0}, Mask{true, 1}, Mask{true, 4}, Mask{true, time_steps - 1},
-                            Mask{true, time_steps}, Mask{true, 1000}}) {
+    for (const Mask mask :
+         {Mask{false, 0}, Mask{true, 0}, Mask{true, 1}, Mask{true, 4}, Mask{true, time_steps - 1},
+          Mask{true, time_steps}, Mask{true, 1000}, Mask{false, 0, true}, Mask{true, 0, true}, Mask{true, 2, true}}) {
         Model op, textbook;
         const auto got = op.run([&](Model& m) { return by_op(m, mask); });
         const auto expected = textbook.run([&](Model& m) { return by_textbook(m, mask); });
         for (size_t i = 0; i < got.size(); ++i) {
-            INFO("causal " << mask.causal << ", window " << mask.window << ", gradients of q, k, v, and o: " << i);
+            INFO("causal " << mask.causal << ", window " << mask.window << ", documents " << mask.documents
+                           << ", gradients of q, k, v, and o: " << i);
             REQUIRE(got[i].type.shape == expected[i].type.shape);
             double worst = 0, largest = 0;
             for (int64_t e = 0; e < got[i].type.count(); ++e) {
@@ -164,6 +202,36 @@ TEST_CASE("a window that makes no sense is refused with a remedy") {
           "m.lua:4: attention: window = -1 is negative; give 1 or more, the query's own among them, or 0 for "
           "all keys up to it");
     CHECK(refused({{"causal", true}, {"window", 2.5}}).find("expected an integer") != std::string::npos);
+}
+
+TEST_CASE("an index that fits no queries or keys is refused, and one of half its operands") {
+    const auto said = [](const Shape& keys, size_t operands, const Shape& documents) {
+        Program program;
+        Builder b(program);
+        const ValueId q = b.input("q", {DType::f32, {2, 5, 4, 6}}, {}, {"", "m.lua", 1, 0});
+        const ValueId k = b.input("k", {DType::f32, keys}, {}, {"", "m.lua", 2, 0});
+        const ValueId d = b.input("d", {DType::i32, documents}, {}, {"", "m.lua", 3, 0});
+        const ValueId p = b.input("p", {DType::i32, {2, keys[1]}}, {}, {"", "m.lua", 3, 0});
+        std::vector<ValueId> inputs{q, k, k, d, d, p, p};
+        inputs.resize(operands);
+        try {
+            b.add("attention", inputs, {{"causal", true}}, {"", "m.lua", 4, 0});
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    CHECK(said({2, 5, 4, 6}, 7, {2, 5}).empty());
+    CHECK(said({2, 8, 2, 6}, 7, {2, 5}).empty());
+    const auto refuses = [&](const Shape& keys, size_t operands, const Shape& documents, const char* why) {
+        const std::string text = said(keys, operands, documents);
+        INFO(text);
+        CHECK(text.find(why) != std::string::npos);
+    };
+    refuses({2, 5, 4, 6}, 5, {2, 5}, "m.lua:4: attention: got 5 operands, expected (q, k, v, documents?, positions??,");
+    refuses({2, 5, 4, 6}, 7, {2, 8}, "dims of queries");
+    refuses({2, 5, 4, 6}, 7, {2, 5, 1}, "d i32[2,5,1] (m.lua:3)");
+    refuses({2, 8, 4, 6}, 3, {2, 5}, "or give the documents and positions of queries and of keys");
 }
 
 TEST_CASE("attention's flops are those of the scores that are made") {
@@ -222,6 +290,15 @@ TEST_CASE("a scaling of rotary positions that makes no sense is refused with a r
     refuses({{"factor", 8.0}, {"low_freq_factor", 1.0}}, "give all four, or factor alone");
     refuses({{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_positions", int64_t{64}}},
             "scaling by wavelength needs factor,");
+    const auto yarn = [](double fast, double slow, int64_t positions) {
+        return Attributes{{"factor", 8.0}, {"beta_fast", fast}, {"beta_slow", slow}, {"original_positions", positions}};
+    };
+    CHECK(rope_of(yarn(32, 1, 64)) == "");
+    refuses(yarn(1, 1, 64), "beta_slow = 1 and beta_fast = 1 are not a range of wavelengths");
+    refuses(yarn(32, 1, 0), "original_positions = 0 is too small");
+    refuses({{"factor", 8.0}, {"beta_fast", 32.0}}, "scaling by yarn needs factor, beta_fast, beta_slow and");
+    refuses({{"factor", 8.0}, {"truncate", true}}, "scaling by yarn needs factor,");
+    refuses({{"magnitude", 0.0}}, "magnitude = 0 is not a factor of the output");
     refuses(llama3(4, 4, 64), "low_freq_factor = 4 and high_freq_factor = 4 are not a range of wavelengths");
     refuses(llama3(-1, 4, 64), "low_freq_factor = -1");
     refuses(llama3(1, 4, 0), "original_positions = 0 is too small");

@@ -66,6 +66,7 @@ TEST_CASE("every op has types that agree with its operands, but collectives have
     CHECK(problem({"x..."}, "a... -> a").empty());
     CHECK(problem({"x", "a..."}, "f a... -> f").empty());
     CHECK(problem({"x", "g?", "b?"}, "f F? f? -> f").empty());
+    CHECK(problem({"x", "g?", "b??", "c?"}, "f i? i?? f? -> f").empty());
     CHECK(problem({}, "-> n").empty());
     CHECK(problem({"x"}, "") ==
           "the op tide lacks types: a letter for each operand and each output, such as \"f -> f\"; orrery/op.h lists "
@@ -86,6 +87,27 @@ TEST_CASE("every op has types that agree with its operands, but collectives have
     CHECK_FALSE(problem({"x...", "y..."}, "f... f... -> f").empty());
     CHECK_FALSE(problem({"x?", "y..."}, "f? f... -> f").empty());
     CHECK_FALSE(problem({"x...", "y?"}, "f... f? -> f").empty());
+    CHECK_FALSE(problem({"x", "y??"}, "f f?? -> f").empty());  // given together with what
+}
+
+TEST_CASE("operands that are given together are there together, wherever others may be absent") {
+    const auto by = [](size_t operands) {
+        const TensorType f{DType::f32, {2, 6, 2, 4}}, lse{DType::f32, {2, 2, 6}}, i{DType::i32, {2, 6}};
+        KernelSpec spec{"attention_grad", {}, {f, f, f, f, lse, f}, {f, f, f}};
+        if (operands >= 10) spec.inputs.insert(spec.inputs.end(), 4, i);
+        if (operands % 2 != 0) spec.inputs.push_back(lse);
+        spec.inputs.resize(operands, i);
+        return wrong_operands(spec, "");
+    };
+    for (const size_t operands : {6, 7, 10, 11}) CHECK(by(operands).empty());
+    for (const size_t operands : {8, 9, 12})
+        CHECK(by(operands).find("got " + std::to_string(operands)) != std::string::npos);
+    KernelSpec wrong{"attention_grad", {}, {}, {}};
+    const TensorType f{DType::f32, {2, 6, 2, 4}};
+    wrong.inputs.assign(7, f);
+    wrong.outputs.assign(3, f);
+    wrong.inputs[6] = {DType::i32, {2, 6}};
+    CHECK(wrong_operands(wrong, "").find("dlse is i32[2,6], expected f32") != std::string::npos);
 }
 
 TEST_CASE_METHOD(Recorder, "operands of the wrong type are refused where an op is recorded, letter by letter") {

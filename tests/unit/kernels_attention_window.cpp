@@ -37,7 +37,7 @@ Visits visits(const Attention& s) {
     Visits found;
     i64 seen = 0;
     walked::walk(
-        s, [](const walked::Queries&) {},
+        s, nullptr, [](const walked::Queries&) {},
         [&](const walked::Block& b) {
             ++found.blocks;
             found.scores += b.rows * b.n;
@@ -124,22 +124,22 @@ TEST_CASE("attention reads no key or query that lies behind the window") {
         const Buffer late_q = spoilt(q, 300 * row, nq), late_d_o = spoilt(d_o, 300 * row, nq);
         Buffer o(type, nq), lse(Type::f32, nl);
         Context one;
-        reference::table().attention(one, s, q.in(), k.in(), v.in(), o.out(), lse.out());
+        reference::table().attention(one, s, q.in(), k.in(), v.in(), {}, o.out(), lse.out());
         const auto check = [&](const Kernels& t, Context& c) {
             Buffer y(type, nq), l(Type::f32, nl), dq(type, nq), dk(type, nk), dv(type, nk);
-            t.attention(c, s, q.in(), early_k.in(), early_v.in(), y.out(), l.out());
+            t.attention(c, s, q.in(), early_k.in(), early_v.in(), {}, y.out(), l.out());
             const auto finite = [](const Buffer& x, i64 from, i64 end) {
                 const std::vector<double> all = x.values();
                 return std::all_of(all.begin() + from, all.begin() + end, [](double e) { return std::isfinite(e); });
             };
             CHECK_FALSE(finite(y, 0, 200 * row));
             CHECK(finite(y, (200 + s.window + room) * row, nq));
-            t.attention_grad(c, s, q.in(), early_k.in(), early_v.in(), o.in(), lse.in(), d_o.in(), dq.out(), dk.out(),
-                             dv.out());
+            t.attention_grad(c, s, q.in(), early_k.in(), early_v.in(), o.in(), lse.in(), d_o.in(), {}, {}, dq.out(),
+                             dk.out(), dv.out());
             CHECK_FALSE(finite(dq, 0, 200 * row));
             CHECK(finite(dq, (200 + s.window + room) * row, nq));
-            t.attention_grad(c, s, late_q.in(), k.in(), v.in(), o.in(), lse.in(), late_d_o.in(), dq.out(), dk.out(),
-                             dv.out());
+            t.attention_grad(c, s, late_q.in(), k.in(), v.in(), o.in(), lse.in(), late_d_o.in(), {}, {}, dq.out(),
+                             dk.out(), dv.out());
             for (const Buffer* d : {&dk, &dv}) {
                 CHECK_FALSE(finite(*d, 300 * s.head_dim, nk));
                 CHECK(finite(*d, 0, (300 - s.window - room) * s.head_dim));

@@ -130,15 +130,15 @@ TEST_CASE("cpu: attention and its gradient", "[slow]") {
                 const Buffer v = source.uniform(type, nk), d_o = source.uniform(type, nq);
                 compare_with_reference(source, {Buffer(type, nq), Buffer(Type::f32, nl)},
                                        [&](const Kernels& t, Context& c, std::vector<Buffer>& y) {
-                                           t.attention(c, s, q.in(), k.in(), v.in(), y[0].out(), y[1].out());
+                                           t.attention(c, s, q.in(), k.in(), v.in(), {}, y[0].out(), y[1].out());
                                        });
                 Buffer o(type, nq), lse(Type::f32, nl);
                 Context one;
-                reference::table().attention(one, s, q.in(), k.in(), v.in(), o.out(), lse.out());
+                reference::table().attention(one, s, q.in(), k.in(), v.in(), {}, o.out(), lse.out());
                 compare_with_reference(source, {Buffer(type, nq), Buffer(type, nk), Buffer(type, nk)},
                                        [&](const Kernels& t, Context& c, std::vector<Buffer>& y) {
                                            t.attention_grad(c, s, q.in(), k.in(), v.in(), o.in(), lse.in(), d_o.in(),
-                                                            y[0].out(), y[1].out(), y[2].out());
+                                                            {}, {}, y[0].out(), y[1].out(), y[2].out());
                                        });
             }
         }

@@ -218,8 +218,8 @@ TEST_CASE("cpu: rope, also in place and far from the start") {
             const i64 n = s.batch * s.seq * s.heads * s.dim;
             const Buffer x = source.uniform(type, n);
             compare_with_reference(source, {Buffer(type, n), x}, [&](const Kernels& k, Context& c, Buffers& y) {
-                k.rope(c, s, x.in(), y[0].out());
-                k.rope(c, s, y[1].in(), y[1].out());
+                k.rope(c, s, x.in(), nullptr, y[0].out());
+                k.rope(c, s, y[1].in(), nullptr, y[1].out());
             });
         }
     }

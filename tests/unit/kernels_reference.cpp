@@ -134,12 +134,12 @@ TEST_CASE("reference: gradients of attention with grouped heads") {
                      d_o = draw_values(96, 13);
         Values o(96), lse(32), dq(96), dk(60), dv(60);
         const auto run = [&](const Values& qs, const Values& ks, const Values& vs) {
-            ref.attention(c, s, qs.data(), ks.data(), vs.data(), o.data(), lse.data());
+            ref.attention(c, s, qs.data(), ks.data(), vs.data(), {}, o.data(), lse.data());
             return o;
         };
         run(q, k, v);
-        ref.attention_grad(c, s, q.data(), k.data(), v.data(), o.data(), lse.data(), d_o.data(), dq.data(), dk.data(),
-                           dv.data());
+        ref.attention_grad(c, s, q.data(), k.data(), v.data(), o.data(), lse.data(), d_o.data(), {}, {}, dq.data(),
+                           dk.data(), dv.data());
         check_close(dq, numeric(q, d_o, [&](const Values& x) { return run(x, k, v); }));
         check_close(dk, numeric(k, d_o, [&](const Values& x) { return run(q, x, v); }));
         check_close(dv, numeric(v, d_o, [&](const Values& x) { return run(q, k, x); }));
@@ -151,7 +151,7 @@ TEST_CASE("reference: a query that sees no key") {
     const Attention s{1, 2, 2, 1, 1, 1, 1.0, true, -1};
     const Values q{1, 1}, k{1, 2}, v{5, 7};
     Values o(2), lse(2);
-    ref.attention(c, s, q.data(), k.data(), v.data(), o.data(), lse.data());
+    ref.attention(c, s, q.data(), k.data(), v.data(), {}, o.data(), lse.data());
     CHECK(o == Values{0, 5});
     CHECK(lse[0] == -INFINITY);
     CHECK(lse[1] == 1);
@@ -163,7 +163,7 @@ TEST_CASE("reference: a window leaves a query its own position and those before 
     Values o(4), lse(4);
     const auto seen = [&](i64 shift, i64 window) {
         const Attention s{1, 4, 6, 1, 1, 1, 1.0, true, shift, window};
-        ref.attention(c, s, q.data(), k.data(), v.data(), o.data(), lse.data());
+        ref.attention(c, s, q.data(), k.data(), v.data(), {}, o.data(), lse.data());
         return o;
     };
     CHECK(seen(0, 1) == Values{1, 2, 4, 8});
@@ -227,7 +227,7 @@ TEST_CASE("reference: gradients of embedding, rope and cross entropy") {
     const Values x = draw_values(48, 19), d = draw_values(48, 20);
     const auto rope = [&](const Values& v) {
         Values y(48);
-        ref.rope(c, r, v.data(), y.data());
+        ref.rope(c, r, v.data(), nullptr, y.data());
         return y;
     };
     const Values expected = numeric(x, d, rope);

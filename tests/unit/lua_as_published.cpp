@@ -99,6 +99,23 @@ TEST_CASE("models made here are what their options make them") {
     CHECK(window.config["use_sliding_window"] == true);
     CHECK(window.config["max_window_layers"] == 0);
     CHECK(read_again(window.config).config["sliding_window"] == 5);
+    const PublishedRecord windows = llama(", windows = { 0, 5 }, qkv_bias = true");
+    CHECK(windows.architecture == "qwen2");
+    CHECK(windows.config["layer_types"] == Json({"full_attention", "sliding_attention"}));
+    CHECK(sorted(read_again(windows.config).config) == sorted(windows.config));
+    CHECK_THROWS_WITH(llama(", windows = { 0, 5 }").require_published("x"), Catch::Contains("windows of some layers"));
+    CHECK_THROWS_WITH(llama(", windows = { 4, 5 }, qk_norm = true").require_published("x"),
+                      Catch::Contains("windows of 4 and of 5 keys"));
+    CHECK_THROWS_WITH(llama(", windows = { 5 }"), Catch::Contains("llama: windows has 1 numbers for 2 layers"));
+    const PublishedRecord yarn = llama(
+        ", rope_scaling = { factor = 4.0, beta_fast = 8.0, beta_slow = 1.0, original_positions = 16, "
+        "magnitude = 1.25 }");
+    const Json& scaling = yarn.config["rope_parameters"];
+    CHECK(scaling["rope_type"] == "yarn");
+    CHECK(scaling["attention_factor"] == 1.25);
+    CHECK(scaling["truncate"] == false);
+    CHECK(scaling["original_max_position_embeddings"] == 16);
+    CHECK(sorted(read_again(yarn.config).config) == sorted(yarn.config));
     CHECK(record_of("require \"orrery.models.gpt\" { layers = 1, embed = 8, heads = 2, vocab = 17, seq = 13 }")
               .config["n_inner"]
               .is_null());

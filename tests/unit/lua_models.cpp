@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "compile/ids.h"
 #include "compile/pipeline.h"
 #include "folders.h"
 #include "golden.h"
@@ -75,6 +76,24 @@ TEST_CASE("the models' programs are as blessed") {
     test::check_golden(
         "lua_gpt_bf16.txt",
         print(small("gpt", "embed = 6, heads = 2, seq = 5", "{ precision = 'bf16' }")->find("logits")->program));
+}
+
+TEST_CASE("with the loss in tiles, logits and the range of ids are those of the plain loss") {
+    for (const auto& [model, sizes] : {std::pair<std::string, std::string>{"gpt", "embed = 6, heads = 2, seq = 4"},
+                                       {"gpt", "embed = 6, heads = 2, seq = 4, tied = false, rows = 16"},
+                                       {"llama", "embed = 8, heads = 2, mlp = 5"},
+                                       {"qwen2", "embed = 8, heads = 2, kv_heads = 1, mlp = 5"}}) {
+        const auto whole = small(model, sizes + ", loss_tile = 0"), tiles = small(model, sizes + ", loss_tile = 3");
+        INFO(model << " " << sizes);
+        CHECK(print(tiles->find("logits")->program) == print(whole->find("logits")->program));
+        CHECK(vocabulary_of(tiles->train()) == vocabulary_of(whole->train()));
+        const IdRange targets = ids_of(tiles->train()).at("targets"), plain = ids_of(whole->train()).at("targets");
+        CHECK((targets.least == plain.least && targets.count == plain.count));
+        CHECK(print(small(model, sizes)->train()) == print(whole->train()));
+        const std::string text = print(tiles->train());
+        CHECK(text.find(" linear_cross_entropy ") != std::string::npos);
+        CHECK(text.find(" cross_entropy ") == std::string::npos);
+    }
 }
 
 TEST_CASE("parameter counts are the published ones") {
@@ -216,15 +235,15 @@ TEST_CASE("llama70b traces in the time and memory that check has") {
 }
 
 TEST_CASE("the Lua twin of the data strategy gives the identical program") {
-    const auto spread = [](const std::string& kind, const std::string& more = "") {
-        FakeHost host(read(source + "/configs/two_ranks.toml"));
+    const auto spread = [](const std::string& kind, const std::string& more = "", const std::string& axis = "'dp'") {
+        FakeHost host(read(source + "/configs/two_ranks.toml"), {"mesh.cp=2"});
         host.strategies = built_strategy;
         run_script_text(
             "local o = require 'orrery'\nlocal m = require 'orrery.models.gpt' { layers = 2, embed = 12, heads = 2,"
             "vocab = 256, seq = 64 }\nlocal p = o.trace('m', o.data.text{}.signature,"
             "function(b) return m:loss(b.tokens, b.targets) end)\np:train_with(o.optim.adamw {})\n"
             "p:parallel { o." +
-                kind + ".data { axis = 'dp', bucket_mib = 4" + more + " } }\np:compile()",
+                kind + ".data { axis = " + axis + ", bucket_mib = 4" + more + " } }\np:compile()",
             "a.lua", ".", host);
         const Experiment& made = *host.experiment;
         const auto text = [&](const Program& program) {
@@ -237,6 +256,15 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     CHECK(plugin.find("all_reduce") != std::string::npos);
     CHECK(plugin.find("by data, a.lua:5") != std::string::npos);
     CHECK(plugin == spread("strategies"));
+    const std::string both = spread("strategy", "", "{ 'dp', 'cp' }");
+    CHECK(both.find("cp:S(0)") != std::string::npos);
+    CHECK(both == spread("strategies", "", "{ 'dp', 'cp' }"));
+    for (const char* kind : {"strategy", "strategies"}) {
+        CHECK_THROWS_WITH(spread(kind, "", "{}"),
+                          Catch::Contains("a.lua:") && Catch::Contains("strategy data: axis is an empty list"));
+        CHECK_THROWS_WITH(spread(kind, "", "{ 'dp', 'dp' }"),
+                          Catch::Contains("a.lua:") && Catch::Contains("axis names the axis dp twice"));
+    }
     const std::string narrow = ", reduce = 'bf16'";
     CHECK(spread("strategy", narrow).find("\n  reduce dp bf16\n") != std::string::npos);
     CHECK(spread("strategy", narrow) == spread("strategies", narrow));
@@ -244,7 +272,7 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     CHECK_THROWS_WITH(spread("strategies", ", reduce = 'f16'"),
                       Catch::Contains("gradients over dp cannot be sent as f16"));
     CHECK_THROWS_WITH(spread("strategies", ", reduce = 'half'"), Catch::Contains("unknown type \"half\""));
-    CHECK_THROWS_WITH(spread("strategy", ", reduce = 'half'"), Catch::Contains("a.lua:5") &&
+    CHECK_THROWS_WITH(spread("strategy", ", reduce = 'half'"), Catch::Contains("a.lua:") &&
                                                                    Catch::Contains("reduce is \"half\"") &&
                                                                    Catch::Contains("\"bf16\" in half the bytes"));
 }

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -212,8 +213,14 @@ TEST_CASE("scalings that are not there are refused with key and value") {
     const auto scaled = [&](const Json& scaling) { return said(with(config, "rope_scaling", scaling)); };
     CHECK(scaled(nullptr) == "");
     CHECK(scaled({{"rope_type", "default"}}) == "");
-    has(scaled({{"rope_type", "yarn"}, {"factor", 4.0}}),
-        "published_config/config.json: rope_scaling.rope_type = \"yarn\": expected default, linear or llama3");
+    has(scaled({{"rope_type", "longrope"}, {"factor", 4.0}}),
+        "published_config/config.json: rope_scaling.rope_type = \"longrope\": expected default, linear, llama3 or "
+        "yarn");
+    has(scaled({{"rope_type", "yarn"}}), "no rope_scaling.factor: expected a number above 0");
+    has(scaled({{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 1}, {"beta_slow", 2}}),
+        "rope_scaling.beta_fast = 1: expected more than beta_slow = 2");
+    has(scaled({{"rope_type", "yarn"}, {"factor", 4.0}, {"truncate", 1}}),
+        "rope_scaling.truncate = 1: expected true or false");
     has(scaled({{"type", "dynamic"}, {"factor", 4.0}}), "rope_scaling.type = \"dynamic\"");
     has(scaled({{"type", "linear"}}), "no rope_scaling.factor: expected a number above 0");
     has(scaled({{"type", "linear"}, {"factor", -2}}), "rope_scaling.factor = -2: expected a number above 0");
@@ -227,7 +234,30 @@ TEST_CASE("scalings that are not there are refused with key and value") {
     has(said(config), "rope_parameters.full_attention = an object");
 }
 
-TEST_CASE("windows: of all layers, of none below the sequence's length, of some refused") {
+TEST_CASE("yarn is read with the defaults of transformers") {
+    Json config = config_of("llama_old");
+    const auto rope = [&](const Json& scaling, const std::string& name) {
+        const Folder folder(with(config, "rope_scaling", scaling));
+        return attribute<double>(*run(folder.path, 13), "rope", name);
+    };
+    const Json plain{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+    CHECK(rope(plain, "factor") == 4);
+    CHECK(rope(plain, "beta_fast") == 32);
+    CHECK(rope(plain, "beta_slow") == 1);
+    CHECK(rope(plain, "magnitude") == Approx(0.1 * std::log(4.0) + 1));
+    CHECK(rope(with(plain, "attention_factor", 1.5), "magnitude") == 1.5);
+    Json scaled = with(plain, "mscale", 0.7);
+    scaled["mscale_all_dim"] = 1.2;
+    CHECK(rope(scaled, "magnitude") == Approx((0.07 * std::log(4.0) + 1) / (0.12 * std::log(4.0) + 1)));
+    const auto host_of = [&](const Json& scaling) {
+        const Folder folder(with(config, "rope_scaling", scaling));
+        return run(folder.path, 13);
+    };
+    CHECK(attribute<int64_t>(*host_of(plain), "rope", "original_positions") == 16);
+    CHECK(attribute<bool>(*host_of(plain), "rope", "truncate"));
+}
+
+TEST_CASE("windows: of all layers, of none below the sequence's length, of some") {
     const auto window = [](const Json& config, int64_t seq) {
         const Folder folder(config);
         const auto host = run(folder.path, seq);
@@ -249,7 +279,17 @@ TEST_CASE("windows: of all layers, of none below the sequence's length, of some 
     qwen.erase("layer_types");
     qwen["use_sliding_window"] = true;
     qwen["max_window_layers"] = 1;
-    has(said(qwen), "sliding_window = 4: 1 of 2 layers have it, and sequences of 13 tokens are longer");
+    const auto windows = [](const Json& config, int64_t seq) {
+        const Folder folder(config);
+        const auto host = run(folder.path, seq);
+        std::vector<int64_t> found;
+        for (const Op& op : host->experiment->train().ops)
+            if (op.kind == "attention") found.push_back(op.attributes.integer("window"));
+        return found;
+    };
+    CHECK(windows(qwen, 13) == std::vector<int64_t>{0, 4});
+    CHECK(windows(with(qwen, "layer_types", {"sliding_attention", "full_attention"}), 13) ==
+          std::vector<int64_t>{4, 0});
     CHECK(window(qwen, 4) == 0);
     CHECK(window(with(qwen, "max_window_layers", 0), 13) == 4);
     CHECK(window(with(qwen, "layer_types", {"sliding_attention", "sliding_attention"}), 13) == 4);

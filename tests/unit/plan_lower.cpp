@@ -282,3 +282,34 @@ TEST_CASE("a 70-billion-parameter decoder on 1,024 ranks is lowered and checked 
     CHECK(c.kernels.size() < 100);
     CHECK(static_cast<double>(c.scratch_bytes) < 1.01 * static_cast<double>(c.scratch_floor));
 }
+
+TEST_CASE("a rank's block of queries gets its place among all queries where a causal mask needs it") {
+    using Sizes = std::vector<int64_t>;
+    const Mesh mesh({{"cp", 3}});
+    /// global_shape and offset of the kernel of rank 2, by its attributes.
+    const auto attributes_of = [&](const Attributes& given, bool indexed, int dim) {
+        Program program;
+        Builder b(program);
+        std::vector<ValueId> inputs{b.input("q", {DType::f32, {3, 6, 6, 4}}, {}, {})};
+        for (const char* name : {"k", "v"}) inputs.push_back(b.input(name, {DType::f32, {3, 6, 6, 4}}, {}, {}));
+        for (const char* name : {"documents", "positions", "key_documents", "key_positions"})
+            if (indexed) inputs.push_back(b.input(name, {DType::i32, {3, 6}}, {}, {}));
+        const ValueId o = b.add("attention", inputs, given, {})[0];
+        b.result("sum", b.one("sum", {o}, {}, {}), {});
+        for (size_t i = 0; i < inputs.size(); ++i)
+            if (i == 0 || dim != 1) program.store(inputs[i], "cp", Placement::split(dim), {});
+        const Plan plan = compile(program, mesh).plan;
+        const RankClass& c = plan.classes[0];
+        for (size_t i = 0; i < c.kernels.size(); ++i)
+            if (c.kernels[i].op == "attention") return kernel_for(c, static_cast<int>(i), mesh, 2).attributes;
+        throw Error("no attention in the plan");
+    };
+    const Attributes causal{{"causal", true}};
+    const Attributes block = attributes_of(causal, false, 1);
+    CHECK(block.integers("global_shape") == Sizes{3, 6, 6, 4});
+    CHECK(block.integers("offset") == Sizes{0, 4, 0, 0});
+    CHECK_FALSE(attributes_of({}, false, 1).has("offset"));      // every query sees every key
+    CHECK_FALSE(attributes_of(causal, true, 1).has("offset"));   // positions say it
+    CHECK_FALSE(attributes_of(causal, false, 2).has("offset"));  // heads have no place
+    CHECK_FALSE(attributes_of(causal, false, 0).has("offset"));
+}

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "compile/passes/scalar_sums.h"
 #include "compile/passes/versions.h"
@@ -115,7 +116,19 @@ private:
                                          const std::vector<ValueId>& made) {
                 added = true;
                 require_part(op, kind, inputs, attributes, made);
-                return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
+                const auto moved = op_def(kind).collective;
+                if (moved == Opcode::all_gather || moved == Opcode::all_to_all) {
+                    redistribute(op, index, *moved, inputs.at(0), attributes);
+                    return inputs;
+                }
+                if (!made.empty()) return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
+                // Two ops that need the same part, such as attention and its gradient, share its result and its
+                // redistributions.
+                auto& parts = parts_[{std::string(kind), op.stage, inputs}];
+                for (const auto& [same, outputs] : parts)
+                    if (same == attributes) return outputs;
+                parts.emplace_back(attributes, add_part(op, index, kind, std::move(inputs), attributes, made));
+                return parts.back().second;
             });
         });
         const bool whole = std::none_of(op.outputs.begin(), op.outputs.end(),
@@ -126,6 +139,20 @@ private:
                                     replaced ? "returned true, but no op that it added makes one of its outputs"
                                              : "added ops, but returned false"));
         return replaced;
+    }
+
+    /// Redistributes a value over one axis for the parts of a decomposition that are added next.
+    void redistribute(const Op& op, int index, Opcode moved, ValueId value, const Attributes& attributes) {
+        const auto axis = mesh_.find(attributes.text("axis"));
+        if (!axis)
+            throw Error(op.origin, fmt::format("decompose of {}: {} names the axis {}, which the mesh lacks", title(op),
+                                               name_of(moved), attributes.text("axis")));
+        Layout layout = versions_.held(value).preferred;
+        layout.set(*axis, moved == Opcode::all_gather ? Placement::replicated()
+                                                      : Placement::split(static_cast<int>(attributes.integer("to"))));
+        const Reader reader{index, "part of " + title(op), "its decomposition asks for it", op.origin, false, true};
+        versions_.reshard_to(value, layout, reader);
+        versions_.held(value).preferred = layout;
     }
 
     /// Throws Error if an op of a decomposition is invalid, since plugins may define decompositions.
@@ -272,6 +299,7 @@ private:
             versions_.program.value(op.outputs[i]).layout = layout;
         }
         blame(rule, assignment, read, op.outputs);
+        if (op_def(op.kind).moves == Moves::rolls) exchange(op);
         if (inside && late != none) refuse_sum_inside(op, read, late);
         for (ValueId output : op.outputs) {
             auto& held = versions_.held(output);
@@ -288,6 +316,19 @@ private:
         versions_.emit(std::move(op), index);
         if (source) versions_.mark_source(made[0]);
         for (ValueId output : made) satisfy(output, index);
+    }
+
+    /// Notes in a roll the axis over which ranks exchange blocks: the outermost one that splits the rolled dim, if any.
+    void exchange(Op& op) const {
+        const Value& y = versions_.program.value(op.outputs[0]);
+        for (std::string_view note : {"axis", "sends"}) op.attributes.erase(note);
+        if (op.attributes.integer("by") == 0) return;
+        for (AxisId axis : y.layout.splits()[op.attributes.integer("dim")]) {
+            if (mesh_.size(axis) == 1) continue;
+            op.attributes.set("axis", mesh_.axis(axis).name);
+            op.attributes.set("sends", TensorType{y.type.dtype, y.layout.local_shape(y.type.shape, mesh_)}.bytes());
+            return;
+        }
     }
 
     static bool splits(const Layout& layout, AxisId axis) { return layout.at(axis).kind != Kind::replicate; }
@@ -357,7 +398,9 @@ private:
         for (const Preference& w : preferences_of(preferred, rule.inputs[i], rule, mesh_))
             if (w.blocked == Blocked::whole) {
                 const std::string name = name_of_factor(op, rule, w.factor);
-                return fmt::format("{} reads dim {}{} whole", op.kind, w.dim, name.empty() ? "" : " (" + name + ")");
+                const int64_t turn = w.factor < 0 ? 0 : rule.factors[w.factor].turn;
+                return fmt::format("{} reads dim {}{} whole{}", op.kind, w.dim, name.empty() ? "" : " (" + name + ")",
+                                   turn == 0 ? "" : fmt::format(", as {} is not a multiple of a rank's block", turn));
             }
         for (size_t other = 0; other < read.size(); ++other) {
             if (other == i) continue;
@@ -417,6 +460,10 @@ private:
     const ScalarSums sums_;
     Versions versions_;
     std::map<ValueId, ValueId> targets_;  // by new value: the param or state that it updates
+    /// Values that parts of decompositions made, by kind, stage and inputs of the part; then by its attributes.
+    std::map<std::tuple<std::string, int, std::vector<ValueId>>,
+             std::vector<std::pair<Attributes, std::vector<ValueId>>>>
+        parts_;
 };
 
 }  // namespace

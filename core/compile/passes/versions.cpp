@@ -216,7 +216,7 @@ void Versions::forget_partial(ValueId value, const Layout& reduced) {
 
 void Versions::enforce_budget(ValueId value, const Layout& needed, const ReshardPath& path,
                               const Reader& reader) const {
-    if (reader.asked || (!options_.forbid_implicit && options_.budget_bytes < 0)) return;
+    if (reader.asked || reader.part || (!options_.forbid_implicit && options_.budget_bytes < 0)) return;
     int64_t bytes = 0;
     std::string steps;
     for (const ReshardStep& step : path.steps) {

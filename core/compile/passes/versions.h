@@ -23,6 +23,7 @@ struct Reader {
     std::string why;    ///< reason for the requested layout, for errors
     Origin origin;
     bool asked = false;  ///< a mark, an update or a result requires the layout
+    bool part = false;   ///< the decomposition of the op requires the layout
 };
 
 /// The versions of each value during propagation: one per layout in which the value exists, with the op that makes it.

@@ -45,7 +45,7 @@ public:
     bool has_dy(size_t o) const { return !slots_[static_cast<size_t>(out(o))].empty(); }
     /// The constant that every element of the gradient of output o equals; nullopt when the gradient is a tensor.
     std::optional<double> uniform(size_t o = 0) const;
-    /// The gradient of output o, cast to the type of the output.
+    /// The gradient of output o, cast to the type of the output; zeros when no gradient reaches it.
     ValueId dy(size_t o = 0);
     /// The gradient of output o without a cast (gradients of bf16 weights are f32).
     ValueId raw_dy(size_t o = 0);

@@ -36,6 +36,9 @@ enum class Moves : uint8_t {
     permutes,  ///< permutes dims by the attribute `perm`
     cuts,      ///< takes a block along the attribute `dim`, from index `start`
     joins,     ///< concatenates the inputs along the attribute `dim`
+    /// Moves element i along the attribute `dim` to i + `by`, around the end. Propagation sets the attribute `axis` if
+    /// the dim is split: then no kernel runs, and the ranks of the axis exchange blocks by messages.
+    rolls,
 };
 
 /// Says that the elements of operand `ids` are indices into dim `dim` of operand `rows` (-1: its last dim).
@@ -56,6 +59,7 @@ enum class Work : uint8_t {
     weight_product,      ///< a GEMM with the first operand transposed, which contracts all dims but the last
     attention,           ///< attention of q, k and v
     attention_gradient,  ///< the gradient of attention
+    tiled_loss,          ///< GEMMs of the first two operands' size: 3 if an output has the shape of the second, else 1
 };
 
 /// The range of random test data: floats in [low, high), integers in [low, high] (both ends included).
@@ -92,8 +96,10 @@ using AddPart = std::function<std::vector<ValueId>(std::string_view kind, std::v
 /// Everything that core knows about one op. A device finds the op's kernel by the same name.
 struct OpDef {
     std::string_view name;
-    std::vector<std::string_view> operands = {};  ///< names; trailing "b?" may be absent, "x..." is 1 or more
-    /// Types of the operands and outputs, one letter each, with the '?' and '...' of `operands`: "f F f? -> F s".
+    /// Names. A trailing "b?" may be absent; operands "c??" that follow it are given together with it; "x..." is 1 or
+    /// more.
+    std::vector<std::string_view> operands = {};
+    /// Types of the operands and outputs, one letter each, with the endings of `operands`: "f F f? -> F s".
     /// Inference and devices check them; `infer` checks the rest. Every op but a collective has them.
     ///   f  a float; all f's have one type    F  a float of any type
     ///   a  any type; all a's have one type   *  any type
@@ -134,7 +140,8 @@ struct OpDef {
     Work work = Work::bytes;
     /// The op reduces an operand of any type. Used by precision, which adds no casts for such ops.
     bool reduces = false;
-    /// The op is a loss over logits, its first operand, and computes their gradient. Used by recompute and sampling.
+    /// The op is a loss over logits, its first operand unless `logits` is set, and computes their gradient. Used by
+    /// recompute and sampling.
     bool loss = false;
     /// True when each rank can compute its output block alone: propagation then recomputes it and sends nothing.
     bool source = false;
@@ -156,8 +163,16 @@ struct OpDef {
     /// Name of the kernel that does the work of this op; "": the op's name. Used by the plan checker and verify.
     std::string_view kernel = {};
 
+    int indexed_dim = -1;                     ///< only a split of this dim of `indexed` counts; -1: of any dim
+    bool (*indexed_if)(const Op&) = nullptr;  ///< false for an op that does not need them; nullptr: every op does
+    /// Pairs (operand, other) of optional operands: a script that gives the other alone gives it for both.
+    std::vector<std::pair<int, int>> stands_in = {};
+
     /// Returns calls to test the op with (tests/ops). Every op has them except collectives and ops with `elsewhere`.
     std::vector<OpSample> (*samples)() = nullptr;
+
+    /// For a loss that computes its logits itself: returns the op (kind, inputs, attributes) that computes them.
+    Op (*logits)(const Op& loss) = nullptr;
 };
 
 }  // namespace orrery

@@ -1,10 +1,12 @@
-// Attention and rope: q and o [B,T,H,D], k and v [B,S,G,D], lse f32 [B,H,T]. B batch, T query positions, S key
-// positions, H query heads, G key/value heads (G divides H), D head dim.
+// Attention and rope: q [B,T,H,D], k [B,S,G,D], v [B,S,G,V], o [B,T,H,V], lse f32 [B,H,T]. B batch, T queries, S keys,
+// H query heads, G key/value heads (G divides H), D head dim, V head dim of values. The index of an attention is four
+// i32 operands: documents and positions of the queries [B,T], then of the keys [B,S].
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "ir/ops/attention_heads.h"
 #include "ir/ops/common.h"
 
 namespace orrery::ops {
@@ -27,11 +29,29 @@ void check_window(Infer& at) {
     }
 }
 
-void check_heads(Infer& at) {
+/// The first operand of the index; 0: the op has none.
+size_t index_of(std::string_view kind, size_t operands) {
+    if (kind == "attention") return operands > 3 ? 3 : 0;
+    return operands >= 10 ? 6 : 0;
+}
+
+void check_index(Infer& at, size_t first) {
+    for (size_t i = first; i < first + 4; ++i) {
+        const size_t of = i < first + 2 ? 0 : 1;
+        at.expect_rank(i, 2, 2);
+        at.same_dim(i, 0, of, 0, "batch dims");
+        at.same_dim(i, 1, of, 1, of == 0 ? "dims of queries" : "dims of keys");
+    }
+}
+
+/// Checks q, k, v, the index and the attributes; returns the type of o.
+Typed check_heads(Infer& at) {
     for (size_t i = 0; i < 3; ++i) at.expect_rank(i, 4, 4);
-    at.same_type(1, 2);
     at.same_dim(0, 0, 1, 0, "batch dims");
     at.same_dim(0, 3, 1, 3, "head dims");
+    at.same_dim(1, 0, 2, 0, "batch dims");
+    at.same_dim(1, 1, 2, 1, "dims of keys and values");
+    at.same_dim(1, 2, 2, 2, "key and value heads");
     const int64_t heads = at.shape(0)[2];
     const int64_t groups = at.shape(1)[2];
     if (heads % groups != 0) {
@@ -39,13 +59,22 @@ void check_heads(Infer& at) {
                             at.show(0), at.show(1)),
                 "the first must be a multiple of the second");
     }
-    if (at.attributes.flag("causal") && at.shape(0)[1] != at.shape(1)[1]) {
-        at.fail(fmt::format("causal attention needs as many queries as keys: {} and {}", at.show(0), at.show(1)));
+    const size_t index = index_of(at.kind(), at.count());
+    if (index > 0) {
+        check_index(at, index);
+    } else if (at.attributes.flag("causal") && at.shape(0)[1] != at.shape(1)[1]) {
+        at.fail(fmt::format("causal attention needs as many queries as keys: {} and {}", at.show(0), at.show(1)),
+                "or give the documents and positions of queries and of keys");
     }
     check_window(at);
     if (!at.attributes.has("scale")) {
         at.attributes.set("scale", 1 / std::sqrt(static_cast<double>(at.shape(0)[3])));
     }
+    Typed o = at.typed(0);
+    if (at.shape(2)[3] == at.shape(0)[3]) return o;
+    o.type.shape[3] = at.shape(2)[3];
+    o.dims[3] = at.dims(2)[3];
+    return o;
 }
 
 Typed statistics_of(const Typed& q) {
@@ -54,88 +83,126 @@ Typed statistics_of(const Typed& q) {
 }
 
 std::vector<Typed> infer_attention(Infer& at) {
-    check_heads(at);
-    const Typed q = at.typed(0);
-    return {q, statistics_of(q)};
+    Typed o = check_heads(at);
+    Typed lse = statistics_of(o);
+    return {std::move(o), std::move(lse)};
 }
 
 std::vector<Typed> infer_attention_grad(Infer& at) {
-    check_heads(at);
-    at.same_type(0, 3);
-    if (at.type(4) != statistics_of(at.typed(0)).type)
-        at.fail(fmt::format("{} does not fit {}", at.show(4), at.show(0)));
-    at.same_type(0, 5);
+    const Typed o = check_heads(at);
+    const TensorType lse = statistics_of(o).type;
+    const auto fit = [&](size_t i, const TensorType& type) {
+        if (at.type(i) != type) at.fail(fmt::format("{} does not fit {}", at.show(i), at.show(0)));
+    };
+    fit(3, o.type);
+    fit(4, lse);
+    at.same_type(3, 5);
+    if (at.count() % 2 != 0) fit(at.count() - 1, lse);
     return {at.typed(0), at.typed(1), at.typed(2)};
 }
 
 // The factor rule of attention. H query heads are [g, r]: r of them share each of the g key/value heads. A split of g
-// splits every operand. A split of r leaves k and v whole on each rank, and makes their gradients partial.
+// splits every operand. A split of r or of the queries leaves k and v whole on each rank, and makes their gradients
+// partial.
 FactorRule heads_rule(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const Shape& k = shape_of(program, op.inputs[1]);
     const bool grad = op.kind == "attention_grad";
+    const auto of_queries = grad ? Factor::Kind::contracted : Factor::Kind::parallel;
     RuleMaker make;
     const auto batch = make.parallel(q[0]);
-    const auto queries = make.whole(q[1]);
+    const auto queries = make.dim(of_queries, q[1]);
     const auto keys = make.whole(k[1]);
     const auto group = make.parallel(k[2]);
-    const auto repeat = make.dim(grad ? Factor::Kind::contracted : Factor::Kind::parallel, q[2] / k[2]);
+    const auto repeat = make.dim(of_queries, q[2] / k[2]);
     const auto head_dim = make.whole(q[3]);
+    const auto value_dim = make.whole(shape_of(program, op.inputs[2])[3]);
     std::vector<int> heads = group;
     heads.insert(heads.end(), repeat.begin(), repeat.end());
-    const FactorRule::Dims like_q{batch, queries, heads, head_dim};
-    const FactorRule::Dims like_k{batch, keys, group, head_dim};
-    const FactorRule::Dims lse{batch, heads, queries};
-    make.rule.inputs = {like_q, like_k, like_k};
+    const FactorRule::Dims like_q{batch, queries, heads, head_dim}, like_o{batch, queries, heads, value_dim};
+    const FactorRule::Dims like_k{batch, keys, group, head_dim}, like_v{batch, keys, group, value_dim};
+    const FactorRule::Dims lse{batch, heads, queries}, at_queries{batch, queries}, at_keys{batch, keys};
+    auto& inputs = make.rule.inputs;
+    inputs = {like_q, like_k, like_v};
+    if (grad) inputs.insert(inputs.end(), {like_o, lse, like_o});
+    if (index_of(op.kind, op.inputs.size()) > 0)
+        inputs.insert(inputs.end(), {at_queries, at_queries, at_keys, at_keys});
+    if (inputs.size() < op.inputs.size()) inputs.push_back(lse);
     if (grad) {
-        make.rule.inputs.insert(make.rule.inputs.end(), {like_q, lse, like_q});
-        make.rule.outputs = {like_q, like_k, like_k};
+        make.rule.outputs = {like_q, like_k, like_v};
     } else {
-        make.rule.outputs = {like_q, lse};
+        make.rule.outputs = {like_o, lse};
     }
     return make.rule;
 }
 
 void grad_attention(Backward& g) {
-    g.expect_no_dy(1, "lse");
-    const auto d = g.add("attention_grad", {g.in(0), g.in(1), g.in(2), g.out(0), g.out(1), g.dy()}, g.attributes());
+    std::vector<ValueId> inputs{g.in(0), g.in(1), g.in(2), g.out(0), g.out(1), g.dy()};
+    for (size_t i = 3; i < g.count(); ++i) inputs.push_back(g.in(i));
+    if (g.has_dy(1)) inputs.push_back(g.dy(1));
+    const auto d = g.add("attention_grad", std::move(inputs), g.attributes());
     for (size_t i = 0; i < 3; ++i) g.give(i, d[i]);
 }
 
-// FLOPs: two GEMMs [T,D] x [D,S] per head. A causal mask leaves about half of the T T scores. A window of W also
-// removes a triangle of side T - W, which leaves W (2 T - W) / 2.
-int64_t attention_flops(const Program& program, const Op& op) {
+/// True where a rank's block of queries needs its place among all queries: a causal mask without an index.
+bool needs_place(const Op& op) { return op.attributes.flag("causal") && index_of(op.kind, op.inputs.size()) == 0; }
+
+// Twice the number of scores. A causal mask leaves about half of the T T scores of a head. A window of W also removes a
+// triangle of side T - W, which leaves W (2 T - W) / 2. Documents are data: what they remove is not subtracted.
+int64_t twice_scores(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const int64_t keys = shape_of(program, op.inputs[1])[1];
-    const int64_t each = 4 * q[0] * q[2] * q[3];
-    if (!op.attributes.flag("causal")) return each * q[1] * keys;
+    const int64_t heads = q[0] * q[2];
+    if (!op.attributes.flag("causal")) return 2 * heads * q[1] * keys;
     const int64_t window = op.attributes.has("window") ? std::min(op.attributes.integer("window"), keys) : keys;
-    return each * window * (2 * keys - window) / 2;
+    return heads * window * (q[1] == keys ? 2 * keys - window : 2 * q[1]);
 }
 
-// FLOPs of the gradient: five GEMMs of the size of attention's two (the scores again, dp, dv, dq, dk).
-int64_t attention_grad_flops(const Program& program, const Op& op) { return attention_flops(program, op) / 2 * 5; }
+// FLOPs: two GEMMs [T,D] x [D,S] and [T,S] x [S,V] per head.
+int64_t attention_flops(const Program& program, const Op& op) {
+    return twice_scores(program, op) * (shape_of(program, op.inputs[0])[3] + shape_of(program, op.inputs[2])[3]);
+}
 
-constexpr std::string_view scalings[] = {"factor", "low_freq_factor", "high_freq_factor", "original_positions"};
+// FLOPs of the gradient: five GEMMs, the scores again, dq and dk with D, dp and dv with V.
+int64_t attention_grad_flops(const Program& program, const Op& op) {
+    return twice_scores(program, op) *
+           (3 * shape_of(program, op.inputs[0])[3] + 2 * shape_of(program, op.inputs[2])[3]);
+}
 
-/// Checks the four attributes of rope that scale positions. `factor` alone scales all wavelengths; the other three are
-/// given together. A factor of 1 scales nothing: all four are removed.
+constexpr std::string_view scalings[] = {"factor",    "low_freq_factor", "high_freq_factor",  "beta_fast",
+                                         "beta_slow", "truncate",        "original_positions"};
+
+/// Checks two numbers that bound a range, such as those of wavelengths.
+void check_range(Infer& at, std::string_view first, std::string_view second) {
+    const double low = at.attributes.number(first), high = at.attributes.number(second);
+    if (low > 0 && low < high && std::isfinite(high)) return;
+    at.fail(fmt::format("{} = {} and {} = {} are not a range of wavelengths", first, low, second, high),
+            "give numbers above 0, the second the larger");
+}
+
+/// Checks the attributes of rope that scale positions. `factor` alone scales all wavelengths; low_freq_factor and
+/// high_freq_factor (llama3), or beta_fast and beta_slow (yarn), are given together, with original_positions. A factor
+/// of 1 scales nothing: all are removed.
 void check_scaling(Infer& at) {
     Attributes& given = at.attributes;
     const double factor = given.number("factor", 1);
     if (!std::isfinite(factor) || factor <= 0)
         at.fail(fmt::format("factor = {} is not a valid scaling of positions", factor), "give a number above 0, as 8");
+    const bool yarn = given.has("beta_fast") || given.has("beta_slow") || given.has("truncate");
     int64_t parts = 0;
-    for (const std::string_view name : scalings) parts += name != "factor" && given.has(name);
-    if (parts > 0 && (parts < 3 || !given.has("factor")))
+    for (const std::string_view name : scalings) parts += name != "factor" && name != "truncate" && given.has(name);
+    const bool llama3 = given.has("low_freq_factor") || given.has("high_freq_factor");
+    if (yarn && (llama3 || parts < 3 || !given.has("factor")))
+        at.fail("scaling by yarn needs factor, beta_fast, beta_slow and original_positions",
+                "give all four, or factor alone to scale every wavelength");
+    if (!yarn && parts > 0 && (parts < 3 || !given.has("factor")))
         at.fail("scaling by wavelength needs factor, low_freq_factor, high_freq_factor and original_positions",
                 "give all four, or factor alone to scale every wavelength");
     if (parts > 0) {
-        const double low = given.number("low_freq_factor"), high = given.number("high_freq_factor");
-        if (!(low > 0 && low < high && std::isfinite(high)))
-            at.fail(
-                fmt::format("low_freq_factor = {} and high_freq_factor = {} are not a range of wavelengths", low, high),
-                "give numbers above 0, the second the larger");
+        if (yarn)
+            check_range(at, "beta_slow", "beta_fast");
+        else
+            check_range(at, "low_freq_factor", "high_freq_factor");
         if (const int64_t positions = given.integer("original_positions"); positions < 1)
             at.fail(fmt::format("original_positions = {} is too small", positions), "give 1 or more");
     }
@@ -148,13 +215,32 @@ std::vector<Typed> infer_rope(Infer& at) {
     at.expect_rank(0, 4, 4);
     if (at.shape(0)[3] % 2 != 0) at.fail(fmt::format("the last dim of {} must be even", at.show(0)));
     check_scaling(at);
+    const double magnitude = at.attributes.number("magnitude", 1);
+    if (!std::isfinite(magnitude) || magnitude <= 0)
+        at.fail(fmt::format("magnitude = {} is not a factor of the output", magnitude), "give a number above 0");
+    if (magnitude == 1) at.attributes.erase("magnitude");
+    if (at.count() > 1) {
+        if (at.attributes.has("start"))
+            at.fail("both start and positions give the positions", "add the start to the positions, or leave it out");
+        at.expect_rank(1, 2, 2);
+        at.same_dim(0, 0, 1, 0, "batch dims");
+        at.same_dim(0, 1, 1, 1, "dims of positions");
+    }
     return like_input(at);
 }
 
+/// Every dim but the last may be split; positions are split like x.
 FactorRule rope_rule(const Program& program, const Op& op) {
-    FactorRule rule = last_dim_whole_rule(program, op);
-    rule.linear_in = {0};
-    return rule;
+    const Shape& shape = shape_of(program, op.inputs[0]);
+    RuleMaker make;
+    FactorRule::Dims x;
+    for (int d = 0; d < 3; ++d) x.push_back(make.parallel(shape[d]));
+    x.push_back(make.whole(shape[3]));
+    make.rule.inputs = {x};
+    if (op.inputs.size() > 1) make.rule.inputs.push_back({x[0], x[1]});
+    make.rule.outputs = {x};
+    make.rule.linear_in = {0};
+    return make.rule;
 }
 
 void grad_rope(Backward& g) {
@@ -164,37 +250,74 @@ void grad_rope(Backward& g) {
     } else {
         back.set("inverse", true);
     }
-    g.give(0, g.one("rope", {g.dy()}, back));
+    std::vector<ValueId> inputs{g.dy()};
+    if (g.count() > 1) inputs.push_back(g.in(1));
+    g.give(0, g.one("rope", std::move(inputs), back));
 }
 
 Samples rotations() {
-    return {{{f32({2, 9, 3, 6})}, {{"theta", 100.0}}},
-            {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"inverse", true}, {"start", int64_t{7}}}},
-            {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"factor", 4.0}}},
-            {{f32({2, 9, 3, 16})},
-             {{"theta", 100.0},
-              {"factor", 8.0},
-              {"low_freq_factor", 1.0},
-              {"high_freq_factor", 4.0},
-              {"original_positions", int64_t{64}}}}};
+    const Attributes yarn{{"theta", 100.0},
+                          {"factor", 8.0},
+                          {"beta_fast", 4.0},
+                          {"beta_slow", 0.5},
+                          {"truncate", true},
+                          {"magnitude", 1.25},
+                          {"original_positions", int64_t{64}}};
+    Samples samples{{{f32({2, 9, 3, 6})}, {{"theta", 100.0}}},
+                    {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"inverse", true}, {"start", int64_t{7}}}},
+                    {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"factor", 4.0}}},
+                    {{f32({2, 9, 3, 16})},
+                     {{"theta", 100.0},
+                      {"factor", 8.0},
+                      {"low_freq_factor", 1.0},
+                      {"high_freq_factor", 4.0},
+                      {"original_positions", int64_t{64}}}},
+                    {{f32({2, 9, 3, 16})}, yarn},
+                    {{f32({2, 9, 3, 16}), i32({2, 9})}, yarn},
+                    {{f32({2, 9, 3, 6}), i32({2, 9})}, {{"theta", 100.0}, {"inverse", true}}}};
+    for (size_t i = samples.size() - 2; i < samples.size(); ++i) samples[i].draws = {{}, Draw{0, 50}};
+    return samples;
 }
 
 /// Test samples of attention: two or three query heads per key/value head; one each; a single key/value head with more
-/// keys than queries; windows of two keys and of one.
+/// keys than queries; windows of two keys and of one; values of another head dim; documents; positions in any order,
+/// with a window and without.
 Samples attentions() {
     const auto sample = [](Shape q, Shape k, bool causal, int64_t window = 0) {
         return OpSample{{f32(std::move(q)), f32(k), f32(k)}, {{"causal", causal}, {"window", window}}};
     };
-    return {sample({2, 5, 6, 3}, {2, 5, 2, 3}, true),    sample({2, 5, 6, 3}, {2, 5, 3, 3}, true),
-            sample({2, 5, 4, 3}, {2, 5, 4, 3}, true),    sample({2, 3, 4, 5}, {2, 7, 1, 5}, false),
-            sample({2, 5, 6, 3}, {2, 5, 2, 3}, true, 2), sample({2, 5, 4, 3}, {2, 5, 4, 3}, true, 1)};
+    Samples samples{sample({2, 9, 6, 3}, {2, 9, 2, 3}, true),    sample({2, 9, 6, 3}, {2, 9, 3, 3}, true),
+                    sample({2, 9, 4, 3}, {2, 9, 4, 3}, true),    sample({2, 3, 4, 5}, {2, 7, 1, 5}, false),
+                    sample({2, 9, 6, 3}, {2, 9, 2, 3}, true, 2), sample({2, 9, 4, 3}, {2, 9, 4, 3}, true, 1),
+                    sample({2, 6, 4, 3}, {2, 6, 2, 3}, true)};
+    samples.back().operands[2].shape[3] = 7;
+    const auto indexed = [&](OpSample made, int64_t queries, int64_t keys, const Draw& documents, const Draw& position,
+                             const Draw& key_position) {
+        made.operands.insert(made.operands.end(),
+                             {i32({2, queries}), i32({2, queries}), i32({2, keys}), i32({2, keys})});
+        made.draws = {{}, {}, {}, documents, position, documents, key_position};
+        samples.push_back(std::move(made));
+    };
+    // Each query sees a key: the gradient of lse is that of a finite number.
+    const Draw two{0, 1}, one{0, 0};
+    indexed(sample({2, 4, 4, 3}, {2, 9, 2, 3}, false), 4, 9, two, one, one);
+    indexed(sample({2, 6, 4, 3}, {2, 7, 2, 3}, true), 6, 7, one, {4, 8}, {0, 8});
+    indexed(sample({2, 6, 2, 3}, {2, 9, 2, 3}, true, 5), 6, 9, one, {5, 7}, {0, 7});
+    return samples;
 }
+
+/// Those of attention, every second one with a gradient of lse.
 Samples attention_gradients() {
     Samples samples = attentions();
-    for (OpSample& sample : samples) {
-        const TensorType q = sample.operands[0];
-        sample.operands.insert(sample.operands.end(), {q, f32({q.shape[0], q.shape[2], q.shape[1]}), q});
-        sample.draws = {{}, {}, {}, {}, Draw{1.5, 2.5}};  // test values for lse, a log of a sum of a few numbers near 1
+    for (size_t i = 0; i < samples.size(); ++i) {
+        auto& [operands, attributes, dims, draws, derivative] = samples[i];
+        const TensorType q = operands[0], lse = f32({q.shape[0], q.shape[2], q.shape[1]});
+        TensorType o = q;
+        o.shape[3] = operands[2].shape[3];
+        draws.resize(operands.size());
+        operands.insert(operands.begin() + 3, {o, lse, o});
+        draws.insert(draws.begin() + 3, {{}, Draw{1.5, 2.5}, {}});  // lse is a log of a sum of a few numbers near 1
+        if (i % 2 == 0) operands.push_back(lse);
     }
     return samples;
 }
@@ -205,36 +328,48 @@ std::vector<OpDef> attention_ops() {
     const std::vector<AttributeDef> attributes{flag("causal"), number("scale"), integer("window")};
     return {
         {.name = "rope",
-         .operands = {"x"},
-         .types = "f -> f",
+         .operands = {"x", "positions?"},
+         .types = "f i? -> f",
          .attributes = {number("theta", 10000.0), flag("inverse"), integer("start"), number("factor"),
-                        number("low_freq_factor"), number("high_freq_factor"), integer("original_positions")},
+                        number("low_freq_factor"), number("high_freq_factor"), number("beta_fast"), number("beta_slow"),
+                        flag("truncate"), integer("original_positions"), number("magnitude")},
          .infer = infer_rope,
          .rule = rope_rule,
          .gradient = grad_rope,
          .flops = some_flops,
          .in_place = {{0, 0}},
          .indexed = OperandRef{false, 0},
+         .indexed_if = [](const Op& op) { return op.inputs.size() == 1; },
          .samples = rotations},
         {.name = "attention",
-         .operands = {"q", "k", "v"},
-         .types = "f f f -> f s",
+         .operands = {"q", "k", "v", "documents?", "positions??", "key_documents??", "key_positions??"},
+         .types = "f f f i? i?? i?? i?? -> f s",
          .attributes = attributes,
          .infer = infer_attention,
          .rule = heads_rule,
          .gradient = grad_attention,
+         .decompose = decompose_attention,
          .flops = attention_flops,
+         .indexed = OperandRef{false, 0},
          .product = true,
          .work = Work::attention,
+         .indexed_dim = 1,
+         .indexed_if = needs_place,
+         .stands_in = {{5, 3}, {6, 4}},
          .samples = attentions},
         {.name = "attention_grad",
-         .operands = {"q", "k", "v", "o", "lse", "do"},
-         .types = "f f f f s f -> f f f",
+         .operands = {"q", "k", "v", "o", "lse", "do", "documents?", "positions??", "key_documents??",
+                      "key_positions??", "dlse?"},
+         .types = "f f f f s f i? i?? i?? i?? s? -> f f f",
          .attributes = attributes,
          .infer = infer_attention_grad,
          .rule = heads_rule,
+         .decompose = decompose_attention,
          .flops = attention_grad_flops,
+         .indexed = OperandRef{false, 0},
          .work = Work::attention_gradient,
+         .indexed_dim = 1,
+         .indexed_if = needs_place,
          .samples = attention_gradients},
     };
 }

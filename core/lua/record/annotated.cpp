@@ -12,6 +12,38 @@
 
 namespace orrery::lua {
 
+void push_ops(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view function,
+              const std::function<bool(const Op&)>& wanted) {
+    const Program& program = *annotating(L, tape, function).program;
+    const auto push_values = [&](const char* field, const std::vector<ValueId>& ids) {
+        lua_createtable(L, static_cast<int>(ids.size()), 0);
+        for (size_t i = 0; i < ids.size(); ++i) {
+            push_symbol(L, tape, ids[i]);
+            lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+        }
+        lua_setfield(L, -2, field);
+    };
+    lua_newtable(L);
+    lua_Integer count = 0;
+    for (const Op& op : program.ops) {
+        if (!wanted(op)) continue;
+        lua_createtable(L, 0, 6);
+        push(L, op.kind);
+        lua_setfield(L, -2, "kind");
+        push(L, op.scope);
+        lua_setfield(L, -2, "scope");
+        push(L, op.origin.text());
+        lua_setfield(L, -2, "origin");
+        if (op.forward != none) {
+            push(L, program.op(op.forward).kind);
+            lua_setfield(L, -2, "forward");
+        }
+        push_values("inputs", op.inputs);
+        push_values("outputs", op.outputs);
+        lua_rawseti(L, -2, ++count);
+    }
+}
+
 namespace {
 
 struct AnnotatedProgram {
@@ -79,6 +111,15 @@ int find(lua_State* L) {
         push_symbol(L, tape, *id);
     else
         lua_pushnil(L);
+    return 1;
+}
+
+/// program:ops([kind]) -> the ops, or those of one kind, in order.
+int ops(lua_State* L) {
+    const std::shared_ptr<Tape> tape = check<AnnotatedProgram>(L, 1).tape;
+    const std::string kind = lua_isnoneornil(L, 2) ? "" : check_text(L, 2);
+    if (!kind.empty()) op_def(kind, mark_origin(*tape));
+    push_ops(L, tape, "ops", [&](const Op& op) { return kind.empty() || op.kind == kind; });
     return 1;
 }
 
@@ -227,6 +268,7 @@ void open_annotated(lua_State* L) {
                                 {"inputs", guard<values<Role::input>>},
                                 {"activations", guard<values<Role::temporary>>},
                                 {"find", guard<find>},
+                                {"ops", guard<ops>},
                                 {"scopes", guard<scopes>},
                                 {"stage", guard<stage>},
                                 {"pipeline", guard<pipeline>},

@@ -116,11 +116,6 @@ int store(lua_State* L) {
 
 int use(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
-    const auto& grads = x.tape->program->grads();
-    const bool grad = std::any_of(grads.begin(), grads.end(), [&](const auto& pair) { return pair.second == x.id; });
-    if (x.value().role != Role::param && !grad)
-        fail(L, fmt::format("use: {} is not a param or gradient; mark other values with store",
-                            describe(*x.tape->program, x.id)));
     mark(L, x.tape, {x.id}, Mark::What::use);
     return 1;
 }
@@ -183,6 +178,34 @@ int first_dim_divisible_by(lua_State* L) {
     return 1;
 }
 
+/// x:splits() -> { { axis = , dim = }, ... } of the store marks so far that split x, in order, with dims from 1.
+int splits(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    const Tape& tape = annotating(L, x.tape, "splits");
+    lua_newtable(L);
+    lua_Integer count = 0;
+    for (const Mark& mark : tape.program->marks()) {
+        if (mark.value != x.id || mark.what != Mark::What::store) continue;
+        if (mark.placement.kind != Placement::Kind::split) continue;
+        lua_createtable(L, 0, 2);
+        push(L, mark.axis);
+        lua_setfield(L, -2, "axis");
+        lua_pushinteger(L, static_cast<lua_Integer>(mark.placement.dim + 1));
+        lua_setfield(L, -2, "dim");
+        lua_rawseti(L, -2, ++count);
+    }
+    return 1;
+}
+
+/// x:readers() -> the ops that read x, in order, each as program:ops() has it.
+int readers(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    push_ops(L, x.tape, "readers", [id = x.id](const Op& op) {
+        return std::find(op.inputs.begin(), op.inputs.end(), id) != op.inputs.end();
+    });
+    return 1;
+}
+
 /// p:has_low_copy() -> whether forward ops read a copy of the param in lower precision.
 int has_low_copy(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
@@ -212,6 +235,8 @@ void add_mark_methods(lua_State* L) {
                                 {"grad_terms", guard<grad_terms>},
                                 {"state", guard<state>},
                                 {"first_dim_divisible_by", guard<first_dim_divisible_by>},
+                                {"splits", guard<splits>},
+                                {"readers", guard<readers>},
                                 {"has_low_copy", guard<has_low_copy>},
                                 {nullptr, nullptr}};
     luaL_setfuncs(L, methods, 0);

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -13,6 +14,10 @@ void push_mesh(lua_State* L, const Mesh& mesh);
 Tape& annotating(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view function);
 /// Returns the origin of a strategy's marks: the strategy's name, and the script line that asked for the strategy.
 Origin mark_origin(const Tape& tape);
+/// Pushes a list of the ops that `wanted` selects, for a strategy that calls `function`: tables with kind, scope,
+/// origin, forward, inputs and outputs.
+void push_ops(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view function,
+              const std::function<bool(const Op&)>& wanted);
 void open_annotated(lua_State* L);
 /// Registers the Lua classes for marks, with methods, and adds R, P and S to the table on top of the stack.
 void open_marks(lua_State* L);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -90,6 +91,7 @@ public:
             else
                 positional(i);
         }
+        add_given();
         const auto least = static_cast<size_t>(
             std::ranges::count_if(def_.operands, [](std::string_view o) { return !o.ends_with("?"); }));
         if (operands_.size() < least)
@@ -101,15 +103,33 @@ public:
 private:
     bool variadic() const { return !def_.operands.empty() && def_.operands.back().ends_with("..."); }
 
-    void add_operand(int index) {
+    ValueId checked(int index) const {
         const Symbol* symbol = test<Symbol>(L_, index);
-        if (symbol) {
-            if (symbol->tape != x_.tape)
-                fail(L_, fmt::format("{}: {} and {} belong to different programs", def_.name,
-                                     label_of(*x_.tape->program, x_.id), label_of(*symbol->tape->program, symbol->id)));
-            operands_.push_back(symbol->id);
-        } else {
-            operands_.push_back(constant(L_, *x_.tape, lua_tonumber(L_, index), x_.value().type.dtype));
+        if (!symbol) return constant(L_, *x_.tape, lua_tonumber(L_, index), x_.value().type.dtype);
+        if (symbol->tape != x_.tape)
+            fail(L_, fmt::format("{}: {} and {} belong to different programs", def_.name,
+                                 label_of(*x_.tape->program, x_.id), label_of(*symbol->tape->program, symbol->id)));
+        return symbol->id;
+    }
+    void add_operand(int index) { operands_.push_back(checked(index)); }
+
+    /// Adds the operands given by name, and those that default to another, in the op's order.
+    void add_given() {
+        for (size_t i = 0; i < operands_.size(); ++i) given_.emplace(i, operands_[i]);
+        for (const auto& [operand, other] : def_.stands_in)
+            if (const auto found = given_.find(other); found != given_.end()) given_.emplace(operand, found->second);
+        size_t before = 0;  // the last operand that was absent, and may be; those given together with it are, too
+        for (size_t i = operands_.size(); i < def_.operands.size() && !variadic(); ++i) {
+            const std::string_view name = def_.operands[i];
+            const auto found = given_.find(i);
+            const bool together = name.ends_with("??"), absent = found == given_.end();
+            if (together && absent != (before > 0))
+                fail(L_, fmt::format("{}: {} is missing; it is given together with {}", def_.name,
+                                     plain_name(def_.operands[absent ? i : before]),
+                                     plain_name(def_.operands[absent ? i - 1 : i])));
+            if (!together) before = absent ? i : 0;
+            if (!absent) operands_.push_back(found->second);
+            if (absent && !name.ends_with("?") && given_.upper_bound(i) != given_.end()) return;  // run() says which
         }
     }
 
@@ -165,9 +185,10 @@ private:
         for (size_t i = 1; i < def_.operands.size(); ++i) {
             known.emplace_back(plain_name(def_.operands[i]));
             if (known.back() != key) continue;
-            if (i != operands_.size() || !test<Symbol>(L_, -1))
+            if (i < operands_.size() || !test<Symbol>(L_, -1))
                 fail(L_, fmt::format("{}: {} is {}, expected a value", def_.name, key, type_text(L_, -1)));
-            return add_operand(lua_gettop(L_));
+            given_[i] = checked(lua_gettop(L_));
+            return;
         }
         for (const AttributeDef& attribute : def_.attributes) {
             known.emplace_back(attribute.name);
@@ -182,6 +203,7 @@ private:
     const OpDef& def_;
     const Symbol& x_;
     std::vector<ValueId> operands_;
+    std::map<size_t, ValueId> given_;  ///< by operand: values given by name
     Attributes attributes_;
 };
 

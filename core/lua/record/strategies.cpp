@@ -69,6 +69,28 @@ void merge_options(lua_State* L, const std::string& name, int given, int default
     }
 }
 
+/// The texts among a strategy's options, in alphabetical order of the options; a list gives each of its texts.
+std::vector<std::pair<std::string, std::string>> words_of(lua_State* L, int options) {
+    std::vector<std::pair<std::string, std::string>> words;
+    if (!lua_istable(L, options)) return words;
+    push_sorted_keys(L, options);
+    const int keys = lua_gettop(L);
+    for (lua_Integer i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; ++i) {
+        if (lua_type(L, -1) != LUA_TSTRING) {
+            lua_pop(L, 1);
+            continue;
+        }
+        const std::string key = check_text(L, -1);
+        lua_rawget(L, options);
+        if (lua_type(L, -1) == LUA_TSTRING) words.emplace_back(key, check_text(L, -1));
+        for (lua_Integer k = 1; lua_istable(L, -1) && lua_rawgeti(L, -1, k) != LUA_TNIL; ++k, lua_pop(L, 1))
+            if (lua_type(L, -1) == LUA_TSTRING) words.emplace_back(key, check_text(L, -1));
+        lua_settop(L, keys);
+    }
+    lua_settop(L, keys - 1);
+    return words;
+}
+
 /// The Lua function that strategy.define returns. Upvalues: the strategy's name, defaults or nil, function.
 int make_defined(lua_State* L) {
     const std::string name = check_text(L, lua_upvalueindex(1));
@@ -77,16 +99,12 @@ int make_defined(lua_State* L) {
     const Origin origin = where(L);
     lua_pushvalue(L, lua_upvalueindex(2));
     merge_options(L, "strategy " + quote(name), 1, 2);
-    std::vector<std::pair<std::string, std::string>> words;
-    for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
-        if (lua_type(L, -2) == LUA_TSTRING && lua_type(L, -1) == LUA_TSTRING)
-            words.emplace_back(check_text(L, -2), check_text(L, -1));
+    auto words = words_of(L, lua_gettop(L));
     const int options = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pushvalue(L, lua_upvalueindex(3));
     const int function = luaL_ref(L, LUA_REGISTRYINDEX);
     // Uses the main thread of Lua, since a coroutine may no longer exist when the strategy is used.
     auto strategy = std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin);
-    std::sort(words.begin(), words.end());  // the order in a Lua table differs between processes
     push_object(L, AskedStrategy{std::move(strategy), name, origin, std::move(words)});
     return 1;
 }
@@ -121,11 +139,7 @@ int plugin(lua_State* L) {
     options.reject_unused();
     if (Pipeline* const pipeline = made->pipeline(); pipeline && pipeline->chunks == 0)
         pipeline->chunks = chunks_needed(L, pipeline->schedule, pipeline->axis);
-    std::vector<std::pair<std::string, std::string>> words;
-    for (const auto& [key, value] : options.items())
-        if (const auto* word = std::get_if<std::string>(&value.data)) words.emplace_back(key, *word);
-    std::sort(words.begin(), words.end());
-    push_object(L, AskedStrategy{std::move(made), behalf.who.empty() ? name : behalf.who, origin, std::move(words)});
+    push_object(L, AskedStrategy{std::move(made), behalf.who.empty() ? name : behalf.who, origin, words_of(L, 2)});
     return 1;
 }
 

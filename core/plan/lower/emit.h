@@ -65,6 +65,8 @@ private:
     void move(const Step& step);
     void collective(const Step& step);
     void transfer(const Step& step);
+    void roll(const Step& step, Operand in, const Operand& out);
+    int64_t tag_of(const Step& step) const;
     int lane(AxisId axis, int peer, Opcode what);
     int further_queue(AxisId axis, int peer, Opcode what);
     int queue_of(AxisId axis);
@@ -96,7 +98,8 @@ private:
     int64_t workspace_of(const Step& step, const KernelSpec& spec) const;
     int kernel_index(const Step& step, KernelSpec spec, const std::vector<PerRank>& patches);
     Attributes kernel_attributes(const Step& step, std::vector<PerRank>& patches) const;
-    void set_global(const Step& step, ValueId operand, Attributes& attributes, std::vector<PerRank>& patches) const;
+    void set_global(const Step& step, ValueId operand, int only, Attributes& attributes,
+                    std::vector<PerRank>& patches) const;
 
     const Program& program() const { return roles_.program; }
     const TransportContract& contract(AxisId axis) const;

@@ -1,5 +1,6 @@
 // Data parallelism: every rank has all params and a part of the batch. This file only marks the inputs; gradients are
-// then partial over the axis, and propagation reduces them. scripts/orrery/strategies/data.lua gives the same marks.
+// then partial over the axes, and propagation reduces them. scripts/orrery/strategies/data.lua gives the same marks.
+#include "orrery/axes.h"
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
 
@@ -10,7 +11,7 @@ namespace {
 class Data : public Strategy {
 public:
     Data(Config& options, Origin origin)
-        : axis_(options.text("axis", "dp")),
+        : axes_(read_axes(options, "axis", "dp")),
           bucket_mib_(options.integer("bucket_mib", 25)),
           reduce_(options.text("reduce", "f32")),
           origin_(std::move(origin)) {
@@ -25,16 +26,16 @@ public:
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
-        if (mesh.size(axis_) == 1) return;
-        for (ValueId input : program.inputs())
-            if (const auto dim = program.dim(input, "batch"))
-                program.store(input, axis_, Placement::split(*dim), origin_);
-        program.bucket(axis_, bucket_mib_ * 1024 * 1024, origin_);
-        if (reduce_ == "bf16") program.reduce_as(axis_, DType::bf16, origin_);
+        for (const std::string& axis : axes_) {
+            if (mesh.size(axis) == 1) continue;
+            split_batch(program, axis, origin_);
+            program.bucket(axis, bucket_mib_ * 1024 * 1024, origin_);
+            if (reduce_ == "bf16") program.reduce_as(axis, DType::bf16, origin_);
+        }
     }
 
 private:
-    std::string axis_;
+    std::vector<std::string> axes_;
     int64_t bucket_mib_;
     std::string reduce_;
     Origin origin_;

@@ -1,8 +1,11 @@
 // ZeRO (Rajbhandari et al. 2020): data parallelism with optimizer states, gradients and params split over the ranks.
-// Hybrid: split over one axis and replicated over another.
+// Hybrid: split over some axes and replicated over another.
+#include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
+#include "orrery/axes.h"
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
 
@@ -13,7 +16,7 @@ namespace {
 class ZeroStrategy : public Strategy {
 public:
     ZeroStrategy(Config& options, Origin origin)
-        : axis_(options.text("axis", "dp")),
+        : axes_(read_axes(options, "axis", "dp")),
           replicate_(options.text("replicate", "")),
           stage_(options.integer("stage", 1)),
           bucket_mib_(options.integer("bucket_mib", 25)),
@@ -24,9 +27,9 @@ public:
             throw Error(options.where("stage"),
                         "strategy zero: stage is " + std::to_string(stage_) +
                             "; there are 1 (optimizer states), 2 (gradients, too) and 3 (params, too)");
-        if (replicate_ == axis_)
+        if (std::find(axes_.begin(), axes_.end(), replicate_) != axes_.end())
             throw Error(options.where("replicate"), "strategy zero: replicate is " + replicate_ +
-                                                        ", the axis that it splits over; name another axis");
+                                                        ", an axis that it splits over; name another axis");
         if (bucket_mib_ < 0)
             throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
                                                          "; give a number of MiB, or 0 to send each alone");
@@ -38,17 +41,19 @@ public:
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
-        for (const std::string& axis : {replicate_, axis_}) {
+        std::vector<std::string> data = axes_;
+        data.insert(data.begin(), replicate_);
+        for (const std::string& axis : data) {
             if (axis.empty() || mesh.size(axis) == 1) continue;
-            for (ValueId input : program.inputs())
-                if (const auto dim = program.dim(input, "batch"))
-                    program.store(input, axis, Placement::split(*dim), origin_);
+            split_batch(program, axis, origin_);
             program.bucket(axis, bucket_mib_ * 1024 * 1024, origin_);
             if (reduce_ == "bf16") program.reduce_as(axis, DType::bf16, origin_);
         }
-        if (mesh.size(axis_) == 1) return;
-        if (prefetch_) program.prefetch(axis_, *prefetch_, origin_);
-        split_training(program, mesh);
+        std::vector<std::string> axes = axes_;
+        std::erase_if(axes, [&](const std::string& axis) { return mesh.size(axis) == 1; });
+        for (const std::string& axis : axes)
+            if (prefetch_) program.prefetch(axis, *prefetch_, origin_);
+        if (!axes.empty()) split_training(program, mesh, axes);
     }
 
 private:
@@ -74,51 +79,75 @@ private:
         prefetch_ = {layers, mib * 1024 * 1024};
     }
 
-    /// Splits what training stores for each param. A param without a dim that the axis divides stays whole and is
-    /// noted. Linear in the program's size.
-    void split_training(Program& program, const Mesh& mesh) const {
-        const int64_t n = mesh.size(axis_);
+    using Axes = std::vector<std::string>;
+
+    /// Splits what training stores for each param over the axes, except those over which an earlier mark has split it.
+    /// An axis that divides no dim in addition to those before it is noted, and the param stays whole over it. Linear
+    /// in the program's size.
+    void split_training(Program& program, const Mesh& mesh, const Axes& axes) const {
         const std::vector<bool> low = program.params_with_low_copies();
         std::map<ValueId, std::vector<ValueId>> states;
         for (size_t id = 0; id < program.values.size(); ++id)
             if (const Value& value = program.values[id]; value.role == Role::state && value.of != none)
                 states[value.of].push_back(static_cast<ValueId>(id));
         const std::map<ValueId, ValueId> grads(program.grads().begin(), program.grads().end());
+        std::set<std::pair<ValueId, std::string>> taken;
+        for (const Mark& mark : program.marks())
+            if (mark.what == Mark::What::store && mark.placement.kind == Placement::Kind::split)
+                taken.emplace(mark.value, mark.axis);
         for (ValueId param : program.params()) {
-            const auto dim = program.first_dim_divisible_by(param, n, mesh);
-            if (!dim) {
-                program.note(param, "whole over " + axis_ + "=" + std::to_string(n) + ": no dim divides", origin_);
-                continue;
+            Axes own;
+            int64_t parts = 1;
+            std::optional<int> dim;  // the first that all of `own` divide together
+            for (const std::string& axis : axes) {
+                if (taken.count({param, axis})) continue;
+                const int64_t n = mesh.size(axis);
+                if (const auto found = program.first_dim_divisible_by(param, parts * n, mesh)) {
+                    dim = found;
+                    parts *= n;
+                    own.push_back(axis);
+                } else {
+                    program.note(param, "whole over " + axis + "=" + std::to_string(n) + ": no dim divides", origin_);
+                }
             }
+            if (!dim) continue;
             const Placement part = Placement::split(*dim);
-            // When ops read a low-precision copy, the f32 param itself is split and the copy gathered once a step.
-            if (stage_ == 3 || low[static_cast<size_t>(param)]) {
-                program.store(param, axis_, part, origin_);
-                program.use(param, axis_, Placement::replicated(), origin_, stage_ == 3 ? Keep::fragment : Keep::step);
+            for (const std::string& axis : own) {
+                // When ops read a low-precision copy, the f32 param itself is split and the copy gathered once a step.
+                if (stage_ == 3 || low[static_cast<size_t>(param)]) {
+                    program.store(param, axis, part, origin_);
+                    program.use(param, axis, Placement::replicated(), origin_,
+                                stage_ == 3 ? Keep::fragment : Keep::step);
+                }
+                for (ValueId state : states[param]) program.store(state, axis, part, origin_);
             }
-            for (ValueId state : states[param]) program.store(state, axis_, part, origin_);
             if (const auto grad = grads.find(param); grad != grads.end())
-                split_gradient(program, param, grad->second, part);
+                split_gradient(program, param, grad->second, own, part);
         }
     }
 
-    void split_gradient(Program& program, ValueId param, ValueId grad, Placement part) const {
-        if (stage_ == 1) {  // a sum over ranks until the micro-batches are done, then scattered once
-            program.store(grad, axis_, Placement::partial(ReduceOp::sum), origin_, true);
-            program.use(grad, axis_, part, origin_);
-            return;
+    void split_gradient(Program& program, ValueId param, ValueId grad, const Axes& axes, Placement part) const {
+        std::string all;
+        for (const std::string& axis : axes) {
+            all += (all.empty() ? "" : " and ") + axis;
+            if (stage_ > 1) {
+                program.store(grad, axis, part, origin_);
+                continue;
+            }  // a sum over ranks until the micro-batches are done, then scattered once
+            program.store(grad, axis, Placement::partial(ReduceOp::sum), origin_, true);
+            program.use(grad, axis, part, origin_);
         }
-        program.store(grad, axis_, part, origin_);
         // The terms are computed at both ends of the backward pass; scattering each would cost a message each.
-        if (!program.grad_terms(param).empty())
+        if (stage_ > 1 && !program.grad_terms(param).empty())
             program.note(param,
-                         "its gradient stays whole over " + axis_ +
+                         "its gradient stays whole over " + all +
                              " until the step's last micro-batch: it has several terms, and one message carries "
                              "their sum",
                          origin_);
     }
 
-    std::string axis_, replicate_;
+    std::vector<std::string> axes_;
+    std::string replicate_;
     int64_t stage_, bucket_mib_;
     std::string reduce_;
     std::optional<PrefetchDepth> prefetch_;

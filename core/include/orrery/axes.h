@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/config.h"
+#include "orrery/program.h"
+
+namespace orrery {
+
+/// Reads an option of a strategy that names one axis, "dp", or a list of axes, {"dp", "cp"}. Throws Error for a list
+/// that is empty or names an axis twice.
+ORRERY_API std::vector<std::string> read_axes(Config& options, std::string_view key, std::string_view fallback);
+
+/// Splits the dim `batch` of all inputs over the axis, for data parallelism. It marks nothing when an earlier strategy
+/// has split another dim of an input over the axis, as `context` does with `seq`: each rank then has a part of the
+/// batch already. Linear in the number of marks.
+ORRERY_API void split_batch(Program& program, std::string_view axis, const Origin& origin);
+
+}  // namespace orrery

@@ -1,0 +1,173 @@
+// Context parallelism: the ranks of an axis share the sequence of each row. Every op but attention works on a part of
+// the sequence alone. Attention reads all keys, either by splitting heads instead (Jacobs et al. 2023, Ulysses) or by
+// gathering keys and values (Llama Team 2024). This file only marks; propagation derives every collective.
+// scripts/orrery/strategies/context.lua gives the same marks.
+#include <algorithm>
+#include <set>
+
+#include "orrery/plugin.h"
+#include "orrery/strategy.h"
+
+namespace orrery {
+
+namespace {
+
+// Operands and results of attention: q, o and their gradients [B,T,H,D], k, v and theirs [B,S,G,D], statistics of rows
+// [B,H,T], documents and positions [B,T] and [B,S].
+constexpr int seq_dim = 1, heads_dim = 2;
+
+/// Whether the op is attention, or its gradient: q, k, v, ... -> dq, dk, dv.
+bool attention(const Program& program, const Op& op) {
+    return op.kind == "attention" ||
+           (op.forward != none && program.op(op.forward).kind == "attention" && op.outputs.size() == 3);
+}
+
+class Context : public Strategy {
+public:
+    Context(Config& options, Origin origin)
+        : axis_(options.text("axis", "cp")),
+          heads_(options.text("method", "heads") == "heads"),
+          keep_(options.flag("keep", false)),
+          origin_(std::move(origin)) {
+        if (origin_.who.empty()) origin_.who = "context";
+        if (const std::string method = options.text("method", "heads"); !heads_ && method != "gather")
+            throw Error(options.where("method"),
+                        "strategy context: method is \"" + method +
+                            "\"; there are \"heads\" (heads are split in attention) and \"gather\" (keys and values "
+                            "are gathered)");
+        if (heads_ && keep_)
+            throw Error(options.where("keep"),
+                        "strategy context: keep applies only to what method \"gather\" gathers; leave it out, or give "
+                        "method = \"gather\"");
+    }
+
+    void annotate(Program& program, const Mesh& mesh) override {
+        const int64_t n = mesh.size(axis_);
+        if (n == 1) return;
+        refuse_later(program, mesh);
+        split_sequence(program, n);
+        std::vector<std::vector<ValueId>> made(program.values.size());  // by value: results of the ops that read it
+        for (const Op& op : program.ops)
+            for (const ValueId input : op.inputs)
+                if (!attention(program, op))
+                    made[static_cast<size_t>(input)].insert(made[static_cast<size_t>(input)].end(), op.outputs.begin(),
+                                                            op.outputs.end());
+        for (const Op& op : program.ops) {
+            if (!attention(program, op)) continue;
+            if (heads_)
+                split_heads(program, op, n, made);
+            else
+                gather_keys(program, op);
+        }
+    }
+
+private:
+    std::string axis_text(int64_t n) const { return axis_ + "=" + std::to_string(n); }
+
+    /// Refuses to run after strategies that split heads, or the sequence of activations, since the axis of this one is
+    /// the outer split of both; and after one that splits the batch over the axis of this one.
+    void refuse_later(const Program& program, const Mesh& mesh) const {
+        std::set<std::pair<ValueId, std::string>> gathered;
+        for (const Mark& mark : program.marks())
+            if (mark.what == Mark::What::use) gathered.emplace(mark.value, mark.axis);
+        for (const Mark& mark : program.marks()) {
+            if (mark.placement.kind != Placement::Kind::split || mesh.size(mark.axis) == 1) continue;
+            if (mark.origin.who == origin_.who || gathered.count({mark.value, mark.axis})) continue;
+            const Value& value = program.value(mark.value);
+            const std::string& dim = value.dims[static_cast<size_t>(mark.placement.dim)];
+            const bool forward = value.op != none && program.op(value.op).phase == Phase::forward;
+            const bool batch = value.role == Role::input && mark.axis == axis_;
+            const bool heads = value.role == Role::param && (dim == "heads" || dim == "kv_heads");
+            if (!batch && !heads && !(forward && dim == "seq")) continue;
+            const std::string why = batch ? "" : ": seq is split by " + axis_ + " outside, by " + mark.axis + " inside";
+            throw Error(origin_, "strategy context must come before " + mark.origin.who + " in program:parallel" + why +
+                                     "\n  " + mark.origin.text() + " has split " + dim + " over " + mark.axis +
+                                     " already; move context before it");
+        }
+    }
+
+    /// Splits the dim `seq` of all inputs. Other values follow.
+    void split_sequence(Program& program, int64_t n) const {
+        bool found = false;
+        for (ValueId input : program.inputs()) {
+            const auto dim = program.dim(input, "seq");
+            if (!dim) continue;
+            found = true;
+            const int64_t size = program.value(input).type.shape[static_cast<size_t>(*dim)];
+            if (size % n != 0)
+                throw Error(origin_, "strategy context: cannot split seq of " + program.value(input).name + " over " +
+                                         axis_text(n) + ": rows of " + std::to_string(size) +
+                                         " tokens are not a multiple of " + std::to_string(n) + "\n  " + choices(size) +
+                                         ", or rows of " + std::to_string(size / n * n + n) + " tokens");
+            program.store(input, axis_, Placement::split(*dim), origin_);
+        }
+        if (!found)
+            throw Error(origin_, "strategy context: no input has a dim named seq, so that " + axis_text(n) +
+                                     " splits nothing\n  name the dim of a row's tokens seq, or remove the axis");
+    }
+
+    /// "cp of 2, 3 or 6 would divide": the sizes of the axis above 1 that divide a number, up to eight of them.
+    std::string choices(int64_t size) const {
+        std::vector<int64_t> all;
+        for (int64_t n = 2; n <= size && all.size() < 8; ++n)
+            if (size % n == 0) all.push_back(n);
+        std::string text;
+        for (size_t i = 0; i < all.size(); ++i)
+            text += (i == 0 ? "" : i + 1 == all.size() ? " or " : ", ") + std::to_string(all[i]);
+        return text.empty() ? "no size of " + axis_ + " above 1 divides" : axis_ + " of " + text + " would divide";
+    }
+
+    /// Splits the operands and results of attention by heads, and what other ops make from the results by sequence
+    /// again. Nothing asks for a split of the queries, so that attention is split by heads even where gathering keys
+    /// and values would send less.
+    void split_heads(Program& program, const Op& op, int64_t n, const std::vector<std::vector<ValueId>>& made) const {
+        const int64_t heads = program.value(op.inputs[0]).type.shape[heads_dim];
+        if (heads % n != 0)
+            throw Error(origin_, "strategy context: cannot split the " + std::to_string(heads) + " heads of " +
+                                     op.scope + " (" + op.origin.text() + ") over " + axis_text(n) + "\n  " +
+                                     choices(heads) + ", or give method = \"gather\", which splits no heads");
+        const auto mark = [&](ValueId id) {
+            const Value& value = program.value(id);
+            const size_t rank = value.type.shape.size();
+            if (rank == 2) return program.use(id, axis_, Placement::replicated(), origin_);
+            const int dim = rank == 3 ? 1 : heads_dim;
+            // Fewer key/value heads than ranks: each is repeated, or whole on several ranks, when attention reads it.
+            const int64_t size = value.type.shape[static_cast<size_t>(dim)];
+            if (size % n == 0) program.store(id, axis_, Placement::split(dim), origin_, size != heads);
+        };
+        std::for_each(op.inputs.begin(), op.inputs.end(), mark);
+        std::for_each(op.outputs.begin(), op.outputs.end(), mark);
+        const std::string seq = program.value(op.inputs[0]).dims[seq_dim];
+        for (const ValueId output : op.outputs) {
+            if (program.value(output).type.shape.size() != 4) continue;
+            for (const ValueId next : made[static_cast<size_t>(output)])
+                if (const auto dim = program.dim(next, seq); dim && !seq.empty())
+                    program.store(next, axis_, Placement::split(*dim), origin_);
+        }
+    }
+
+    /// Gathers keys and values where attention and its gradient read them; the sums of their gradients are scattered.
+    void gather_keys(Program& program, const Op& op) const {
+        for (const ValueId id : op.inputs)
+            if (program.value(id).type.shape.size() == 2) program.use(id, axis_, Placement::replicated(), origin_);
+        for (const size_t i : {1, 2})
+            program.use(op.inputs[i], axis_, Placement::replicated(), origin_, keep_ ? Keep::step : Keep::fragment);
+        if (op.outputs.size() == 3)
+            for (const size_t i : {1, 2}) program.store(op.outputs[i], axis_, Placement::split(seq_dim), origin_, true);
+    }
+
+    std::string axis_;
+    bool heads_, keep_;
+    Origin origin_;
+};
+
+void add(Registry& registry) {
+    registry.add_strategy(
+        "context", [](Config& options, const Origin& origin) { return std::make_unique<Context>(options, origin); });
+}
+
+}  // namespace
+
+}  // namespace orrery
+
+ORRERY_PLUGIN("strategy.context", "0.1", orrery::add);

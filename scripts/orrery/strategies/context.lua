@@ -1,0 +1,127 @@
+--- Context parallelism: the ranks of an axis share each row's sequence. In attention each has all keys for a part of
+-- the heads (method "heads"), or gathers keys and values for its part of the queries ("gather"; keep = true: once for
+-- both passes). plugins/strategy/context gives the same program.
+-- Shapes: q and o [B, T, H, D], k and v [B, S, G, D], statistics [B, H, T], documents and positions [B, T] and [B, S].
+local native, strategy = require "orrery.native", require "orrery.strategy"
+local R, S = strategy.R, strategy.S
+
+local function refuse(text, ...) native.fail("strategy context: " .. text:format(...)) end
+
+--- "cp of 2, 3 or 6 would divide": sizes of the axis that divide a number, up to eight of them.
+local function choices(axis, size)
+  local all = {}
+  for n = 2, size do
+    if size % n == 0 and #all < 8 then all[#all + 1] = n end
+  end
+  if #all == 0 then return ("no size of %s above 1 divides"):format(axis) end
+  local last = table.remove(all)
+  return ("%s of %s%d would divide"):format(axis, #all > 0 and table.concat(all, ", ") .. " or " or "", last)
+end
+
+--- The number of the dim of this name, or nil.
+local function find(x, name)
+  for d, other in ipairs(x.dims) do
+    if name ~= "" and other == name then return d end
+  end
+end
+
+--- Refuses to run after a strategy that splits the batch over this axis, or the sequence over another one.
+local function refuse_later(program, axis)
+  local after = "strategy context must come before other strategies in program:parallel: "
+  for x in program:inputs() do
+    for _, split in ipairs(x:splits()) do
+      if split.axis == axis and x.dims[split.dim] == "batch" then
+        native.fail(after .. ("the batch is split over %s already"):format(axis))
+      end
+    end
+    for _, op in ipairs(find(x, "seq") and x:readers() or {}) do
+      for _, y in ipairs(op.outputs) do
+        for _, split in ipairs(y:splits()) do
+          if y.dims[split.dim] == "seq" and split.axis ~= axis then
+            native.fail(after .. ("seq is split by %s outside, by %s inside"):format(axis, split.axis))
+          end
+        end
+      end
+    end
+  end
+end
+
+--- Splits the dim `seq` of all inputs. Other values follow.
+local function split_sequence(program, axis, n)
+  local found = false
+  for x in program:inputs() do
+    local dim = find(x, "seq")
+    if dim then
+      found = true
+      local size = x.shape[dim]
+      if size % n ~= 0 then
+        refuse("cannot split seq of %s over %s=%d: rows of %d tokens are not a multiple of %d\n  %s, or rows of %d "
+          .. "tokens", x.name, axis, n, size, n, choices(axis, size), size // n * n + n)
+      end
+      x:store { [axis] = S(dim) }
+    end
+  end
+  if not found then
+    refuse("no input has a dim named seq, so that %s=%d splits nothing\n  name the dim of a row's tokens seq, "
+      .. "or remove the axis", axis, n)
+  end
+end
+
+--- Whether the op is attention, or its gradient: q, k, v, ... -> dq, dk, dv.
+local function is_attention(op) return op.kind == "attention" or op.forward == "attention" and #op.outputs == 3 end
+
+--- Splits operands and results of attention by heads, and what other ops make from the results by sequence again.
+local function split_heads(op, axis, n)
+  local q = op.inputs[1]
+  local heads = q.shape[3]
+  if heads % n ~= 0 then
+    refuse("cannot split the %d heads of %s (%s) over %s=%d\n  %s, or give method = \"gather\", which splits no heads",
+      heads, op.scope, op.origin, axis, n, choices(axis, heads))
+  end
+  for _, list in ipairs { op.inputs, op.outputs } do
+    for _, x in ipairs(list) do
+      local dim = #x.shape == 3 and 2 or 3
+      if #x.shape == 2 then x:use { [axis] = R }
+      elseif x.shape[dim] % n == 0 then x:store { [axis] = S(dim), optional = x.shape[dim] ~= heads } end
+    end
+  end
+  for _, result in ipairs(op.outputs) do
+    for _, reader in ipairs(#result.shape == 4 and result:readers() or {}) do
+      for _, y in ipairs(is_attention(reader) and {} or reader.outputs) do
+        local dim = find(y, q.dims[2])
+        if dim then y:store { [axis] = S(dim) } end
+      end
+    end
+  end
+end
+
+--- Gathers keys and values where attention and its gradient read them; the sums of their gradients are scattered.
+local function gather_keys(op, axis, keep)
+  for _, x in ipairs(op.inputs) do
+    if #x.shape == 2 then x:use { [axis] = R } end
+  end
+  for i = 2, 3 do
+    op.inputs[i]:use { [axis] = R, keep = keep and "step" or "fragment" }
+    if #op.outputs == 3 then op.outputs[i]:store { [axis] = S(2), optional = true } end
+  end
+end
+
+local defaults = { axis = "cp", method = "heads", keep = false }
+
+return strategy.define("context", defaults, function(program, mesh, options)
+  local axis, method, n = options.axis, options.method, mesh:size(options.axis)
+  if method ~= "heads" and method ~= "gather" then
+    refuse("method is \"%s\"; there are \"heads\" (heads are split in attention) and \"gather\" (keys and values are "
+      .. "gathered)", method)
+  end
+  if method == "heads" and options.keep then
+    refuse("keep applies only to what method \"gather\" gathers; leave it out, or give method = \"gather\"")
+  end
+  if n == 1 then return end
+  refuse_later(program, axis)
+  split_sequence(program, axis, n)
+  for _, op in ipairs(program:ops()) do
+    if is_attention(op) and method == "heads" then split_heads(op, axis, n)
+    elseif is_attention(op) then gather_keys(op, axis, options.keep) end
+  end
+end)
