@@ -138,8 +138,8 @@ std::string comment(const std::string& text) {
     return all + line + "\n";
 }
 
-/// The declaration of one op as a method.
-std::string method(const OpDef& def, const Row& row) {
+/// The declaration of one op as a method. `declared`: those that are there.
+std::string method(const OpDef& def, const Row& row, const std::string& declared) {
     std::string text, params, options, fields;
     if (row.signature.find('[') != std::string::npos || row.signature.find('{') != std::string::npos ||
         row.signature.find("->") != row.signature.rfind("->") || !row.notes.empty() || def.operands.size() > 2)
@@ -173,8 +173,10 @@ std::string method(const OpDef& def, const Row& row) {
     } else if (!options.empty()) {
         std::string type = "{ " + options + " }";
         if (type.size() > 100) {  // too long for a line: a class of its own
-            type = std::string(1, static_cast<char>(std::toupper(def.name[0]))) + std::string(def.name.substr(1)) +
-                   "Options";
+            const std::string name =
+                std::string(1, static_cast<char>(std::toupper(def.name[0]))) + std::string(def.name.substr(1));
+            const bool taken = declared.find(fmt::format("---@class {}Options\n", name)) != std::string::npos;
+            type = name + (taken ? "OpOptions" : "Options");
             text = fmt::format("---@class {}\n{}\n", type, fields) + text;
         }
         param("options", !needed, type);
@@ -191,7 +193,7 @@ std::string methods(const std::string& declared, const std::map<std::string, Row
         if (declared.find(fmt::format("function Value:{}(", def->name)) != std::string::npos) continue;
         const auto row = rows.find(std::string(def->name));
         if (row == rows.end()) throw Error(fmt::format("core/ir/README.md has no row for the op {}", def->name));
-        text += method(*def, row->second);
+        text += method(*def, row->second, declared);
     }
     return text;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the folders of tests/transformers: tiny models as `save_pretrained` lays them, and what transformers computes.
 
-    python3 generate.py           writes the folders beside this file
+    python3 generate.py           writes the folders beside this file, and sinks.safetensors
     python3 generate.py --check   compares a fresh run with the files that are there, writes nothing
 
 Needs torch, transformers and safetensors; README.md says what is in the files.
@@ -37,11 +37,19 @@ MODELS = dict(
     llama_old=dict(kind="Llama", seed=4, old=True, config=dict(
         SMALL, num_key_value_heads=6, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-3,
         rope_parameters=dict(rope_type="linear", factor=2.5, rope_theta=500.0))),
+    llama_yarn=dict(kind="Llama", seed=8, config=dict(
+        SMALL, head_dim=16, max_position_embeddings=64, rope_parameters=dict(
+            rope_type="yarn", factor=4.0, original_max_position_embeddings=16, rope_theta=100.0, beta_fast=4.0,
+            beta_slow=0.5, mscale=0.8, mscale_all_dim=1.3, truncate=False))),
     mistral=dict(kind="Mistral", seed=5, config=dict(
         SMALL, hidden_size=18, num_attention_heads=3, num_key_value_heads=1, sliding_window=5, rope_parameters=dict(rope_type="default", rope_theta=50.0))),
     qwen2=dict(kind="Qwen2", seed=6, dtype=torch.float16, config=dict(
         SMALL, tie_word_embeddings=True,
         rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+    qwen2_windows=dict(kind="Qwen2", seed=9, config=dict(
+        SMALL, num_hidden_layers=3, use_sliding_window=True, sliding_window=4,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rope_parameters=dict(rope_type="yarn", factor=2.0, original_max_position_embeddings=32, rope_theta=1e4))),
     qwen3=dict(kind="Qwen3", seed=7, shard="20KB", config=dict(
         SMALL, hidden_size=18, head_dim=8, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
 )
@@ -124,6 +132,36 @@ def write(spec, folder):
     return numbers
 
 
+def sinks():
+    """An attention of gpt-oss in float64 with a window, biases and yarn: its input, params, output y, and gradients of
+    the sum of y's squares."""
+    from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss
+    config = transformers.GptOssConfig(
+        hidden_size=12, num_attention_heads=4, num_key_value_heads=2, head_dim=6, num_hidden_layers=1, sliding_window=4,
+        layer_types=["sliding_attention"], attention_dropout=0.0, max_position_embeddings=64, rope_parameters=dict(
+            rope_type="yarn", factor=4.0, beta_fast=8.0, beta_slow=1.0, truncate=False, rope_theta=50.0,
+            original_max_position_embeddings=16))
+    config._attn_implementation = "eager"
+    attention = gpt_oss.GptOssAttention(config, 0).double()
+    draw = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for p in attention.parameters():
+            p.copy_(torch.randn(p.shape, generator=draw, dtype=torch.float64) / math.sqrt(p.shape[-1]))
+    x = torch.randn(2, 9, 12, generator=draw, dtype=torch.float64)
+    positions = torch.arange(9)[None]
+    rotary = gpt_oss.GptOssRotaryEmbedding(config)
+    back = positions[0][:, None] - positions[0][None]
+    mask = torch.where((back >= 0) & (back < config.sliding_window), 0.0, -math.inf).double()[None, None]
+    y = attention(x, position_embeddings=rotary(x, positions), attention_mask=mask)[0]
+    y.square().sum().backward()
+    found = dict(x=x, y=y.detach())
+    for name, p in attention.named_parameters():
+        ours = name.replace("_proj", "")                                       # weights [in, out]
+        for key, value in ((ours, p.detach()), ("grad." + ours, p.grad)):
+            found[key] = (value.T if value.dim() == 2 else value).contiguous()
+    return found
+
+
 def tensors(folder):
     found = {}
     for file in sorted(folder.glob("*.safetensors")):
@@ -136,6 +174,13 @@ def main():
     here = pathlib.Path(__file__).resolve().parent
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
+    file, numbers = here / "sinks.safetensors", sinks()
+    if "--check" in sys.argv[1:]:
+        old = load_file(file)
+        assert old.keys() == numbers.keys() and all(torch.allclose(old[k], x, rtol=1e-9) for k, x in numbers.items())
+        print(f"sinks: {len(numbers)} tensors agree")
+    else:
+        save_file(numbers, file)
     for name, spec in MODELS.items():
         if "--check" in sys.argv[1:]:
             with tempfile.TemporaryDirectory() as fresh:

@@ -55,7 +55,8 @@ Json sorted(const Json& config) {
 }  // namespace
 
 TEST_CASE("a model of a published config says the same config when it is made by its options") {
-    for (const std::string name : {"gpt2", "gpt2_bare", "llama", "llama_old", "mistral", "qwen2", "qwen3"}) {
+    for (const std::string name :
+         {"gpt2", "gpt2_bare", "llama", "llama_old", "llama_yarn", "mistral", "qwen2", "qwen2_windows", "qwen3"}) {
         INFO(name);
         const PublishedRecord made = record_of(made_from(name));
         const std::string path = in_source("tests/transformers/" + name + "/config.json");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "interpreter.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "run/checkpoint/format/safetensors.h"
 
 using namespace orrery;
 
@@ -154,6 +156,49 @@ TEST_CASE("sinks are one more logit of the softmax, which has no value") {
                 for (int64_t e = 0; e < size; ++e)
                     CHECK(o.f64()[((b * seq + i) * heads + h) * size + e] == Approx(expected[e] / sum).margin(1e-13));
             }
-    const test::Array& slope = array(program.grad_of(*program.find("sinks")));
-    for (int64_t h = 0; h < heads; ++h) CHECK(std::isfinite(slope.f64()[h]));
+}
+
+TEST_CASE("sinks, yarn and a window give the attention of gpt-oss, by transformers in float64") {
+    const SafetensorsFile file(in_source("tests/transformers/sinks.safetensors"));
+    const auto stored = [&](const std::string& name) {
+        const std::vector<std::byte> bytes = file.bytes_of(name);
+        std::vector<double> values(bytes.size() / sizeof(double));
+        std::memcpy(values.data(), bytes.data(), bytes.size());
+        return values;
+    };
+    FakeHost host("[train]\nsteps = 100\n");
+    run_script_text(
+        "local o = require 'orrery'\n"
+        "local x = o.array('f32', { {'batch', 2}, {'seq', 9}, {'embed', 12} })\n"
+        "local rope = { theta = 50.0, factor = 4.0, beta_fast = 8.0, beta_slow = 1.0, original_positions = 16,\n"
+        "  magnitude = 0.1 * math.log(4) + 1 }\n"
+        "local p = o.trace('t', { x = x }, function(b)\n"
+        "  return o.nn.attention(b.x, { heads = 4, kv_heads = 2, head_dim = 6, window = 4, sinks = true, rope = rope "
+        "})\n"
+        "    :named('y'):sumsq()\nend)\n"
+        "p:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\np:compile()\n",
+        "a.lua", in_source("tests/lua"), host);
+    const Program program = host.experiment->train();
+    const auto values = test::evaluate(program, [&](const Value& value, ValueId id) {
+        if (!file.has(value.name)) return test::fill_small(value, id);
+        test::Array array(test::widened(value.type));
+        const std::vector<double> given = stored(value.name);
+        REQUIRE(static_cast<int64_t>(given.size()) == value.type.count());
+        std::copy(given.begin(), given.end(), array.f64());
+        return array;
+    });
+    int compared = 0;
+    const auto compare = [&](const std::string& name, ValueId id) {
+        INFO(name);
+        const std::vector<double> expected = stored(name);
+        double largest = 0;
+        for (const double e : expected) largest = std::max(largest, std::abs(e));
+        // transformers computes angles in float32.
+        for (size_t i = 0; i < expected.size(); ++i)
+            CHECK(std::abs(values[static_cast<size_t>(id)].f64()[i] - expected[i]) <= 1e-6 * largest);
+        ++compared;
+    };
+    compare("y", *program.find("y"));
+    for (const ValueId param : program.params()) compare("grad." + program.value(param).name, program.grad_of(param));
+    CHECK(compared == 10);
 }

@@ -81,7 +81,8 @@ Json with(Json config, const std::string& key, const Json& value) {
 }  // namespace
 
 TEST_CASE("every published fixture is built from its config.json and fits its weights") {
-    for (const char* name : {"gpt2", "gpt2_bare", "llama", "llama_old", "mistral", "qwen2", "qwen3"}) {
+    for (const char* name :
+         {"gpt2", "gpt2_bare", "llama", "llama_old", "llama_yarn", "mistral", "qwen2", "qwen2_windows", "qwen3"}) {
         INFO(name);
         const std::string folder = in_source(std::string("tests/transformers/") + name);
         const auto host = run(folder, 13);
