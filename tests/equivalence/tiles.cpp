@@ -85,8 +85,7 @@ TEST_CASE("f16 with a loss scale follows f32 with the loss in tiles", "[tiles]")
         return run_drawn(compiled(*experiment), 10, 40);
     };
     const test::Ran reference = run("f32", "", "");
-    for (const auto& [mesh, script] :
-         {std::pair{"", ""}, {"", "loss_scale = 1.0"}, {"tp = 2", "loss_scale = 32768.0"}}) {
+    for (const auto& [mesh, script] : {std::pair{"", ""}, {"tp = 2", "loss_scale = 256.0"}}) {
         const test::Ran half = run("f16", mesh, script);
         for (size_t step = 0; step < 10; ++step) {
             CHECK(loss_of(half.steps[step]) == Approx(loss_of(reference.steps[step])).epsilon(2e-3));
