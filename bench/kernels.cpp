@@ -65,6 +65,11 @@ void add_rows(KernelCases& cases, DType f, const Model& z) {
     cases.lookups(x, z.vocab);
     cases.heads({f, {z.batch, z.time, z.heads, z.width / z.heads}});
     cases.add("slice", {x}, {{"dim", int64_t{1}}, {"start", int64_t{128}}, {"size", int64_t{128}}});
+    cases.add("roll", {x}, {{"dim", int64_t{0}}, {"by", int64_t{128}}});
+    const TensorType o{f, {z.batch, z.time, z.heads, z.width / z.heads}}, merged{DType::f32, o.shape};
+    const TensorType lse{DType::f32, {z.batch, z.heads, z.time}};
+    cases.add("merge", {merged, lse, o, lse}, {});
+    cases.add("merge_grad", {merged, lse, o, lse, merged, lse}, {});
 }
 
 /// Routing of tokens among 64 experts, rows of a token by index, and a choice among a vocabulary.

@@ -5,6 +5,7 @@
 // callers check shapes and types before. Elementwise kernels may write over an input of the same type and size.
 #pragma once
 
+#include <cmath>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -56,6 +57,7 @@ struct Matmul {
     bool trans_a = false, trans_b = false;
     bool shared_b = false;    ///< one b for every batch index
     bool accumulate = false;  ///< y += instead of y =
+    bool operator==(const Matmul&) const = default;
 };
 
 /// q [B, queries, H, D], k [B, keys, G, D], v [B, keys, G, V], o [B, queries, H, V], lse f32 [B, H, queries]. G divides
@@ -90,7 +92,7 @@ struct Rope {
     double factor = 1;     ///< factor of all wavelengths, or with original_positions of the long ones
     double low_freq_factor = 0, high_freq_factor = 0;  ///< of llama3
     double beta_fast = 0, beta_slow = 0;               ///< of yarn
-    bool truncate = false;                             ///< of yarn: the range of pairs is rounded to whole ones
+    bool truncate = false;                             ///< of yarn: the range of pairs is rounded outwards
     std::int64_t original_positions = 0;
     double magnitude = 1;
 };
@@ -152,9 +154,65 @@ struct VocabShard {
     std::int32_t ignore = -1;
 };
 
+/// A loss of logits = x head (+ bias) in tiles of rows: x [rows, width], head [width, cols] (trans_b: [cols, width]),
+/// bias [cols]. A rank has columns start .. start+cols-1 of the vocabulary.
+struct TiledLoss {
+    enum class Part {
+        whole,       ///< loss and count, with gradients if `gradients`
+        statistics,  ///< lse by block of the columns, and picked
+        gradients,   ///< gradients for given tops and totals of the whole rows
+    } part = Part::whole;
+    std::int64_t rows = 0, width = 0, cols = 0, start = 0, vocab = 0;
+    std::int64_t tile = 0;    ///< rows of a tile
+    std::int64_t blocks = 1;  ///< of the columns; statistics only
+    bool trans_b = false, bias = false;
+    bool gradients = false, bias_gradient = false;  ///< dx and dhead; also dbias
+    bool accumulate = false;                        ///< loss, count, dhead and dbias +=
+    std::int32_t ignore = -1;
+
+    VocabShard shard(std::int64_t n) const { return {n, cols, start, vocab, ignore}; }
+};
+
+/// Operands of TiledLoss; absent (data null) where it has none.
+struct TiledLossData {
+    In x, head, bias;
+    const std::int32_t* targets = nullptr;
+    In top, total;  ///< [rows]; gradients only
+    Out loss, count;
+    Out lse, picked;       ///< [rows, blocks], [rows]; statistics only
+    Out dx, dhead, dbias;  ///< dx may be x, if of its type
+};
+
 struct AdamW {
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
 };
+
+/// Two attentions of the same queries over disjoint keys: o [batch, queries, heads, dim], lse [batch, heads, queries].
+struct Merge {
+    std::int64_t batch = 0, queries = 0, heads = 0, dim = 0;
+
+    std::int64_t rows() const { return batch * queries * heads; }
+};
+
+/// The index in lse of row `row` of o, which has `dim` elements.
+ORRERY_HOST_DEVICE std::int64_t statistic_of(const Merge& s, std::int64_t row) {
+    const std::int64_t query = row / s.heads;
+    return (query / s.queries * s.heads + row % s.heads) * s.queries + query % s.queries;
+}
+
+/// The shares of both in their merge, by the log-sum-exp of each; 0 and -inf where neither sees a key.
+template <class T>
+struct MergeShares {
+    T a, b, lse;
+};
+template <class T>
+ORRERY_HOST_DEVICE MergeShares<T> merge_shares(T a, T b) {
+    using std::exp, std::log;
+    constexpr T none = -static_cast<T>(__builtin_inff());
+    if (a == none && b == none) return {T(0), T(0), none};
+    const T top = a > b ? a : b, x = exp(a - top), y = exp(b - top), sum = x + y;
+    return {x / sum, y / sum, top + log(sum)};
+}
 
 struct Kernels {
     using i64 = std::int64_t;
@@ -272,6 +330,20 @@ struct Kernels {
     /// sizes[i]: the size of x[i] along dim; the other dims are those of shape.
     void (*concat)(Context&, std::span<const In> x, Shape shape, int dim, Shape sizes, Out y);
     void (*pad)(Context&, In x, Shape shape, int dim, i64 before, i64 after, Out y);
+    /// y[i] = x[i - by] along dim, around the end; 0 <= by < shape[dim].
+    void (*roll)(Context&, In x, Shape shape, int dim, i64 by, Out y);
+
+    /// The attention over the keys of both a and b: o = pa o_a + pb o_b with the shares of merge_shares, o and lse f32
+    /// (f64). o may be o_a or o_b.
+    void (*merge)(Context&, const Merge&, In o_a, In lse_a, In o_b, In lse_b, Out o, Out lse);
+    /// d_lse may be absent (data null). do_a = pa d_o, dlse_a = pa (d_lse + pb sum(d_o (o_a - o_b))); b accordingly.
+    void (*merge_grad)(Context&, const Merge&, In o_a, In lse_a, In o_b, In lse_b, In d_o, In d_lse, Out do_a,
+                       Out dlse_a, Out do_b, Out dlse_b);
+
+    /// Losses and gradients as by matmul, cross_entropy (a shard of the vocabulary: as by cross_entropy_stats and
+    /// cross_entropy_grad) and the products of dlogits, but of s.tile rows at a time: logits and dlogits are rounded to
+    /// the type of x, and exist for one tile. lse: log of the sum of exponentials; 0 for ignored rows.
+    void (*tiled_loss)(Context&, const TiledLoss&, const TiledLossData&);
 };
 
 namespace reference {

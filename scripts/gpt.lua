@@ -12,6 +12,7 @@ local declared = {
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
   tied     = { "auto", "head shared with the embedding: yes, no, or auto, as the model's paper has it" },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
+  loss_tile = { -1, "rows whose logits exist at a time; 0: all; -1: all up to 2^26 logits, beyond 64 MiB of them" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
   window   = { 0, "llama: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
@@ -54,7 +55,7 @@ local rate = ({ cosine = o.lr.cosine, linear = o.lr.linear })[opt.schedule]
 local data = o.data.file {}
 local sizes = {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab, fused = opt.fused,
-  mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed,
+  mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed, loss_tile = opt.loss_tile >= 0 and opt.loss_tile,
 }
 if opt.tied == "yes" or opt.tied == "no" then sizes.tied = opt.tied == "yes"
 elseif opt.tied ~= "auto" then error(("script.tied = %s: expected yes, no or auto"):format(opt.tied)) end

@@ -5,6 +5,7 @@ local o = require "orrery"
 local cfg = o.config
 local opt = o.options {
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
+  loss_tile = { -1, "rows whose logits exist at a time; 0: all; -1: all up to 2^26 logits, beyond 64 MiB of them" },
   dropout  = { 0.0, "share of activations dropped while training; gpt2 only" },
   unread   = { "", "keys of config.json to leave unread, as in key,key" },
   lr       = { 2e-5, "peak learning rate" },
@@ -31,7 +32,8 @@ end
 local data = o.data.file {}
 local model, published = o.published.model(cfg.checkpoint.load, {
   seq = data.seq, unread = words(opt.unread),
-  more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil },
+  more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil,
+           loss_tile = opt.loss_tile >= 0 and opt.loss_tile or nil },
 })
 
 local program = o.trace(published.type, data.signature, function(batch)

@@ -11,6 +11,7 @@ local opt = o.options {
   mlp      = { 688, "width of the feed-forward layer" },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   context  = { "heads", "mesh axis cp: how attention reads a row's split sequence: heads or gather" },
+  loss_tile = { -1, "rows whose logits exist at a time; 0: all; -1: all up to 2^26 logits, beyond 64 MiB of them" },
   lr       = { 1e-3, "peak learning rate" },
   warmup   = { 50, "steps until the peak" },
 }
@@ -18,7 +19,7 @@ local opt = o.options {
 local data = o.data.file {}
 local model = llama {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, kv_heads = opt.kv_heads, mlp = opt.mlp, vocab = data.vocab,
-  fused = opt.fused,
+  fused = opt.fused, loss_tile = opt.loss_tile >= 0 and opt.loss_tile,
 }
 local program = o.trace("llama", data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets)

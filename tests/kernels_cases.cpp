@@ -310,6 +310,37 @@ void losses(Cases& c, Type f, i64 rows, i64 vocab) {
     grad.in[3] = wide;
 }
 
+void tiled_losses(Cases& c, Type f, i64 rows, i64 width, i64 vocab) {
+    const Operand x{f, {rows, width}}, by_row{f, {vocab, width}}, by_column{f, {width, vocab}}, bias{f, {vocab}};
+    const Operand t{Type::i32, {rows}}, dx{f == Type::f16 ? Type::f32 : f, {rows, width}}, row{Type::f32, {rows}};
+    const auto f32 = [](const Operand& like) { return Operand{Type::f32, like.shape}; };
+    const Buffer targets = c.source().integers(rows, -1, vocab - 1),
+                 wide = c.source().integers(rows, -1, 2 * vocab - 1);
+    const Attributes of_rows{{"dim", i64{0}}, {"tile", i64{5}}};
+    c.add("linear_cross_entropy", of_rows, {x, by_row, t}, {scalar, scalar}).in[2] = targets;
+    for (const bool adds : {false, true}) {
+        Attributes a{{"bias_grad", true}, {"dim", i64{1}}, {"grad", true}, {"tile", rows / 2 + 1}};
+        if (adds) a.emplace_back("accumulate", true);
+        c.add("linear_cross_entropy", a, {x, by_column, t, bias}, {scalar, scalar, dx, f32(by_column), f32(bias)})
+            .in[2] = targets;
+    }
+    // The second half of a vocabulary that is twice as large.
+    Attributes shard = of_rows;
+    shard.emplace_back("global_shape", Sizes{2 * vocab, width});
+    shard.emplace_back("offset", Sizes{vocab, 0});
+    const OpCase stats = [&] {
+        OpCase& one =
+            c.add("linear_cross_entropy_stats", shard, {x, by_row, t}, {{Type::f32, {rows, 1}}, row}, -0.5, 1);
+        one.in[2] = wide;
+        return one;
+    }();
+    Buffers made = stats.out;
+    run_reference(stats.spec, stats.in, made);
+    OpCase& grad = c.add("linear_cross_entropy_grad", shard, {x, by_row, t, row, row}, {dx, f32(by_row)}, 1, 2);
+    for (const size_t i : {0, 1, 2}) grad.in[i] = stats.in[i];
+    grad.in[3].set(made[0].values());
+}
+
 void updates(Cases& c, Type g, i64 n) {
     const Operand p{Type::f32, {n}};
     for (const bool apply : {false, true}) {
@@ -336,6 +367,8 @@ void moves(Cases& c, Type f, i64 a, i64 b, i64 d) {
     c.add("concat", {{"dim", i64{2}}}, {x, {f, {a, b, 3}}}, {{f, {a, b, d + 3}}});
     c.add("pad", {{"dim", i64{2}}, {"before", i64{1}}, {"after", i64{4}}}, {x}, {{f, {a, b, d + 5}}});
     c.add("pad", {{"dim", i64{0}}, {"before", i64{2}}, {"after", i64{0}}}, {x}, {{f, {a + 2, b, d}}});
+    for (const i64 dim : {0, 1, 2})
+        c.add("roll", {{"dim", dim}, {"by", x.shape[static_cast<size_t>(dim)] / 2}}, {x}, {x});
 }
 
 }  // namespace orrery::kernels::testing

@@ -54,6 +54,7 @@ void indices(Cases& c, Type f, i64 outer, i64 n, i64 inner);
 void gathers(Cases& c, Type type, i64 outer, i64 n, i64 inner);
 void ropes(Cases& c, Type f, i64 dim);
 void losses(Cases& c, Type f, i64 rows, i64 vocab);
+void tiled_losses(Cases& c, Type f, i64 rows, i64 width, i64 vocab);
 void updates(Cases& c, Type g, i64 n);
 /// a, b, d: 3 or more, 5 or more, 10 or more.
 void moves(Cases& c, Type f, i64 a, i64 b, i64 d);

@@ -75,6 +75,8 @@ std::vector<OpCase> op_cases(Source& source) {
         for (const i64 dim : {6, 32, 64, 288}) ropes(c, f, dim);
         for (const auto& [rows, vocab] : {std::pair<i64, i64>{7, 33}, {40, 500}, {5, 9001}, {2, 20000}})
             losses(c, f, rows, vocab);
+        tiled_losses(c, f, 13, 33, 65);
+        tiled_losses(c, f, 70, 24, 1000);
         for (const i64 n : {1, 1003, 20000}) updates(c, f, n);
         moves(c, f, 3, 5, 16);
     }
@@ -106,6 +108,7 @@ std::vector<OpCase> size_cases(Source& source, i64 n) {
         indices(c, f, 2, 3, n);
         ropes(c, f, 2 * n);
         losses(c, f, 3, n);
+        tiled_losses(c, f, 7, n, n + 2);
         updates(c, f, n);
     }
     for (const Type type : {Type::f32, Type::bf16, Type::f16, Type::f64, Type::i32, Type::u32, Type::u8}) {
@@ -135,6 +138,7 @@ std::vector<OpCase> block_cases(Source& source) {
         indices(c, f, 67, 9, 67);
         ropes(c, f, 2054);
         losses(c, f, 3, 1027);
+        tiled_losses(c, f, 7, 65, 1027);
         updates(c, f, 1027);
     }
     random(c, 3, 1027);

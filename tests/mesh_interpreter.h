@@ -145,6 +145,12 @@ private:
         each([&](int64_t rank, int64_t micro) {
             if (op_def(op.kind).collective) {
                 move(op, rank, micro, inside);
+            } else if (exchanges_blocks(op_def(op.kind), op)) {
+                const AxisId axis = *mesh_.find(op.attributes.text("axis"));
+                const int64_t n = mesh_.size(axis), by = exchange_offset(program_, op, n);
+                const int64_t own = mesh_.coordinates(rank)[static_cast<size_t>(axis)];
+                const int64_t peer = mesh_.group(rank, axis)[static_cast<size_t>((own + n - by) % n)];
+                at(op.outputs[0], rank, micro) = read(op.inputs[0], peer, micro, inside);
             } else {
                 compute(op, rank, micro, inside);
             }

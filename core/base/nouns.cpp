@@ -46,12 +46,18 @@ std::vector<Stray> CheckpointStore::strays() { return {}; }
 
 DataOrder::~DataOrder() = default;
 std::string DataOrder::told(int64_t) const { return ""; }
+DataSample DataOrder::draw(Split split, int64_t index, uint64_t seed) const {
+    return {position(split, index), index, seed, split, 0};
+}
 DataSource::~DataSource() = default;
 bool DataSource::over(std::vector<DataPart>) { return false; }
 std::unique_ptr<DataOrder> DataSource::order(double held_out, uint64_t seed, const Origin& asked) const {
     return permuted_order(*this, held_out, seed, asked);
 }
-std::string DataSource::where(int64_t sample) const { return place() + ": sample " + std::to_string(sample); }
+std::string DataSource::where(const DataSample& sample) const {
+    return place() + ": sample " + std::to_string(sample.number);
+}
+int64_t DataSource::pairs(const DataSample&) const { return 0; }
 std::string DataSource::path() const { return ""; }
 std::string DataSource::require_unchanged() { return ""; }
 std::vector<std::pair<std::string, int64_t>> DataSource::identity() const { return {{"data_samples", samples()}}; }

@@ -98,6 +98,8 @@ const std::vector<SchemaKey>& schema() {
          "like 4)",
          2},
         {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},
+        {"data", "separator", integer, "", "packed documents: the id that ends each, in a file without .idx", 0},
+        {"data", "field", text, "", "packed documents: the key of the text in lines of JSON (default: text)"},
         {"data", "vocab", integer, "", "number of token ids; larger ids in the data are an error", 1},
         of_host({"data", "tokenizer", text, "",
                  "tokenizer of the ids: a published folder or its tokenizer.json; data.vocab follows from it (default: "

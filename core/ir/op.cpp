@@ -160,7 +160,8 @@ void check_count(const Infer& at, const OpDef& def) {
 }  // namespace
 
 bool set_by_passes(std::string_view attribute) {
-    constexpr std::string_view names[] = {"accumulate", "global_shape", "offset", "cause", "keep", "sends", "f8"};
+    constexpr std::string_view names[] = {"accumulate", "global_shape", "offset", "cause",
+                                          "keep",       "sends",        "axis",   "f8"};
     return std::find(std::begin(names), std::end(names), attribute) != std::end(names);
 }
 bool is_view(const OpDef& def) { return def.moves != Moves::no && def.moves != Moves::joins; }
@@ -173,6 +174,11 @@ std::string_view op_combining(ReduceOp how) {
 }
 std::string_view kernel_of(const OpDef& def) { return def.kernel.empty() ? def.name : def.kernel; }
 bool communicates(const OpDef& def) { return def.collective.value_or(Opcode::kernel) != Opcode::kernel; }
+bool exchanges_blocks(const OpDef& def, const Op& op) { return def.moves == Moves::rolls && op.attributes.has("axis"); }
+int64_t exchange_offset(const Program& program, const Op& op, int64_t members) {
+    const int64_t size = program.value(op.inputs[0]).type.shape[op.attributes.integer("dim")];
+    return op.attributes.integer("by") * members / size;
+}
 bool is_transfer(const OpDef& def) { return def.collective == Opcode::send; }
 bool is_stage_sum(const OpDef& def) { return def.between_stages && def.collective == Opcode::all_reduce; }
 std::string_view op_inserted_for(Opcode instruction) {

@@ -19,6 +19,10 @@ bool set_by_passes(std::string_view attribute);
 std::string_view kernel_of(const OpDef& def);
 /// True if a communicator runs the op, not a device.
 bool communicates(const OpDef& def);
+/// True for a roll of a split dim: ranks of the attribute `axis` exchange blocks by messages, and no device runs it.
+bool exchanges_blocks(const OpDef& def, const Op& op);
+/// For such an op on an axis of `members`: how many members further a rank sends its block, 1 to members - 1.
+int64_t exchange_offset(const Program& program, const Op& op, int64_t members);
 /// True if the op sends a value from one pipeline stage to another.
 bool is_transfer(const OpDef& def);
 /// True if the op sums a value over the pipeline axis.

@@ -6,6 +6,14 @@ namespace orrery {
 
 namespace {
 
+/// Whether an axis must not split a factor, of which the axes outside it leave `left` elements.
+bool must_be_whole(const Factor& factor, AxisId axis, int64_t left, const Mesh& mesh) {
+    if (factor.kind != Factor::Kind::whole) return false;
+    if (factor.turn == 0) return true;
+    const bool outermost = left == factor.size;
+    return outermost && (mesh.axis(axis).sequential || factor.turn * mesh.size(axis) % factor.size != 0);
+}
+
 /// Appends a Preference for each axis that splits one dim: the factor that the axis splits.
 void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const FactorRule& rule,
               const Mesh& mesh, std::vector<Preference>& preferences) {
@@ -22,7 +30,7 @@ void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, 
         }
         const int factor = at < factors.size() ? factors[at] : -1;
         if (blocked == Blocked::no) {
-            if (factor < 0 || rule.factors[factor].kind == Factor::Kind::whole)
+            if (factor < 0 || must_be_whole(rule.factors[factor], axis, left, mesh))
                 blocked = Blocked::whole;
             else if (left % n != 0)
                 blocked = Blocked::uneven;
@@ -70,10 +78,14 @@ std::vector<Preference> preferences_of(const Layout& layout, const FactorRule::D
 bool legal(const FactorRule& rule, const Assignment& assignment, const Mesh& mesh) {
     std::vector<int64_t> parts(rule.factors.size(), 1);
     for (size_t factor = 0; factor < rule.factors.size(); ++factor) {
-        for (AxisId axis : assignment.splits[factor]) parts[factor] *= mesh.size(axis);
+        const int64_t size = rule.factors[factor].size;
+        for (AxisId axis : assignment.splits[factor]) {
+            if (mesh.size(axis) > 1 && must_be_whole(rule.factors[factor], axis, size / parts[factor], mesh))
+                return false;
+            parts[factor] *= mesh.size(axis);
+        }
         if (parts[factor] == 1) continue;
-        if (rule.factors[factor].kind == Factor::Kind::whole || rule.factors[factor].size % parts[factor] != 0)
-            return false;
+        if (size % parts[factor] != 0) return false;
         if (rule.factors[factor].kind != Factor::Kind::parallel) continue;
         for (const auto& output : rule.outputs)
             if (!has(output, factor)) return false;

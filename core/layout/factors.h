@@ -18,7 +18,7 @@ struct Assignment {
 /// Why an op cannot be split on an axis as its operand is.
 enum class Blocked : uint8_t {
     no,
-    whole,   ///< the op's kernel needs all of the factor
+    whole,   ///< the op's kernel needs all of the factor, or rolls it by a part of a block
     uneven,  ///< the size of the axis does not divide the unsplit rest of the factor
 };
 

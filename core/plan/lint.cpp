@@ -80,14 +80,17 @@ private:
 
     void add(const Instruction& i, OpId id, ValueId operand, int64_t bytes) {
         const Op* op = id == none ? nullptr : &program_.op(id);
-        const bool inserted = op && op_def(op->kind).collective;
+        const bool rolls = op && exchanges_blocks(op_def(op->kind), *op);
+        const bool inserted = op && (rolls || op_def(op->kind).collective);
         const ValueId value = inserted ? op->inputs[0] : operand;
         if (value == none) return;
         Redistribution entry;
         entry.kind = inserted ? op->kind : std::string(name_of(i.opcode));
         entry.axis = plan_.mesh.axis(i.axis).name;
         entry.what = title(value);
-        entry.why = inserted ? without_numbers(op->attributes.text("cause")) : "to another stage";
+        entry.why = rolls      ? "the script rolls a dim that is split"
+                    : inserted ? without_numbers(op->attributes.text("cause"))
+                               : "to another stage";
         entry.by = strategies(value, entry.axis);
         entry.origin = op ? op->origin : program_.value(value).origin;
         entry.implicit = inserted && implicit(*op, value, entry.axis);

@@ -349,6 +349,9 @@ public:
     int64_t position(Split split, int64_t index) const override {
         return call("position", [&] { return made_->position(split, index); });
     }
+    DataSample draw(Split split, int64_t index, uint64_t seed) const override {
+        return call("draw", [&] { return made_->draw(split, index, seed); });
+    }
     std::string told(int64_t drawn) const override {
         return call("told", [&] { return made_->told(drawn); });
     }
@@ -392,8 +395,11 @@ public:
     std::unique_ptr<DataOrder> order(double held_out, uint64_t seed, const Origin& asked) const override {
         return named_made<NamedOrder>(plugin_, timed("order", [&] { return made_->order(held_out, seed, asked); }));
     }
-    std::string where(int64_t sample) const override {
+    std::string where(const DataSample& sample) const override {
         return timed("where", [&] { return made_->where(sample); });
+    }
+    int64_t pairs(const DataSample& sample) const override {
+        return timed("pairs", [&] { return made_->pairs(sample); });
     }
     const std::string& digest() const override {
         return timed("digest", [&]() -> const std::string& { return made_->digest(); });

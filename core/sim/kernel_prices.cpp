@@ -42,6 +42,16 @@ void read_product(const KernelSpec& spec, KernelWork& work) {
         work.batch = leading(a, 2);
 }
 
+/// The logits of a tile stay in caches or are read and written about four times; all of them are counted so.
+void read_tiled_loss(const KernelSpec& spec, KernelWork& work) {
+    const TensorType &x = spec.inputs[0], &head = spec.inputs[1];
+    work.m = leading(x.shape, 1), work.k = size(x.shape, 1);
+    work.n = static_cast<double>(head.count()) / work.k;
+    const auto is_gradient = [&](const TensorType& output) { return output.shape == head.shape; };
+    work.batch = std::ranges::any_of(spec.outputs, is_gradient) ? 3 : 1;
+    work.bytes += 4 * work.m * work.n * static_cast<double>(size_of(x.dtype));
+}
+
 void read_attention(const KernelSpec& spec, KernelWork& work) {
     const Shape &q = spec.inputs[0].shape, &key = spec.inputs[1].shape;
     work.batch = size(q, 4), work.rows = size(q, 3), work.heads = size(q, 2), work.head = size(q, 1);
@@ -66,7 +76,7 @@ constexpr std::array<Tile, 6> tiles = {
 
 bool multiplies(Work work) {
     return work == Work::product || work == Work::weight_product || work == Work::attention ||
-           work == Work::attention_gradient;
+           work == Work::attention_gradient || work == Work::tiled_loss;
 }
 
 KernelWork work_of(const KernelSpec& spec) {
@@ -83,6 +93,7 @@ KernelWork work_of(const KernelSpec& spec) {
         work.work = Work::bytes;
     if (work.work == Work::product || work.work == Work::weight_product) read_product(spec, work);
     if (work.work == Work::attention || work.work == Work::attention_gradient) read_attention(spec, work);
+    if (work.work == Work::tiled_loss) read_tiled_loss(spec, work);
     if (work.work == Work::rows) work.bytes = 2 * static_cast<double>(spec.outputs[0].bytes());
     return work;
 }
@@ -94,7 +105,8 @@ KernelPrices::KernelPrices(AcceleratorRates rates, KernelSoftware software)
 }
 
 double KernelPrices::modelled(const KernelWork& work) const {
-    if (work.work == Work::product || work.work == Work::weight_product) return products_of(work);
+    if (work.work == Work::product || work.work == Work::weight_product || work.work == Work::tiled_loss)
+        return products_of(work);
     if (work.work == Work::attention || work.work == Work::attention_gradient) return attention(work);
     return software_.launch_s + (work.work == Work::once ? 1 : software_.passes) * stream(work.bytes);
 }

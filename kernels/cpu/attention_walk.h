@@ -1,17 +1,11 @@
 // The blocks of scores that attention visits: only those in which a query sees a key.
 #pragma once
 
-#include "kernels/cpu/vec.h"
-#include "kernels/kernels.h"
+#include "kernels/cpu/attention_index.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
-constexpr i64 block_q = 66, block_k = 256;
-
-ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
-ORRERY_INLINE i64 larger(i64 a, i64 b) { return a > b ? a : b; }
-
-/// Query i sees the keys first_key(s, i) .. visible(s, i) - 1.
+/// Without indices query i sees the keys first_key(s, i) .. visible(s, i) - 1.
 ORRERY_INLINE i64 visible(const Attention& s, i64 i) {
     return s.causal ? larger(0, smaller(i + s.shift + 1, s.keys)) : s.keys;
 }
@@ -29,29 +23,57 @@ struct Queries {
 struct Block {
     const Attention& s;
     i64 i, rows, j, n;
-    bool first;  ///< the first block of its queries
+    bool first;                      ///< the first block of its queries
+    const Sights* sights = nullptr;  ///< by index: what its rows see
 
-    /// Row r sees the keys from(r) .. seen(r) - 1 of this block.
-    ORRERY_INLINE i64 from(i64 r) const { return larger(0, smaller(first_key(s, i + r) - j, n)); }
-    ORRERY_INLINE i64 seen(i64 r) const { return larger(0, smaller(visible(s, i + r) - j, n)); }
-    /// The rows first_row(l) .. end_row(l) - 1 see key l of this block.
+    /// Row r sees the keys from(r) .. seen(r) - 1 of this block, by index but for gaps.
+    ORRERY_INLINE i64 from(i64 r) const {
+        return sights ? sights->row[r].begin : larger(0, smaller(first_key(s, i + r) - j, n));
+    }
+    ORRERY_INLINE i64 seen(i64 r) const {
+        return sights ? sights->row[r].end : larger(0, smaller(visible(s, i + r) - j, n));
+    }
+    ORRERY_INLINE bool gaps(i64 r) const { return sights && sights->row[r].gaps(); }
+    /// Without indices the rows first_row(l) .. end_row(l) - 1 see key l of this block.
     ORRERY_INLINE i64 first_row(i64 l) const { return s.causal ? larger(0, j + l - s.shift - i) : 0; }
     ORRERY_INLINE i64 end_row(i64 l) const {
         return s.window > 0 ? smaller(rows, j + l - s.shift + s.window - i) : rows;
     }
+    /// The keys that a row of first .. last sees; the rows that see a key of first .. last. Six of them at most, the
+    /// first a multiple of six.
+    ORRERY_INLINE Part keys_of(i64 first, i64 last) const {
+        return sights ? sights->keys[first / micro_rows] : Part{from(first), seen(last)};
+    }
+    ORRERY_INLINE Part rows_of(i64 first, i64 last) const {
+        return sights ? sights->rows[first / micro_rows] : Part{first_row(first), end_row(last)};
+    }
 };
 
 /// Calls begin(Queries) for each block of queries, visit(Block) for each of its blocks of scores, then end(Queries).
+/// `indexed`: the row of the batch, null without indices.
 template <class Begin, class Visit, class End>
-ORRERY_INLINE void walk(const Attention& s, Begin begin, Visit visit, End end) {
+ORRERY_INLINE void walk(const Attention& s, const Indexed* indexed, Begin begin, Visit visit, End end) {
     constexpr i64 step = 2 * width;
+    Sights sights;
     for (i64 i = 0; i < s.queries; i += block_q) {
         const i64 rows = smaller(block_q, s.queries - i);
-        const i64 first = first_key(s, i), last = visible(s, i + rows - 1);
-        const Queries q{i, rows, first < last ? first / step * step : last, last};
+        const Part keys = indexed ? indexed->keys_of(i, rows) : Part{first_key(s, i), visible(s, i + rows - 1)};
+        const i64 unit = indexed ? tile_k : step;
+        const Queries q{i, rows, keys.empty() ? keys.end : keys.begin / unit * unit, keys.end};
         begin(q);
-        for (i64 j = q.begin; j < q.end; j += block_k)
-            visit(Block{s, i, rows, j, smaller(block_k, q.end - j), j == q.begin});
+        bool first = true;
+        for (i64 j = q.begin, next; j < q.end; j = next) {
+            i64 n = smaller(block_k, q.end - j);
+            next = j + block_k;
+            if (indexed) {
+                sights.fill(*indexed, i, rows, j, q.end);
+                n = sights.n;
+                next = j + larger(tile_k, (n + tile_k - 1) / tile_k * tile_k);
+            }
+            if (n == 0) continue;
+            visit(Block{s, i, rows, j, n, first, indexed ? &sights : nullptr});
+            first = false;
+        }
         end(q);
     }
 }

@@ -89,6 +89,10 @@ ORRERY_INLINE float scalar(In x) {
     return *fetch(x, 0, 1, &value);
 }
 
+/// The table's matmul, and the bytes of scratch that it requests, for kernels that contain products.
+void matmul(Context&, const Matmul&, In a, In b, In bias, Out y);
+i64 matmul_scratch(const Context&, const Matmul&, In a, In b, In bias, Out y);
+
 /// Each file has one function, which fills its members of the table.
 void add_elementwise(Kernels&);
 void add_broadcast(Kernels&);

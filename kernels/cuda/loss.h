@@ -1,10 +1,12 @@
-// Softmax and cross entropy: a block a row, which is read twice (the second time from the cache) and written once.
+// Softmax and cross entropy: a block a row, which is read twice (the second time from the cache) and written once; the
+// loss in tiles, whose products are others'.
 #pragma once
 
 #include <cmath>
 
-#include "kernels/cuda/call.h"
+#include "kernels/cuda/rules.h"
 #include "kernels/cuda/run.h"
+#include "kernels/tiled_loss.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {
 
@@ -220,6 +222,7 @@ struct CrossEntropy {
     T* dlogits;
     float* losses;  ///< [rows], 0 for ignored ones
     VocabShard shard;
+    float by = 1;  ///< the scale if there is no pointer to one
     ORRERY_DEVICE void operator()(const Block& b) const {
         const i64 at = b.index() * shard.cols;
         const Row<T> row(logits + at, shard.cols);
@@ -231,7 +234,7 @@ struct CrossEntropy {
             losses[b.index()] = target.counts ? top - picked + logf(total) : 0.0f;
         }
         b.sync();  // the target's logit has been read
-        if (dlogits != nullptr) slope_row(b, row, dlogits + at, target, top, total, scale != nullptr ? *scale : 1.0f);
+        if (dlogits != nullptr) slope_row(b, row, dlogits + at, target, top, total, scale != nullptr ? *scale : by);
     }
 };
 
@@ -245,6 +248,7 @@ struct TotalLoss {
     i64 rows;
     std::int32_t ignore;
     AnyIn top, total, picked;  ///< when losses is absent
+    bool accumulate = false;
     ORRERY_DEVICE void operator()(const Block& b) const {
         float sum = 0, counted = 0;
         for (i64 r = b.thread(); r < rows; r += b.threads()) {
@@ -255,8 +259,8 @@ struct TotalLoss {
         sum = block_sum(b, sum, b.shared<float>());
         counted = block_sum(b, counted, b.shared<float>());
         if (b.thread() != 0) return;
-        *loss = sum;
-        *count = counted;
+        *loss = accumulate ? *loss + sum : sum;
+        *count = accumulate ? *count + counted : counted;
     }
 };
 
@@ -344,10 +348,11 @@ struct ShardGrad {
     const float* scale;
     T* dlogits;
     VocabShard shard;
+    float by = 1;  ///< the scale if there is no pointer to one
     ORRERY_DEVICE void operator()(const Block& b) const {
         const i64 at = b.index() * shard.cols;
         slope_row(b, Row<T>(logits + at, shard.cols), dlogits + at, Target(shard, targets, b.index()),
-                  top.at(b.index()), total.at(b.index()), scale != nullptr ? *scale : 1.0f);
+                  top.at(b.index()), total.at(b.index()), scale != nullptr ? *scale : by);
     }
 };
 
@@ -365,7 +370,118 @@ void cross_entropy_grad(kernels::Context& context, const VocabShard& s, In logit
     });
 }
 
+/// One block a row and block of columns: the log of its sum of exponentials.
+template <class T>
+struct BlockStats {
+    static constexpr int threads = 512;
+    static constexpr bool barriers = true;
+    const T* logits;
+    const std::int32_t* targets;
+    float *lse, *picked;  ///< of the tile's rows
+    VocabShard shard;
+    i64 blocks;
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const i64 r = b.index() / blocks, part = b.index() % blocks, size = shard.cols / blocks;
+        const Row<T> row(logits + r * shard.cols + part * size, size);
+        const Target target(shard, targets, r);
+        float top = 0, total = 1;
+        if (target.counts) row_statistics(b, row, top, total);
+        if (b.thread() != 0) return;
+        lse[b.index()] = top == -INFINITY ? top : top + logf(total);
+        if (part != 0) return;
+        float own = target.held ? widen(logits[r * shard.cols + target.column]) : 0.0f;
+        if (target.counts && target.outside(shard)) own = NAN;
+        picked[r] = own;
+    }
+};
+
+template <class T>
+T* rows_from(Out y, i64 at) {
+    return y.data == nullptr ? nullptr : static_cast<T*>(y.data) + at;
+}
+
+template <class T>
+void tile_rows(Call& call, const TiledLoss& s, const TiledLossData& t, i64 first, i64 n, Out logits, float* losses) {
+    using Part = TiledLoss::Part;
+    T* const data = static_cast<T*>(logits.data);
+    const std::int32_t* const targets = t.targets == nullptr ? nullptr : t.targets + first;
+    const auto by = static_cast<float>(tile_scale(logits.type));
+    if (s.part == Part::whole) {
+        float* const own = losses == nullptr ? nullptr : losses + first;
+        const CrossEntropy<T> body{data, targets, nullptr, s.gradients ? data : nullptr, own, s.shard(n), by};
+        launch(call, n, body, 32 * 4, row_threads(s.cols));
+    } else if (s.part == Part::statistics) {
+        const BlockStats<T> body{
+            data,       targets, rows_from<float>(t.lse, first * s.blocks), rows_from<float>(t.picked, first),
+            s.shard(n), s.blocks};
+        launch(call, n * s.blocks, body, 32 * 4, row_threads(s.cols / s.blocks));
+    } else {
+        const ShardGrad<T> body{data,
+                                AnyIn(from(t.top, first), false),
+                                AnyIn(from(t.total, first), false),
+                                targets,
+                                nullptr,
+                                data,
+                                s.shard(n),
+                                by};
+        launch(call, n, body, 0, row_threads(s.cols));
+    }
+}
+
+void own_product(Call& call, const Matmul& p, In a, In b, In bias, Out y) { table().matmul(call, p, a, b, bias, y); }
+
 }  // namespace
+
+void tiled_loss(Call& call, const TiledLoss& s, const TiledLossData& t, const TileProduct& product) {
+    float* const losses = call.take_array<float>(s.part == TiledLoss::Part::whole ? s.rows : 0);
+    const i64 tile = s.tile < s.rows ? s.tile : s.rows;
+    const Out logits(call.take(tile * s.cols * size_of(t.x.type)), t.x.type);
+    const i64 taken = call.used;  // the steps below take turns in the rest
+    i64 most = taken;
+    const auto in_turn = [&](auto step) {
+        step();
+        most = call.used > most ? call.used : most;
+        call.used = taken;
+    };
+    const double by = tile_scale(t.x.type);
+    const bool scaled = s.gradients && by != 1;
+    const i64 head = s.width * s.cols;
+    const auto scale = [&](Out y, i64 n, double factor) { in_turn([&] { table().scale(call, y, y, n, factor); }); };
+    if (scaled && s.accumulate) {  // what is added to gets the scale of what is added
+        scale(t.dhead, head, by);
+        if (s.bias_gradient) scale(t.dbias, s.cols, by);
+    }
+    each_tile(
+        s, t, logits,
+        [&](const Matmul& p, In a, In b, In bias, Out y) { in_turn([&] { product(call, p, a, b, bias, y); }); },
+        [&](i64 first, i64 n, Out made) {
+            visit_float(made.type, [&]<class T>(T*) { tile_rows<T>(call, s, t, first, n, made, losses); });
+            if (!s.bias_gradient) return;
+            const i64 shape[] = {n, s.cols};
+            in_turn([&] {
+                table().reduce(call, Reduce::sum, made, Shape(shape, 2), 1, t.dbias, s.accumulate || first > 0);
+            });
+        });
+    if (s.part == TiledLoss::Part::whole) {
+        const TotalLoss body{losses,
+                             t.targets,
+                             static_cast<float*>(t.loss.data),
+                             static_cast<float*>(t.count.data),
+                             s.rows,
+                             s.ignore,
+                             {},
+                             {},
+                             {},
+                             s.accumulate};
+        launch(call, 1, body, 32 * 4, total_threads(s.rows));
+    }
+    if (scaled) {
+        scale(t.dx, s.rows * s.width, 1 / by);
+        scale(t.dhead, head, 1 / by);
+        if (s.bias_gradient) scale(t.dbias, s.cols, 1 / by);
+    }
+    call.used = most;
+}
 
 void add_loss(Kernels& k) {
     k.softmax = softmax;
@@ -374,6 +490,9 @@ void add_loss(Kernels& k) {
     k.cross_entropy_stats = cross_entropy_stats;
     k.cross_entropy_loss = cross_entropy_loss;
     k.cross_entropy_grad = cross_entropy_grad;
+    k.tiled_loss = [](kernels::Context& c, const TiledLoss& s, const TiledLossData& t) {
+        tiled_loss(call_of(c), s, t, own_product);
+    };
 }
 
 }  // namespace orrery::kernels::ORRERY_BLOCKS

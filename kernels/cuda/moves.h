@@ -1,4 +1,4 @@
-// Kernels that move bytes: constants, copies, slices, concatenations, padding and transposition.
+// Kernels that move bytes: constants, copies, slices, concatenations, padding, rolls and transposition.
 #pragma once
 
 #include <cstring>
@@ -184,6 +184,12 @@ void pad(kernels::Context& context, In x, Shape shape, int dim, i64 before, i64 
     copy_slabs(call_of(context), shape, dim, x.type, x.data, own, 0, y.data, total, before, own);
 }
 
+void roll(kernels::Context& context, In x, Shape shape, int dim, i64 by, Out y) {
+    const i64 size = shape[static_cast<size_t>(dim)], rest = size - by;
+    copy_slabs(call_of(context), shape, dim, x.type, x.data, size, 0, y.data, size, by, rest);
+    copy_slabs(call_of(context), shape, dim, x.type, x.data, size, rest, y.data, size, 0, by);
+}
+
 void transpose(kernels::Context& context, In x, Shape shape, std::span<const int> perm, Out y) {
     if (count_of(shape) == 0) return;
     i64 dense[max_dims + 1];
@@ -219,6 +225,7 @@ void add_moves(Kernels& k) {
     k.slice = slice;
     k.concat = concat;
     k.pad = pad;
+    k.roll = roll;
 }
 
 }  // namespace orrery::kernels::ORRERY_BLOCKS

@@ -1,5 +1,7 @@
 #include "kernels/cuda/rules.h"
 
+#include "kernels/tiled_loss.h"
+
 namespace orrery::kernels::ORRERY_BLOCKS {
 
 void add_elementwise(Kernels&);
@@ -8,6 +10,7 @@ void add_random(Kernels&);
 void add_product(Kernels&);
 void add_reduce(Kernels&);
 void add_norm(Kernels&);
+void add_merge(Kernels&);
 void add_loss(Kernels&);
 void add_tokens(Kernels&);
 void add_index(Kernels&);
@@ -23,6 +26,7 @@ const Kernels& table() {
         add_product(k);
         add_reduce(k);
         add_norm(k);
+        add_merge(k);
         add_loss(k);
         add_tokens(k);
         add_index(k);
@@ -39,6 +43,20 @@ namespace {
 rules::Launch with_call(Launch own) {
     return [own = std::move(own)](kernels::Context& c, Operands t) { own(call_of(c), t); };
 }
+
+/// Products of the build's library by size. A rehearsal makes those that launches need.
+class TileProducts {
+public:
+    void operator()(Call& call, const Matmul& sizes, In a, In b, In bias, Out y, bool biased) {
+        for (const auto& [own, run] : made_)
+            if (own == sizes) return run(call, a, b, bias, y, {});
+        made_.emplace_back(sizes, library_product(sizes, Epilogue::none, biased));
+        made_.back().second(call, a, b, bias, y, {});
+    }
+
+private:
+    std::vector<std::pair<Matmul, ProductCall>> made_;
+};
 
 const rules::Target& target() {
     static const rules::Target made{
@@ -70,6 +88,17 @@ const rules::Target& target() {
         .attention =
             [](const Attention& s, Type type, bool gradient) {
                 return with_call(gradient ? library_attention_grad(s, type) : library_attention(s, type));
+            },
+        .attention_by_index = true,
+        .tiled_loss =
+            [] {
+                return std::function([products = TileProducts()](kernels::Context& c, const TiledLoss& s,
+                                                                 const TiledLossData& t) mutable {
+                    const auto product = [&](Call& call, const Matmul& p, In a, In b, In bias, Out y) {
+                        products(call, p, a, b, bias, y, s.bias && p == logits_product(s, p.m));
+                    };
+                    tiled_loss(call_of(c), s, t, product);
+                });
             },
     };
     return made;

@@ -58,6 +58,10 @@ BiasGradCall library_bias_grad(const Matmul& sizes);
 Launch library_attention(const Attention& sizes, Type type);
 Launch library_attention_grad(const Attention& sizes, Type type);
 
+/// A loss in tiles, whose products are made by `product`.
+using TileProduct = std::function<void(Call&, const Matmul&, In a, In b, In bias, Out y)>;
+void tiled_loss(Call& call, const TiledLoss& sizes, const TiledLossData& data, const TileProduct& product);
+
 void copy_dense(Call& call, const void* from, void* to, i64 n);
 
 }  // namespace orrery::kernels::ORRERY_BLOCKS

@@ -69,6 +69,14 @@ void pad(Context&, In x, Shape shape, int dim, i64 before, i64 after, Out y) {
     copy(around, x.as<std::byte>(), shape[dim], 0, y.as<std::byte>(), total, before, shape[dim]);
 }
 
+void roll(Context&, In x, Shape shape, int dim, i64 by, Out y) {
+    const Around around(shape, dim, x.type);
+    const i64 size = shape[dim], rest = size - by;
+    const std::vector<std::byte> from = bytes_of(x, count(shape));
+    copy(around, from.data(), size, 0, y.as<std::byte>(), size, by, rest);
+    copy(around, from.data(), size, rest, y.as<std::byte>(), size, 0, by);
+}
+
 }  // namespace
 
 void add_layout(Kernels& k) {
@@ -76,6 +84,7 @@ void add_layout(Kernels& k) {
     k.slice = slice;
     k.concat = concat;
     k.pad = pad;
+    k.roll = roll;
 }
 
 }  // namespace orrery::kernels::reference

@@ -129,11 +129,53 @@ void rmsnorm_grad(Context&, In x, In gain, In rstd, In dy, In dsum, Out dx, Out 
     write(dgain, dg, accumulate);
 }
 
+void merge(Context&, const Merge& s, In o_a, In lse_a, In o_b, In lse_b, Out o, Out lse) {
+    const i64 rows = s.rows();
+    const Values a = read(o_a, rows * s.dim), b = read(o_b, rows * s.dim), la = read(lse_a, rows);
+    const Values lb = read(lse_b, rows);
+    Values os(a.size()), ls(la.size());
+    for (i64 r = 0; r < rows; ++r) {
+        const i64 at = statistic_of(s, r);
+        const auto share = merge_shares<double>(la[at], lb[at]);
+        for (i64 e = r * s.dim; e < (r + 1) * s.dim; ++e) os[e] = share.a * a[e] + share.b * b[e];
+        ls[at] = share.lse;
+    }
+    write(o, os);
+    write(lse, ls);
+}
+
+void merge_grad(Context&, const Merge& s, In o_a, In lse_a, In o_b, In lse_b, In d_o, In d_lse, Out do_a, Out dlse_a,
+                Out do_b, Out dlse_b) {
+    const i64 rows = s.rows();
+    const Values a = read(o_a, rows * s.dim), b = read(o_b, rows * s.dim), d = read(d_o, rows * s.dim);
+    const Values la = read(lse_a, rows), lb = read(lse_b, rows);
+    const Values dl = d_lse.data == nullptr ? Values(la.size()) : read(d_lse, rows);
+    Values da(a.size()), db(a.size()), dla(la.size()), dlb(la.size());
+    for (i64 r = 0; r < rows; ++r) {
+        const i64 at = statistic_of(s, r);
+        const auto share = merge_shares<double>(la[at], lb[at]);
+        double dot = 0;
+        for (i64 e = r * s.dim; e < (r + 1) * s.dim; ++e) {
+            da[e] = share.a * d[e];
+            db[e] = share.b * d[e];
+            dot += d[e] * (a[e] - b[e]);
+        }
+        dla[at] = share.a * (dl[at] + share.b * dot);
+        dlb[at] = share.b * (dl[at] - share.a * dot);
+    }
+    write(do_a, da);
+    write(dlse_a, dla);
+    write(do_b, db);
+    write(dlse_b, dlb);
+}
+
 }  // namespace
 
 void add_norm(Kernels& k) {
     k.softmax = softmax;
     k.softmax_grad = softmax_grad;
+    k.merge = merge;
+    k.merge_grad = merge_grad;
     k.layernorm = layernorm;
     k.layernorm_grad = layernorm_grad;
     k.rmsnorm = rmsnorm;

@@ -56,6 +56,28 @@ Launch softmax_grad(const Request& r) {
     };
 }
 
+Merge merge_sizes(const Request& r) {
+    const Sizes& o = r.input(0).shape;
+    if (o.size() != 4 || r.input(2).shape != o || r.input(1).shape != Sizes{o[0], o[2], o[1]} ||
+        r.input(3).shape != r.input(1).shape) {
+        r.refuse("expected o [B,T,H,D] and lse [B,H,T], twice");
+    }
+    return {o[0], o[1], o[2], o[3]};
+}
+
+Launch merge(const Request& r) {
+    return [f = r.target.kernels.merge, s = merge_sizes(r)](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), out(t[4]), out(t[5]));
+    };
+}
+
+Launch merge_grad(const Request& r) {
+    return [f = r.target.kernels.merge_grad, s = merge_sizes(r), to = r.out()](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), to > 5 ? in(t[5]) : In{}, out(t[to]), out(t[to + 1]),
+          out(t[to + 2]), out(t[to + 3]));
+    };
+}
+
 void check_norm(const Request& r, size_t dy) {
     if (!r.target.norms_of_one_type) return;
     if (r.output(0).type != r.input(0).type || r.input(dy).type != r.input(0).type)
@@ -190,6 +212,85 @@ Launch cross_entropy_grad(const Request& r) {
     };
 }
 
+/// Sizes of a loss in tiles, whose operand `bias` is the last one if there is one.
+TiledLoss tiled_sizes(const Request& r, TiledLoss::Part part, size_t bias) {
+    const Sizes& head = r.input(1).shape;
+    if (head.size() != 2) r.refuse("the head has two dims");
+    TiledLoss s{.part = part, .rows = rows_of(r.input(0)), .width = cols_of(r.input(0))};
+    const size_t dim = r.dim(2);
+    s.trans_b = dim == 0;
+    s.cols = head[dim];
+    if (head[1 - dim] != s.width || r.input(2).count() != s.rows) r.refuse("x, head and targets differ in size");
+    s.start = r.offset(dim);
+    const std::vector<i64> global = r.spec.integers("global_shape");
+    s.vocab = global.empty() ? s.cols : global[dim];
+    s.ignore = static_cast<int32_t>(r.spec.integer("ignore", -1));
+    s.blocks = part == TiledLoss::Part::statistics ? r.output(0).shape.back() : 1;
+    if (s.blocks < 1 || s.cols % s.blocks != 0) r.refuse("the blocks do not divide the vocabulary");
+    s.bias = r.spec.inputs.size() > bias;
+    if (s.bias && r.input(bias).count() != s.cols) r.refuse("the bias has another size");
+    s.accumulate = r.accumulate();
+    constexpr i64 most_bytes = i64{64} << 20, unit = 64;  // of the logits of a tile
+    const i64 row_bytes = s.cols * size_of(r.input(0).type), fit = row_bytes > 0 ? most_bytes / row_bytes : s.rows;
+    s.tile = r.spec.integer("tile");
+    if (s.tile <= 0) s.tile = fit > unit ? fit / unit * unit : fit > 0 ? fit : 1;
+    return s;
+}
+
+/// Sets that there are gradients: outputs `first` and later.
+void add_slopes(const Request& r, TiledLoss& s, size_t first) {
+    s.gradients = r.spec.outputs.size() > first;
+    s.bias_gradient = r.spec.outputs.size() > first + 2;
+    if (s.gradients && r.input(0).type == Type::f16 && r.output(first).type != Type::f32)
+        r.refuse("the gradient of an f16 x is f32");
+}
+
+auto tiled_kernel(const Request& r) {
+    const auto table = r.target.kernels.tiled_loss;
+    return r.target.tiled_loss ? r.target.tiled_loss()
+                               : std::function<void(Context&, const TiledLoss&, const TiledLossData&)>(table);
+}
+
+TiledLossData tiled_data(const TiledLoss& s, Operands t, size_t bias) {
+    return {.x = in(t[0]),
+            .head = in(t[1]),
+            .bias = s.bias ? in(t[bias]) : In{},
+            .targets = static_cast<const int32_t*>(t[2].data)};
+}
+
+Launch linear_cross_entropy(const Request& r) {
+    TiledLoss s = tiled_sizes(r, TiledLoss::Part::whole, 3);
+    add_slopes(r, s, 2);
+    return [f = tiled_kernel(r), s, y = r.out()](Context& c, Operands t) {
+        TiledLossData data = tiled_data(s, t, 3);
+        data.loss = out(t[y]), data.count = out(t[y + 1]);
+        if (s.gradients) data.dx = out(t[y + 2]), data.dhead = out(t[y + 3]);
+        if (s.bias_gradient) data.dbias = out(t[y + 4]);
+        f(c, s, data);
+    };
+}
+
+Launch linear_cross_entropy_stats(const Request& r) {
+    return
+        [f = tiled_kernel(r), s = tiled_sizes(r, TiledLoss::Part::statistics, 3), y = r.out()](Context& c, Operands t) {
+            TiledLossData data = tiled_data(s, t, 3);
+            data.lse = out(t[y]), data.picked = out(t[y + 1]);
+            f(c, s, data);
+        };
+}
+
+Launch linear_cross_entropy_grad(const Request& r) {
+    TiledLoss s = tiled_sizes(r, TiledLoss::Part::gradients, 5);
+    add_slopes(r, s, 0);
+    return [f = tiled_kernel(r), s, y = r.out()](Context& c, Operands t) {
+        TiledLossData data = tiled_data(s, t, 5);
+        data.top = in(t[3]), data.total = in(t[4]);
+        data.dx = out(t[y]), data.dhead = out(t[y + 1]);
+        if (s.bias_gradient) data.dbias = out(t[y + 2]);
+        f(c, s, data);
+    };
+}
+
 /// Updates in place when outputs alias inputs; otherwise copies the inputs to the outputs first.
 Launch adamw(const Request& r) {
     const i64 n = r.input(0).count();
@@ -216,6 +317,8 @@ constexpr KernelRule lines[] = {
     {"all_finite", all_finite, true},
     {"softmax", softmax, true},
     {"softmax_grad", softmax_grad, true},
+    {"merge", merge, true},
+    {"merge_grad", merge_grad, true},
     {"layernorm", layernorm, true},
     {"layernorm_grad", layernorm_grad, true},
     {"rmsnorm", rmsnorm, true},
@@ -227,6 +330,9 @@ constexpr KernelRule lines[] = {
     {"cross_entropy_stats", cross_entropy_stats, true},
     {"cross_entropy_loss", cross_entropy_loss},
     {"cross_entropy_grad", cross_entropy_grad, true},
+    {"linear_cross_entropy", linear_cross_entropy, true},
+    {"linear_cross_entropy_stats", linear_cross_entropy_stats, true},
+    {"linear_cross_entropy_grad", linear_cross_entropy_grad, true},
     {"adamw", adamw},
 };
 

@@ -41,6 +41,7 @@ struct Target {
     Launch (*attention)(const Attention&, Type, bool gradient) = nullptr;
     /// `attention` takes an index, values of another head size and a gradient of lse; otherwise they are refused.
     bool attention_by_index = false;
+    std::function<void(Context&, const TiledLoss&, const TiledLossData&)> (*tiled_loss)() = nullptr;
 };
 
 /// The input of a rule's make().
@@ -94,7 +95,7 @@ Launch resolve(const Spec& spec, const Target& target);
 
 // Inputs of attention: q, k, v, and four of an index or none. Of its gradient: q, k, v, o, lse, do, four of an index or
 // none, and dlse or nothing.
-/// The index of a launch, whose first operand is `first`: 3 of attention, 6 of its gradient.
+/// The index of a launch; `first` is its first operand: 3 of attention, 6 of its gradient.
 AttentionIndex index_of(const Attention& s, Operands t, size_t first);
 /// dlse of a launch of the gradient; absent (data null) when it has none.
 In d_lse_of(const Attention& s, Operands t);

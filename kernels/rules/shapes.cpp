@@ -57,8 +57,18 @@ Launch pad(const Request& r) {
                Context& c, Operands t) { f(c, in(t[0]), shape, dim, before, after, out(t[1])); };
 }
 
+Launch roll(const Request& r) {
+    const Sizes& shape = r.input(0).shape;
+    const size_t dim = r.dim(shape.size());
+    const i64 by = r.spec.integer("by");
+    if (by < 0 || by >= shape[dim]) r.refuse("by must be from 0 to the size of the dim - 1");
+    return [f = r.target.kernels.roll, shape, dim = static_cast<int>(dim), by](Context& c, Operands t) {
+        f(c, in(t[0]), shape, dim, by, out(t[1]));
+    };
+}
+
 constexpr KernelRule lines[] = {
-    {"reshape", reshape}, {"transpose", transpose}, {"slice", slice}, {"concat", concat}, {"pad", pad},
+    {"reshape", reshape}, {"transpose", transpose}, {"slice", slice}, {"concat", concat}, {"pad", pad}, {"roll", roll},
 };
 
 }  // namespace

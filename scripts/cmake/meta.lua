@@ -28,7 +28,10 @@
 ---@field vocab? integer
 ---@field validation? number | Data   share of the samples to evaluate, or other samples
 ---@field seed? integer
----@field token_bytes? integer   tokens only: 2 or 4
+---@field token_bytes? integer   token files only: 2 or 4
+---@field separator? integer   documents only: the id that ends each document, where there is no .idx
+---@field field? string   documents only: the key of the text in lines of JSON, "text"
+---@field documents? boolean   file only: documents packed in rows, o.data.documents
 ---@field arrays? string[]       arrays only: the names to offer
 
 ---@class AttentionOptions
@@ -443,11 +446,16 @@ function data.tokens(options) end
 ---@param options? DataOptions
 ---@return Data
 function data.arrays(options) end
+--- Documents packed in rows without padding: tokens, targets, positions, documents and places, i32 [batch, seq].
+---@param options? DataOptions
+---@return Data
+function data.documents(options) end
 --- Samples of several sources with equal arrays: { { source, weight }, ... }, whole ones in every 4,096.
 ---@param options DataOptions | { [1]: Data, [2]: number }[]
 ---@return Data
 function data.mixture(options) end
---- The source `tokens` for a path that ends in .bin, else `text`; without a path the mixture of data.mix.
+--- The source `tokens` for a path that ends in .bin, else `text`; without a path the mixture of data.mix. With
+--- documents = true the source `documents`, or the mixture of such.
 ---@param options? DataOptions
 ---@return Data
 function data.file(options) end
@@ -496,6 +504,23 @@ function nn.embedding(tokens, name, rows, columns, std, words) end
 ---@param words integer
 ---@return Value
 function nn.words_only(rows, words) end
+---@class HeadOptions
+---@field bias? Value|false
+---@field trans_b? boolean   the weight is [V, C]
+---@field scope? string
+---@param x Value
+---@param w Value
+---@param options HeadOptions
+---@return Value
+function nn.logits(x, w, options) end
+---@param x Value
+---@param w Value
+---@param targets Value
+---@param tile integer|false
+---@param options HeadOptions
+---@return Value sum
+---@return Value count
+function nn.loss(x, w, targets, tile, options) end
 ---@param x Value
 ---@param p? number
 ---@return Value

@@ -1,5 +1,5 @@
---- x:attention as separate ops: scores, mask, softmax, products. The backward pass stores the softmax [B, H, T, S] in
--- the compute type, as was usual before FlashAttention (Dao et al. 2022).
+--- Attention in other ops. by_ops: x:attention as separate ops, scores, mask, softmax, products; its backward pass
+-- stores the softmax [B, H, T, S] in the compute type, as was usual before FlashAttention (Dao et al. 2022).
 -- Shapes: B batch, T seq, S keys, H heads, G kv_heads, R = H / G share, D head_dim.
 local native = require "orrery.native"
 
@@ -31,7 +31,7 @@ end
 
 --- q [B, T, H, D], k and v [B, S, G, D] -> [B, T, H, D]. The R heads of a group are stacked as rows. options: causal,
 -- window, documents and positions (i32 [B, T]; S = T), drop (a function applied to the softmax).
-return function(q, k, v, options)
+local function by_ops(q, k, v, options)
   local time, keys, heads, groups = q:dim "seq", k:dim "seq", q:dim "heads", k:dim "kv_heads"
   local share, window = heads // groups, options.window or 0
   if window > 0 and not options.causal then
@@ -58,3 +58,12 @@ return function(q, k, v, options)
     :transpose { "batch", "seq", "kv_heads", "share", "head_dim" }
     :reshape { "batch", "seq", { "heads", heads }, "head_dim" }
 end
+
+--- o [B, T, H, D] of a softmax that also has the logits of sinks [H], which have no value, as in gpt-oss: o times the
+-- share that the keys have of the sum. lse [B, H, T] is the log of the keys' sum.
+local function with_sinks(o, lse, sinks)
+  local share = (lse - sinks:reshape { "heads", 1 }):sigmoid():transpose { "batch", "seq", "heads" }
+  return o * share:reshape { "batch", "seq", "heads", 1 }
+end
+
+return { by_ops = by_ops, with_sinks = with_sinks }

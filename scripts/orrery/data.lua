@@ -4,13 +4,21 @@ local native = require "orrery.native"
 local data = {}
 
 local given = setmetatable({}, { __mode = "k" })  -- options of each source that was made
-local of_tokens = { "seq", "vocab", "token_bytes" }
+local of_tokens = { "seq", "vocab", "token_bytes", "separator", "field", "documents" }
 
---- A call's options that apply to a file at `path`. A text has no token_bytes.
+--- The source of a file at `path`: documents where the options ask for them, else what its name says.
+local function kind_of(path, options)
+  if options.documents then return "documents" end
+  return path:find("%.bin$") and "tokens" or "text"
+end
+
+--- A call's options that apply to a file at `path`. A text has no token_bytes, lines of JSON have no separator.
 local function of_file(path, options)
-  local of = { path = path }
-  for _, key in ipairs(of_tokens) do of[key] = options[key] end
-  if not path:find("%.bin$") then of.token_bytes = nil end
+  local of = { path = path, seq = options.seq, vocab = options.vocab }
+  local lines = path:find("%.jsonl$")
+  if path:find("%.bin$") then of.token_bytes = options.token_bytes end
+  if options.documents and not lines then of.separator = options.separator end
+  if options.documents and lines then of.field = options.field end
   return of
 end
 
@@ -28,16 +36,17 @@ end
 
 local function held_out_file(path, options)
   local of = of_file(path, options)
-  of.validation = 0
+  of.validation, of.documents = 0, options.documents
   return data.file(of)
 end
 
 --- A source for evaluation at `path`: the call's options without the core's, so it is read like the training data.
 local function evaluated(name, options, path)
   if name == "mixture" then return held_out_file(path, of_parts(options)) end
-  if name == "text" or name == "tokens" then return held_out_file(path, options or {}) end
   local copy = {}
   for key, value in pairs(options or {}) do copy[key] = value end
+  copy.documents = name == "documents" or nil
+  if name == "text" or name == "tokens" or name == "documents" then return held_out_file(path, copy) end
   copy.path, copy.batch, copy.validation, copy.seed = path, nil, 0, nil
   return native.data(name, copy)
 end
@@ -52,8 +61,9 @@ end
 local function make(name, options, place, held_out)
   local path = not held_out and validation_path(options)
   if path then held_out = evaluated(name, options, path) end
-  local made = native.data(name, options, place, held_out)
-  given[made] = options
+  local made, own = native.data(name, options, place, held_out), { documents = name == "documents" or nil }
+  for key, value in pairs(options or {}) do own[key] = value end
+  given[made] = own
   return made
 end
 
@@ -65,28 +75,29 @@ data = setmetatable({
   text = source(nil, "text"),        -- text by bytes
   tokens = source(nil, "tokens"),    -- a token file of u16 or u32, a pair of Megatron's or a file of llm.c's
   arrays = source(nil, "arrays"),    -- named arrays of a safetensors file, a .npy or a folder of .npy
+  documents = source(nil, "documents"),  -- documents packed in rows, with the position of each token in its own
   mixture = source(nil, "mixture"),  -- { { source, weight }, ... }: samples of several sources
 }, { __index = source })
 
---- A token file when the path ends in .bin, otherwise text by bytes; the mixture of data.mix when no path is given. The
--- options are those of the chosen source.
+--- A token file when the path ends in .bin, otherwise text by bytes; the mixture of data.mix when no path is given.
+-- `documents` = true: packed documents of these files. The other options are those of the chosen source.
 function data.file(options)
-  local path = options and options.path or native.config.data.path
-  local mix = not (options and options.path) and native.data_mix()
+  local all = {}
+  for key, value in pairs(options or {}) do all[key] = value end
+  local path = all.path or native.config.data.path or ""
+  local mix = not all.path and native.data_mix()
   if mix then
-    local all = {}
-    for key, value in pairs(options or {}) do all[key] = value end
     for i, entry in ipairs(mix) do
-      local name = entry[2]:find("%.bin$") and "tokens" or "text"
-      all[i] = { native.data(name, of_file(entry[2], all)), entry[1] }
+      all[i] = { native.data(kind_of(entry[2], all), of_file(entry[2], all)), entry[1] }
     end
     local evaluate = validation_path(all)
     local held_out = evaluate and held_out_file(evaluate, all) or nil
-    all.seq, all.vocab, all.token_bytes = nil, nil, nil
+    for _, key in ipairs(of_tokens) do all[key] = nil end
     return make("mixture", all, "mix", held_out)
   end
-  if path and path:find("%.bin$") then return data.tokens(options) end
-  return data.text(options)
+  local kind = kind_of(path, all)
+  all.documents = nil
+  return make(kind, all)
 end
 
 return data

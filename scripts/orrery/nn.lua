@@ -1,7 +1,7 @@
 --- Layers as functions: each declares its params in the current scope and records its ops.
 -- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, V vocab; `...` any leading dims.
 local native = require "orrery.native"
-local by_ops = require "orrery.attention"
+local attention = require "orrery.attention"
 
 local nn = { scope = native.scope, param = native.param }
 
@@ -114,19 +114,36 @@ function nn.words_only(rows, words)
   return (row - (words - 1)):relu() * -1e30
 end
 
+local head_options = options_of "bias trans_b scope"
+
+local function in_scope(scope, f, ...)
+  if scope then return nn.scope(scope, f, ...) end
+  return f(...)
+end
+
+--- The logits x w [..., V] of a head w [C, V]. options: trans_b (w is [V, C]), bias [V], scope (of the op).
+function nn.logits(x, w, options)
+  check_options("nn.logits", options, head_options)
+  return in_scope(options.scope, x.matmul, x, w, { bias = options.bias or nil, trans_b = options.trans_b })
+end
+
+--- The cross entropy of a head's logits: sum f32 [], count f32 []. x [..., C], targets i32 [...]; w and options are
+-- those of nn.logits. `tile`: rows of which logits exist at a time; 0: all; false: all up to 2^26 logits, beyond as
+-- many rows as have 64 MiB.
+function nn.loss(x, w, targets, tile, options)
+  check_options("nn.loss", options, head_options)
+  local count = options.trans_b and w.shape[1] or w.shape[2]
+  for _, size in ipairs(targets.shape) do count = count * size end
+  if tile == 0 or not tile and count <= 2 ^ 26 then return nn.logits(x, w, options):cross_entropy(targets) end
+  return in_scope(options.scope, x.linear_cross_entropy, x, w, targets,
+    { bias = options.bias or nil, dim = options.trans_b and 1 or 2, tile = tile and math.tointeger(tile) or 0 })
+end
+
 --- Zeroes a share p of the elements in training (Srivastava et al. 2014).
 function nn.dropout(x, p) return x:dropout(p or 0) end
 
 local attention_options = options_of("heads kv_heads head_dim causal window bias documents positions rope qk_norm "
   .. "sinks fused score_dropout dropout std std_out")
-
---- o [B, T, H, D] of a softmax that also has one logit a head without a value, as gpt-oss: o times the share that the
--- keys have of the sum. lse [B, H, T] is the log of the keys' sum.
-local function with_sinks(o, lse, heads)
-  local sinks = nn.param { name = "sinks", shape = { heads } }
-  local share = (lse - sinks:reshape { heads, 1 }):sigmoid():transpose { "batch", "seq", "heads" }
-  return o * share:reshape { "batch", "seq", "heads", 1 }
-end
 
 --- Self-attention of x [B, T, C]; H heads read G <= H key/value heads. options: heads, kv_heads (heads), head_dim
 -- (C/H), causal (true; false: every position sees all, as in an encoder), window (number of last keys that a position
@@ -182,9 +199,11 @@ function nn.attention(x, options)
   if fused then y, lse = q:attention(k, v, how)
   else
     function how.drop(p) return nn.dropout(p, options.score_dropout) end
-    y = by_ops(q, k, v, how)
+    y = attention.by_ops(q, k, v, how)
   end
-  if options.sinks then y = with_sinks(y, lse, { "heads", heads }) end
+  if options.sinks then
+    y = attention.with_sinks(y, lse, nn.param { name = "sinks", shape = { { "heads", heads } } })
+  end
   y = y:reshape { "batch", "seq", { "heads", heads * size } }
   y = nn.linear(y, "o", embed, { bias = bias and options.bias ~= "qkv", std = options.std_out or options.std })
   return nn.dropout(y, options.dropout)

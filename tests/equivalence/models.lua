@@ -17,6 +17,9 @@ local opt = o.options {
   bucket_mib = { 25, "largest message of gradients" },
   reduce     = { "f32", "type in which gradients are sent over dp and cp" },
   fused      = { true, "attention as one op" },
+  tied       = { true, "gpt: the head is the table" },
+  rows       = { 0, "rows of the table, of which `vocab` have a word; 0: vocab" },
+  loss_tile  = { -1, "rows whose logits exist at a time" },
   schedule   = { "1f1b", "of the pipeline" },
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { "", "layers of each stage, \"1 0 1\"; cut by cost when empty" },
@@ -39,7 +42,9 @@ if opt.model == "gpt" then
 elseif opt.model ~= "mlp" then
   sizes.heads, sizes.kv_heads, sizes.eps, sizes.theta = opt.heads, opt.kv_heads, opt.eps, opt.theta
 end
-if opt.model ~= "mlp" then sizes.fused = opt.fused end
+if opt.model ~= "mlp" then sizes.fused, sizes.loss_tile = opt.fused, opt.loss_tile >= 0 and opt.loss_tile end
+if opt.model == "gpt" or opt.model == "llama" then sizes.rows = opt.rows end
+if opt.model == "gpt" then sizes.tied = opt.tied end
 local model = require("orrery.models." .. opt.model)(sizes)
 
 local program = o.trace(opt.model, data.signature, function(batch)

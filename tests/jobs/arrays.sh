@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Data that is no text: a regression and a classifier of images train, evaluate and verify from arrays under dp, tp, pp
-# and ZeRO; labels of -1 pass, others that the model has no logit for are refused with their sample.
+# Data that is no text: a regression with noise and a classifier of images train, evaluate and verify from arrays under
+# dp, tp, pp and ZeRO, and report in their own units; labels of -1 pass, others that the model has no logit for are
+# refused with their sample.
 source "$(dirname "$0")/lib.sh"
 
 # npy FILE TYPE SHAPE: a NumPy file of the numbers on stdin, TYPE f4 or i4.
@@ -37,17 +38,19 @@ labels 1 | npy digits/labels.npy i4 "640,"
 
 cat > regression.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
-local opt = o.options { zero = { 0, "stage of ZeRO" } }
+local opt = o.options { zero = { 0, "stage of ZeRO" }, own = { false, "an optimizer that declares nothing" },
+  noise = { 0.05, "std of what is added to the inputs" } }
 local data = o.data.arrays { path = "points" }
 local program = o.trace("regression", data.signature, function(batch)
-  local h = nn.linear(batch.x, "in", { "embed", 32 })
+  local noise = o.random { shape = { { "batch", batch.x.shape[1] }, 8 }, kind = "normal" }
+  local h = nn.linear(batch.x + noise * opt.noise, "in", { "embed", 32 })
   for i = 0, 3 do h = h + nn.scope("layers." .. i, nn.mlp, h, { mlp = 64 }) end
   return (nn.linear(h, "out", { "outputs", 1 }) - batch.y):square():sum(), o.constant(batch.x.shape[1])
 end)
 LUA
 cat > classifier.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
-local opt = o.options { zero = { 0, "stage of ZeRO" } }
+local opt = o.options { zero = { 0, "stage of ZeRO" }, own = { false, "an optimizer that declares nothing" } }
 local data = o.data.arrays { path = "digits", arrays = { "images", "labels" } }
 local program = o.trace("classifier", data.signature, function(batch)
   local x = batch.images:reshape { "batch", { "rows", 4 }, { "height", 2 }, { "columns", 4 }, { "width", 2 } }
@@ -65,7 +68,9 @@ end)
 LUA
 for script in regression classifier; do
     cat >> $script.lua << 'LUA'
-program:train_with(o.optim.adamw { lr = 5e-3, decay = 0 })
+program:train_with(not opt.own and o.optim.adamw { lr = 5e-3, decay = 0 } or function(update)
+  for p in update:params() do update:set(p, p - p:grad() * (0.01 / update:count())) end
+end)
 program:parallel {
   o.strategy.pipeline { axis = "pp" },
   o.strategy.tensor { axis = "tp" },
@@ -106,6 +111,43 @@ zero --set mesh.dp=2 --set script.zero=3
 END
 done
 
+# The noise is there, and is other numbers in each step; above, every mesh drew the same.
+trained calm regression --set script.noise=0
+paste regression.losses calm.losses | awk '$1 == $2 { ++same } END { exit same > 1 }' ||
+    { paste regression.losses calm.losses; fail "o.random changes nothing"; }
+
+# What is reported: samples/s, each model's own unit, blanks for what an optimizer does not declare.
+python3 -B "$source_root/tests/jobs/events.py" regression classifier || fail "TensorBoard has other numbers"
+for script in regression classifier; do
+    trained own.$script $script --set script.own=true
+    $orrery check $script.lua "${settings[@]}" > check.$script 2>&1 || { cat check.$script; fail "check $script"; }
+    grep -q "16 samples and .* TFLOP a step" check.$script || { cat check.$script; fail "check $script"; }
+    head -1 $script/metrics.jsonl | grep -q '"grad_norm":[0-9].*"lr":0.00[45][0-9]*,"samples/s":[0-9]' ||
+        { head -1 $script/metrics.jsonl; fail "$script: metrics.jsonl"; }
+    head -1 own.$script/metrics.jsonl | grep -q '"loss":[0-9.]*,"samples/s":[0-9]' ||
+        { head -1 own.$script/metrics.jsonl; fail "$script: metrics.jsonl without norm and rate"; }
+    python3 -B "$source_root/tests/jobs/events.py" own.$script || fail "$script: TensorBoard without norm and rate"
+    for log in $script.log own.$script.log; do
+        grep -Eq "^ +step +loss +grad_norm +lr samples/s " $log || { cat $log; fail "$log: the heads of columns"; }
+    done
+    grep -Eq "^ +24 +[0-9.]+ {20,}[0-9]+ " own.$script.log || { cat own.$script.log; fail "$script: no blanks"; }
+    ! grep -q 'tok/s\|"tokens"' $script/metrics.jsonl $script.log check.$script || fail "$script has no tokens"
+done
+for script in regression classifier; do
+    grep -q "evaluation after step 24: loss [0-9.]*, a mean over held-out data of count" $script.log &&
+        ! grep -q nats $script.log || { grep evaluation $script.log; fail "$script: the unit of its evaluations"; }
+done
+
+# `scale` compares samples/s where there are no tokens.
+$orrery scale regression.lua --ranks 1,2 --steps 8 --set train.sequences_per_step=16 --target 0.001 -o scale.svg \
+    > scale.txt 2> scale.log || { cat scale.txt scale.log; fail "scale of a regression"; }
+grep -q "ranks sequences  samples/s" scale.txt && grep -q "Samples a second and rank" scale.svg &&
+    ! grep -q token scale.txt scale.svg || { cat scale.txt; fail "scale: not in samples"; }
+$orrery scale classifier.lua --ranks 2,4 --set train.sequences_per_step=16 --set train.steps=8 --target 0.001 \
+    --simulate --cluster "$source_root/configs/clusters/h100.toml" > scale.txt 2> scale.log ||
+    { cat scale.txt scale.log; fail "a simulated scale of a classifier"; }
+grep -q "ranks sequences  samples/s" scale.txt || { cat scale.txt; fail "scale: not in samples"; }
+
 # refused WORDS COMMAND...: WORDS are separated by |
 refused() {
     local words=$1 missing
@@ -131,7 +173,7 @@ sed "s/data.signature/$signature/; s/{ \"batch\", 16 }, 8, 8/{ \"batch\", 16 }, 
 refused 'input "images" is f32[16,4,16]|"images" f32[batch,images_1 8,images_2 8]|other.lua:4' \
     $orrery check other.lua "${settings[@]}"
 sed 's/path = "points"/path = "digits", arrays = { "pixels" }/' regression.lua > other.lua
-refused 'other.lua:3|has no array "pixels"|images f32[640,8,8]' $orrery check other.lua "${settings[@]}"
+refused 'other.lua:4|has no array "pixels"|images f32[640,8,8]' $orrery check other.lua "${settings[@]}"
 head -c 2000 points/y.npy > cut.npy
 sed 's/path = "points"/path = "cut.npy"/' regression.lua > other.lua
 refused 'cut.npy cannot be read|its header says f32[640,1], 2560 bytes' $orrery check other.lua "${settings[@]}"

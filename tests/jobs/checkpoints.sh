@@ -168,6 +168,26 @@ exits 0 own_sample "$orrery" sample own --prompt "3 plus" --tokens 3
 exits 0 own_export "$orrery" export own own_raw --raw
 good own_on "$orrery" run own --set train.steps=70
 has own_on.log "resumed from step 60"
+# A copy that is killed (a limit on the size of files kills it) leaves no run; the next one finishes it.
+cp -r whole large
+head -c 3000000 /dev/zero | tr '\0' ' ' > large/lua/large.lua
+killed() {  # KIB TO
+    (ulimit -c 0 -f "$1" && exec "$orrery" checkpoints copy large 60 --to "$2") > killed.txt 2>&1
+    [ $? -gt 128 ]
+}
+for limit in 16 1000; do  # KiB: in the step, after it
+    killed $limit cut.$limit/checkpoints || { cat killed.txt; fail "it was not killed at $limit KiB"; }
+    refused "cut.$limit is not a run's folder|a copy to it was killed|copy\` again" "$orrery" sample cut.$limit
+    exits 0 dry "$orrery" checkpoints copy large 60 --to cut.$limit/checkpoints --dry-run
+    has dry.txt "cut.$limit would become a run's folder, with the script and configuration of large"
+    exits 0 again "$orrery" checkpoints copy large 60 --to cut.$limit/checkpoints
+    has again.txt "cut.$limit is a run's folder now, with the script and configuration of large"
+    diff -r -x checkpoints -x .lock -x .launcher.lock large cut.$limit > differ.txt
+    [ "$(grep -v '^Only in large: ' differ.txt)" = "" ] || fail "finished: $(cat differ.txt)"
+    good cut.$limit "$orrery" run cut.$limit --set train.steps=70
+    has cut.$limit.log "resumed from step 60"
+done
+[ -d cut.1000/checkpoints/step-00000060 ] || fail "no step"
 mkdir others && echo mine > others/script.lua
 exits 0 others "$orrery" checkpoints copy whole 60 --to others/checkpoints
 [ "$(ls -A others) $(cat others/script.lua)" = "checkpoints
@@ -240,6 +260,16 @@ has again.log "resumed from step 80"
 cp -r whole same
 good same run same 80 --from-step 60
 has same.log "resumed from step 80|did so before, with the same settings, and has saved step 80 since"
+# Another text of the script, or another path of the data, is another setting.
+cp -r whole other_script
+mkdir other_lua
+{ echo "-- another text"; cat "$source_root/scripts/gpt.lua"; } > other_lua/gpt.lua
+tiny_script=other_lua/gpt.lua good other_script run other_script 80 --from-step 60
+has other_script.log "resumed with changed settings: text of gpt.lua|resumed from step 60"
+cp -r whole other_path
+ln text.txt same_text.txt
+good other_path run other_path 80 --from-step 60 --set data.path=same_text.txt
+has other_path.log "resumed with changed settings: data.path|-> \"same_text.txt\"|resumed from step 60"
 good shorter run whole 65 --from-step 60
 exits 0 list "$orrery" checkpoints list whole
 has list.txt "suspect: the run went on from step 60"

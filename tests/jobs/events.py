@@ -17,6 +17,7 @@ for byte in range(256):
         byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
     TABLE.append(byte)
 TAGS = {"loss": "loss_metrics/global_avg_loss", "grad_norm": "grad_norm", "lr": "lr", "tok/s": "tok/s",
+        "samples/s": "samples/s",
         "TFLOP/s": "TFLOP/s", "MFU": "MFU", "memory": "memory", "loss_scale": "loss_scale", "skipped": "skipped",
         "time": "time", "seconds": "time_metrics/end_to_end(s)", "tokens": "n_tokens_seen", "samples": "samples",
         "data_share": "time_shares/data", "communication_share": "time_shares/communication",

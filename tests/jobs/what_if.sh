@@ -123,12 +123,13 @@ refused 2 'wrong.json: facts.processors is "-2", expected a whole number' simula
 refused 2 'runs/young: runs/young/costs.json is missing' calibrate --refit runs/young -o fit.json
 refused 2 'made by calibrate, expected a run' calibrate --refit fit.json -o new.json
 cp runs/a/costs.json before.json
-refused 2 '-o runs/a/costs.json: it would overwrite the costs that the run measured' \
-    calibrate --refit runs/a -o runs/a/costs.json
-refused 2 '-o runs/b/costs.json: it would overwrite the costs that a run measured' \
-    calibrate --refit runs/a -o runs/b/costs.json
+for run in a b; do
+    refused 2 "-o runs/$run/costs.json: it would overwrite the costs that a run measured" \
+        calibrate --refit runs/a -o runs/$run/costs.json
+done
 cmp -s before.json runs/a/costs.json || fail "what a run measured is gone"
-refused 2 '-o runs/b/costs.json: it is what a run measured' calibrate --seconds 1 -o runs/b/costs.json
+refused 2 '-o runs/b/costs.json: it would overwrite the costs that a run measured' \
+    calibrate --seconds 1 -o runs/b/costs.json
 sed 's/"device": *"cpu"/"device": "cuda"/' fit.json > card.json
 refused 2 '-o card.json: it is a table of device cuda, and device cpu is measured' calibrate --seconds 1 -o card.json
 cmp -s before.json runs/a/costs.json && grep -q '"cuda"' card.json || fail "a table is gone"

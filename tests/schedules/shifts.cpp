@@ -380,3 +380,30 @@ TEST_CASE("shifts end on threads exactly if the proof says so, with the values t
     CHECK(stuck > 0);
     sweep.note(fmt::format("shifts on threads: {} end with their values, {} do not, as the proof says", ended, stuck));
 }
+
+TEST_CASE("a relative send before its receive in one lane is refused under rendezvous, unless both are a group",
+          "[schedules][any]") {
+    for (const int64_t members : {2, 3, 5, 65}) {
+        Shifts job;
+        job.mesh = Mesh({{"dp", members}});
+        job.acts.push_back({Act::What::shift, 1, 0, 1});
+        job.lines.push_back(lines_of(job.acts[0], 0, job, 1, false));
+        const auto judged = [&](C::Send send, C::Lanes lanes) {
+            C contract;
+            contract.send = send;
+            contract.lanes = lanes;
+            const Plan plan = plan_of(job, contract);
+            const Network given = network(plan.mesh, contract);
+            const std::string all = refusal([&] { check_deadlock(plan, given); });
+            CHECK(refusal([&] { check_deadlock(plan, given, 1); }).empty() == all.empty());
+            if (members < 65) CHECK(Stepper(plan, contract, 7).run().empty() == all.empty());
+            return all;
+        };
+        INFO(members << " members");
+        CHECK(judged(C::Send::rendezvous, C::Lanes::communicator).find("never ends") != std::string::npos);
+        CHECK(judged(C::Send::grouped, C::Lanes::communicator).empty());
+        CHECK(judged(C::Send::rendezvous, C::Lanes::peer_and_direction).empty());
+        // With one lane a peer, two members use the same one both ways.
+        CHECK(judged(C::Send::rendezvous, C::Lanes::peer).empty() == (members > 2));
+    }
+}

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/rules.h"
 #include "kernels/cuda/updates.h"
 #include "standin/calls.h"
 #include "standin/emulated.h"
@@ -40,6 +41,16 @@ struct Kept<Out> {
     Out get() const { return x; }
     Out x;
 };
+template <>
+struct Kept<AttentionIndex> {
+    explicit Kept(const AttentionIndex& at)
+        : documents(at.documents),
+          positions(at.positions),
+          key_documents(at.key_documents),
+          key_positions(at.key_positions) {}
+    AttentionIndex get() const { return {documents.get(), positions.get(), key_documents.get(), key_positions.get()}; }
+    Kept<const std::int32_t*> documents, positions, key_documents, key_positions;
+};
 template <class T>
 struct Kept<std::span<T>> {
     explicit Kept(std::span<T> all) : all(all.begin(), all.end()) {}
@@ -59,6 +70,17 @@ struct Kept<Region> {
     explicit Kept(const Region& r) : local(r.local), global(r.global), offset(r.offset) {}
     Region get() const { return {local.get(), global.get(), offset.get()}; }
     Kept<Shape> local, global, offset;
+};
+
+template <>
+struct Kept<TiledLossData> {
+    explicit Kept(TiledLossData given) : t(given) {
+        for (In* x : {&t.x, &t.head, &t.bias, &t.top, &t.total}) *x = Kept<In>(*x).get();
+        for (Out* y : {&t.loss, &t.count, &t.lse, &t.picked, &t.dx, &t.dhead, &t.dbias}) *y = Kept<Out>(*y).get();
+        t.targets = Kept<const std::int32_t*>(t.targets).get();
+    }
+    TiledLossData get() const { return t; }
+    TiledLossData t;
 };
 
 /// Queues `does(context, arguments...)`. Its scratch is taken of the call's, as the real kernel's is.
@@ -114,14 +136,19 @@ void add_reduce(K& k) { add<&K::reduce, &K::sumsq, &K::all_finite>(k); }
 void add_norm(K& k) { add<&K::layernorm, &K::layernorm_grad, &K::rmsnorm, &K::rmsnorm_grad>(k); }
 void add_loss(K& k) {
     add<&K::softmax, &K::softmax_grad, &K::cross_entropy, &K::cross_entropy_stats, &K::cross_entropy_loss,
-        &K::cross_entropy_grad>(k);
+        &K::cross_entropy_grad, &K::tiled_loss>(k);
 }
 void add_tokens(K& k) { add<&K::embedding, &K::embedding_grad, &K::rope>(k); }
 void add_index(K& k) { add<&K::gather, &K::scatter_add, &K::top_k, &K::cumsum, &K::iota, &K::one_hot>(k); }
 void add_attention(K& k) { add<&K::attention, &K::attention_grad>(k); }
 void add_update(K& k) { add<&K::adamw>(k); }
 // One that is in no list above would be null.
-static_assert(sizeof(Kernels) == 44 * sizeof(void*));
+static_assert(sizeof(Kernels) == 45 * sizeof(void*));
+
+/// With products of its own.
+void tiled_loss(Call& call, const TiledLoss& s, const TiledLossData& t, const TileProduct&) {
+    table().tiled_loss(call, s, t);
+}
 
 void copy_dense(Call& call, const void* from, void* to, i64 n) {
     if (from == to || n <= 0) return;

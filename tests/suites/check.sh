@@ -70,6 +70,11 @@ data)
     } > points.npy
     printf '[data]\npath = "points.npy"\n' > config.toml
     passes arrays ""
+    printf '[data]\npath = "%s"\ntokens_per_sequence = 12\nseparator = 10\n' "$source/scripts/README.md" > config.toml
+    passes documents ""
+    tr -d '"\\\\\t' < "$source/scripts/README.md" | sed 's/.*/{"text": "&\\n"}/' > lines.jsonl
+    printf '[data]\npath = "lines.jsonl"\ntokens_per_sequence = 12\n' > config.toml
+    passes documents ""
     : > config.toml
     passes mixture ""
     right=$build/tests/bad_plugins/data # a source in the place of the template's, with ORRERY_TEST_FAULT

@@ -37,7 +37,7 @@ Visits visits(const Attention& s) {
     Visits found;
     i64 seen = 0;
     walked::walk(
-        s, [](const walked::Queries&) {},
+        s, nullptr, [](const walked::Queries&) {},
         [&](const walked::Block& b) {
             ++found.blocks;
             found.scores += b.rows * b.n;

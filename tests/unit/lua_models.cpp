@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "compile/ids.h"
 #include "compile/pipeline.h"
 #include "folders.h"
 #include "golden.h"
@@ -75,6 +76,24 @@ TEST_CASE("the models' programs are as blessed") {
     test::check_golden(
         "lua_gpt_bf16.txt",
         print(small("gpt", "embed = 6, heads = 2, seq = 5", "{ precision = 'bf16' }")->find("logits")->program));
+}
+
+TEST_CASE("with the loss in tiles, logits and the range of ids are those of the plain loss") {
+    for (const auto& [model, sizes] : {std::pair<std::string, std::string>{"gpt", "embed = 6, heads = 2, seq = 4"},
+                                       {"gpt", "embed = 6, heads = 2, seq = 4, tied = false, rows = 16"},
+                                       {"llama", "embed = 8, heads = 2, mlp = 5"},
+                                       {"qwen2", "embed = 8, heads = 2, kv_heads = 1, mlp = 5"}}) {
+        const auto whole = small(model, sizes + ", loss_tile = 0"), tiles = small(model, sizes + ", loss_tile = 3");
+        INFO(model << " " << sizes);
+        CHECK(print(tiles->find("logits")->program) == print(whole->find("logits")->program));
+        CHECK(vocabulary_of(tiles->train()) == vocabulary_of(whole->train()));
+        const IdRange targets = ids_of(tiles->train()).at("targets"), plain = ids_of(whole->train()).at("targets");
+        CHECK((targets.least == plain.least && targets.count == plain.count));
+        CHECK(print(small(model, sizes)->train()) == print(whole->train()));
+        const std::string text = print(tiles->train());
+        CHECK(text.find(" linear_cross_entropy ") != std::string::npos);
+        CHECK(text.find(" cross_entropy ") == std::string::npos);
+    }
 }
 
 TEST_CASE("parameter counts are the published ones") {

@@ -133,8 +133,9 @@ TEST_CASE("a mixture reads its source's bytes, and says where they lie") {
         CHECK(ids[0] * 200 + ids[1] == number);
         CHECK(ids[5] == "wbc"[source]);
         const std::string& path = source == 0 ? three.web.path : source == 1 ? three.books.path : three.code.path;
-        CHECK(data.source().where(at) == "data file " + path + ", byte " + std::to_string(10 * number) + ": sample " +
-                                             std::to_string(number) + ", token " + std::to_string(10 * number));
+        CHECK(data.where(Split::train, i) == "data file " + path + ", byte " + std::to_string(10 * number) +
+                                                 ": sample " + std::to_string(number) + ", token " +
+                                                 std::to_string(10 * number));
     }
 }
 

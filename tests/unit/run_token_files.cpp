@@ -94,9 +94,9 @@ TEST_CASE("a pair is read by its index, and targets that its mask ignores are -1
         CHECK(sample(data, 0, 1) == Ids{11, 12, 13, 14});
         CHECK(sample(data, 1, 1) == Ids{12, 13, 14, 15});
         CHECK(sample(data, 1, 0, 2, 2) == Ids{-1, 11});
-        CHECK_THAT(data.source().where(1),
+        CHECK_THAT(data.source().where({1}),
                    Contains("a.bin, byte " + std::to_string(4 * width) + ": sample 1, token 4 in document 2"));
-        CHECK_THAT(data.source().where(0), Contains("token 0 in document 0"));
+        CHECK_THAT(data.source().where({0}), Contains("token 0 in document 0"));
     }
     const std::string masked = Dataset(tokens_of(folder.name("a.bin"))).digest();
     write_pair(folder, 4, false);  // removes the mask
@@ -178,7 +178,7 @@ TEST_CASE("llm.c's files are read behind their header, and refused where it is n
     CHECK(data.samples(Split::train) == 2);
     CHECK(sample(data, 0, 1) == Ids{504, 505, 506, 507});
     CHECK(sample(data, 1, 1) == Ids{505, 506, 507, 508});
-    CHECK_THAT(data.source().where(1), Contains("gpt2.bin, byte 1032: sample 1, token 4") && !Contains("document"));
+    CHECK_THAT(data.source().where({1}), Contains("gpt2.bin, byte 1032: sample 1, token 4") && !Contains("document"));
 
     std::vector<uint32_t> wide(256 + 9);
     std::iota(wide.begin() + 256, wide.end(), 128000u);

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-CostTable costs_of_run(const std::string& run, const CalibrateCommand& command) {
+CostTable costs_of_run(const std::string& run) {
     std::error_code ignored;
     const std::string file = fs::is_directory(run, ignored) ? run + "/costs.json" : run;
     if (!fs::exists(file, ignored))
@@ -28,9 +28,6 @@ CostTable costs_of_run(const std::string& run, const CalibrateCommand& command) 
                 ? fmt::format("--refit {}: not found; expected a run's folder or a table of measured costs", run)
                 : fmt::format("--refit {}: {} is missing; a run writes it when it ends after at least 2 steps", run,
                               file));
-    if (command.out && fs::equivalent(file, *command.out, ignored))
-        throw Error(fmt::format("-o {}: it would overwrite the costs that the run measured\n  choose another file",
-                                *command.out));
     CostTable table = read_costs(file);
     if (table.made_by != "run")
         throw Error(
@@ -40,9 +37,6 @@ CostTable costs_of_run(const std::string& run, const CalibrateCommand& command) 
 
 std::optional<CostTable> table_of_out(const CalibrateCommand& command, const TableFiles& files, const CostTable& run) {
     std::optional<CostTable> table = files.before();
-    if (table && table->made_by == "run")
-        throw Error(fmt::format("-o {}: it would overwrite the costs that a run measured\n  choose another file",
-                                *command.out));
     if (table && !same_machine(table->machine, run.machine))
         throw Error(
             fmt::format("-o {}: it was measured on another machine than {}, or with another number of threads of a "
@@ -94,7 +88,7 @@ int refit_command(const ScriptCommand& script, const CalibrateCommand& command) 
     TableFiles files(command);
     std::vector<CostTable> runs;
     for (const std::string& run : command.refit) {
-        runs.push_back(costs_of_run(run, command));
+        runs.push_back(costs_of_run(run));
         if (!same_machine(runs.back().machine, runs.front().machine))
             throw Error(fmt::format(
                 "--refit {}: it ran on another machine than {}, or with another number of threads: {}\n"

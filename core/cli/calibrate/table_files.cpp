@@ -22,6 +22,8 @@ int64_t rows(const CostTable& table) { return static_cast<int64_t>(table.kernels
 TableFiles::TableFiles(const CalibrateCommand& command) : keep_(command.keep) {
     if (command.out) require_writable("-o", *command.out);
     out_ = command.out;
+    if (const auto table = there(); table && table->made_by == "run")
+        throw Error(fmt::format("-o {}: it would overwrite the costs that a run measured\n  name another file", *out_));
     if (keep_ && kept_costs_path("").empty())
         throw Error("--keep: no cache folder, since neither XDG_CACHE_HOME nor HOME is set\n  set one, or use -o FILE");
 }
@@ -34,20 +36,20 @@ void TableFiles::choose_kept(const std::string& machine) {
     kept_ = file;
 }
 
-void TableFiles::require_own(const std::string& device) const {
-    std::optional<CostTable> there;
+std::optional<CostTable> TableFiles::there() const {
     try {
-        there = before();
+        return before();
     } catch (const Error&) {  // -o replaces any other file
+        return std::nullopt;
     }
-    if (!there) return;
-    if (there->made_by == "run")
-        throw Error(fmt::format("-o {}: it is what a run measured\n  name another file", *out_));
-    if (there->device != device)
+}
+
+void TableFiles::require_own(const std::string& device) const {
+    if (const auto table = there(); table && table->device != device)
         throw Error(
             fmt::format("-o {}: it is a table of device {}, and device {} is measured\n  name another file, or "
                         "remove it",
-                        *out_, there->device, device));
+                        *out_, table->device, device));
 }
 
 std::optional<CostTable> TableFiles::before() const {

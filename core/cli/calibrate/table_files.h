@@ -11,13 +11,13 @@ namespace orrery {
 /// (--keep), or standard output if neither is given. Both files are checked before anything is measured.
 class TableFiles {
 public:
-    /// Throws Error if the file of -o cannot be written, or if there is no cache folder for --keep.
+    /// Throws Error if the file of -o cannot be written or is a run's costs.json, or if there is no cache folder for
+    /// --keep.
     explicit TableFiles(const CalibrateCommand& command);
 
     /// With --keep, adds the cache file of `machine` to the destinations. Throws Error if it cannot be written.
     void choose_kept(const std::string& machine);
-    /// Throws Error if the file of -o is a table that new measurements of `device` must not replace: what a run
-    /// measured, or a table of another device.
+    /// Throws Error if the file of -o is a table of another device than `device`, which is to be measured.
     void require_own(const std::string& device) const;
     /// The existing table in the file of -o; nullopt: none. Throws Error if the file is not a table.
     std::optional<CostTable> before() const;
@@ -32,6 +32,8 @@ public:
     void tell(const std::string& line) const;
 
 private:
+    /// before(); nullopt as well if the file of -o is not a table.
+    std::optional<CostTable> there() const;
     void write(const CostTable& table, const std::string& file) const;
     void print(const CostTable& table) const;
 

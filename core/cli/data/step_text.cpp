@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace orrery {
 namespace {
 
@@ -23,6 +25,19 @@ std::vector<int32_t> ids_of(const Dataset& data, int64_t index, int64_t array) {
     return ids;
 }
 
+/// The tokens of each document in a row, after a line with its number in the row and its length.
+std::string by_document(const std::vector<int32_t>& ids, const std::vector<int32_t>& documents, const TextOfIds& text) {
+    std::string all;
+    for (size_t begin = 0, end = 0; begin < ids.size(); begin = end) {
+        while (end < ids.size() && documents[end] == documents[begin]) ++end;
+        const auto at = [&](size_t i) { return ids.begin() + static_cast<std::ptrdiff_t>(i); };
+        const std::string printed = text.of({at(begin), at(end)});
+        all += fmt::format("  document {}: {}, {} {}\n{}\n", documents[begin],
+                           plural(static_cast<int64_t>(end - begin), "token"), printed.size(), text.unit(), printed);
+    }
+    return all;
+}
+
 }  // namespace
 
 std::string TextOfIds::of(const std::vector<int32_t>& ids) const {
@@ -37,22 +52,28 @@ void print_samples(const Dataset& data, int64_t first, int64_t count, const Text
                    const std::function<void(const std::string&)>& put) {
     const DataSource& source = data.source();
     const int64_t tokens = ids_array(source, "tokens"), targets = ids_array(source, "targets");
+    const int64_t documents = ids_array(source, "documents");
+    std::vector<int64_t> draws;
+    data.rows(Split::train, first, count, draws);
     for (int64_t i = 0; i < count; ++i) {
-        std::string said =
-            fmt::format("{} of {}: {}", i + 1, count, source.where(data.position(Split::train, first + i)));
+        const int64_t draw = draws[static_cast<size_t>(i)];
+        std::string said = fmt::format("{} of {}: {}", i + 1, count, data.where(Split::train, draw));
         if (tokens < 0) {
             put(said + "\n");
             continue;
         }
-        const std::vector<int32_t> ids = ids_of(data, first + i, tokens);
+        const std::vector<int32_t> ids = ids_of(data, draw, tokens);
         const std::string printed = text.of(ids);
         said += fmt::format("; {} tokens, {} {}", ids.size(), printed.size(), text.unit());
         if (targets >= 0) {
-            const std::vector<int32_t> wanted = ids_of(data, first + i, targets);
+            const std::vector<int32_t> wanted = ids_of(data, draw, targets);
             const auto ignored = std::count(wanted.begin(), wanted.end(), -1);
             if (ignored > 0) said += fmt::format(", {} targets ignored", ignored);
         }
-        put(said + "\n" + printed + "\n");
+        if (documents < 0)
+            put(said + "\n" + printed + "\n");
+        else
+            put(said + "\n" + by_document(ids, ids_of(data, draw, documents), text));
     }
 }
 

@@ -18,8 +18,9 @@ struct TextOfIds {
     const char* unit() const { return tokenizer || bytes ? "bytes of text" : "characters of ids"; }
 };
 
-/// Prints the training samples [first, first + count) in order. Each has a line with its location and the length of its
-/// text, then the text, unless it has no token ids. `put` receives all that is printed of one sample.
+/// Prints the training samples [first, first + count) in the order of their batch. Each has a line with its location
+/// and the length of its text, then the text, unless it has no token ids; if it has an array "documents", each document
+/// has a line and its text. `put` receives all that is printed of one sample.
 void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text,
                    const std::function<void(const std::string&)>& put);
 

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "base/text.h"
+#include "cli/run_record/kept.h"
 #include "cli/script_runner.h"
 #include "config/load.h"
 #include "run/checkpoint/save/saved_state.h"
@@ -11,7 +13,10 @@ namespace orrery {
 std::string changed_settings(const ScriptRunner& script) {
     const std::string saved = script.folder() + "/config.toml";
     if (!std::filesystem::exists(saved)) return "";
-    return changes(load_config(saved), script.as_run(), {"train", "script"}, 5);
+    std::string changed = changes(load_config(saved), script.as_run(), {"train", "script", "data"}, 5);
+    const std::vector<std::string> files = changed_lua(script, script.folder());
+    if (!files.empty()) changed += (changed.empty() ? "" : ", ") + ("text of " + join_few(files, 5));
+    return changed;
 }
 
 std::string went_on_before(const ScriptRunner& script, CheckpointStore& store) {

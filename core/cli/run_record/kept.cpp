@@ -1,6 +1,7 @@
 #include "cli/run_record/kept.h"
 
 #include <filesystem>
+#include <map>
 
 #include "base/env.h"
 #include "base/json.h"
@@ -15,9 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void keep(const fs::path& file, const std::string& text) {
+/// The Lua files of a run: text by path in lua/.
+std::map<std::string, std::string> lua_of(const ScriptRunner& script) {
+    std::map<std::string, std::string> files = script.modules;
+    files[fs::path(script.script).filename()] = system_env()->read_file(script.script);
+    return files;
+}
+
+bool is_kept(const fs::path& file, const std::string& text) {
     const auto env = system_env();
-    if (env->exists(file.string()) && env->read_file(file.string()) == text) return;
+    return env->exists(file.string()) && env->read_file(file.string()) == text;
+}
+
+void keep(const fs::path& file, const std::string& text) {
+    if (is_kept(file, text)) return;
+    const auto env = system_env();
     env->make_folders(file.parent_path().string());
     env->replace_file(file.string(), text);
 }
@@ -31,11 +44,16 @@ Json revision_json(const ScriptRunner& script) {
 }  // namespace
 
 void keep_lua(const ScriptRunner& script, const std::string& folder) {
-    const std::string text = system_env()->read_file(script.script);
-    const fs::path lua = fs::path(folder) / "lua";
-    keep(fs::path(folder) / "script.lua", text);
-    keep(lua / fs::path(script.script).filename(), text);
-    for (const auto& [file, of_module] : script.modules) keep(lua / file, of_module);
+    const auto files = lua_of(script);
+    keep(fs::path(folder) / "script.lua", files.at(fs::path(script.script).filename()));
+    for (const auto& [file, text] : files) keep(fs::path(folder) / "lua" / file, text);
+}
+
+std::vector<std::string> changed_lua(const ScriptRunner& script, const std::string& folder) {
+    std::vector<std::string> changed;
+    for (const auto& [file, text] : lua_of(script))
+        if (!is_kept(fs::path(folder) / "lua" / file, text)) changed.push_back(file);
+    return changed;
 }
 
 BitSources code_of(const ScriptRunner& script) {

@@ -22,6 +22,8 @@ std::string kept_script_of(const std::string& folder, Config& config) {
 std::string how_to_use_copies(const std::string& folder) {
     constexpr std::string_view step = "step-";
     std::error_code ignored;
+    if (fs::exists(fs::path(folder) / unfinished_config, ignored))
+        return "\n  a copy to it was killed before it was finished: run `orrery checkpoints copy` again";
     std::string newest;
     for (const auto& entry : fs::directory_iterator(folder, ignored)) {
         const std::string name = entry.path().filename().string();

@@ -168,20 +168,23 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     ScaledRun run;
     run.ranks = size.ranks;
     run.sequences = size.sequences;
-    run.tokens_per_s = median_of(folder / "metrics.jsonl", "tok/s", command.steps);
+    run.throughput = median_of(folder / "metrics.jsonl", "tok/s", command.steps);
+    if (!(run.throughput > 0)) {
+        run.throughput = median_of(folder / "metrics.jsonl", "samples/s", command.steps);
+        run.unit = "samples";
+    }
     run.mfu = median_of(folder / "metrics.jsonl", "MFU", command.steps);
     run.parts = parts_of_run(system_env()->read_file((folder / "run.json").string()));
-    if (!(run.tokens_per_s > 0))
-        throw Error(
-            fmt::format("scale: the run on {} has no tok/s in its metrics.jsonl: the script's inputs are no tokens",
-                        plural(size.ranks, "rank")),
-            Fault::failed);
+    if (!(run.throughput > 0))
+        throw Error(fmt::format("scale: the run on {} has neither tok/s nor samples/s in its metrics.jsonl",
+                                plural(size.ranks, "rank")),
+                    Fault::failed);
     return run;
 }
 
 ScaledRun middle(std::vector<ScaledRun> rounds) {
     std::sort(rounds.begin(), rounds.end(),
-              [](const ScaledRun& a, const ScaledRun& b) { return a.tokens_per_s < b.tokens_per_s; });
+              [](const ScaledRun& a, const ScaledRun& b) { return a.throughput < b.throughput; });
     return rounds[rounds.size() / 2];
 }
 
@@ -244,13 +247,12 @@ void run_all(const ScriptCommand& script, const ScaleCommand& command, const std
         if (signals) end_when_asked(*signals);
         ScriptCommand asked = script;
         asked.sets = sets_of(script, command, size);
-        simulated.push_back(simulated_run(asked, command));
-        simulated.back().sequences = size.sequences;
+        simulated.push_back(simulated_run(asked, command, size.sequences));
     }
     if (!simulated.empty()) report.notes = simulated.front().notes;
     report.runs = signals ? measured_runs(script, command, sizes, *signals) : simulated;
     if (command.simulate && command.measure)
-        for (const ScaledRun& run : simulated) report.predicted.emplace_back(run.tokens_per_s);
+        for (const ScaledRun& run : simulated) report.predicted.emplace_back(run.throughput);
 }
 
 }  // namespace

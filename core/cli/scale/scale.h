@@ -25,7 +25,8 @@ struct ScaleCommand {
 
 struct ScaledRun {
     int64_t ranks = 1, sequences = 0;  ///< number of ranks; number of sequences per step
-    double tokens_per_s = 0;
+    double throughput = 0;              ///< per second, on all ranks
+    std::string unit = "tokens";        ///< of throughput: tokens, or samples if the script's inputs are not tokens
     double mfu = 0;  ///< model FLOP/s utilization; 0: unknown
     /// Shares of rank 0's time, which add up to 1: "compute", "communication dp", "waiting", "the rest".
     std::map<std::string, double> parts;
@@ -38,11 +39,11 @@ struct ScaleReport {
     bool strong = false;
     double target = 0.8;
     std::vector<ScaledRun> runs;  ///< ascending by ranks; the first is the baseline of speed-ups
-    /// Predicted tokens per second of each run, for additional columns; empty: none.
+    /// Predicted throughput of each run, for additional columns; empty: none.
     std::vector<std::optional<double>> predicted;
     std::vector<std::string> notes;  ///< notes about the cost tables of the predictions, to print
 
-    double speedup(size_t run) const { return runs[run].tokens_per_s / runs.front().tokens_per_s; }
+    double speedup(size_t run) const { return runs[run].throughput / runs.front().throughput; }
     double efficiency(size_t run) const {
         return speedup(run) * static_cast<double>(runs.front().ranks) / static_cast<double>(runs[run].ranks);
     }
@@ -60,8 +61,8 @@ std::string scale_text(const ScaleReport& report);
 /// Draws the report as SVG: throughput over ranks with the ideal and the target; below it, how a step's time is spent.
 std::string scale_svg(const ScaleReport& report);
 
-/// Simulates a run; the settings of `script` determine its mesh and batch.
-ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command);
+/// Simulates a run; the settings of `script` determine its mesh and batch of `sequences`.
+ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command, int64_t sequences);
 
 /// Parses "1,2,4". Throws Error unless the sizes are whole, above 0, at most `most` and ascending.
 std::vector<int64_t> read_sizes(const std::string& text, int64_t most = 1024);

@@ -61,7 +61,7 @@ public:
 
 private:
     double ideal(size_t i) const {
-        return report_.runs.front().tokens_per_s * static_cast<double>(report_.runs[i].ranks) /
+        return report_.runs.front().throughput * static_cast<double>(report_.runs[i].ranks) /
                static_cast<double>(report_.runs.front().ranks);
     }
     double x(size_t i) const {
@@ -71,12 +71,14 @@ private:
 
     /// Draws efficiency by number of ranks. The ideal is horizontal, so that losses are visible everywhere.
     void throughput() {
-        canvas_.heading(margin, y_ += 34, "Tokens a second and rank");
+        canvas_.heading(
+            margin, y_ += 34,
+            report_.runs.front().unit == "tokens" ? "Tokens a second and rank" : "Samples a second and rank");
         const double top = y_ + 24, bottom = top + high;
         double most = 0;
         const auto each = [&](size_t i, double tokens) { return tokens / static_cast<double>(report_.runs[i].ranks); };
         for (size_t i = 0; i < report_.runs.size(); ++i) {
-            most = std::max({most, each(i, ideal(i)), each(i, report_.runs[i].tokens_per_s)});
+            most = std::max({most, each(i, ideal(i)), each(i, report_.runs[i].throughput)});
             if (i < report_.predicted.size() && report_.predicted[i])
                 most = std::max(most, each(i, *report_.predicted[i]));
         }
@@ -96,12 +98,13 @@ private:
         curve("predicted", "guess", y, each,
               [&](size_t i) { return i < report_.predicted.size() ? report_.predicted[i] : std::optional<double>(); });
         curve(report_.simulated ? "predicted" : "measured", report_.simulated ? "guess" : "mark", y, each,
-              [&](size_t i) { return std::optional<double>(report_.runs[i].tokens_per_s); });
+              [&](size_t i) { return std::optional<double>(report_.runs[i].throughput); });
         for (size_t i = 0; i < report_.runs.size(); ++i) {
-            canvas_.text(x(i), y(each(i, report_.runs[i].tokens_per_s)) - 10,
+            canvas_.text(x(i), y(each(i, report_.runs[i].throughput)) - 10,
                          fmt::format("{:.0f} %", 100 * report_.efficiency(i)), "above");
             canvas_.text(x(i), bottom + 18, plural(report_.runs[i].ranks, "rank"), "middle");
-            canvas_.text(x(i), bottom + 32, short_text(report_.runs[i].tokens_per_s) + " tokens/s", "middle");
+            canvas_.text(x(i), bottom + 32, short_text(report_.runs[i].throughput) + " " + report_.runs[i].unit + "/s",
+                         "middle");
         }
         y_ = bottom + 44;
     }

@@ -33,20 +33,21 @@ std::string scale_text(const ScaleReport& report) {
     std::string text = fmt::format("{}{}, {}; target {:.0f} %\n", report.title, report.simulated ? ", simulated" : "",
                                    report.strong ? "the same batch at every size" : "the batch grows with the ranks",
                                    100 * report.target);
-    text += fmt::format("{:>6} {:>9} {:>10}{} {:>8} {:>10} {:>6}  {}\n", "ranks", "sequences", "tokens/s",
-                        predicted ? fmt::format(" {:>10} {:>6}", "predicted", "off") : "", "speed-up", "efficiency",
-                        "MFU", "what grew, in points of the time");
+    text +=
+        fmt::format("{:>6} {:>9} {:>10}{} {:>8} {:>10} {:>6}  {}\n", "ranks", "sequences",
+                    report.runs.front().unit + "/s", predicted ? fmt::format(" {:>10} {:>6}", "predicted", "off") : "",
+                    "speed-up", "efficiency", "MFU", "what grew, in points of the time");
     for (size_t i = 0; i < report.runs.size(); ++i) {
         const ScaledRun& run = report.runs[i];
         std::string beside;
         if (predicted) {
             const auto& expected = report.predicted[i];
             beside = expected ? fmt::format(" {:>10} {:>5.0f}%", short_text(*expected),
-                                            100 * (*expected / run.tokens_per_s - 1))
+                                            100 * (*expected / run.throughput - 1))
                               : fmt::format(" {:>10} {:>6}", "-", "-");
         }
         text += fmt::format("{:>6} {:>9} {:>10}{} {:>8.2f} {:>9.1f}% {:>6}  {}\n", run.ranks, run.sequences,
-                            short_text(run.tokens_per_s), beside, report.speedup(i), 100 * report.efficiency(i),
+                            short_text(run.throughput), beside, report.speedup(i), 100 * report.efficiency(i),
                             run.mfu > 0 ? fmt::format("{:.1f}%", 100 * run.mfu) : "-",
                             i == 0 ? "" : what_grew(report.runs.front(), run));
     }

@@ -13,26 +13,30 @@ void add_parts(ScaledRun& run, const StepShares& shares) {
     for (const auto& [axis, share] : shares.exposed) run.parts["communication " + axis] = share;
 }
 
-ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how) {
+/// Sets the throughput of a step of `step_s` seconds that reads `tokens` (0: none) and `run.sequences` samples.
+void add_throughput(ScaledRun& run, int64_t tokens, double step_s) {
+    run.throughput = static_cast<double>(tokens > 0 ? tokens : run.sequences) / step_s;
+    if (tokens == 0) run.unit = "samples";
+}
+
+ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how, ScaledRun run) {
     const Cluster cluster = read_cluster(how.cluster, how.cluster_nodes);
     const Forecast made = forecast(script, cluster, how);
     require_memory(made.prediction);
-    ScaledRun run;
     run.ranks = made.prediction.ranks;
-    run.tokens_per_s = made.prediction.tokens_per_s_rank * static_cast<double>(run.ranks);
+    add_throughput(run, made.compiled.tokens_per_step, made.prediction.step_s);
     run.mfu = made.prediction.mfu;
     add_parts(run, made.prediction);
     return run;
 }
 
-ScaledRun on_this_machine(const ScriptCommand& given, const SimulateCommand& how) {
+ScaledRun on_this_machine(const ScriptCommand& given, const SimulateCommand& how, ScaledRun run) {
     const LocalScript script = local_script(given, how);
     const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, how);
     const double step = made.step_s();
-    ScaledRun run;
     run.notes = script.notes;
     run.ranks = script.compiled.mesh.ranks();
-    run.tokens_per_s = static_cast<double>(script.compiled.tokens_per_step) / step;
+    add_throughput(run, script.compiled.tokens_per_step, step);
     add_parts(run, shares_of(made.run, script.compiled.mesh, step));
     run.parts["the rest"] = made.rest_s / step;
     return run;
@@ -40,12 +44,11 @@ ScaledRun on_this_machine(const ScriptCommand& given, const SimulateCommand& how
 
 }  // namespace
 
-ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command) {
-    ScaledRun run =
-        command.how.cluster.empty() ? on_this_machine(script, command.how) : on_cluster(script, command.how);
-    if (!(run.tokens_per_s > 0))
-        throw Error("scale: the script's inputs are not tokens, so that there is no throughput in tokens/s to compare",
-                    Fault::failed);
+ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command, int64_t sequences) {
+    ScaledRun run;
+    run.sequences = sequences;
+    run = command.how.cluster.empty() ? on_this_machine(script, command.how, std::move(run))
+                                      : on_cluster(script, command.how, std::move(run));
     std::erase_if(run.parts, [](const auto& part) { return part.second <= 0; });
     return run;
 }

@@ -115,7 +115,7 @@ void mark_products(Program& program) {
     for (const Result& result : program.results) logits[result.value] = 1;
     for (size_t i = program.ops.size(); i-- > 0;) {
         Op& op = program.ops[i];
-        if (op_def(op.kind).loss) logits[op.inputs[0]] = 1;
+        if (op_def(op.kind).loss && !op_def(op.kind).logits) logits[op.inputs[0]] = 1;
         const bool last = logits[op.outputs[0]] != 0;
         if (last && passes_on(op)) logits[op.inputs[0]] = 1;
         const OpDef& def = op_def(op.kind);

@@ -299,6 +299,7 @@ private:
             versions_.program.value(op.outputs[i]).layout = layout;
         }
         blame(rule, assignment, read, op.outputs);
+        if (op_def(op.kind).moves == Moves::rolls) exchange(op);
         if (inside && late != none) refuse_sum_inside(op, read, late);
         for (ValueId output : op.outputs) {
             auto& held = versions_.held(output);
@@ -315,6 +316,19 @@ private:
         versions_.emit(std::move(op), index);
         if (source) versions_.mark_source(made[0]);
         for (ValueId output : made) satisfy(output, index);
+    }
+
+    /// Notes in a roll the axis over which ranks exchange blocks: the outermost one that splits the rolled dim, if any.
+    void exchange(Op& op) const {
+        const Value& y = versions_.program.value(op.outputs[0]);
+        for (std::string_view note : {"axis", "sends"}) op.attributes.erase(note);
+        if (op.attributes.integer("by") == 0) return;
+        for (AxisId axis : y.layout.splits()[op.attributes.integer("dim")]) {
+            if (mesh_.size(axis) == 1) continue;
+            op.attributes.set("axis", mesh_.axis(axis).name);
+            op.attributes.set("sends", TensorType{y.type.dtype, y.layout.local_shape(y.type.shape, mesh_)}.bytes());
+            return;
+        }
     }
 
     static bool splits(const Layout& layout, AxisId axis) { return layout.at(axis).kind != Kind::replicate; }
@@ -384,7 +398,9 @@ private:
         for (const Preference& w : preferences_of(preferred, rule.inputs[i], rule, mesh_))
             if (w.blocked == Blocked::whole) {
                 const std::string name = name_of_factor(op, rule, w.factor);
-                return fmt::format("{} reads dim {}{} whole", op.kind, w.dim, name.empty() ? "" : " (" + name + ")");
+                const int64_t turn = w.factor < 0 ? 0 : rule.factors[w.factor].turn;
+                return fmt::format("{} reads dim {}{} whole{}", op.kind, w.dim, name.empty() ? "" : " (" + name + ")",
+                                   turn == 0 ? "" : fmt::format(", as {} is not a multiple of a rank's block", turn));
             }
         for (size_t other = 0; other < read.size(); ++other) {
             if (other == i) continue;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "ir/build.h"
 #include "ir/op.h"
 
 namespace orrery {
@@ -42,14 +43,21 @@ Program prune(const Program& program) {
 
 Program keep_logits(const Program& forward) {
     Program kept;
-    ValueId logits = none;
+    const Op* loss = nullptr;
     for (const Op& op : forward.ops) {
         if (!op_def(op.kind).loss) continue;
-        if (logits != none) return kept;
-        logits = op.inputs.at(0);
+        if (loss) return kept;
+        loss = &op;
     }
-    if (logits == none) return kept;
+    if (!loss) return kept;
     kept = forward;
+    ValueId logits = loss->inputs.at(0);
+    if (const auto logits_of = op_def(loss->kind).logits) {
+        Op product = logits_of(*loss);
+        Builder builder(kept);
+        builder.set_scope(loss->scope);
+        logits = builder.one(product.kind, std::move(product.inputs), std::move(product.attributes), loss->origin);
+    }
     kept.results = {{"logits", logits}};
     return prune(kept);
 }

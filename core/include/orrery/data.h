@@ -28,6 +28,15 @@ struct DataArray {
 
 enum class Split : uint8_t { train, validation };
 
+/// One draw of a sample by the run. Each epoch is another permutation, and validation samples are never trained on.
+struct DataSample {
+    int64_t number = 0;  ///< index of the sample in the source, below samples()
+    int64_t drawn = 0;   ///< samples of this split that the run drew of the source before it, over all epochs
+    uint64_t seed = 0;   ///< random seed of the data: one for the run, and one for each source of a mixture
+    Split split = Split::train;
+    double held_out = 0;  ///< share of the source that the run holds out
+};
+
 /// The order in which training draws samples: it depends on the index alone, not on the mesh or the batch size.
 class ORRERY_API DataOrder {
 public:
@@ -35,15 +44,11 @@ public:
     virtual int64_t samples(Split split) const = 0;
     /// Index in the source of the sample that the job draws as its `index`-th, counted over all ranks and epochs.
     virtual int64_t position(Split split, int64_t index) const = 0;
+    /// What read() gets for the `index`-th draw, apart from `held_out`. `seed`: of the run's data. By default the
+    /// position, `index` and `seed`; the order of a mixture returns those of the source that it draws from.
+    virtual DataSample draw(Split split, int64_t index, uint64_t seed) const;
     /// Lines to print before a run that draws `drawn` training samples.
     virtual std::string told(int64_t drawn) const;
-};
-
-/// One draw of a sample by the run. Each epoch is another permutation, and validation samples are never trained on.
-struct DataSample {
-    int64_t number = 0;  ///< index of the sample in the source, below samples()
-    int64_t drawn = 0;   ///< how many samples of this split the run drew before it, on all ranks and over all epochs
-    uint64_t seed = 0;   ///< random seed of the data, one for the whole run
 };
 
 class DataSource;
@@ -53,6 +58,9 @@ class DataSource;
 /// `asked` when the opened source has too few samples for that.
 ORRERY_API std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_out, uint64_t seed,
                                                      const Origin& asked);
+/// The same order of `count` things of a source: `kind` is what they are called, "documents".
+ORRERY_API std::unique_ptr<DataOrder> permuted_order(const DataSource& source, int64_t count, std::string_view kind,
+                                                     double held_out, uint64_t seed, const Origin& asked);
 
 /// A source that another source (a mixture) draws from, with its weight.
 struct DataPart {
@@ -94,7 +102,10 @@ public:
     /// The order in which training draws samples; by default `permuted_order`.
     virtual std::unique_ptr<DataOrder> order(double held_out, uint64_t seed, const Origin& asked) const;
     /// Location of a sample in the source, for messages and `orrery data`. By default place() and the sample number.
-    virtual std::string where(int64_t sample) const;
+    virtual std::string where(const DataSample& sample) const;
+    /// Pairs of query and key that causal attention computes in a sample of packed documents; 0, the default, where all
+    /// samples cost the same. The samples of a batch are ordered by it, so that equal parts of a batch cost the same.
+    virtual int64_t pairs(const DataSample& sample) const;
     /// Checksum of the contents: ranks compare it, and a checkpoint can be resumed only with the same digest.
     virtual const std::string& digest() const = 0;
     /// Named numbers that must equal those in a checkpoint, as the digest must. By default the number of samples.

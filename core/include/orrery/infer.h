@@ -67,12 +67,15 @@ struct Factor {
     enum class Kind : uint8_t {
         parallel,    ///< may be split over ranks; every rank reads the whole of operands without this index
         contracted,  ///< may be split over ranks; outputs without this index become P(reduce)
-        whole,       ///< must not be split, as the kernel needs the whole dim
+        whole,       ///< must not be split, as the kernel needs the whole dim (but see `turn`)
         index,  ///< may be split: rows outside the shard count as zero; outputs without this index become P(reduce)
     };
     Kind kind = Kind::parallel;
     int64_t size = 1;
     ReduceOp reduce = ReduceOp::sum;
+    /// For a `whole` factor: the op moves element i to i + turn, around the end. It may be split after all if `turn` is
+    /// a multiple of the block of the outermost axis that splits it: then the ranks of that axis exchange blocks.
+    int64_t turn = 0;
     bool operator==(const Factor&) const = default;
 };
 

@@ -36,6 +36,9 @@ enum class Moves : uint8_t {
     permutes,  ///< permutes dims by the attribute `perm`
     cuts,      ///< takes a block along the attribute `dim`, from index `start`
     joins,     ///< concatenates the inputs along the attribute `dim`
+    /// Moves element i along the attribute `dim` to i + `by`, around the end. Propagation sets the attribute `axis` if
+    /// the dim is split: then no kernel runs, and the ranks of the axis exchange blocks by messages.
+    rolls,
 };
 
 /// Says that the elements of operand `ids` are indices into dim `dim` of operand `rows` (-1: its last dim).
@@ -56,6 +59,7 @@ enum class Work : uint8_t {
     weight_product,      ///< a GEMM with the first operand transposed, which contracts all dims but the last
     attention,           ///< attention of q, k and v
     attention_gradient,  ///< the gradient of attention
+    tiled_loss,          ///< GEMMs of the first two operands' size: 3 if an output has the shape of the second, else 1
 };
 
 /// The range of random test data: floats in [low, high), integers in [low, high] (both ends included).
@@ -136,7 +140,8 @@ struct OpDef {
     Work work = Work::bytes;
     /// The op reduces an operand of any type. Used by precision, which adds no casts for such ops.
     bool reduces = false;
-    /// The op is a loss over logits, its first operand, and computes their gradient. Used by recompute and sampling.
+    /// The op is a loss over logits, its first operand unless `logits` is set, and computes their gradient. Used by
+    /// recompute and sampling.
     bool loss = false;
     /// True when each rank can compute its output block alone: propagation then recomputes it and sends nothing.
     bool source = false;
@@ -165,6 +170,9 @@ struct OpDef {
 
     /// Returns calls to test the op with (tests/ops). Every op has them except collectives and ops with `elsewhere`.
     std::vector<OpSample> (*samples)() = nullptr;
+
+    /// For a loss that computes its logits itself: returns the op (kind, inputs, attributes) that computes them.
+    Op (*logits)(const Op& loss) = nullptr;
 };
 
 }  // namespace orrery

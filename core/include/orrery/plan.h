@@ -87,7 +87,7 @@ struct Instruction {
     AxisId axis = none;  ///< mesh axis of a collective, send or receive
     ReduceOp reduce = ReduceOp::sum;
     int peer = none;  ///< for send and receive: the other member of `axis`
-    /// For send and receive: `peer` is an offset (1 to size - 1) from the own member, modulo size. Core sets false.
+    /// For send and receive: `peer` is an offset (1 to size - 1) from the own member, modulo size: for a rolled dim.
     bool relative = false;
     int64_t tag = 0;         ///< for send and receive: number that matches a send with its receive
     OpId op = none;          ///< op of the propagated program; none for a copy at the end of the step

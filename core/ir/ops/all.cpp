@@ -19,6 +19,8 @@ std::vector<OpDef> embedding_ops();
 std::vector<OpDef> index_ops();
 std::vector<OpDef> attention_ops();
 std::vector<OpDef> cross_entropy_ops();
+std::vector<OpDef> merge_ops();
+std::vector<OpDef> linear_cross_entropy_ops();
 std::vector<OpDef> random_ops();
 std::vector<OpDef> shape_ops();
 std::vector<OpDef> adamw_ops();
@@ -40,6 +42,8 @@ std::vector<OpDef> make_table() {
              ops::index_ops,
              ops::attention_ops,
              ops::cross_entropy_ops,
+             ops::merge_ops,
+             ops::linear_cross_entropy_ops,
              ops::shape_ops,
              ops::adamw_ops,
              ops::collective_ops,

@@ -88,6 +88,13 @@ FactorRule last_dim_whole_rule(const Program& program, const Op& op) {
     return rule;
 }
 
+ValueId times_dy(Backward& g, ValueId slope, DType in) {
+    const auto c = g.uniform();
+    if (c && *c == 1) return slope;
+    if (c) return g.one("scale", {slope}, {{"by", *c}});
+    return g.one("mul", {g.cast(slope, in), g.cast(g.dy(), in)});
+}
+
 int64_t no_flops(const Program&, const Op&) { return 0; }
 int64_t one_flop(const Program& program, const Op& op) { return program.value(op.outputs[0]).type.count(); }
 int64_t some_flops(const Program& program, const Op& op) { return 10 * program.value(op.outputs[0]).type.count(); }

@@ -28,6 +28,9 @@ FactorRule source_rule(const Program& program, const Op& op);
 /// The factor rule of an op on rows, with operands of one shape: every dim except the last may be split.
 FactorRule last_dim_whole_rule(const Program& program, const Op& op);
 
+/// `slope` times the gradient of the op's scalar output 0, in type `in` unless that gradient is a constant.
+ValueId times_dy(Backward& g, ValueId slope, DType in);
+
 int64_t no_flops(const Program& program, const Op& op);
 int64_t one_flop(const Program& program, const Op& op);    ///< 1 per element of output 0
 int64_t some_flops(const Program& program, const Op& op);  ///< 10 per element of output 0

@@ -68,13 +68,7 @@ void grad_cross_entropy(Backward& g) {
         g.program().ops[g.program().value(dlogits).op].inputs.push_back(g.dy());
         return g.give(0, dlogits);
     }
-    if (c && *c == 1) {
-        g.give(0, dlogits);
-    } else if (c) {
-        g.give(0, g.one("scale", {dlogits}, {{"by", *c}}));
-    } else {
-        g.give(0, g.one("mul", {dlogits, g.cast(g.dy(), g.type(dlogits).dtype)}));
-    }
+    g.give(0, times_dy(g, dlogits, g.type(dlogits).dtype));
 }
 
 /// Replaces the loss by ops on a rank's part of the vocabulary, which exchange three statistics per row, not logits.

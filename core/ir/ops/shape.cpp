@@ -1,4 +1,4 @@
-// Ops that move elements: reshape (an alias), transpose, slice, concat, pad.
+// Ops that move elements: reshape (an alias), transpose, slice, concat, pad, roll.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -239,6 +239,36 @@ void grad_pad(Backward& g) {
                     {{"dim", dim}, {"start", g.attributes().integer("before")}, {"size", g.shape(g.in(0))[dim]}}));
 }
 
+// y[i] = x[i - by] along a dim, around the end. `by` is stored as 0 to size - 1.
+std::vector<Typed> infer_roll(Infer& at) {
+    const int64_t size = at.shape(0)[at.dim_attribute("dim", at.rank(0))];
+    const int64_t by = at.attributes.integer("by") % size;
+    at.attributes.set("by", by < 0 ? by + size : by);
+    return {at.typed(0)};
+}
+
+FactorRule roll_rule(const Program& program, const Op& op) {
+    const size_t rolled = op.attributes.integer("dim");
+    const int64_t by = op.attributes.integer("by");
+    const Shape& shape = shape_of(program, op.inputs[0]);
+    RuleMaker make;
+    FactorRule::Dims dims;
+    for (size_t d = 0; d < shape.size(); ++d) {
+        const bool turns = d == rolled && by != 0;
+        dims.push_back(turns ? make.whole(shape[d]) : make.parallel(shape[d]));
+        if (turns) make.rule.factors.back().turn = by;
+    }
+    make.rule.inputs = make.rule.outputs = {dims};
+    make.rule.linear_in = {0};
+    return make.rule;
+}
+
+void grad_roll(Backward& g) {
+    if (const auto c = g.uniform()) return g.give_uniform(0, *c);
+    const int64_t dim = g.attributes().integer("dim");
+    g.give(0, g.one("roll", {g.raw_dy()}, {{"dim", dim}, {"by", -g.attributes().integer("by")}}));
+}
+
 Samples reshapes() {
     return {{{f32({4, 6})}, {{"shape", Ints{2, -1, 6}}}},
             {{f32({4, 9, 2})}, {{"shape", Ints{36, 2}}}},
@@ -261,6 +291,12 @@ Samples concats() {
 Samples pads() {
     return {{{f32({5, 9})}, {{"dim", int64_t{0}}, {"before", int64_t{1}}, {"after", int64_t{2}}}},
             {{f32({4, 9})}, {{"dim", int64_t{1}}, {"before", int64_t{0}}, {"after", int64_t{3}}}}};
+}
+Samples rolls() {
+    return {{{f32({4, 9})}, {{"dim", int64_t{1}}, {"by", int64_t{3}}}},
+            {{f32({6, 4})}, {{"dim", int64_t{0}}, {"by", int64_t{-3}}}},
+            {{f32({2, 6, 33})}, {{"dim", int64_t{-2}}, {"by", int64_t{5}}}},
+            {{i32({9, 2})}, {{"dim", int64_t{0}}, {"by", int64_t{6}}}}};
 }
 
 }  // namespace
@@ -320,6 +356,17 @@ std::vector<OpDef> shape_ops() {
          .gradient = grad_pad,
          .flops = no_flops,
          .samples = pads},
+        {.name = "roll",
+         .operands = {"x"},
+         .types = "a -> a",
+         .attributes = {required(integer("dim")), required(integer("by"))},
+         .infer = infer_roll,
+         .rule = roll_rule,
+         .gradient = grad_roll,
+         .flops = no_flops,
+         .moves = Moves::rolls,
+         .multiplies = {0},
+         .samples = rolls},
     };
 }
 

@@ -67,7 +67,7 @@ std::set<std::string> keys_read(Config& table, const std::function<void()>& part
 }
 
 void give_options(Data& data, const Config& options) {
-    for (const char* key : {"path", "token_bytes", "vocab", "tokens_per_sequence"})
+    for (const char* key : {"path", "token_bytes", "vocab", "tokens_per_sequence", "separator", "field"})
         if (const ConfigValue* value = options.find(key)) {
             add_given(data, key, value->data);
             data.read.erase(key);

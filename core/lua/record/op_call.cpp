@@ -113,7 +113,7 @@ private:
     }
     void add_operand(int index) { operands_.push_back(checked(index)); }
 
-    /// Adds the operands given by name, and those for which another stands in, in the op's order.
+    /// Adds the operands given by name, and those that default to another, in the op's order.
     void add_given() {
         for (size_t i = 0; i < operands_.size(); ++i) given_.emplace(i, operands_[i]);
         for (const auto& [operand, other] : def_.stands_in)

@@ -178,38 +178,41 @@ int64_t dim_field(lua_State* L, Fields& fields, const std::vector<std::string>& 
     return dim - 1;
 }
 
-/// native.iota { shape = { {"seq", 64}, ... }, dim = "seq", dtype = } -> a value: each element's index along `dim`.
-int iota(lua_State* L) {
-    const std::shared_ptr<Tape> tape = current_tape(L, "o.iota");
-    Fields fields(L, 1, "o.iota");
+/// The call of a function `name` that makes a value of the shape in its table of fields.
+struct ShapedCall {
+    ShapedCall(lua_State* L, const std::string& name) : tape(current_tape(L, name)), fields(L, 1, name) {
+        shape_fields(L, fields, shape, dims);
+    }
+    const std::shared_ptr<Tape> tape;
+    Fields fields;
     Shape shape;
     std::vector<std::string> dims;
-    shape_fields(L, fields, shape, dims);
-    const int64_t dim = dim_field(L, fields, dims);
-    const std::string dtype{name_of(dtype_field(L, fields, DType::i32))};
-    fields.finish();
-    return record(L, tape, "iota", {}, {{"shape", shape}, {"dim", dim}, {"dtype", dtype}}, {dims});
+};
+
+/// native.iota { shape = { {"seq", 64}, ... }, dim = "seq", dtype = } -> a value: each element's index along `dim`.
+int iota(lua_State* L) {
+    ShapedCall call(L, "o.iota");
+    const int64_t dim = dim_field(L, call.fields, call.dims);
+    const std::string dtype{name_of(dtype_field(L, call.fields, DType::i32))};
+    call.fields.finish();
+    return record(L, call.tape, "iota", {}, {{"shape", call.shape}, {"dim", dim}, {"dtype", dtype}}, {call.dims});
 }
 
 /// native.random { shape = { {"batch", 8}, ... }, kind = } -> a value of random numbers: f32, uniform in [-0.5, 0.5) or
 /// normal with deviation 1. They depend on the run's seed, the step, the call's number among those that draw, and each
 /// element's index in the whole value, so they are the same on every mesh.
 int random(lua_State* L) {
-    const std::shared_ptr<Tape> tape = current_tape(L, "o.random");
-    Fields fields(L, 1, "o.random");
-    Shape shape;
-    std::vector<std::string> dims;
-    shape_fields(L, fields, shape, dims);
-    const std::string kind = fields.text("kind").value_or("uniform");
-    fields.finish();
+    ShapedCall call(L, "o.random");
+    const std::string kind = call.fields.text("kind").value_or("uniform");
+    call.fields.finish();
     const std::vector<std::string> kinds = {"uniform", "normal"};
     if (std::ranges::find(kinds, kind) == kinds.end())
         fail(L, fmt::format("o.random: no kind {}{}", quote(kind), choices("known", kind, kinds)));
     const bool uniform = kind == "uniform";
-    const ValueId seed = host_input(L, *tape, "seed", DType::u32);
+    const ValueId seed = host_input(L, *call.tape, "seed", DType::u32);
     const Attributes attributes{
-        {"shape", shape}, {"kind", kind}, {"scale", uniform ? 0.5 : 1.0}, {"stream", tape->streams++}};
-    return record(L, tape, "random", {seed}, attributes, {dims});
+        {"shape", call.shape}, {"kind", kind}, {"scale", uniform ? 0.5 : 1.0}, {"stream", call.tape->streams++}};
+    return record(L, call.tape, "random", {seed}, attributes, {call.dims});
 }
 
 /// Returns the operand of o.result at `index`, which must be an f32 scalar of the program that is being recorded.

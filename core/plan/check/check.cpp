@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "ir/describe.h"
+#include "ir/op.h"
 #include "plan/access.h"
 #include "plan/lower/buffers.h"
 #include "plan/print.h"
@@ -192,6 +193,7 @@ private:
         const int least = !is_message(i.opcode) ? none : i.relative ? 1 : 0;
         if (i.peer < least || i.peer >= axis.size)
             fail(fmt::format("member {}{} is out of range: the axis has {}", i.relative ? "+" : "", i.peer, axis.size));
+        if (is_message(i.opcode)) exchange(i, axis);
         queue(i, axis);
         const int64_t in = i.operands[0].type.bytes();
         const int64_t out = i.operands.size() > 1 ? i.operands[1].type.bytes() : in;
@@ -213,6 +215,18 @@ private:
                              axis.name, name_of(dtype), join(split(axis.name, '+'), " and ")));
         if (i.opcode == Opcode::all_reduce && !contract.in_place && overlap(i.operands[0], i.operands[1]))
             fail(fmt::format("is in place, which the transport of axis {} does not support", axis.name));
+    }
+
+    /// Checks that a message of a roll goes as many members further as the op rolls blocks, or comes from as many.
+    void exchange(const Instruction& i, const Axis& axis) const {
+        if (i.op == none || i.op >= std::ssize(plan_.program.ops)) return;
+        const Op& op = plan_.program.op(i.op);
+        if (!exchanges_blocks(op_def(op.kind), op)) return;
+        const int64_t by = exchange_offset(plan_.program, op, axis.size);
+        const int64_t peer = i.opcode == Opcode::send ? by : axis.size - by;
+        if (op.attributes.text("axis") != axis.name || !i.relative || i.peer != peer)
+            fail(fmt::format("goes to member {}{} of axis {}, expected member +{} of axis {}", i.relative ? "+" : "",
+                             i.peer, axis.name, peer, op.attributes.text("axis")));
     }
 
     /// Checks that the instructions of a queue share a lane of the transport, and hence run in order.

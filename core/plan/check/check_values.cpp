@@ -135,11 +135,13 @@ private:
 
     void count(OpId id, const Instruction& i) {
         if (id == none) return;
-        const std::string& kind = plan_.program.op(id).kind;
+        const Op& op = plan_.program.op(id);
+        const OpDef& def = op_def(op.kind);
         if (i.opcode == Opcode::kernel) {
             const std::string& kernel = class_.kernels[i.kernel].op;
-            if (kernel != kernel_of(op_def(kind))) return;  // not counted: a helper kernel, which packs or adds
+            if (kernel != kernel_of(def)) return;  // not counted: a helper kernel, which packs or adds
         }
+        if (exchanges_blocks(def, op) && i.opcode != Opcode::receive) return;  // counted once, when its block is there
         Runs& runs = runs_[id];
         ++runs.count;
         runs.micros += i.fragment.micro;

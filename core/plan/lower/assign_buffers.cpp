@@ -218,6 +218,8 @@ int Emitter::update_place(const Step& step, size_t output, const std::vector<Ope
     const ValueId id = program().op(step.op).outputs[output];
     const ValueId target = update_target_[id];
     if (target == none || step.micro >= 0) return none;
+    // Other messages of the group of a roll may still read the old value.
+    if (exchanges_blocks(roles_.def(step.op), program().op(step.op))) return none;
     const int instance = roles_.instance(target, -1);
     if (uses(instance) > 0 || roles_.value(target).type != roles_.value(id).type) return none;
     const int place = spot(instance).buffer;

@@ -125,7 +125,7 @@ void Emitter::step(const Step& s) {
         finish_sum(s);
     } else if (is_transfer(def)) {
         transfer(s);
-    } else if (communicates(def)) {
+    } else if (roles_.collective(program().op(s.op))) {
         collective(s);
     } else if (def.collective) {
         shard(s);
@@ -396,7 +396,7 @@ Emitter::Underway Emitter::send_off(const Step& step) {
     if (axis == roles_.micro_axis)
         throw Error(op.origin, op.kind + " over micro is not possible: micro-batches run one after the other");
     const std::vector<Operand> reads = read_all(step);
-    const Opcode what = roles_.def(op).collective.value();
+    const Opcode what = roles_.def(op).collective.value_or(Opcode::send);
     const bool reduces = what == Opcode::all_reduce;
     const std::vector<std::pair<int, int>> in_place = reduces && contract(axis).in_place
                                                           ? std::vector<std::pair<int, int>>{{0, 0}}
@@ -409,9 +409,9 @@ Emitter::Underway Emitter::send_off(const Step& step) {
         case Opcode::all_gather: gather(step, reads[0], message); break;
         case Opcode::reduce_scatter: scatter(step, reads[0], message.made); break;
         case Opcode::all_to_all: exchange(step, reads[0], message); break;
+        case Opcode::send: roll(step, reads[0], message.made); break;
         case Opcode::kernel:
         case Opcode::copy:
-        case Opcode::send:
         case Opcode::receive: throw Error(op.origin, "unsupported: no instruction for collective '" + op.kind + "'");
     }
     for (const Operand& operand : out_.stream.back().operands) message.buffers.push_back(operand.buffer);
@@ -498,45 +498,6 @@ void Emitter::joined(const Step& step) {
     std::vector<Operand> operands{{members[0].buffer, 0, flat, none}, {members[1].buffer, 0, flat, none}};
     operands.insert(operands.end(), members.begin(), members.end());
     emit_collective(Opcode::all_reduce, step, std::move(operands));
-}
-
-// Messages between pipeline stages.
-
-/// The queue for messages with a peer: one queue per lane of the transport.
-int Emitter::lane(AxisId axis, int peer, Opcode what) {
-    const auto lanes = contract(axis).lanes;
-    if (lanes == TransportContract::Lanes::communicator) return 1 + axis;
-    if (lanes == TransportContract::Lanes::peer) what = Opcode::send;
-    return further_queue(axis, peer, what);
-}
-
-/// The number of a queue that is not that of a named axis; such queues are numbered in order of first use.
-int Emitter::further_queue(AxisId axis, int peer, Opcode what) {
-    const int next = 1 + static_cast<int>(roles_.mesh.axes().size() + lanes_.size());
-    return lanes_.try_emplace({axis, peer, what}, next).first->second;
-}
-
-/// The number of the queue for collectives over an axis.
-int Emitter::queue_of(AxisId axis) {
-    return roles_.mesh.joined(axis) ? further_queue(axis, none, Opcode::all_reduce) : 1 + axis;
-}
-
-void Emitter::transfer(const Step& step) {
-    const Op& op = program().op(step.op);
-    const bool sends = roles_.sends(step.op);
-    const size_t other = sends ? op.attributes.integer("to") : op.stage;
-    const Opcode what = sends ? Opcode::send : Opcode::receive;
-    std::vector<Operand> operands = read_all(step);
-    if (sends) {
-        sent_[roles_.find(roles_.reads(step.op)[0], step.micro).instance] = 1;
-    } else {
-        operands.push_back(target(step, 0, {}, {}).place);
-    }
-    Instruction& instruction = emit(what, step, std::move(operands));
-    instruction.axis = roles_.spread.axis;
-    instruction.peer = roles_.spread.rank_of[other];
-    instruction.tag = step.op * (roles_.micros + 1) + step.micro + 1;
-    instruction.queue = lane(instruction.axis, instruction.peer, what);
 }
 
 /// Copies results and updates that were not written in place. A copy comes after those that read its destination. A

@@ -65,6 +65,8 @@ private:
     void move(const Step& step);
     void collective(const Step& step);
     void transfer(const Step& step);
+    void roll(const Step& step, Operand in, const Operand& out);
+    int64_t tag_of(const Step& step) const;
     int lane(AxisId axis, int peer, Opcode what);
     int further_queue(AxisId axis, int peer, Opcode what);
     int queue_of(AxisId axis);

@@ -8,13 +8,6 @@ namespace orrery::lowering {
 
 namespace {
 
-/// Whether the op is linear in its only input, and cheaper on the sum over micro-batches than on each term.
-bool may_sink(const Program& program, const Op& op) {
-    const OpDef& def = op_def(op.kind);
-    if (op.inputs.size() != 1 || def.multiplies.empty()) return false;
-    return !def.casts || program.value(op.inputs[0]).type.dtype == DType::f32;
-}
-
 /// Whether a mark of a strategy wants a gathered value discarded after each fragment (keep = "fragment").
 bool lives_for_one_fragment(const Op& op) {
     const Attribute* const keep = op.attributes.find("keep");
@@ -205,6 +198,19 @@ bool LoopAnalysis::only_after(const Op& op) const {
     });
 }
 
+/// Whether the op is linear in its first input, and cheaper on the sum over micro-batches than on each term. A second
+/// input is a scalar that does not depend on the micro-batch, such as a loss scale.
+bool LoopAnalysis::may_sink(const Op& op) const {
+    const std::vector<int>& factors = def(op).multiplies;
+    if (op.inputs.size() > 2 || std::find(factors.begin(), factors.end(), 0) == factors.end()) return false;
+    if (over_micro(op.inputs[0]).kind != Placement::Kind::partial) return false;
+    if (op.inputs.size() == 2) {
+        const Value& scalar = program.value(op.inputs[1]);
+        return scalar.type.shape.empty() && scalar.op == none && over_micro(op.inputs[1]) == Placement::replicated();
+    }
+    return !def(op).casts || program.value(op.inputs[0]).type.dtype == DType::f32;
+}
+
 /// Moves ops that only ops after the loop read, such as collectives of gradients, after the loop.
 void LoopAnalysis::sink_and_delay() {
     for (size_t i = program.ops.size(); i-- > 0;) {
@@ -213,8 +219,7 @@ void LoopAnalysis::sink_and_delay() {
         if (role.section == Section::unused || role.section == Section::after || !only_after(op)) continue;
         const bool invariant = role.section == Section::before;
         const bool reduction = micros == 1 && collective(op);
-        const bool linear = micros > 1 && role.section == Section::inside && may_sink(program, op) &&
-                            over_micro(op.inputs[0]).kind == Placement::Kind::partial;
+        const bool linear = micros > 1 && role.section == Section::inside && may_sink(op);
         if (invariant || reduction || linear) role.section = Section::after;
     }
 }
@@ -453,7 +458,7 @@ void LoopAnalysis::plan_sum(OpId root, std::vector<ValueId> leaves) {
                             !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
         bool own = v.op != none && reading.ops.size() == 1 && reading.ends == 0 && role.alias == none &&
                    (looped || (made == summed && !role.accumulated));
-        own = own && !ops[v.op].absorbed && !def(v.op).collective && !sums.count(v.op);
+        own = own && !ops[v.op].absorbed && !def(v.op).collective && !collective(program.op(v.op)) && !sums.count(v.op);
         const std::vector<int> adds = own ? def(v.op).accumulates : std::vector<int>{};
         const bool capable = own && adds == std::vector<int>{0} && program.op(v.op).outputs.size() == 1;
         if (own && (capable || direct.empty())) {

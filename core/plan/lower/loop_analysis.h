@@ -83,7 +83,8 @@ public:
     AxisId axis(const Op& op) const;
     const OpDef& def(OpId op) const { return *defs_[op]; }
     const OpDef& def(const Op& op) const { return *defs_[&op - program.ops.data()]; }
-    bool collective(const Op& op) const { return communicates(def(op)); }
+    /// Whether the op runs by a collective or by messages.
+    bool collective(const Op& op) const { return communicates(def(op)) || exchanges_blocks(def(op), op); }
     bool crosses(const Op& op) const { return def(op).between_stages; }
 
     /// The ops of this rank that read a value, and the number of results and updates that name it (`ends`).
@@ -103,6 +104,7 @@ private:
     void find_sections();
     void settle(OpId id, std::vector<char>& late);
     void sink_and_delay();
+    bool may_sink(const Op& op) const;
     bool only_after(const Op& op) const;
     void find_types();
     void find_instances();

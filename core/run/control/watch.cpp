@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/seconds.h"
+#include "control/wire.h"
 #include "plan/access.h"
 #include "plan/print.h"
 #include "plan/repeat.h"
@@ -20,7 +21,6 @@ constexpr double slowest_share = 1.0 / 25;  // min fraction of its matrix rate t
 constexpr int64_t steps_to_know = 2;        // number of timed steps after which StepBound uses their times
 constexpr double longest_steps = 5;
 constexpr double slow_bytes = 50e6;
-constexpr std::chrono::seconds paused_from(1);  // of no heartbeat: this process did not run, as in a suspended job
 
 /// Number of instructions of a step before `here` for which `counts` returns true.
 template <class Counts>
@@ -118,7 +118,7 @@ Position StepWatch::look() {
         }
     }
     const auto now = Clock::now();
-    if (now - looked_ >= paused_from) since_ += now - looked_;
+    if (now - looked_ >= wire::paused_from) since_ += now - looked_;
     looked_ = now;
     if (p.steps != steps_ || p.index != index_ || p.of != of_) since_ = now;
     steps_ = p.steps;

@@ -5,11 +5,13 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <numeric>
 
 #include "base/files/atomic_file.h"
 #include "base/foreign/plugin_call.h"
 #include "base/regular_file.h"
 #include "base/seconds.h"
+#include "run/data/equal_parts.h"
 #include "run/data/token_pair.h"
 
 namespace orrery {
@@ -44,9 +46,30 @@ int64_t Dataset::position(Split split, int64_t index) const {
     return order_->position(split, index);
 }
 
+DataSample Dataset::sample(Split split, int64_t index) const {
+    if (split == Split::validation && spec_.held_out)
+        return {position(split, index), index, spec_.seed, Split::validation, 0};
+    DataSample sample = order_->draw(split, index, spec_.seed);
+    sample.held_out = spec_.held_out ? 0 : spec_.validation;
+    return sample;
+}
+
+void Dataset::rows(Split split, int64_t first, int64_t count, std::vector<int64_t>& draws) const {
+    draws.resize(static_cast<size_t>(count));
+    std::iota(draws.begin(), draws.end(), first);
+    std::vector<int64_t> pairs;
+    for (const int64_t draw : draws) {
+        const int64_t of = source(split).pairs(sample(split, draw));
+        if (of == 0 && pairs.empty()) return;
+        pairs.push_back(of);
+    }
+    const std::vector<int64_t> order = equal_parts(pairs);
+    for (size_t i = 0; i < draws.size(); ++i) draws[i] = first + order[i];
+}
+
 void Dataset::read(Split split, int64_t index, size_t array, const Shape& offset, const Tensor& block) const {
     last_read_of().clear();
-    source(split).read(array, {position(split, index), index, spec_.seed}, offset, block);
+    source(split).read(array, sample(split, index), offset, block);
 }
 
 std::string Dataset::require_unchanged() {

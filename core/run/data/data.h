@@ -51,6 +51,13 @@ public:
 
     /// Position in the source of the index-th drawn sample (DataOrder::position); held-out samples are not permuted.
     int64_t position(Split split, int64_t index) const;
+    /// The index-th draw of the split, as DataSource::read gets it.
+    DataSample sample(Split split, int64_t index) const;
+    /// Location of the index-th drawn sample, for messages.
+    std::string where(Split split, int64_t index) const { return source(split).where(sample(split, index)); }
+    /// The draws [first, first + count) in the order in which they are the rows of a batch: that of `equal_parts` by
+    /// DataSource::pairs, so that it depends on the global batch alone; in sequence where the source has no pairs.
+    void rows(Split split, int64_t first, int64_t count, std::vector<int64_t>& draws) const;
     /// Writes a block of one array of the index-th drawn sample to `block`; see DataSource::read.
     void read(Split split, int64_t index, size_t array, const Shape& offset, const Tensor& block) const;
     /// Calls DataSource::require_unchanged on the sources for training and evaluation.

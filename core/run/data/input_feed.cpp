@@ -35,8 +35,8 @@ void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value
             throw Error(input.origin,
                         fmt::format("{} has the id {} in {}, where {}\n  give the model more ids, or fix the data "
                                     "that the plugin {} reads",
-                                    data.source(split).where(data.position(split, index)), id, quote(input.name),
-                                    text_of(allowed), data.plugin_of_last_read(split)),
+                                    data.where(split, index), id, quote(input.name), text_of(allowed),
+                                    data.plugin_of_last_read(split)),
                         Fault::failed);
 }
 
@@ -83,25 +83,29 @@ void check_inputs(const Program& program, const DataSource& source) {
 
 namespace {
 
-/// Reads one block of each sample to `to`. `sample`: a tensor of the block's type; this function sets its data pointer.
-void read_samples(const Dataset& data, Split split, int64_t first, int64_t count, const Value& input, size_t array,
+/// Reads one block of each draw to `to`. `sample`: a tensor of the block's type; this function sets its data pointer.
+void read_samples(const Dataset& data, Split split, std::span<const int64_t> draws, const Value& input, size_t array,
                   const IdRange& allowed, const Shape& offset, Tensor& sample, std::byte* to) {
     const int64_t bytes = sample.bytes();
-    for (int64_t i = 0; i < count; ++i, to += bytes) {
+    for (const int64_t draw : draws) {
         sample.data = to;
-        data.read(split, first + i, array, offset, sample);
+        data.read(split, draw, array, offset, sample);
         if (allowed.count > 0 && sample.dtype == DType::i32)
             check_ids({reinterpret_cast<const int32_t*>(to), static_cast<size_t>(sample.count())}, allowed, input, data,
-                      split, first + i);
+                      split, draw);
+        to += bytes;
     }
 }
 
 }  // namespace
 
-void read_block(const Dataset& data, Split split, int64_t first, const Value& input, size_t array,
-                const IdRange& allowed, const Shape& offset, const TensorType& local, std::byte* to) {
-    Tensor sample{nullptr, local.dtype, below(local.shape)};
-    read_samples(data, split, first, local.shape[0], input, array, allowed, below(offset), sample, to);
+void read_batch(const Dataset& data, Split split, int64_t first, const Value& input, size_t array,
+                const IdRange& allowed, std::byte* to) {
+    const Shape shape = below(input.type.shape);
+    Tensor sample{nullptr, input.type.dtype, shape};
+    std::vector<int64_t> draws;
+    data.rows(split, first, input.type.shape[0], draws);
+    read_samples(data, split, draws, input, array, allowed, Shape(shape.size(), 0), sample, to);
 }
 
 InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const std::map<std::string, IdRange>& ids)
@@ -133,11 +137,15 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
 }
 
 void InputFeed::fill(Split split, int64_t first, std::byte* to) const {
+    data_.rows(split, first, batch_, draws_);
     for (const Input& input : inputs_) {
         std::byte* at = to + input.at;
-        for (size_t micro = 0; micro < input.samples.size(); ++micro, at += input.local.bytes())
-            read_samples(data_, split, first + input.samples[micro], input.local.shape[0], input.value, input.array,
-                         input.allowed, input.offsets[micro], input.sample, at);
+        for (size_t micro = 0; micro < input.samples.size(); ++micro, at += input.local.bytes()) {
+            const auto mine = std::span<const int64_t>(draws_).subspan(static_cast<size_t>(input.samples[micro]),
+                                                                       static_cast<size_t>(input.local.shape[0]));
+            read_samples(data_, split, mine, input.value, input.array, input.allowed, input.offsets[micro],
+                         input.sample, at);
+        }
     }
 }
 

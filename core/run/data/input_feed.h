@@ -19,7 +19,8 @@ public:
 
     /// Number of bytes that `fill` and `set_step` write: the size of Executor::inputs().
     int64_t bytes() const { return places_.bytes; }
-    /// Writes this rank's part of drawn samples [first, first + batch). Allocates no memory; one thread at a time.
+    /// Writes this rank's part of drawn samples [first, first + batch), whose order is that of Dataset::rows. Allocates
+    /// no memory unless they are ordered by their pairs; one thread at a time.
     void fill(Split split, int64_t first, std::byte* to) const;
     void set_step(uint64_t run_seed, int64_t step, std::byte* to) const;
     /// Writes this rank's stop status for StopVote, if the program has an input for it.
@@ -43,6 +44,7 @@ private:
     const HostPlaces places_;
     std::vector<Input> inputs_;
     int64_t batch_ = 0;
+    mutable std::vector<int64_t> draws_;  ///< scratch list of fill(): the draw of each row of the batch
 };
 
 /// Whether a data source fills the input; otherwise the host does.
@@ -54,10 +56,10 @@ std::string text_of(const IdRange& allowed);
 size_t array_of(const Value& input, const DataSource& source);
 /// Throws Error at an input of a program that neither the data source nor the host fills.
 void check_inputs(const Program& program, const DataSource& source);
-/// Writes samples [first, first + local.shape[0]) of an input to `to`, from `array` of the source: of each sample the
-/// block that begins at offset[1..]. Throws Fault::failed if a sample has a token id that is not allowed.
-void read_block(const Dataset& data, Split split, int64_t first, const Value& input, size_t array,
-                const IdRange& allowed, const Shape& offset, const TensorType& local, std::byte* to);
+/// Writes the whole of an input to `to`, from `array` of the source: the batch of drawn samples that begins with
+/// `first`. Throws Fault::failed if a sample has a token id that is not allowed.
+void read_batch(const Dataset& data, Split split, int64_t first, const Value& input, size_t array,
+                const IdRange& allowed, std::byte* to);
 
 /// Returns the random seed of a step, which is the same on every rank and mesh.
 uint32_t step_seed(uint64_t run_seed, int64_t step);

@@ -76,15 +76,19 @@ private:
 
 std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_out, uint64_t seed,
                                           const Origin& asked) {
-    const int64_t samples = source.samples();
+    return permuted_order(source, source.samples(), "samples", held_out, seed, asked);
+}
+
+std::unique_ptr<DataOrder> permuted_order(const DataSource& source, int64_t count, std::string_view kind,
+                                          double held_out, uint64_t seed, const Origin& asked) {
     const int64_t need = held_out > 0 ? block_samples * Permuted::every(held_out) : 1;
-    if (samples < need)
+    if (count < need)
         throw Error(asked, held_out > 0
-                               ? fmt::format("{} has {} samples; data.validation = {} needs at least {}\n"
+                               ? fmt::format("{} has {} {}; data.validation = {} needs at least {}\n"
                                              "  use more data, a shorter sequence (for text), or data.validation = 0",
-                                             source.place(), samples, held_out, need)
-                               : fmt::format("{} has no samples", source.place()));
-    return std::make_unique<Permuted>(samples, held_out, seed);
+                                             source.place(), count, kind, held_out, need)
+                               : fmt::format("{} has no {}", source.place(), kind));
+    return std::make_unique<Permuted>(count, held_out, seed);
 }
 
 }  // namespace orrery

@@ -221,7 +221,7 @@ private:
                 "step {}: no target in its {} counts for the loss (the script's count is 0): all targets are ignored "
                 "or masked, from {} on; checkpoints before it are intact\n  remove such samples from the data, or "
                 "increase train.sequences_per_step; `orrery data RUN --step {}` prints them{}",
-                step, plural(samples, "sample"), data_.source().where(data_.position(Split::train, first)), step, save),
+                step, plural(samples, "sample"), data_.where(Split::train, first), step, save),
             Fault::failed);
     }
 

@@ -166,7 +166,7 @@ void Oracle::add_work(const Program& program, const Op& op) {
     Work work;
     work.op = &op;
     KernelSpec spec{op.kind, op.attributes, {}, {}};
-    for (const char* note : {"cause", "keep", "sends"}) spec.attributes.erase(note);
+    for (const char* note : {"cause", "keep", "sends", "axis"}) spec.attributes.erase(note);
     for (ValueId id : op.inputs) spec.inputs.push_back(program.value(id).type);
     for (ValueId id : op.outputs) spec.outputs.push_back(program.value(id).type);
     const bool traced = &program == &annotated_;

@@ -53,11 +53,10 @@ std::vector<std::byte> WholeSources::input(const Value& value, int64_t step) con
         throw Error(
             value.origin,
             fmt::format("no data for the input \"{}\"\n  the script must train on data: run:train(data)", value.name));
-    const Shape& shape = value.type.shape;
     const auto known = ids_.find(value.name);
     std::vector<std::byte> whole(value.type.bytes());
-    read_block(*data_, Split::train, (step - 1) * shape[0], value, array_of(value, data_->source()),
-               known == ids_.end() ? IdRange{} : known->second, Shape(shape.size(), 0), value.type, whole.data());
+    read_batch(*data_, Split::train, (step - 1) * value.type.shape[0], value, array_of(value, data_->source()),
+               known == ids_.end() ? IdRange{} : known->second, whole.data());
     return whole;
 }
 

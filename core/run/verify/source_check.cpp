@@ -106,7 +106,7 @@ void SourceCheck::fail(const Block& block, const std::string& fault, const std::
     const DataArray& array = source.arrays()[block.array];
     const bool all = block.shape == array.shape();
     const std::string author = data_.plugin_of_last_read(block.split), &asked = data_.plugin(block.split);
-    const std::string position = source.where(data_.position(block.split, block.index));
+    const std::string position = data_.where(block.split, block.index);
     throw Error(
         fmt::format("plugin {}: {}\n"
                     "{}  input    {} {}{}\n"
@@ -161,7 +161,7 @@ Bytes SourceCheck::read(const Block& block) {
     fail(block, "it is not deterministic: two reads of one block differ",
          fmt::format("{}: {:.9g}, then {:.9g}", element, number_at(array.dtype, made[0].data(), first),
                      number_at(array.dtype, made[1].data(), first)),
-         "random values must follow from DataSample (number, drawn, seed) alone, on every rank");
+         "random values must follow from DataSample (number, drawn, seed, split) alone, on every rank");
 }
 
 Bytes SourceCheck::whole(const Block& sample, const IdRange& allowed) {
@@ -228,6 +228,8 @@ void SourceCheck::ranks(const Plan& plan, const std::map<std::string, IdRange>& 
         const auto known = ids.find(value.name);
         const IdRange allowed = known == ids.end() ? IdRange{} : known->second;
         std::map<int64_t, Bytes> wholes;
+        std::vector<int64_t> draws;
+        data_.rows(Split::train, (step - 1) * all[0], all[0], draws);
         std::set<std::pair<int64_t, std::pair<Shape, Shape>>> done;
         for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
             if (!host_inputs(plan.program, plan.class_of(rank)).offset(id)) continue;
@@ -235,7 +237,7 @@ void SourceCheck::ranks(const Plan& plan, const std::map<std::string, IdRange>& 
             for (int64_t micro = 0; micro < plan.mesh.microbatches(); ++micro) {
                 const Shape offset = value.layout.offset(all, plan.mesh, rank, micro);
                 for (int64_t i = 0; i < local[0]; ++i) {
-                    const int64_t index = (step - 1) * all[0] + offset[0] + i;
+                    const int64_t index = draws[static_cast<size_t>(offset[0] + i)];
                     Block block{Split::train,  index,        array,
                                 below(offset), below(local), fmt::format(", read by rank {}", rank)};
                     if (!done.insert({index, {block.offset, block.shape}}).second) continue;

@@ -21,12 +21,16 @@ std::string_view name_of(Work work) {
         case Work::weight_product: return "products of weights' gradients";
         case Work::attention: return "attention";
         case Work::attention_gradient: return "attention's gradient";
+        case Work::tiled_loss: return "losses in tiles";
     }
     return "?";
 }
 
-/// Returns the kind of work within which times of different ops scale: weight-gradient matmuls belong to matmuls.
-Work kind_of(Work work) { return work == Work::weight_product ? Work::product : work; }
+/// Returns the kind of work within which times of different ops scale: gradients of weights and losses in tiles belong
+/// to matmuls.
+Work kind_of(Work work) {
+    return work == Work::weight_product || work == Work::tiled_loss ? Work::product : work;
+}
 
 double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -51,7 +55,8 @@ int sum_of(const std::map<std::string, int>& by_op) {
 double amount_of(const KernelWork& work) {
     switch (work.work) {
         case Work::product:
-        case Work::weight_product: return 2 * work.batch * work.m * work.n * work.k;
+        case Work::weight_product:
+        case Work::tiled_loss: return 2 * work.batch * work.m * work.n * work.k;
         case Work::attention: return 4 * work.batch * work.heads * work.seen * work.head;
         case Work::attention_gradient: return 10 * work.batch * work.heads * work.seen * work.head;
         default: return work.bytes;

@@ -13,9 +13,8 @@ namespace {
 
 constexpr i64 score_stride = block_k + micro_cols;
 
-/// Length of a row of one head, rounded up for the products; 16 more prevent cache conflicts between rows.
-i64 row_stride(const Attention& s) { return (s.head_dim + micro_cols - 1) / micro_cols * micro_cols + 16; }
-i64 column_stride(const Attention& s) { return (s.keys + micro_cols - 1) / micro_cols * micro_cols + 16; }
+/// Length of a row of n numbers, rounded up for the products; 16 more prevent cache conflicts between rows.
+i64 stride_of(i64 n) { return (n + micro_cols - 1) / micro_cols * micro_cols + 16; }
 
 /// One head of [B, T, heads, D] as a matrix [T, D].
 struct Head {
@@ -71,71 +70,77 @@ private:
 
 /// The buffers of a task; those of the last two lines are for the backward pass only.
 struct Scratch {
-    i64 ld, ldt;
+    i64 ld, ldv, ldt;  ///< strides of rows of q and k, of v and o, and of columns
     float *k, *v, *kt, *q, *o, *p, *top, *total;
     float *vt, *dk, *dv, *d_o, *dq, *dp;
     i64 floats;
 
-    Scratch(const Attention& s, float* memory, bool backward) : ld(row_stride(s)), ldt(column_stride(s)) {
+    Scratch(const Attention& s, float* memory, bool backward)
+        : ld(stride_of(s.head_dim)), ldv(stride_of(s.values())), ldt(stride_of(s.keys)) {
         Pieces pieces(memory);
-        const i64 keys = s.keys * ld, turned = s.head_dim * ldt, rows = block_q * ld, scores = block_q * score_stride;
+        const i64 keys = s.keys * ld, values = s.keys * ldv, scores = block_q * score_stride;
         k = pieces.take(keys);
-        v = pieces.take(keys);
-        kt = pieces.take(turned);
-        q = pieces.take(rows);
-        o = pieces.take(rows);
+        v = pieces.take(values);
+        kt = pieces.take(s.head_dim * ldt);
+        q = pieces.take(block_q * ld);
+        o = pieces.take(block_q * ldv);
         p = pieces.take(scores);
         top = pieces.take(block_q);
         total = pieces.take(block_q);
-        vt = pieces.take(backward ? turned : 0);
+        vt = pieces.take(backward ? s.values() * ldt : 0);
         dk = pieces.take(backward ? keys : 0);
-        dv = pieces.take(backward ? keys : 0);
-        d_o = pieces.take(backward ? rows : 0);
-        dq = pieces.take(backward ? rows : 0);
+        dv = pieces.take(backward ? values : 0);
+        d_o = pieces.take(backward ? block_q * ldv : 0);
+        dq = pieces.take(backward ? block_q * ld : 0);
         dp = pieces.take(backward ? scores : 0);
         floats = pieces.taken();
     }
 };
 
-/// scores = scale * x y^T for [rows, D] x and transposed y [D, keys].
-ORRERY_INLINE void scores(const Block& b, const float* x, i64 ld, const float* y, i64 ldt, float* to, float scale) {
+/// scores = scale * x y^T for [rows, dim] x and transposed y [dim, keys].
+ORRERY_INLINE void scores(const Block& b, i64 dim, const float* x, i64 ld, const float* y, i64 ldt, float* to,
+                          float scale) {
     small_gemm(b.rows, b.n, {x, ld, 1}, y + b.j, ldt, to, score_stride, scale, false, [&](i64 first, i64 last) {
-        return Extent{b.from(first), b.seen(last), 0, b.s.head_dim};
+        const Part keys = b.keys_of(first, last);
+        return Extent{keys.begin, keys.end, 0, dim};
     });
 }
-/// c [rows, D] (+)= p y for y [keys, D].
-ORRERY_INLINE void times_keys(const Block& b, const float* p, const float* y, i64 ld, float* c) {
-    small_gemm(b.rows, b.s.head_dim, {p, score_stride, 1}, y + b.j * ld, ld, c, ld, 1, !b.first,
-               [&](i64 first, i64 last) {
-                   return Extent{0, b.s.head_dim, b.from(first), b.seen(last)};
-               });
-}
-/// c [keys, D] += p^T x for x [rows, D].
-ORRERY_INLINE void times_rows(const Block& b, const float* p, const float* x, i64 ld, float* c) {
-    small_gemm(b.n, b.s.head_dim, {p, 1, score_stride}, x, ld, c + b.j * ld, ld, 1, true, [&](i64 first, i64 last) {
-        return Extent{0, b.s.head_dim, b.first_row(first), b.end_row(last)};
+/// c [rows, dim] (+)= p y for y [keys, dim].
+ORRERY_INLINE void times_keys(const Block& b, i64 dim, const float* p, const float* y, i64 ld, float* c) {
+    small_gemm(b.rows, dim, {p, score_stride, 1}, y + b.j * ld, ld, c, ld, 1, !b.first, [&](i64 first, i64 last) {
+        const Part keys = b.keys_of(first, last);
+        return Extent{0, b.sights && !b.first && keys.empty() ? 0 : dim, keys.begin, keys.end};
     });
 }
-/// Clears up to six keys on either side of those that a row sees, because the products round the range up.
+/// c [keys, dim] += p^T x for x [rows, dim].
+ORRERY_INLINE void times_rows(const Block& b, i64 dim, const float* p, const float* x, i64 ld, float* c) {
+    small_gemm(b.n, dim, {p, 1, score_stride}, x, ld, c + b.j * ld, ld, 1, true, [&](i64 first, i64 last) {
+        const Part rows = b.rows_of(first, last);
+        return Extent{0, b.sights && rows.empty() ? 0 : dim, rows.begin, rows.end};
+    });
+}
+/// Clears the keys of a row that it does not see. Without indices up to six on either side are enough, because the
+/// products round the range up.
 ORRERY_INLINE void clear_rest(const Block& b, float* row, i64 from, i64 limit) {
-    const i64 before = smaller(micro_rows, from);
+    const i64 before = b.sights ? from : smaller(micro_rows, from), behind = b.n - limit;
     zero(row + from - before, before);
-    zero(row + limit, smaller(micro_rows, b.n - limit));
+    zero(row + limit, b.sights ? behind : smaller(micro_rows, behind));
 }
 
 /// Replaces scores by exponentials; rescales earlier sums and outputs to the new maximum.
 void soften(const Block& b, const Scratch& w) {
     for (i64 r = 0; r < b.rows; ++r) {
-        float *row = w.p + r * score_stride, *o = w.o + r * w.ld;
+        float *row = w.p + r * score_stride, *o = w.o + r * w.ldv;
         const i64 from = b.from(r), limit = b.seen(r);
         if (limit > from) {
+            if (b.gaps(r)) b.sights->mask(r, row);
             const float top = row_max(row + from, limit - from, w.top[r]);
             const float sum = exp_sum(row + from, row + from, limit - from, top);
             if (!b.first && top != w.top[r]) {
                 const float factor = __builtin_expf(w.top[r] - top);
                 w.total[r] *= factor;
                 map(
-                    o, b.s.head_dim, [f = Vec(factor)](Vec x) { return x * f; }, o);
+                    o, b.s.values(), [f = Vec(factor)](Vec x) { return x * f; }, o);
             }
             w.total[r] += sum;
             w.top[r] = top;
@@ -144,52 +149,89 @@ void soften(const Block& b, const Scratch& w) {
     }
 }
 
-void forward_head(const Attention& s, const Scratch& w, const Head& q, const Head& o, float* lse) {
+void forward_head(const Attention& s, const Indexed* indexed, const Scratch& w, const Head& q, const Head& o,
+                  float* lse) {
     const auto begin = [&](const Queries& at) {
         q.read(at.i, at.rows, w.q, w.ld);
         for (i64 r = 0; r < at.rows; ++r) {
             w.top[r] = -__builtin_inff();
             w.total[r] = 0;
-            if (at.begin >= at.end) zero(w.o + r * w.ld, s.head_dim);
+            if (at.begin >= at.end) zero(w.o + r * w.ldv, s.values());
         }
     };
     const auto visit = [&](const Block& b) {
-        scores(b, w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
+        scores(b, s.head_dim, w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
         soften(b, w);
-        times_keys(b, w.p, w.v, w.ld, w.o);
+        times_keys(b, s.values(), w.p, w.v, w.ldv, w.o);
     };
     const auto end = [&](const Queries& at) {
         for (i64 r = 0; r < at.rows; ++r) {
             const float total = w.total[r], inverse = total == 0 ? 0 : 1 / total;
-            float* row = w.o + r * w.ld;
+            float* row = w.o + r * w.ldv;
             map(
-                row, s.head_dim, [f = Vec(inverse)](Vec x) { return x * f; }, row);
+                row, s.values(), [f = Vec(inverse)](Vec x) { return x * f; }, row);
             lse[at.i + r] = w.top[r] + __builtin_logf(total);
         }
-        o.write(at.i, at.rows, w.o, w.ld);
+        o.write(at.i, at.rows, w.o, w.ldv);
     };
-    walk(s, begin, visit, end);
+    walk(s, indexed, begin, visit, end);
 }
 
 /// Multiplications that a part of a team has at least; starting a thread costs as much as some 100,000.
 constexpr i64 work_of_part = i64{1} << 18;
 
-/// Scratch for all parts of a team: memory for each, `floats` apart. `heads`: query heads of a task.
-struct Team {
+/// Scratch: what queries see by index, and memory for each part of a team, `floats` apart.
+class Team {
+public:
+    /// `heads`: query heads of a task.
+    Team(Context& c, const Attention& s, const AttentionIndex& at, i64 tasks, i64 heads, bool backward)
+        : parts(parts_of(c.threads(), tasks, 1 + work_of_part / (heads * s.queries * s.keys * s.head_dim + 1))),
+          floats(Scratch(s, nullptr, backward).floats),
+          s_(s),
+          at_(at),
+          tiles_((s.keys + tile_k - 1) / tile_k) {
+        const i64 spans = s.indexed ? s.batch * s.queries : 0, bounds = s.indexed ? s.batch * tiles_ : 0;
+        const i64 bytes = spans * i64{sizeof(Span)} + bounds * i64{sizeof(Bounds)}, of_parts = parts * floats * 4;
+        memory = static_cast<float*>(c.scratch(of_parts + bytes));
+        bounds_ = reinterpret_cast<Bounds*>(memory + parts * floats);
+        spans_ = reinterpret_cast<Span*>(bounds_ + bounds);
+        parallel(c.threads(), bounds, 64, 1, [&](i64 from, i64 end) {
+            for (i64 t = from; t < end; ++t) of(t / tiles_).bound(t % tiles_);
+        });
+        const i64 blocks = (s.queries + block_q - 1) / block_q;
+        parallel(c.threads(), s.indexed ? s.batch * blocks : 0, 8, 1, [&](i64 from, i64 end) {
+            for (i64 t = from; t < end; ++t) {
+                const i64 i = t % blocks * block_q;
+                of(t / blocks).find(i, smaller(block_q, s.queries - i));
+            }
+        });
+    }
+
+    /// A row of the batch by index.
+    Indexed of(i64 b) const {
+        if (!s_.indexed) return {s_, at_, nullptr, nullptr};
+        const i64 q = b * s_.queries, k = b * s_.keys;
+        return {s_,
+                {at_.documents + q, at_.positions + q, at_.key_documents + k, at_.key_positions + k},
+                bounds_ + b * tiles_,
+                spans_ + q};
+    }
+
     int parts;
     i64 floats;
     float* memory;
 
-    Team(Context& c, const Attention& s, i64 tasks, i64 heads, bool backward)
-        : parts(parts_of(c.threads(), tasks, 1 + work_of_part / (heads * s.queries * s.keys * s.head_dim + 1))),
-          floats(Scratch(s, nullptr, backward).floats),
-          memory(static_cast<float*>(c.scratch(parts * floats * 4))) {}
+private:
+    const Attention& s_;
+    const AttentionIndex& at_;
+    i64 tiles_;
+    Bounds* bounds_;
+    Span* spans_;
 };
 
 void attention(Context& c, const Attention& s, In q, In k, In v, const AttentionIndex& at, Out o, Out lse) {
-    if (s.indexed || s.value_dim > 0) return reference::table().attention(c, s, q, k, v, at, o, lse);
     const i64 tasks = s.batch * s.heads, share = s.heads / s.groups;
-    const Team all(c, s, tasks, 1, false);
+    const Team all(c, s, at, tasks, 1, false);
     team(all.parts, [&](int part) {
         const Scratch w(s, all.memory + part * all.floats, false);
         i64 loaded = -1;
@@ -198,23 +240,26 @@ void attention(Context& c, const Attention& s, In q, In k, In v, const Attention
             const i64 b = t / s.heads, h = t % s.heads, g = h / share;
             if (b * s.groups + g != loaded) {
                 Head(k, b, s.keys, s.groups, g, s.head_dim).read(0, s.keys, w.k, w.ld);
-                Head(v, b, s.keys, s.groups, g, s.head_dim).read(0, s.keys, w.v, w.ld);
+                Head(v, b, s.keys, s.groups, g, s.values()).read(0, s.keys, w.v, w.ldv);
                 turn(w.k, s.keys, s.head_dim, w.ld, w.kt, w.ldt);
                 loaded = b * s.groups + g;
             }
-            forward_head(s, w, Head(q, b, s.queries, s.heads, h, s.head_dim),
-                         Head(o, b, s.queries, s.heads, h, s.head_dim), lse.as<float>() + t * s.queries);
+            const Indexed indexed = all.of(b);
+            forward_head(s, s.indexed ? &indexed : nullptr, w, Head(q, b, s.queries, s.heads, h, s.head_dim),
+                         Head(o, b, s.queries, s.heads, h, s.values()), lse.as<float>() + t * s.queries);
         }
     });
 }
 
-/// p: scores to probabilities; dp: gradients of probabilities to those of scores. total has sum(o * do) of each row.
+/// p: scores to probabilities; dp: gradients of probabilities to those of scores. total has sum(o * do) - dlse of each
+/// row.
 void backward_block(const Block& b, const Scratch& w, const float* lse) {
     const Vec scale(b.s.scale);
     for (i64 r = 0; r < b.rows; ++r) {
         float *p = w.p + r * score_stride, *dp = w.dp + r * score_stride;
         const i64 from = b.from(r), limit = b.seen(r);
         float *seen = p + from, *slope = dp + from;
+        if (b.gaps(r)) b.sights->mask(r, p);
         map(
             seen, limit - from, [l = Vec(lse[b.i + r])](Vec x) { return exp(x - l); }, seen);
         map(
@@ -225,55 +270,63 @@ void backward_block(const Block& b, const Scratch& w, const float* lse) {
     }
 }
 
-void backward_head(const Attention& s, const Scratch& w, const Head& q, const Head& o, const Head& d_o, const Head& dq,
-                   const float* lse) {
+/// The operands of one head; lse and dlse (null: 0) of its queries.
+struct Slopes {
+    Head q, o, d_o, dq;
+    const float *lse, *d_lse;
+};
+
+void backward_head(const Attention& s, const Indexed* indexed, const Scratch& w, const Slopes& h) {
     const auto begin = [&](const Queries& at) {
-        q.read(at.i, at.rows, w.q, w.ld);
-        o.read(at.i, at.rows, w.o, w.ld);
-        d_o.read(at.i, at.rows, w.d_o, w.ld);
+        h.q.read(at.i, at.rows, w.q, w.ld);
+        h.o.read(at.i, at.rows, w.o, w.ldv);
+        h.d_o.read(at.i, at.rows, w.d_o, w.ldv);
         for (i64 r = 0; r < at.rows; ++r) {
             w.total[r] = sum_map(
-                s.head_dim, [](Vec x, Vec y) { return x * y; }, w.o + r * w.ld, w.d_o + r * w.ld);
+                s.values(), [](Vec x, Vec y) { return x * y; }, w.o + r * w.ldv, w.d_o + r * w.ldv);
+            if (h.d_lse != nullptr) w.total[r] -= h.d_lse[at.i + r];
             if (at.begin >= at.end) zero(w.dq + r * w.ld, s.head_dim);
         }
     };
     const auto visit = [&](const Block& b) {
-        scores(b, w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
-        scores(b, w.d_o, w.ld, w.vt, w.ldt, w.dp, 1);
-        backward_block(b, w, lse);
-        times_rows(b, w.p, w.d_o, w.ld, w.dv);
-        times_keys(b, w.dp, w.k, w.ld, w.dq);
-        times_rows(b, w.dp, w.q, w.ld, w.dk);
+        scores(b, s.head_dim, w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
+        scores(b, s.values(), w.d_o, w.ldv, w.vt, w.ldt, w.dp, 1);
+        backward_block(b, w, h.lse);
+        times_rows(b, s.values(), w.p, w.d_o, w.ldv, w.dv);
+        times_keys(b, s.head_dim, w.dp, w.k, w.ld, w.dq);
+        times_rows(b, s.head_dim, w.dp, w.q, w.ld, w.dk);
     };
-    walk(s, begin, visit, [&](const Queries& at) { dq.write(at.i, at.rows, w.dq, w.ld); });
+    walk(s, indexed, begin, visit, [&](const Queries& at) { h.dq.write(at.i, at.rows, w.dq, w.ld); });
 }
 
 /// One task per group: its heads add to the same dk and dv, one after the other.
 void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In lse, In d_o, const AttentionIndex& at,
                     In d_lse, Out dq, Out dk, Out dv) {
-    if (s.indexed || s.value_dim > 0 || d_lse.data != nullptr)
-        return reference::table().attention_grad(c, s, q, k, v, o, lse, d_o, at, d_lse, dq, dk, dv);
     const i64 tasks = s.batch * s.groups, share = s.heads / s.groups;
-    const Team all(c, s, tasks, share, true);
+    const Team all(c, s, at, tasks, share, true);
     team(all.parts, [&](int part) {
         const Scratch w(s, all.memory + part * all.floats, true);
         const i64 end = cut(tasks, all.parts, part + 1, 1);
         for (i64 t = cut(tasks, all.parts, part, 1); t < end; ++t) {
             const i64 b = t / s.groups;
-            const auto group = [&](In x) { return Head(x, b, s.keys, s.groups, t % s.groups, s.head_dim); };
-            const auto head = [&](In x, i64 h) { return Head(x, b, s.queries, s.heads, h, s.head_dim); };
-            group(k).read(0, s.keys, w.k, w.ld);
-            group(v).read(0, s.keys, w.v, w.ld);
+            const auto group = [&](In x, i64 dim) { return Head(x, b, s.keys, s.groups, t % s.groups, dim); };
+            const auto head = [&](In x, i64 h, i64 dim) { return Head(x, b, s.queries, s.heads, h, dim); };
+            group(k, s.head_dim).read(0, s.keys, w.k, w.ld);
+            group(v, s.values()).read(0, s.keys, w.v, w.ldv);
             turn(w.k, s.keys, s.head_dim, w.ld, w.kt, w.ldt);
-            turn(w.v, s.keys, s.head_dim, w.ld, w.vt, w.ldt);
+            turn(w.v, s.keys, s.values(), w.ldv, w.vt, w.ldt);
             zero(w.dk, s.keys * w.ld);
-            zero(w.dv, s.keys * w.ld);
+            zero(w.dv, s.keys * w.ldv);
+            const Indexed indexed = all.of(b);
             for (i64 h = t % s.groups * share; h < (t % s.groups + 1) * share; ++h) {
-                backward_head(s, w, head(q, h), head(o, h), head(d_o, h), head(dq, h),
-                              lse.as<float>() + (b * s.heads + h) * s.queries);
+                const i64 row = (b * s.heads + h) * s.queries;
+                backward_head(
+                    s, s.indexed ? &indexed : nullptr, w,
+                    {head(q, h, s.head_dim), head(o, h, s.values()), head(d_o, h, s.values()), head(dq, h, s.head_dim),
+                     lse.as<float>() + row, d_lse.data == nullptr ? nullptr : d_lse.as<float>() + row});
             }
-            group(dk).write(0, s.keys, w.dk, w.ld);
-            group(dv).write(0, s.keys, w.dv, w.ld);
+            group(dk, s.head_dim).write(0, s.keys, w.dk, w.ld);
+            group(dv, s.values()).write(0, s.keys, w.dv, w.ldv);
         }
     });
 }

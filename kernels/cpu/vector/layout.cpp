@@ -1,4 +1,4 @@
-// Moving elements: transpose in tiles, slices as runs of bytes.
+// Moving elements: transpose in tiles, slices and rolls as runs of bytes.
 #include "kernels/cpu/tile.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
@@ -138,6 +138,13 @@ void pad(Context& c, In x, Shape shape, int dim, i64 before, i64 after, Out y) {
     copy_runs(c, x.as<char>(), size * a.inner, y.as<char>() + before * a.inner, step, a.outer, size * a.inner);
 }
 
+void roll(Context& c, In x, Shape shape, int dim, i64 by, Out y) {
+    const Around a(shape, dim, x.type);
+    const i64 size = shape[dim] * a.inner, moved = by * a.inner, rest = size - moved;
+    copy_runs(c, x.as<char>(), size, y.as<char>() + moved, size, a.outer, rest);
+    copy_runs(c, x.as<char>() + rest, size, y.as<char>(), size, a.outer, moved);
+}
+
 }  // namespace
 
 void add_layout(Kernels& k) {
@@ -145,6 +152,7 @@ void add_layout(Kernels& k) {
     k.slice = slice;
     k.concat = concat;
     k.pad = pad;
+    k.roll = roll;
 }
 
 }  // namespace orrery::kernels::cpu::ORRERY_ISA

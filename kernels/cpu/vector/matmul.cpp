@@ -254,6 +254,30 @@ void sum_parts(const Product& whole, int parts, float* scratch, i64 floats) {
     });
 }
 
+/// How the threads share a product.
+struct Shares {
+    int parts;
+    bool by_batch;
+    Grid grid;
+    bool sums;
+    i64 floats;      ///< scratch of a part
+    i64 all_floats;  ///< scratch of all parts
+
+    Shares(int threads, const Product& first)
+        : parts(parts_of(threads, first.s.batch * first.s.m * first.s.n * (first.s.k > 0 ? first.s.k : 1), worth)),
+          by_batch(first.s.batch >= parts),
+          grid(first.s.m, first.s.n, by_batch ? 1 : parts),
+          sums(!by_batch && by_sum(first, parts)) {
+        const Matmul& s = first.s;
+        floats = scratch_floats(first, sums ? s.m : (s.m + grid.m - 1) / grid.m + 8,
+                                sums ? s.n : (s.n + grid.n - 1) / grid.n + 16);
+        all_floats = floats * parts + (sums ? (parts - 1) * s.m * s.n : 0);
+    }
+
+private:
+    static constexpr i64 worth = 1 << 20;  ///< multiply-adds that pay for a thread
+};
+
 void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
     const auto product = [&](i64 i) {
         Finish f = finish;
@@ -261,16 +285,8 @@ void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
         f.pre = shifted(f.pre, i * s.m * s.n);
         return Product{s, shifted(a, i * s.m * s.k), shifted(b, s.shared_b ? 0 : i * s.k * s.n), f, c.products()};
     };
-    constexpr i64 worth = 1 << 20;  // multiply-adds that pay for a thread
-    const i64 work = s.m * s.n * (s.k > 0 ? s.k : 1);
-    const int parts = parts_of(c.threads(), s.batch * work, worth);
-    const bool by_batch = s.batch >= parts;
-    const Grid grid(s.m, s.n, by_batch ? 1 : parts);
-    const bool sums = !by_batch && by_sum(product(0), parts);
-    const i64 tile_m = sums ? s.m : (s.m + grid.m - 1) / grid.m + 8,
-              tile_n = sums ? s.n : (s.n + grid.n - 1) / grid.n + 16;
-    const i64 floats = scratch_floats(product(0), tile_m, tile_n);
-    const i64 all_floats = floats * parts + (sums ? (parts - 1) * s.m * s.n : 0);
+    const Shares shares(c.threads(), product(0));
+    const auto& [parts, by_batch, grid, sums, floats, all_floats] = shares;
     float* scratch = static_cast<float*>(c.scratch(all_floats * 4));
     if (by_batch) {
         return team(parts, [&](int part) {
@@ -293,10 +309,6 @@ void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
     }
 }
 
-void matmul(Context& c, const Matmul& s, In a, In b, In bias, Out y) {
-    run_all(c, s, a, b, {.bias = bias, .y = y, .pre = {}, .accumulate = s.accumulate});
-}
-
 void matmul_bias_gelu(Context& c, const Matmul& s, Unary op, In a, In b, In bias, Out y, Out pre) {
     const Then then = op == Unary::gelu_erf ? Then::gelu_erf : Then::gelu_tanh;
     run_all(c, s, a, b, {.bias = bias, .y = y, .pre = pre, .then = then});
@@ -309,6 +321,15 @@ void matmul_gelu_grad(Context& c, const Matmul& s, UnaryGrad op, In a, In b, In 
 }
 
 }  // namespace
+
+void matmul(Context& c, const Matmul& s, In a, In b, In bias, Out y) {
+    run_all(c, s, a, b, {.bias = bias, .y = y, .pre = {}, .accumulate = s.accumulate});
+}
+
+i64 matmul_scratch(const Context& c, const Matmul& s, In a, In b, In bias, Out y) {
+    const Finish finish{.bias = bias, .y = y, .pre = {}, .accumulate = s.accumulate};
+    return Shares(c.threads(), Product{s, a, b, finish, c.products()}).all_floats * 4;
+}
 
 void add_matmul(Kernels& k) {
     k.matmul = matmul;

@@ -1,4 +1,4 @@
-// Softmax and norms: each row is read from memory once and processed in cache.
+// Softmax, norms and merges of attention: each row is read from memory once and processed in cache.
 #include "kernels/cpu/rows.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
@@ -215,11 +215,53 @@ void rmsnorm_grad(Context& c, In x, In gain, In rstd, In dy, In dsum, Out dx, Ou
     join(dgain, scratch, floats, parts, cols, accumulate);
 }
 
+void merge(Context& c, const Merge& s, In o_a, In lse_a, In o_b, In lse_b, Out o, Out lse) {
+    const i64 n = s.dim, step = padded(n);
+    by_rows(c, s.rows(), n, 2 * step, [&](int, i64 begin, i64 end, float* buffer) {
+        for (i64 r = begin; r < end; ++r) {
+            const i64 at = statistic_of(s, r);
+            const auto share = merge_shares(lse_a.as<float>()[at], lse_b.as<float>()[at]);
+            const float *a = fetch(o_a, r * n, n, buffer), *b = fetch(o_b, r * n, n, buffer + step);
+            const auto both = [p = Vec(share.a), q = Vec(share.b)](Vec u, Vec v) { return p * u + q * v; };
+            map(o.as<float>() + r * n, n, both, a, b);
+            lse.as<float>()[at] = share.lse;
+        }
+    });
+}
+
+void merge_grad(Context& c, const Merge& s, In o_a, In lse_a, In o_b, In lse_b, In d_o, In d_lse, Out do_a, Out dlse_a,
+                Out do_b, Out dlse_b) {
+    const i64 n = s.dim, step = padded(n);
+    by_rows(c, s.rows(), n, 4 * step, [&](int, i64 begin, i64 end, float* buffer) {
+        for (i64 r = begin; r < end; ++r) {
+            const i64 at = statistic_of(s, r);
+            const auto share = merge_shares(lse_a.as<float>()[at], lse_b.as<float>()[at]);
+            const float *a = fetch(o_a, r * n, n, buffer), *b = fetch(o_b, r * n, n, buffer + step);
+            const float* d = fetch(d_o, r * n, n, buffer + 2 * step);
+            const float dot = sum_map(
+                n, [](Vec u, Vec v, Vec w) { return w * (u - v); }, a, b, d);
+            const auto put = [&](Out y, float p) {
+                float* to = target(y, r * n, buffer + 3 * step);
+                map(
+                    to, n, [p = Vec(p)](Vec v) { return p * v; }, d);
+                flush(y, r * n, n, to);
+            };
+            put(do_a, share.a);
+            put(do_b, share.b);
+            const float dl = d_lse.data == nullptr ? 0.0f : d_lse.as<float>()[at];
+            dlse_a.as<float>()[at] = share.a * (dl + share.b * dot);
+            dlse_b.as<float>()[at] = share.b * (dl - share.a * dot);
+        }
+    });
+}
+
 }  // namespace
 
 void add_norm(Kernels& k) {
     k.softmax = softmax;
     k.softmax_grad = softmax_grad;
+    k.merge = merge;
+    k.merge_grad = merge_grad;
     k.layernorm = layernorm;
     k.layernorm_grad = layernorm_grad;
     k.rmsnorm = rmsnorm;

@@ -5,6 +5,7 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/index.h"
 #include "kernels/cuda/loss.h"
+#include "kernels/cuda/merge.h"
 #include "kernels/cuda/moves.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/product.h"

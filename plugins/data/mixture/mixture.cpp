@@ -53,12 +53,13 @@ struct Part {
 
 class Order final : public DataOrder {
 public:
+    /// `seed`: each source has an order and draws of its own, even when two have the same file.
+    static uint64_t seed_of(uint64_t seed, size_t i) { return seed + 0x9e3779b97f4a7c15u * (i + 1); }
+
     Order(const std::vector<Part>& parts, double held_out, uint64_t seed, const Origin& asked)
         : parts_(parts), sequence_(counts(parts), static_cast<int64_t>(mix(seed) % shares::window)) {
         for (size_t i = 0; i < parts.size(); ++i) {
-            // Each source has an order of its own, even when two have the same file.
-            const uint64_t own = seed + 0x9e3779b97f4a7c15u * (i + 1);
-            orders_.push_back(parts[i].count > 0 ? parts[i].source->order(held_out, own, asked) : nullptr);
+            orders_.push_back(parts[i].count > 0 ? parts[i].source->order(held_out, seed_of(seed, i), asked) : nullptr);
             if (!orders_[i]) continue;
             train_ += orders_[i]->samples(Split::train);
             // Held-out data is read once, in the same shares, until the first source is used up.
@@ -73,6 +74,14 @@ public:
         if (split == Split::validation) index %= validation_;
         const size_t i = sequence_.source(index);
         return parts_[i].first + orders_[i]->position(split, sequence_.before(index, i));
+    }
+
+    orrery::DataSample draw(Split split, int64_t index, uint64_t seed) const override {
+        if (split == Split::validation) index %= validation_;
+        const size_t i = sequence_.source(index);
+        orrery::DataSample sample = orders_[i]->draw(split, sequence_.before(index, i), seed_of(seed, i));
+        sample.number += parts_[i].first;
+        return sample;
     }
 
     std::string told(int64_t drawn) const override {
@@ -195,12 +204,17 @@ public:
     void read(size_t array, const orrery::DataSample& sample, const orrery::Shape& offset,
               const orrery::Tensor& block) const override {
         const Part& part = of(sample.number);
-        part.source->read(array, {sample.number - part.first, sample.drawn, sample.seed}, offset, block);
+        part.source->read(array, in(part, sample), offset, block);
     }
 
-    std::string where(int64_t sample) const override {
-        const Part& part = of(sample);
-        return part.source->where(sample - part.first);
+    std::string where(const orrery::DataSample& sample) const override {
+        const Part& part = of(sample.number);
+        return part.source->where(in(part, sample));
+    }
+
+    int64_t pairs(const orrery::DataSample& sample) const override {
+        const Part& part = of(sample.number);
+        return part.source->pairs(in(part, sample));
     }
 
     std::string require_unchanged() override {
@@ -224,6 +238,11 @@ private:
         size_t i = parts_.size() - 1;
         while (i > 0 && sample < parts_[i].first) --i;
         return parts_[i];
+    }
+
+    static orrery::DataSample in(const Part& part, orrery::DataSample sample) {
+        sample.number -= part.first;
+        return sample;
     }
 
     Origin asked_;

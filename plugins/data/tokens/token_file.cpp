@@ -218,6 +218,34 @@ int64_t TokenFile::document_of(int64_t token) const {
     return documents_ > 1 ? last_upto(ends, documents_ - 1, sequence) : -1;
 }
 
+std::vector<int64_t> TokenFile::document_begins() const {
+    if (!index_) return {};
+    const DataFile& file = *index_;
+    const int64_t offsets = index_header + 4 * sequences_, ends = offsets + 8 * sequences_;
+    if (documents_ < 2) refuse(file, ends, "it has no ends of documents", whole);
+    std::vector<int64_t> begins(static_cast<size_t>(sequences_)), documents(static_cast<size_t>(documents_));
+    file.read(-1, offsets, begins.data(), 8 * sequences_);
+    file.read(-1, ends, documents.data(), 8 * documents_);
+    begins.push_back(tokens_ * width_);
+    int64_t before = 0;
+    for (size_t i = 0; i < documents.size(); ++i) {
+        int64_t& of = documents[i];
+        if (of < 0 || of > sequences_ || (i == 0 && of != 0))
+            refuse(file, ends + 8 * static_cast<int64_t>(i),
+                   "document " + text(static_cast<int64_t>(i)) + " begins with sequence " + text(of) + " of " +
+                       text(sequences_),
+                   whole);
+        of = begins[static_cast<size_t>(of)] / width_;
+        if (of < before || of > tokens_)
+            refuse(file, ends + 8 * static_cast<int64_t>(i),
+                   "document " + text(static_cast<int64_t>(i)) + " begins with token " + text(of) +
+                       ", the one before it with " + text(before),
+                   whole);
+        before = of;
+    }
+    return documents;
+}
+
 std::string TokenFile::digest() { return ids_.digest() + (mask_ ? "-" + mask_->digest() : ""); }
 
 std::string TokenFile::require_unchanged() {

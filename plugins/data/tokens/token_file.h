@@ -27,6 +27,9 @@ public:
     void ignore(int64_t sample, int64_t from, int64_t count, int32_t* targets) const;
     /// The document of a token, -1 when unknown.
     int64_t document_of(int64_t token) const;
+    /// The first token of each document of the index, and the number of tokens; empty without an index. Reads the whole
+    /// index.
+    std::vector<int64_t> document_begins() const;
 
     std::string digest();
     std::string require_unchanged();

@@ -6,10 +6,10 @@ local GPT = {}
 GPT.__index = GPT
 
 local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0.0,
-                   eps = 1e-5, tied = true, fused = true, rows = 0 }
+                   eps = 1e-5, tied = true, fused = true, rows = 0, loss_tile = false }
 
---- tokens i32 [B, T] -> logits [B, T, V]
-function GPT:logits(tokens)
+--- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits
+function GPT:head(tokens)
   local c = self.config
   local vocab, embed = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }
   local mask = c.rows > c.vocab and nn.words_only(vocab, c.vocab)
@@ -32,13 +32,21 @@ function GPT:logits(tokens)
     end)
   end
   x_BTC = nn.layernorm(x_BTC, "ln_f", c.eps)
-  if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = mask, std = std }) end
+  if not c.tied then
+    return x_BTC, nn.table("lm_head", embed, vocab, std), { bias = mask, scope = "lm_head" }
+  end
   local table = nn.table("wte", vocab, embed, std)
-  return x_BTC:matmul(table, { bias = mask or nil, trans_b = true })
+  return x_BTC, table, { bias = mask, trans_b = true }
 end
 
+--- tokens i32 [B, T] -> logits [B, T, V]
+function GPT:logits(tokens) return nn.logits(self:head(tokens)) end
+
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
-function GPT:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
+function GPT:loss(tokens, targets)
+  local x_BTC, weight, options = self:head(tokens)
+  return nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
+end
 
 --- The tensors of a published checkpoint (safetensors): a list of { param, tensor, transpose = , part = }.
 -- `part` = { dim, index, count }: the index-th of `count` equal pieces along that dim of the tensor as stored.
@@ -80,7 +88,8 @@ function GPT:tensors()
 end
 
 --- gpt { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = 4 * embed, dropout = 0, tied = true,
---   fused = true, rows = vocab }; fused = false: attention as separate ops; rows: of wte, `vocab` of them have a word
+--   fused = true, rows = vocab }; fused = false: attention as separate ops; rows: of wte, `vocab` of them have a word;
+--   loss_tile: see nn.loss
 return function(options)
   return setmetatable({ config = require "orrery.models.options"("gpt", options, defaults) }, GPT)
 end

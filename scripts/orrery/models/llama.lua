@@ -11,15 +11,16 @@ Llama.__index = Llama
 -- windows: a list of such numbers, one a layer, instead.
 -- rope_scaling: options of the op rope in addition to theta, as { factor = 2 }. qkv_bias: biases in q, k and v; bias:
 -- also in the output projection. fused = false: attention as separate ops. rows: of the table, `vocab` have a word.
+-- loss_tile: see nn.loss.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
-                   fused = true, rows = 0 }
+                   fused = true, rows = 0, loss_tile = false }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
---- tokens i32 [B, T] -> logits [B, T, V]
-function Llama:logits(tokens)
+--- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits
+function Llama:head(tokens)
   local c = self.config
   local vocab, embed, std = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }, c.std
   local mask = c.rows > c.vocab and nn.words_only(vocab, c.vocab)
@@ -43,14 +44,22 @@ function Llama:logits(tokens)
   end
   x_BTC = nn.rmsnorm(x_BTC, "norm", c.eps)
   self.longest = math.max(self.longest or 0, tokens:dim("seq"))
-  if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = mask, std = std }) end
+  if not c.tied then
+    return x_BTC, nn.table("lm_head", embed, vocab, std), { bias = mask, scope = "lm_head" }
+  end
   -- The bias masks rows without a word.
   local table = nn.table("embed_tokens", vocab, embed, embed_std)
-  return x_BTC:matmul(table, { bias = mask or nil, trans_b = true })
+  return x_BTC, table, { bias = mask, trans_b = true }
 end
 
+--- tokens i32 [B, T] -> logits [B, T, V]
+function Llama:logits(tokens) return nn.logits(self:head(tokens)) end
+
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
-function Llama:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
+function Llama:loss(tokens, targets)
+  local x_BTC, weight, options = self:head(tokens)
+  return nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
+end
 
 --- The tensors of a published checkpoint (safetensors) for the params: a list of { param, tensor, transpose = }.
 -- Published linear weights are [out, in], ours [in, out]. `prefix`, `ignore`, `copies`, `published`: see gpt.lua.

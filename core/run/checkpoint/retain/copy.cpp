@@ -181,15 +181,9 @@ std::string mark_of(CheckpointStore& from, int64_t step, const std::string& befo
     }
 }
 
-StepCopy copy_there(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options) {
-    if (has_step(to, step))
-        throw Error(fmt::format("step {} already exists in {}\n  remove it there, or choose another destination", step,
-                                to.place()));
-    const Manifest manifest = Manifest::of(from, step);
-    const std::string marked = from.mark_of(step);
-    const bool resharded = options.mesh && options.mesh->text() != manifest.mesh;
-    StepCopy copy = look(manifest, resharded ? options.mesh : std::nullopt);
-    if (options.only_look) return copy;
+void write_there(CheckpointStore& from, const Manifest& manifest, CheckpointStore& to, const StepCopy& copy,
+                 const CopyOptions& options) {
+    const int64_t step = manifest.step;
     if (const int64_t free = to.free_bytes(); free >= 0 && free < copy.bytes)
         throw Error(fmt::format("not enough space: {} has {} free, but step {} of {} needs {}\n  free space there, or "
                                 "choose another destination",
@@ -198,7 +192,7 @@ StepCopy copy_there(CheckpointStore& from, int64_t step, CheckpointStore& to, co
     to.discard(step);
     try {
         std::string text = from.manifest(step);
-        if (resharded)
+        if (copy.resharded)
             text = put_resharded(from, manifest, to, *options.mesh, options);
         else
             put_same(from, manifest, to);
@@ -208,6 +202,27 @@ StepCopy copy_there(CheckpointStore& from, int64_t step, CheckpointStore& to, co
         drop(to, step);
         throw;
     }
+}
+
+/// Whether the step in `to` is a copy of the step of `manifest`, for the mesh `resharded` if that is given.
+bool is_copy(CheckpointStore& from, const Manifest& manifest, CheckpointStore& to, const Mesh* resharded) {
+    if (!resharded) return to.manifest(manifest.step) == from.manifest(manifest.step);
+    const Manifest there = Manifest::root_of(to, manifest.step);
+    return there.mesh == resharded->text() && there.host == manifest.host;
+}
+
+StepCopy copy_there(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options) {
+    const bool there = has_step(to, step);
+    const Error exists(fmt::format("step {} already exists in {}\n  remove it there, or choose another destination",
+                                   step, to.place()));
+    if (there && !options.finishes) throw exists;
+    const Manifest manifest = Manifest::of(from, step);
+    const std::string marked = from.mark_of(step);
+    const bool resharded = options.mesh && options.mesh->text() != manifest.mesh;
+    StepCopy copy = look(manifest, resharded ? options.mesh : std::nullopt);
+    if (there && !is_copy(from, manifest, to, resharded ? &*options.mesh : nullptr)) throw exists;
+    if (options.only_look) return copy;
+    if (!there) write_there(from, manifest, to, copy, options);
     if (const std::string damage = damage_of(to, step); !damage.empty()) {
         std::string left;
         try {

@@ -1,0 +1,113 @@
+#include <algorithm>
+
+#include "json_line.h"
+#include "store.h"
+
+namespace documents {
+
+using orrery::Error;
+
+namespace {
+
+constexpr int64_t piece = 1 << 20;  ///< bytes that are read at once
+
+std::string text(int64_t number) { return std::to_string(number); }
+
+class Lines final : public Store {
+public:
+    Lines(const sequences::Spec& spec, const std::string& field, int64_t ids)
+        : asked_(spec.asked), field_(field), file_(spec.path, "a file of JSON lines", spec.asked) {
+        begins_ = {0};
+        std::string line, read;
+        int64_t number = 0, line_begin = 0;
+        for (int64_t from = 0; from < file_.bytes(); from += piece) {
+            read.resize(static_cast<size_t>(std::min(piece, file_.bytes() - from)));
+            file_.read(-1, from, read.data(), static_cast<int64_t>(read.size()));
+            for (size_t begin = 0; begin < read.size();) {
+                const size_t end = std::min(read.find('\n', begin), read.size());
+                line.append(read, begin, end - begin);
+                if (end == read.size()) break;
+                add(line, ++number, line_begin);
+                line.clear();
+                line_begin = from + static_cast<int64_t>(end) + 1;
+                begin = end + 1;
+            }
+        }
+        if (!line.empty()) add(line, ++number, line_begin);
+        if (tokens() == 0)
+            throw Error(asked_, "data file " + spec.path + " has no text in its " + text(number) +
+                                    " lines\n  set data.path to lines of JSON with texts");
+        if (ids > 0 && ids <= most_)
+            throw Error(asked_, "data file " + spec.path + " has bytes up to " + text(most_) +
+                                    "; the model's vocabulary is " + text(ids) +
+                                    "\n  give the model vocab = 256, one id a byte, or tokenize the lines with `orrery "
+                                    "tokenize FILE --field " +
+                                    field_ + " --tokenizer FOLDER -o NAME`");
+    }
+
+    void read(int64_t sample, int64_t document, int64_t from, int64_t count, int32_t* to) const override {
+        const Text& of = texts_[static_cast<size_t>(document)];
+        thread_local std::string raw, bytes;
+        const bool plain = of.bytes == size(document);  // without escapes: a byte is a byte
+        raw.resize(static_cast<size_t>(plain ? count : of.bytes));
+        file_.read(sample, of.begin + (plain ? from : 0), raw.data(), static_cast<int64_t>(raw.size()));
+        bytes.clear();
+        try {
+            if (!plain) unescape(raw, bytes);
+        } catch (const Error&) {
+            bytes.clear();
+        }
+        if (!plain && static_cast<int64_t>(bytes.size()) != size(document))
+            throw Error(asked_,
+                        "data file " + file_.path() + " changed while it was read: the text at its byte " +
+                            text(of.begin) + " is another one\n  start again when the file is complete",
+                        orrery::Fault::failed);
+        const char* const begin = plain ? raw.data() : bytes.data() + from;
+        for (int64_t i = 0; i < count; ++i) to[i] = static_cast<unsigned char>(begin[i]);
+    }
+
+    int64_t byte_of(int64_t document) const override { return texts_[static_cast<size_t>(document)].begin; }
+    std::string digest() override { return file_.digest(); }
+    std::string require_unchanged() override { return file_.require_unchanged(); }
+
+private:
+    /// The string in the file, with its escapes.
+    struct Text {
+        int64_t begin, bytes;
+    };
+
+    void add(const std::string& line, int64_t number, int64_t line_begin) {
+        if (line.find_first_not_of(" \t\r") == std::string::npos) return;
+        const auto refuse = [&](const std::string& why) {
+            throw Error(asked_, "data file " + file_.path() + ", line " + text(number) + ": " + why +
+                                    "\n  each line is an object of JSON; `field` names the key of its text");
+        };
+        std::string_view string;
+        text_.clear();
+        try {
+            string = json_string(line, field_);
+            unescape(string, text_);
+        } catch (const Error& why) {
+            refuse(why.what());
+        }
+        if (!string.data()) refuse("it has no string \"" + field_ + "\"");
+        for (const char c : text_) most_ = std::max<int64_t>(most_, static_cast<unsigned char>(c));
+        texts_.push_back({line_begin + (string.data() - line.data()), static_cast<int64_t>(string.size())});
+        begins_.push_back(begins_.back() + static_cast<int64_t>(text_.size()));
+    }
+
+    orrery::Origin asked_;
+    std::string field_;
+    orrery::DataFile file_;
+    std::vector<Text> texts_;
+    std::string text_;
+    int64_t most_ = 0;  ///< the largest byte
+};
+
+}  // namespace
+
+std::unique_ptr<Store> open_lines(const sequences::Spec& spec, const std::string& field, int64_t ids) {
+    return std::make_unique<Lines>(spec, field, ids);
+}
+
+}  // namespace documents

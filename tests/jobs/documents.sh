@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Packed documents train the same on dp = 1, 2 and 4 and in micro-batches, stopped and resumed, though ranks have other
+# numbers of targets; `orrery data` prints them; what is wrong with their ends is refused.
+source "$(dirname "$0")/lib.sh"
+cat > a.lua << 'LUA'
+local o = require "orrery"
+local data = o.data.file { documents = true }
+local model = require "orrery.models.mlp" { embed = 16, mlp = 16, vocab = data.vocab }
+local program = o.trace("a", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
+program:train_with(o.optim.adamw { lr = 0.01 })
+program:parallel { o.strategy.data { axis = "dp" } }
+program:compile():train(data)
+LUA
+cat > a.toml << 'TOML'
+[data]
+path = "text.txt"
+separator = 10
+tokens_per_sequence = 64
+validation = 0.1
+[train]
+sequences_per_step = 8
+steps = 24
+evaluate_every = 12
+[checkpoint]
+every_steps = 8
+[run]
+seed = 5
+timeout_s = 20
+TOML
+# Lines of 1 to 300 bytes: some rows have many ends, and so fewer targets than others.
+awk 'BEGIN {
+    srand(3)
+    for (i = 0; i < 900; ++i) {
+        n = rand() < 0.2 ? int(300 * rand()) : int(9 * rand())
+        line = i " "
+        while (length(line) < n) line = line "word " i " "
+        print line
+    }
+}' > text.txt
+trained() { # trained FOLDER [settings]
+    local folder=$1
+    shift
+    $orrery run a.lua --config a.toml --set run.folder="$folder" "$@" > "$folder.log" 2>&1 ||
+        { tail -20 "$folder.log"; fail "$folder: exit code $?"; }
+}
+# alike A B: the same losses but for the order of sums.
+alike() {
+    paste <(losses "$1") <(losses "$2") |
+        awk '{ d = $2 - $5; if ($1 != $4 || d * d > 1e-10 * $2 * $2) exit 1 } END { exit NR != 24 }' ||
+        { paste <(losses "$1") <(losses "$2"); fail "$2 does not train as $1"; }
+}
+
+trained one
+grep -q "data file text.txt: 900 documents of [0-9]* tokens, [1-9][0-9]* of them longer than a row of 64; in the first" \
+    one.log && grep -q "rows cut a document" one.log || { cat one.log; fail "no word of the documents"; }
+trained two --set mesh.dp=2 --set train.microbatches=2
+trained four --set mesh.dp=4
+alike one two
+alike one four
+
+# Stopped after a step, and resumed on another mesh: the same rows.
+trained part --set train.steps=8
+trained part --set mesh.dp=2
+alike one part
+
+# Each document is printed as it is in the file, and the rows of a step have their tokens.
+$orrery data four --step 3 > three.txt || fail "orrery data"
+cmp three.txt <($orrery data one --step 3) || fail "dp=4 reads other documents"
+python3 - << 'PY' || fail "what orrery data prints"
+import re
+data, text = open("three.txt", "rb").read(), open("text.txt", "rb").read()
+head, data = data.split(b"\n", 1)
+assert head == b"step 3: 8 samples, from the 16 on", head
+pairs = []
+for i in range(8):
+    line, data = data.split(b"\n", 1)
+    at = re.fullmatch(rb"(\d) of 8: data file text.txt, row (\d+) in epoch 0: document .*; 64 tokens, 64 bytes of text, "
+                      rb"(\d+) targets ignored", line)
+    assert at and int(at[1]) == i + 1 and 16 <= int(at[2]) < 24, line
+    left, number, ends = 64, 0, 0
+    pairs.append(0)
+    while left > 0:
+        line, data = data.split(b"\n", 1)
+        of = re.fullmatch(rb"  document (\d+): (\d+) tokens?, (\d+) bytes of text", line)
+        assert of and int(of[1]) == number and of[2] == of[3], line
+        tokens = int(of[2])
+        one, data = data[:tokens], data[tokens:]
+        assert one in text and b"\n" not in one[:-1] and data[:1] == b"\n", one
+        data = data[1:]
+        ends += one.endswith(b"\n")
+        pairs[-1] += tokens * (tokens + 1) // 2
+        left, number = left - tokens, number + 1
+    assert left == 0 and ends == int(at[3]), (left, ends)
+assert data == b"", data
+assert pairs[0] == max(pairs) and pairs[1] == min(pairs), pairs
+PY
+
+refused "its separator 7 never comes in |set data.separator to the id that ends each document" \
+    $orrery run a.lua --config a.toml --set run.folder=wrong --set data.separator=7
+awk '{ printf "{\"text\": \"%s\\n\"}\n", $0 }' text.txt > lines.jsonl
+trained lines --set data.path=lines.jsonl
+alike one lines
+mixed=(--set data.path= --set 'data.mix=["0.5 text.txt", "0.5 lines.jsonl"]')
+trained mixed "${mixed[@]}"
+trained mixed_two "${mixed[@]}" --set mesh.dp=2
+alike mixed mixed_two
