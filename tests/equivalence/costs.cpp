@@ -139,6 +139,17 @@ TEST_CASE("context by heads sends 2 (P-1)/P b (T/P) D e (2 H + 2 G) a layer, its
             }
 }
 
+TEST_CASE("context by heads within a key/value head of tp gathers it, in the bytes of a repeated one", "[costs]") {
+    constexpr int64_t P = 2, H = 2, D = embed / 4,
+                      G = 2;  // on a rank; its one of llama's 2 key/value heads counts twice
+    const auto split = made("llama", "cp = 2\ntp = 2", "vocab = 400\ncp = \"heads\"", 2);
+    auto bytes = sent(*split);
+    const int64_t each = 2 * (P - 1) * (batch * seq / P * D * 4) / P;
+    CHECK(bytes[Opcode::all_to_all] == blocks * each * 2 * H);
+    CHECK(bytes[Opcode::all_gather] + bytes[Opcode::reduce_scatter] == blocks * each * 2 * G);
+    CHECK(bytes[Opcode::all_gather] == bytes[Opcode::reduce_scatter]);
+}
+
 TEST_CASE("context by gathering sends (P-1) (2 U + U') a layer, (P-1) (U + U') where it keeps what it gathers",
           "[costs]") {
     for (const char* model : {"gpt", "llama"})
