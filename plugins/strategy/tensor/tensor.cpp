@@ -95,12 +95,12 @@ private:
             if (least == none || n < size) least = id, size = n;
         }
         if (least == none || size % mesh.size(axis_) == 0) return true;
-        if (!optional_) refuse(program, mesh, dim, least, size);
+        if (!optional_) refuse(program, mesh, dim, least, size, Split{});
         return false;
     }
 
     [[noreturn]] void refuse(const Program& program, const Mesh& mesh, const std::string& dim, ValueId id, int64_t size,
-                             const Split& other = {}) const {
+                             const Split& other) const {
         const std::string& name = program.value(id).name;
         const std::string where =
             (name.empty() ? "%" + std::to_string(id) : name) + " (" + program.value(id).origin.text() + ")";
