@@ -132,16 +132,29 @@ void mixed_products(Cases& c, Type f, i64 m, i64 n, i64 k) {
 }
 
 void attentions(Cases& c, Type f, const Heads& z) {
+    const i64 values = z.values > 0 ? z.values : z.dim;
     const Operand q{f, {z.batch, z.queries, z.heads, z.dim}}, k{f, {z.batch, z.keys, z.groups, z.dim}};
+    const Operand o{f, {z.batch, z.queries, z.heads, values}}, v{f, {z.batch, z.keys, z.groups, values}};
     const Operand lse{Type::f32, {z.batch, z.heads, z.queries}};
     Attributes attributes{{"scale", 1 / std::sqrt(static_cast<double>(z.dim))}};
     if (z.causal) attributes.insert(attributes.begin(), {"causal", true});
     if (z.window > 0) attributes.emplace_back("window", z.window);
-    const OpCase forward = c.add("attention", attributes, {q, k, k}, {q, lse});
+    std::vector<Operand> in{q, k, v}, back{q, k, v, o, lse, o};
+    const Operand of_queries{Type::i32, {z.batch, z.queries}}, of_keys{Type::i32, {z.batch, z.keys}};
+    if (z.indexed) {
+        in.insert(in.end(), {of_queries, of_queries, of_keys, of_keys});
+        back.insert(back.end(), {of_queries, of_queries, of_keys, of_keys, lse});
+    }
+    OpCase forward = c.add("attention", attributes, in, {o, lse});
+    for (size_t i = 3; i < in.size(); ++i) {
+        const bool documents = i % 2 != 0;
+        forward.in[i] = c.source().integers(in[i].count(), documents ? -1 : 0, documents ? 1 : z.keys);
+    }
+    c.all.back().in = forward.in;
     Buffers made = forward.out;
     run_reference(forward.spec, forward.in, made);
-    OpCase& backward = c.add("attention_grad", attributes, {q, k, k, q, lse, q}, {q, k, k});
-    for (size_t i = 0; i < 3; ++i) backward.in[i] = forward.in[i];
+    OpCase& backward = c.add("attention_grad", attributes, back, {q, k, v});
+    for (size_t i = 0; i < in.size(); ++i) backward.in[i < 3 ? i : 3 + i] = forward.in[i];
     for (size_t i = 0; i < 2; ++i) backward.in[3 + i] = made[i];
 }
 

@@ -29,6 +29,8 @@ struct Heads {
     i64 batch, queries, keys, heads, groups, dim;
     bool causal;
     i64 window = 0;
+    i64 values = 0;        ///< elements of a head of v, of o; 0: dim
+    bool indexed = false;  ///< by documents, padding among them, and positions, both in no order; lse has a gradient
 };
 
 struct Reduced {

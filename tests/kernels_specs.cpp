@@ -53,7 +53,8 @@ std::vector<OpCase> op_cases(Source& source) {
         for (const Heads& z :
              {Heads{2, 37, 37, 4, 2, 16, true}, Heads{1, 70, 70, 2, 2, 64, true}, Heads{1, 33, 50, 3, 1, 24, false},
               Heads{1, 20, 20, 2, 1, 136, true}, Heads{2, 139, 139, 4, 2, 8, true, 33},
-              Heads{1, 41, 150, 2, 1, 12, true, 7}, Heads{1, 20, 20, 2, 2, 24, true, 20}})
+              Heads{1, 41, 150, 2, 1, 12, true, 7}, Heads{1, 20, 20, 2, 2, 24, true, 20},
+              Heads{2, 75, 139, 4, 2, 20, true, 60, 12, true}, Heads{1, 70, 33, 2, 1, 8, false, 0, 136, true}})
             attentions(c, f, z);
         for (const auto& [rows, cols] :
              {std::pair<i64, i64>{5, 33}, {130, 96}, {75, 768}, {3, 1600}, {2, 9000}, {1, 40000}})
@@ -95,6 +96,7 @@ std::vector<OpCase> size_cases(Source& source, i64 n) {
         attentions(c, f, {1, n, n, 2, 1, n, true});
         attentions(c, f, {1, n, n + 3, 2, 1, n, true, n / 2 + 2});
         attentions(c, f, {1, n, 2 * n + 1, 3, 3, n + 2, false});
+        attentions(c, f, {2, n, n + 3, 2, 1, n, true, n / 2 + 2, n + 2, true});
         norms(c, f, 3, n);
         reductions(c, f,
                    {{{3, n}, {0}, {n}},
@@ -130,6 +132,7 @@ std::vector<OpCase> block_cases(Source& source) {
         products(c, f, 515, 5, 1027);
         attentions(c, f, {1, 67, 259, 2, 1, 17, true});
         attentions(c, f, {1, 67, 391, 2, 1, 17, true, 269});
+        attentions(c, f, {1, 67, 391, 2, 1, 17, true, 269, 33, true});
         norms(c, f, 3, 1027);
         reductions(c, f, {{{3, 4099}, {1}, {3}}, {{131, 1027}, {0}, {1027}}}, 4099);
         embeddings(c, f, 7, 3, 1027);

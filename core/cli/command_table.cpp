@@ -308,7 +308,7 @@ Command calibrate(ScriptCommand& script, CalibrateCommand& command) {
         Flag("-o,--out", set(command.out), "JSON file; standard output if left out"),
         Flag(
             "--keep", &command.keep,
-            "keep the rows for this machine, over those kept before, in the user's cache folder: runs are held against "
+            "keep the rows for this machine, over older ones, in the user's cache folder: runs are held against "
             "them"),
         Flag("--refit", &command.refit,
              "measure nothing: runs' folders whose costs.json go into the table of -o or --keep"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The most downloaded small models: hf.lua loads a folder with each one's config.json and trains a step; what is not
+# Popular small models: hf.lua loads a folder with each one's config.json and trains a step; what is not
 # there is refused with all of its keys in one message.
 source "$(dirname "$0")/lib.sh"
 python3 -B "$source_root/tests/transformers/small_models.py" models > names.txt || fail "no folders are made"

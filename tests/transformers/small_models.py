@@ -1,4 +1,4 @@
-"""Published folders with the config.json of the most downloaded small models, at tiny sizes: no package is needed.
+"""Published folders with the config.json of ten popular small models, at tiny sizes: no package is needed.
 
     small_models.py FOLDER    writes FOLDER/NAME/config.json and model.safetensors of each, and prints their names
 

@@ -171,7 +171,7 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     run.throughput = median_of(folder / "metrics.jsonl", "tok/s", command.steps);
     if (!(run.throughput > 0)) {
         run.throughput = median_of(folder / "metrics.jsonl", "samples/s", command.steps);
-        run.unit = "samples";
+        run.tokens = false;
     }
     run.mfu = median_of(folder / "metrics.jsonl", "MFU", command.steps);
     run.parts = parts_of_run(system_env()->read_file((folder / "run.json").string()));

@@ -25,12 +25,14 @@ struct ScaleCommand {
 
 struct ScaledRun {
     int64_t ranks = 1, sequences = 0;  ///< number of ranks; number of sequences per step
-    double throughput = 0;              ///< per second, on all ranks
-    std::string unit = "tokens";        ///< of throughput: tokens, or samples if the script's inputs are not tokens
-    double mfu = 0;  ///< model FLOP/s utilization; 0: unknown
+    double throughput = 0;             ///< per second, on all ranks
+    double mfu = 0;                    ///< model FLOP/s utilization; 0: unknown
     /// Shares of rank 0's time, which add up to 1: "compute", "communication dp", "waiting", "the rest".
     std::map<std::string, double> parts;
     std::vector<std::string> notes;  ///< notes about the cost tables of a prediction, to print
+    bool tokens = true;              ///< throughput counts tokens; false: samples, the script's inputs are not tokens
+
+    std::string unit() const { return tokens ? "tokens" : "samples"; }
 };
 
 struct ScaleReport {

@@ -71,9 +71,8 @@ private:
 
     /// Draws efficiency by number of ranks. The ideal is horizontal, so that losses are visible everywhere.
     void throughput() {
-        canvas_.heading(
-            margin, y_ += 34,
-            report_.runs.front().unit == "tokens" ? "Tokens a second and rank" : "Samples a second and rank");
+        canvas_.heading(margin, y_ += 34,
+                        report_.runs.front().tokens ? "Tokens a second and rank" : "Samples a second and rank");
         const double top = y_ + 24, bottom = top + high;
         double most = 0;
         const auto each = [&](size_t i, double tokens) { return tokens / static_cast<double>(report_.runs[i].ranks); };
@@ -103,8 +102,8 @@ private:
             canvas_.text(x(i), y(each(i, report_.runs[i].throughput)) - 10,
                          fmt::format("{:.0f} %", 100 * report_.efficiency(i)), "above");
             canvas_.text(x(i), bottom + 18, plural(report_.runs[i].ranks, "rank"), "middle");
-            canvas_.text(x(i), bottom + 32, short_text(report_.runs[i].throughput) + " " + report_.runs[i].unit + "/s",
-                         "middle");
+            canvas_.text(x(i), bottom + 32,
+                         short_text(report_.runs[i].throughput) + " " + report_.runs[i].unit() + "/s", "middle");
         }
         y_ = bottom + 44;
     }

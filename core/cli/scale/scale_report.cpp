@@ -33,10 +33,10 @@ std::string scale_text(const ScaleReport& report) {
     std::string text = fmt::format("{}{}, {}; target {:.0f} %\n", report.title, report.simulated ? ", simulated" : "",
                                    report.strong ? "the same batch at every size" : "the batch grows with the ranks",
                                    100 * report.target);
-    text +=
-        fmt::format("{:>6} {:>9} {:>10}{} {:>8} {:>10} {:>6}  {}\n", "ranks", "sequences",
-                    report.runs.front().unit + "/s", predicted ? fmt::format(" {:>10} {:>6}", "predicted", "off") : "",
-                    "speed-up", "efficiency", "MFU", "what grew, in points of the time");
+    text += fmt::format("{:>6} {:>9} {:>10}{} {:>8} {:>10} {:>6}  {}\n", "ranks", "sequences",
+                        report.runs.front().unit() + "/s",
+                        predicted ? fmt::format(" {:>10} {:>6}", "predicted", "off") : "", "speed-up", "efficiency",
+                        "MFU", "what grew, in points of the time");
     for (size_t i = 0; i < report.runs.size(); ++i) {
         const ScaledRun& run = report.runs[i];
         std::string beside;

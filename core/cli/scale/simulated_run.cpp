@@ -16,7 +16,7 @@ void add_parts(ScaledRun& run, const StepShares& shares) {
 /// Sets the throughput of a step of `step_s` seconds that reads `tokens` (0: none) and `run.sequences` samples.
 void add_throughput(ScaledRun& run, int64_t tokens, double step_s) {
     run.throughput = static_cast<double>(tokens > 0 ? tokens : run.sequences) / step_s;
-    if (tokens == 0) run.unit = "samples";
+    run.tokens = tokens > 0;
 }
 
 ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how, ScaledRun run) {
