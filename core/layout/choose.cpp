@@ -27,7 +27,7 @@ public:
         : rule_(rule), inputs_(inputs), demands_(constraints), resharder_(resharder), mesh_(mesh) {
         wanted_.reserve(constraints.size());
         for (const Constraint& constraint : constraints)
-            wanted_.push_back(constraint.from(Layout(constraint.type->shape.size())));
+            wanted_.push_back(constraint.from(Layout(constraint.type->shape.size()), mesh));
         for (size_t i = 0; i < inputs.size(); ++i) sources_.push_back({inputs[i].preferred, &rule.inputs[i]});
         for (size_t i = 0; i < constraints.size(); ++i)
             sources_.push_back({&wanted_[i], &rule.outputs[constraints[i].output]});
@@ -118,7 +118,7 @@ private:
         }
         for (const Constraint& constraint : demands_) {
             const Layout natural = output_layout(rule_, constraint.output, assignment);
-            const ReshardPath* path = resharder_.path(*constraint.type, natural, constraint.from(natural));
+            const ReshardPath* path = resharder_.path(*constraint.type, natural, constraint.from(natural, mesh_));
             all += path ? path->cost : unreachable;
         }
         if (best_ && std::tie(pinned, all) >= std::tie(best_pinned_, best_all_)) return;
@@ -152,6 +152,21 @@ private:
 };
 
 }  // namespace
+
+Layout Constraint::from(const Layout& natural, const Mesh& mesh) const {
+    if (rest) return *rest;
+    Layout layout = natural;
+    for (const Target& target : targets) {
+        const Layout next = with_targets(layout, {target});
+        if (target.optional && target.placement.kind == Kind::split) {
+            int64_t parts = 1;
+            for (AxisId axis : next.splits()[target.placement.dim]) parts *= mesh.size(axis);
+            if (type->shape[target.placement.dim] % parts != 0) continue;
+        }
+        layout = next;
+    }
+    return layout;
+}
 
 Assignment choose(const FactorRule& rule, std::span<const Candidate> inputs, std::span<const Constraint> constraints,
                   Resharder& resharder, const Mesh& mesh) {

@@ -24,7 +24,9 @@ struct Constraint {
     std::optional<Layout> rest;
     std::vector<Target> targets;
 
-    Layout from(const Layout& natural) const { return rest ? *rest : with_targets(natural, targets); }
+    /// The layout to redistribute an output to when the op computes it as `natural`. Optional targets are left out
+    /// where a dim is not divisible.
+    Layout from(const Layout& natural, const Mesh& mesh) const;
 };
 
 /// Chooses the factor that each axis splits in one op; ignores all other ops. On an axis the op may be split by a

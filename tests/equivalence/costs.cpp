@@ -139,6 +139,39 @@ TEST_CASE("context by heads sends 2 (P-1)/P b (T/P) D e (2 H + 2 G) a layer, its
             }
 }
 
+TEST_CASE("context by heads within a key/value head of tp gathers it, in the bytes of a repeated one", "[costs]") {
+    constexpr int64_t P = 2, H = 2, D = embed / 4,
+                      G = 2;  // on a rank; its one of llama's 2 key/value heads counts twice
+    const auto split = made("llama", "cp = 2\ntp = 2", "vocab = 400\ncp = \"heads\"", 2);
+    auto bytes = sent(*split);
+    const int64_t each = 2 * (P - 1) * (batch * seq / P * D * 4) / P;
+    CHECK(bytes[Opcode::all_to_all] == blocks * each * 2 * H);
+    CHECK(bytes[Opcode::all_gather] + bytes[Opcode::reduce_scatter] == blocks * each * 2 * G);
+    CHECK(bytes[Opcode::all_gather] == bytes[Opcode::reduce_scatter]);
+}
+
+TEST_CASE("context by gathering sends (P-1) (2 U + U') a layer, (P-1) (U + U') where it keeps what it gathers",
+          "[costs]") {
+    for (const char* model : {"gpt", "llama"})
+        for (int64_t ranks : {2, 4})
+            for (const bool keep : {false, true}) {
+                const auto split =
+                    made(model, fmt::format("cp = {}", ranks), fmt::format("cp = \"gather\"\nkeep = {}", keep), 2);
+                const Sizes sizes = sizes_of(split->train());
+                const auto one = [&](int64_t bytes) { return bytes * (ranks - 1) / ranks; };
+                const int64_t groups = std::string(model) == "gpt" ? 4 : 2, head_dim = embed / 4;
+                const int64_t U = 2 * batch * (seq / ranks) * groups * head_dim * 4;
+                const int64_t positions = std::string(model) == "gpt" ? seq * embed * 4 : 0;  // split as the sequence
+                auto bytes = sent(*split);
+                INFO(model << " cp " << ranks << " keep " << keep);
+                CHECK(bytes[Opcode::all_gather] == blocks * (ranks - 1) * U * (keep ? 1 : 2) + one(positions));
+                CHECK(bytes[Opcode::reduce_scatter] == blocks * (ranks - 1) * U);
+                const int64_t scalars = positions > 0 ? 3 : 2;
+                CHECK(bytes[Opcode::all_reduce] == 2 * one(sizes.all - positions + scalars * 4));
+                CHECK(bytes.size() == 3);
+            }
+}
+
 TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallelism the same bytes", "[costs]") {
     for (const char* model : {"llama", "gpt", "qwen2"})
         for (int64_t ranks : {2})

@@ -175,7 +175,7 @@ TEST_CASE("data and zero over two axes are verified, on the models in turn", "[a
 
 TEST_CASE("context parallelism is verified under each strategy, on the models in turn", "[context]") {
     std::vector<Part> methods;
-    for (const char* method : {"heads"})
+    for (const char* method : {"heads", "gather"})
         methods.push_back({method, "", "cp = 2\n", fmt::format("context = \"{}\"\ndropout = 0.1\n", method)});
     std::vector<Cell> cells;
     for (const Part& method : methods) {

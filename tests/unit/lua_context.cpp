@@ -73,6 +73,15 @@ TEST_CASE("context strategy: refuses what it cannot split, with sizes that would
             {"mesh.cp=3"});
         refused(gpt, "s.context {}", "over cp=8\n  cp of 2 or 4 would divide, or give method = \"gather\"",
                 {"mesh.cp=8"});
+        CHECK_THROWS_WITH(made(gpt, "s.context {}" + both, kind, {"mesh.cp=4"}),
+                          Catch::Contains("cannot split heads over tp=2: 4 of them") &&
+                              Catch::Contains("are not a multiple of 8 (it is also split over cp=4)"));
+        CHECK_THROWS_WITH(made(gpt,
+                               "s.context { method = 'gather' }, o.strategy.tensor { axis = 'tp', sequence = true }, "
+                               "o.strategy.data { axis = 'dp' }",
+                               kind, {"mesh.cp=8"}),
+                          Catch::Contains("cannot split seq over tp=2: 8 of them") &&
+                              Catch::Contains("are not a multiple of 16 (it is also split over cp=8)"));
         refused(gpt, "s.context { method = 'ring' }", "method is \"ring\"; there are \"heads\"");
         refused(gpt, "s.context { keep = true }", "keep applies only to what method \"gather\" gathers");
         refused(gpt, "o.strategy.tensor { axis = 'tp', sequence = true }, s.context {}",

@@ -2,6 +2,7 @@
 // each block makes activations whole again (Shoeybi et al. 2019). With `sequence`, activations between the blocks are
 // split over the sequence (Korthikanti et al. 2022). Propagation derives every collective.
 #include <algorithm>
+#include <map>
 
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
@@ -28,9 +29,10 @@ public:
 
     void annotate(Program& program, const Mesh& mesh) override {
         if (mesh.size(axis_) == 1) return;
+        const Splits earlier = earlier_splits(program, mesh);
         std::vector<std::string> split;
         for (const std::string& dim : dims_)
-            if (divides(program, mesh, dim)) split.push_back(dim);
+            if (divides(program, mesh, dim, earlier)) split.push_back(dim);
         // A query head must be on the same rank as the keys and values that it reads.
         const auto missing = [&](const char* dim) { return has(dims_, dim) && !has(split, dim); };
         if (missing("heads") || missing("kv_heads")) {
@@ -40,10 +42,31 @@ public:
         bool found = false;
         for (ValueId param : program.params()) found |= mark(program, mesh, param, split);
         if (!found && !optional_) refuse_nothing(program);
-        if (sequence_) split_sequence(program, mesh);
+        if (sequence_) split_sequence(program, mesh, earlier);
     }
 
 private:
+    /// How earlier strategies split a dim of an input or activation: over how many ranks, and " cp=2".
+    struct Split {
+        int64_t parts = 1;
+        std::string axes;
+    };
+    using Splits = std::map<std::pair<ValueId, int>, Split>;
+
+    static Splits earlier_splits(const Program& program, const Mesh& mesh) {
+        Splits splits;
+        for (const Mark& mark : program.marks()) {
+            if (mark.what != Mark::What::store || mark.placement.kind != Placement::Kind::split || mark.optional)
+                continue;
+            const bool input = program.value(mark.value).role == Role::input;
+            if (mesh.size(mark.axis) == 1 || !(input || activation(program, mark.value))) continue;
+            Split& split = splits[{mark.value, mark.placement.dim}];
+            split.parts *= mesh.size(mark.axis);
+            split.axes += " " + axis_text(mesh, mark.axis);
+        }
+        return splits;
+    }
+
     static bool has(const std::vector<std::string>& list, std::string_view name) {
         return std::find(list.begin(), list.end(), name) != list.end();
     }
@@ -55,7 +78,7 @@ private:
 
     /// Whether every param and activation with this dim can be split. The smallest size counts: a matrix has heads
     /// times head_dim columns, and its result is reshaped to heads.
-    bool divides(const Program& program, const Mesh& mesh, const std::string& dim) const {
+    bool divides(const Program& program, const Mesh& mesh, const std::string& dim, const Splits& earlier) const {
         ValueId least = none;
         int64_t size = 0;
         for (size_t i = 0; i < program.values.size(); ++i) {
@@ -64,15 +87,20 @@ private:
             const auto place = program.dim(id, dim);
             if (!place) continue;
             const int64_t n = program.value(id).type.shape[static_cast<size_t>(*place)];
+            if (const auto found = earlier.find({id, *place}); found != earlier.end())
+                if (const Split& other = found->second; n % (other.parts * mesh.size(axis_)) != 0) {
+                    if (!optional_) refuse(program, mesh, dim, id, n, other);
+                    return false;
+                }
             if (least == none || n < size) least = id, size = n;
         }
         if (least == none || size % mesh.size(axis_) == 0) return true;
-        if (!optional_) refuse(program, mesh, dim, least, size);
+        if (!optional_) refuse(program, mesh, dim, least, size, Split{});
         return false;
     }
 
-    [[noreturn]] void refuse(const Program& program, const Mesh& mesh, const std::string& dim, ValueId id,
-                             int64_t size) const {
+    [[noreturn]] void refuse(const Program& program, const Mesh& mesh, const std::string& dim, ValueId id, int64_t size,
+                             const Split& other) const {
         const std::string& name = program.value(id).name;
         const std::string where =
             (name.empty() ? "%" + std::to_string(id) : name) + " (" + program.value(id).origin.text() + ")";
@@ -83,7 +111,9 @@ private:
                                      ": every rank needs a whole key and value head\n  use an axis that divides " +
                                      std::to_string(size) + ", or a model with more kv_heads");
         throw Error(origin_, "strategy tensor: cannot split " + dim + " over " + axis + ": " + std::to_string(size) +
-                                 " of them in " + where + " are not a multiple of " + std::to_string(mesh.size(axis_)) +
+                                 " of them in " + where + " are not a multiple of " +
+                                 std::to_string(mesh.size(axis_) * other.parts) +
+                                 (other.axes.empty() ? "" : " (it is also split over" + other.axes + ")") +
                                  "\n  choose a size that divides, leave the dim out of `dims`, or set optional = true "
                                  "to keep it whole");
     }
@@ -120,7 +150,10 @@ private:
 
     /// Splits activations with a batch and a sequence and none of the dims of split params: the residual stream, norms
     /// and dropouts.
-    void split_sequence(Program& program, const Mesh& mesh) const {
+    void split_sequence(Program& program, const Mesh& mesh, const Splits& earlier) const {
+        Split outer;  // of the inputs' sequence, which activations follow
+        for (const auto& [where, split] : earlier)
+            if (program.dim(where.first, "seq") == where.second && split.parts > outer.parts) outer = split;
         for (size_t i = 0; i < program.values.size(); ++i) {
             const auto id = static_cast<ValueId>(i);
             if (!activation(program, id) || !program.dim(id, "batch")) continue;
@@ -130,12 +163,12 @@ private:
                                 std::any_of(dims.begin(), dims.end(), [&](const auto& dim) { return has(dims_, dim); });
             if (!seq || inside) continue;
             const int64_t size = program.value(id).type.shape[static_cast<size_t>(*seq)];
-            if (size % mesh.size(axis_) == 0)
+            if (size % (mesh.size(axis_) * outer.parts) == 0)
                 program.store(id, axis_, Placement::split(*seq), origin_);
             else if (optional_)
                 program.note(id, "whole over " + axis_text(mesh, axis_) + ": its seq does not divide", origin_);
             else
-                refuse(program, mesh, "seq", id, size);
+                refuse(program, mesh, "seq", id, size, outer);
         }
     }
 
