@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Packed documents train the same on dp = 1, 2 and 4 and in micro-batches, stopped and resumed, though ranks have other
-# numbers of targets; `orrery data` prints them; what is wrong with their ends is refused.
+# numbers of targets; `orrery data` prints them; what is wrong with their ends is refused. gpt.lua and llama.lua train
+# on them, too, and are evaluated.
 source "$(dirname "$0")/lib.sh"
 cat > a.lua << 'LUA'
 local o = require "orrery"
@@ -40,7 +41,7 @@ awk 'BEGIN {
 trained() { # trained FOLDER [settings]
     local folder=$1
     shift
-    $orrery run a.lua --config a.toml --set run.folder="$folder" "$@" > "$folder.log" 2>&1 ||
+    $orrery run "${script:-a.lua}" --config a.toml --set run.folder="$folder" "$@" > "$folder.log" 2>&1 ||
         { tail -20 "$folder.log"; fail "$folder: exit code $?"; }
 }
 # alike A B: the same losses but for the order of sums.
@@ -105,3 +106,13 @@ mixed=(--set data.path= --set 'data.mix=["0.5 text.txt", "0.5 lines.jsonl"]')
 trained mixed "${mixed[@]}"
 trained mixed_two "${mixed[@]}" --set mesh.dp=2
 alike mixed mixed_two
+
+small=(--set script.documents=true --set script.layers=2 --set script.embed=16 --set script.heads=4 --set script.mlp=16)
+for model in gpt llama; do
+    script=$source_root/scripts/$model.lua
+    trained $model "${small[@]}"
+    trained ${model}_two "${small[@]}" --set mesh.dp=2 --set train.microbatches=2
+    alike $model ${model}_two
+    $orrery evaluate $model text.txt > said.txt 2>&1 && grep -q "tokens predicted, in" said.txt ||
+        { cat said.txt; fail "evaluate $model"; }
+done
