@@ -18,6 +18,7 @@ local declared = {
   qk_norm  = { false, "llama: normalise each head's q and k" },
   embed_std = { 0.02, "llama: std of the embedding at the start" },
   zero_out = { false, "llama: projections onto the residual stream start at zero" },
+  documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 1e-3, "peak learning rate" },
   schedule = { "cosine", "how the rate falls after the warm-up: cosine or linear" },
   floor    = { 0.1, "last learning rate, as a share of the peak" },
@@ -52,7 +53,7 @@ end
 local rate = ({ cosine = o.lr.cosine, linear = o.lr.linear })[opt.schedule]
   or error(("script.schedule = %s: expected cosine or linear"):format(opt.schedule))
 
-local data = o.data.file {}
+local data = o.data.file { documents = opt.documents }
 local sizes = {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab, fused = opt.fused,
   mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed, loss_tile = opt.loss_tile >= 0 and opt.loss_tile,
@@ -71,7 +72,7 @@ end
 local model = require("orrery.models." .. opt.model)(sizes)
 
 local program = o.trace(opt.model, data.signature, function(batch)    -- runs once, records
-  return model:loss(batch.tokens, batch.targets)
+  return model:loss(batch.tokens, batch.targets, opt.documents and batch or nil)
 end)
 program:train_with(o.optim.adamw {
   lr = rate { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },

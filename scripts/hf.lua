@@ -8,6 +8,7 @@ local opt = o.options {
   loss_tile = { -1, "rows whose logits exist at a time; 0: all; -1: all up to 2^26 logits, beyond 64 MiB of them" },
   dropout  = { 0.0, "share of activations dropped while training; gpt2 only" },
   unread   = { "", "keys of config.json to leave unread, as in key,key" },
+  documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 2e-5, "peak learning rate" },
   floor    = { 0.1, "last learning rate, as a share of the peak" },
   warmup   = { 50, "steps until the peak" },
@@ -29,7 +30,7 @@ local function words(list)
   return all
 end
 
-local data = o.data.file {}
+local data = o.data.file { documents = opt.documents }
 local model, published = o.published.model(cfg.checkpoint.load, {
   seq = data.seq, unread = words(opt.unread),
   more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil,
@@ -37,7 +38,7 @@ local model, published = o.published.model(cfg.checkpoint.load, {
 })
 
 local program = o.trace(published.type, data.signature, function(batch)
-  return model:loss(batch.tokens, batch.targets)
+  return model:loss(batch.tokens, batch.targets, opt.documents and batch or nil)
 end)
 program:train_with(o.optim.adamw {
   lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },

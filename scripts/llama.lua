@@ -12,17 +12,18 @@ local opt = o.options {
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   context  = { "heads", "mesh axis cp: how attention reads a row's split sequence: heads or gather" },
   loss_tile = { -1, "rows whose logits exist at a time; 0: all; -1: all up to 2^26 logits, beyond 64 MiB of them" },
+  documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 1e-3, "peak learning rate" },
   warmup   = { 50, "steps until the peak" },
 }
 
-local data = o.data.file {}
+local data = o.data.file { documents = opt.documents }
 local model = llama {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, kv_heads = opt.kv_heads, mlp = opt.mlp, vocab = data.vocab,
   fused = opt.fused, loss_tile = opt.loss_tile >= 0 and opt.loss_tile,
 }
 local program = o.trace("llama", data.signature, function(batch)
-  return model:loss(batch.tokens, batch.targets)
+  return model:loss(batch.tokens, batch.targets, opt.documents and batch or nil)
 end)
 program:train_with(o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } })
 program:weights(model:tensors())

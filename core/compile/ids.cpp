@@ -52,7 +52,8 @@ void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdR
 
 int64_t vocabulary_of(const Program& recorded) {
     int64_t all = 0;
-    for (const auto& [input, range] : ids_of(recorded)) all = fewest(all, range.count);
+    for (const auto& [input, range] : ids_of(recorded))
+        if (input != "positions") all = fewest(all, range.count);
     return all;
 }
 

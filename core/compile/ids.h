@@ -19,7 +19,8 @@ std::map<std::string, IdRange> ids_of(const Program& recorded);
 /// Restricts the ranges in `ids` to the ids that are also legal in `also`.
 void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdRange>& also);
 
-/// The smallest number of ids that a lookup allows (IdRange::count); 0 without lookups.
+/// The smallest number of ids that a lookup allows (IdRange::count); 0 without lookups. Positions in a document (input
+/// "positions") do not count.
 int64_t vocabulary_of(const Program& recorded);
 
 }  // namespace orrery

@@ -19,8 +19,8 @@ public:
 
     /// Number of bytes that `fill` and `set_step` write: the size of Executor::inputs().
     int64_t bytes() const { return places_.bytes; }
-    /// Writes this rank's part of drawn samples [first, first + batch), whose order is that of Dataset::rows. Allocates
-    /// no memory unless they are ordered by their pairs; one thread at a time.
+    /// Writes this rank's part of drawn samples [first, first + batch), in the order of Dataset::rows. Allocates no
+    /// memory unless they are ordered by their pairs; one thread at a time.
     void fill(Split split, int64_t first, std::byte* to) const;
     void set_step(uint64_t run_seed, int64_t step, std::byte* to) const;
     /// Writes this rank's stop status for StopVote, if the program has an input for it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "ir/describe.h"
 #include "run/data/input_feed.h"
@@ -12,9 +13,13 @@
 namespace orrery {
 namespace {
 
+/// Arrays of packed documents besides the tokens and targets; a row is one document.
+constexpr std::string_view of_documents[] = {"documents", "positions", "places"};
+
 bool is_row(const Value& input) {
-    return (input.name == "tokens" || input.name == "targets") && input.type.dtype == DType::i32 &&
-           input.dims == std::vector<std::string>{"batch", "seq"};
+    return (input.name == "tokens" || input.name == "targets" ||
+            std::ranges::find(of_documents, input.name) != std::end(of_documents)) &&
+           input.type.dtype == DType::i32 && input.dims == std::vector<std::string>{"batch", "seq"};
 }
 
 }  // namespace
@@ -28,7 +33,7 @@ void require_scorable(const Program& program, bool mean) {
             throw Error(input.origin, fmt::format("to score a text, a program needs the inputs tokens and targets "
                                                   "i32[batch,seq]; {} has the input {}",
                                                   program.name, describe(program, id)));
-        ++found;
+        found += input.name == "tokens" || input.name == "targets" ? 1 : 0;
     }
     if (found != 2)
         throw Error(fmt::format("to score a text, a program needs the inputs tokens and targets; {} has {} of them",
@@ -43,7 +48,7 @@ void require_scorable(const Program& program, bool mean) {
 /// A program with host memory for its inputs and results, and the position of this rank's part in the inputs.
 struct RowScores::Call {
     struct Input {
-        bool targets;
+        const std::string& name;
         int64_t at;                  ///< byte offset of the input in `block`
         Shape local;                 ///< local shape of one micro-batch
         std::vector<Shape> offsets;  ///< by micro-batch: global offset of this rank's part
@@ -61,8 +66,8 @@ struct RowScores::Call {
             length = value.type.shape[1];
             const auto at = places.offset(id);  // a pipeline stage may have only the tokens or only the targets
             if (!at) continue;
-            Input& input = inputs.emplace_back(
-                Input{value.name == "targets", *at, value.layout.local_shape(value.type.shape, plan.mesh), {}});
+            Input& input =
+                inputs.emplace_back(Input{value.name, *at, value.layout.local_shape(value.type.shape, plan.mesh), {}});
             for (int64_t micro = 0; micro < plan.mesh.microbatches(); ++micro)
                 input.offsets.push_back(value.layout.offset(value.type.shape, plan.mesh, session.job().rank, micro));
         }
@@ -70,14 +75,20 @@ struct RowScores::Call {
     }
 
     void fill(int64_t first, const FillRow& row) {
-        std::vector<int32_t> tokens(static_cast<size_t>(length)), targets(tokens.size());
+        std::vector<int32_t> tokens(static_cast<size_t>(length)), targets(tokens.size()), places(tokens.size());
+        const std::vector<int32_t> documents(tokens.size(), 0);
+        std::iota(places.begin(), places.end(), 0);
         for (const Input& input : inputs) {
+            const std::vector<int32_t>& filled = input.name == "tokens"      ? tokens
+                                                 : input.name == "targets"   ? targets
+                                                 : input.name == "documents" ? documents
+                                                                             : places;
             std::byte* to = block->data() + input.at;
             const auto bytes = static_cast<size_t>(input.local[1]) * sizeof(int32_t);
             for (const Shape& offset : input.offsets)
                 for (int64_t i = 0; i < input.local[0]; ++i, to += bytes) {
                     row(first + offset[0] + i, tokens, targets);
-                    std::memcpy(to, (input.targets ? targets : tokens).data() + offset[1], bytes);
+                    std::memcpy(to, filled.data() + offset[1], bytes);
                 }
         }
     }

@@ -8,7 +8,7 @@
 
 namespace {
 
-using documents::Piece;
+using documents::Part;
 using documents::Rows;
 using documents::Store;
 using orrery::DataSample;
@@ -61,7 +61,7 @@ public:
     std::string told(int64_t) const override {
         return about_ + "; in the first epoch the ends of " + text(rows_->cuts()) + " of its " +
                text(rows_->count(Split::train)) +
-               " rows cut a document, whose rest begins the next row as a document of its own";
+               " rows cut a document; its rest begins the next row as a document of its own";
     }
 
 private:
@@ -118,13 +118,13 @@ public:
     std::string where(const DataSample& sample) const override {
         constexpr size_t most = 8;
         const auto [rows, row] = row_of(sample);
-        const std::vector<Piece> pieces = rows->row(sample.split, row);
+        const std::vector<Part> pieces = rows->row(sample.split, row);
         std::string all = place() + ", row " + text(row) +
                           (sample.split == Split::train ? " in epoch " + text(rows->epoch(row))
                                                         : std::string(" of the held-out ones")) +
                           ": document";
         for (size_t i = 0; i < std::min(most, pieces.size()); ++i) {
-            const Piece& piece = pieces[i];
+            const Part& piece = pieces[i];
             all += (i == 0 ? " " : ", ") + text(piece.document);
             if (i == 0) all += " (at byte " + text(store_->byte_of(piece.document)) + ")";
             if (piece.from > 0) all += " from its token " + text(piece.from);
@@ -134,7 +134,7 @@ public:
 
     int64_t pairs(const DataSample& sample) const override {
         int64_t sum = 0;
-        for (const Piece& piece : pieces_of(sample)) sum += piece.count * (piece.count + 1) / 2;
+        for (const Part& piece : pieces_of(sample)) sum += piece.count * (piece.count + 1) / 2;
         return sum;
     }
 
@@ -142,7 +142,7 @@ public:
               const orrery::Tensor& block) const override {
         auto* const to = static_cast<int32_t*>(block.data);
         if (array == places) return std::iota(to, to + block.shape[0], static_cast<int32_t>(offset[0]));
-        const std::vector<Piece> pieces = pieces_of(sample);
+        const std::vector<Part> pieces = pieces_of(sample);
         fill(array, sample, pieces, offset[0], block.shape[0], to);
         if (array == targets && all_ignored(to, block.shape[0])) require_targets(sample, pieces);
     }
@@ -174,17 +174,17 @@ private:
         return {of, sample.number - (sample.held_out > 0 ? of->count(Split::train) : 0)};
     }
 
-    std::vector<Piece> pieces_of(const DataSample& sample) const {
+    std::vector<Part> pieces_of(const DataSample& sample) const {
         const auto [rows, row] = row_of(sample);
         return rows->row(sample.split, row);
     }
 
     /// Writes elements [from, from + count) of a row.
-    void fill(size_t array, const DataSample& sample, const std::vector<Piece>& pieces, int64_t from, int64_t count,
+    void fill(size_t array, const DataSample& sample, const std::vector<Part>& pieces, int64_t from, int64_t count,
               int32_t* to) const {
         int64_t begin = 0;
         for (size_t i = 0; i < pieces.size(); begin += pieces[i].count, ++i) {
-            const Piece& piece = pieces[i];
+            const Part& piece = pieces[i];
             const int64_t first = std::max(begin, from), end = std::min(begin + piece.count, from + count);
             if (first >= end) continue;
             int32_t* const out = to + (first - from);
@@ -207,7 +207,7 @@ private:
     }
 
     /// Throws Error if no target of the whole row counts.
-    void require_targets(const DataSample& sample, const std::vector<Piece>& pieces) const {
+    void require_targets(const DataSample& sample, const std::vector<Part>& pieces) const {
         std::vector<int32_t> whole(static_cast<size_t>(length()));
         fill(targets, sample, pieces, 0, length(), whole.data());
         if (!all_ignored(whole.data(), length())) return;

@@ -71,14 +71,14 @@ std::shared_ptr<const Rows::Table> Rows::table(Split split, int64_t epoch) const
     return table;
 }
 
-std::vector<Piece> Rows::row(Split split, int64_t row) const {
+std::vector<Part> Rows::row(Split split, int64_t row) const {
     const int64_t all = tokens_of(split), count = documents(split);
     int64_t epoch = row * length_ / all, skip = row * length_ % all;
     const std::shared_ptr<const Table> table = this->table(split, epoch);
     const auto after = std::upper_bound(table->upto.begin(), table->upto.end(), skip);
     int64_t i = (after - table->upto.begin() - 1) * stride;
     skip -= *(after - 1);
-    std::vector<Piece> pieces;
+    std::vector<Part> pieces;
     for (int64_t left = length_; left > 0; ++i) {
         if (i == count) i = 0, ++epoch;
         const int64_t document = this->document(split, epoch * count + i), tokens = size(document);

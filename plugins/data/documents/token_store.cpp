@@ -20,12 +20,11 @@ public:
         else
             begins_ = ids_.file().document_begins();
         if (!begins_.empty()) return;
-        throw Error(spec.asked,
-                    "data file " + spec.path +
-                        " does not say where its documents end\n  set data.separator to the id " +
-                        (spec.bytes ? "of the byte that ends each one, such as 10 for a newline"
-                                    : "that ends each one, or write a pair with `orrery tokenize -o NAME`, whose "
-                                      "NAME.idx has the ends"));
+        throw Error(spec.asked, "data file " + spec.path +
+                                    " does not say where its documents end\n  set data.separator to the id " +
+                                    (spec.bytes ? "of the byte that ends each one, such as 10 for a newline"
+                                                : "that ends each one, or write a pair with `orrery tokenize -o NAME`: "
+                                                  "NAME.idx has the ends"));
     }
 
     void read(int64_t sample, int64_t document, int64_t from, int64_t count, int32_t* to) const override {

@@ -65,8 +65,8 @@ Spec read_token_spec(orrery::Config& options, const orrery::Origin& asked) {
     spec.width_asked = options.find("token_bytes") != nullptr;
     spec.width_known = options.has("token_bytes");
     if (spec.width == 2 || spec.width == 4) return spec;
-    const std::string whose = options.find("token_bytes") ? options.path() + ": " : "data.";
-    throw Error(options.where("token_bytes"), whose + "token_bytes is " + text(spec.width) + ", expected 2 or 4");
+    const std::string place = options.find("token_bytes") ? options.path() + ": " : "data.";
+    throw Error(options.where("token_bytes"), place + "token_bytes is " + text(spec.width) + ", expected 2 or 4");
 }
 
 int64_t vocabulary_of(const Spec& spec, std::string_view source) {

@@ -8,25 +8,31 @@ GPT.__index = GPT
 local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0.0,
                    eps = 1e-5, tied = true, fused = true, rows = 0, loss_tile = false }
 
---- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits
-function GPT:head(tokens)
+--- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits. `packed`:
+-- { documents = , positions = }, i32 [B, T], of rows of packed documents
+function GPT:head(tokens, packed)
   local c = self.config
   local vocab, embed = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }
   local mask = c.rows > c.vocab and nn.words_only(vocab, c.vocab)
   local std, std_out = 0.02, 0.02 / math.sqrt(2 * c.layers)           -- residual projections start smaller
-  local positions = nn.table("wpe", { "positions", c.seq }, embed, std)
   if tokens:dim("seq") > c.seq then
     error(("gpt: sequences of %d tokens, but the model has %d positions"):format(tokens:dim("seq"), c.seq), 2)
   end
-  if tokens:dim("seq") < c.seq then
-    positions = positions:slice { dim = "positions", start = 0, size = tokens:dim("seq") }
+  local places, positions = { "positions", c.seq }, nil
+  if packed then positions = nn.embedding(packed.positions, "wpe", places, embed, std)
+  else
+    positions = nn.table("wpe", places, embed, std)
+    if tokens:dim("seq") < c.seq then
+      positions = positions:slice { dim = "positions", start = 0, size = tokens:dim("seq") }
+    end
+    positions = positions:reshape { { "seq", tokens:dim("seq") }, "embed" }
   end
-  positions = positions:reshape { { "seq", tokens:dim("seq") }, "embed" }
+  local attention = { heads = c.heads, fused = c.fused, dropout = c.dropout, std = std, std_out = std_out }
+  if packed then attention.documents, attention.positions = packed.documents, packed.positions end
   local x_BTC = nn.dropout(nn.embedding(tokens, "wte", vocab, embed, std, c.vocab) + positions, c.dropout)
   for i = 0, c.layers - 1 do
     nn.scope("h." .. i, function()
-      x_BTC = x_BTC + nn.scope("attn", nn.attention, nn.layernorm(x_BTC, "ln_1", c.eps),
-        { heads = c.heads, fused = c.fused, dropout = c.dropout, std = std, std_out = std_out })
+      x_BTC = x_BTC + nn.scope("attn", nn.attention, nn.layernorm(x_BTC, "ln_1", c.eps), attention)
       x_BTC = x_BTC + nn.scope("mlp", nn.mlp, nn.layernorm(x_BTC, "ln_2", c.eps),
         { mlp = c.mlp or 4 * c.embed, dropout = c.dropout, std = std, std_out = std_out })
     end)
@@ -39,12 +45,12 @@ function GPT:head(tokens)
   return x_BTC, table, { bias = mask, trans_b = true }
 end
 
---- tokens i32 [B, T] -> logits [B, T, V]
-function GPT:logits(tokens) return nn.logits(self:head(tokens)) end
+--- tokens i32 [B, T] -> logits [B, T, V]. `packed`: see head.
+function GPT:logits(tokens, packed) return nn.logits(self:head(tokens, packed)) end
 
---- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
-function GPT:loss(tokens, targets)
-  local x_BTC, weight, options = self:head(tokens)
+--- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []. `packed`: see head.
+function GPT:loss(tokens, targets, packed)
+  local x_BTC, weight, options = self:head(tokens, packed)
   return nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
 end
 

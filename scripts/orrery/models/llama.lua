@@ -19,8 +19,9 @@ local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
---- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits
-function Llama:head(tokens)
+--- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits. `packed`:
+-- { documents = , positions = }, i32 [B, T], of rows of packed documents
+function Llama:head(tokens, packed)
   local c = self.config
   local vocab, embed, std = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }, c.std
   local mask = c.rows > c.vocab and nn.words_only(vocab, c.vocab)
@@ -33,6 +34,7 @@ function Llama:head(tokens)
   local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = rope,
                       window = or_nil(c.window), bias = c.bias or c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps,
                       fused = c.fused, std = std, std_out = std_out }
+  if packed then attention.documents, attention.positions = packed.documents, packed.positions end
   local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, embed_std, c.vocab)
   for i = 0, c.layers - 1 do
     if c.windows then attention.window = or_nil(c.windows[i + 1]) end
@@ -52,12 +54,12 @@ function Llama:head(tokens)
   return x_BTC, table, { bias = mask, trans_b = true }
 end
 
---- tokens i32 [B, T] -> logits [B, T, V]
-function Llama:logits(tokens) return nn.logits(self:head(tokens)) end
+--- tokens i32 [B, T] -> logits [B, T, V]. `packed`: see head.
+function Llama:logits(tokens, packed) return nn.logits(self:head(tokens, packed)) end
 
---- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
-function Llama:loss(tokens, targets)
-  local x_BTC, weight, options = self:head(tokens)
+--- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []. `packed`: see head.
+function Llama:loss(tokens, targets, packed)
+  local x_BTC, weight, options = self:head(tokens, packed)
   return nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
 end
 
