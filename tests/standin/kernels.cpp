@@ -129,7 +129,7 @@ void add_elementwise(K& k) {
     add<&K::unary, &K::unary_grad, &K::scale, &K::cast, &K::binary, &K::compare, &K::select, &K::swiglu,
         &K::swiglu_grad>(k);
 }
-void add_moves(K& k) { add<&K::full, &K::transpose, &K::slice, &K::concat, &K::pad>(k); }
+void add_moves(K& k) { add<&K::full, &K::transpose, &K::slice, &K::concat, &K::pad, &K::roll>(k); }
 void add_random(K& k) { add<&K::random, &K::dropout>(k); }
 void add_product(K& k) { add<&K::matmul, &K::matmul_bias_gelu, &K::matmul_gelu_grad>(k); }
 void add_reduce(K& k) { add<&K::reduce, &K::sumsq, &K::all_finite>(k); }
@@ -141,9 +141,10 @@ void add_loss(K& k) {
 void add_tokens(K& k) { add<&K::embedding, &K::embedding_grad, &K::rope>(k); }
 void add_index(K& k) { add<&K::gather, &K::scatter_add, &K::top_k, &K::cumsum, &K::iota, &K::one_hot>(k); }
 void add_attention(K& k) { add<&K::attention, &K::attention_grad>(k); }
+void add_merge(K& k) { add<&K::merge, &K::merge_grad>(k); }
 void add_update(K& k) { add<&K::adamw>(k); }
 // One that is in no list above would be null.
-static_assert(sizeof(Kernels) == 45 * sizeof(void*));
+static_assert(sizeof(Kernels) == 48 * sizeof(void*));
 
 /// With products of its own.
 void tiled_loss(Call& call, const TiledLoss& s, const TiledLossData& t, const TileProduct&) {
