@@ -85,7 +85,7 @@ std::vector<Cell> triples() {
 std::unique_ptr<Experiment> made(const std::string& model, const Cell& cell) {
     // Interleaved and V-shaped schedules have two stages a rank.
     std::string mesh, script = fmt::format("model = \"{}\"\nlayers = 4\n", model);
-    for (const char* axis : {"pp", "rep", "dp", "cp", "tp"})
+    for (const char* axis : {"pp", "rep", "dp", "co", "cp", "tp"})
         for (const Part* p : cell.parts) {
             const auto at = p->mesh.find(fmt::format("{} = ", axis));
             if (at != std::string::npos) mesh += p->mesh.substr(at, p->mesh.find('\n', at) + 1 - at);
@@ -186,8 +186,10 @@ TEST_CASE("context parallelism is verified under each strategy, on the models in
     const Part four{"", "", "cp = 4\n", "context = \"heads\"\n"};  // more ranks than llama's 2 kv_heads
     cells.push_back({"heads of 4", {&four}});
     cells.push_back({"heads of 4 x zero3", {&four, &part("zero3")}});
+    const Part both{"", "", "co = 2\ncp = 2\n", "context = \"heads\"\n"};
+    cells.push_back({"gather 2 x heads 2", {&both}});
     const Tally tally = run("context", cells, all_models, true);
-    const Tally repeated = run("context, repeated kv_heads", {cells.end() - 2, cells.end()}, {"llama"});
+    const Tally repeated = run("context, repeated kv_heads", {cells.end() - 3, cells.end()}, {"llama"});
     CHECK(tally.failed + repeated.failed == 0);
     CHECK(tally.passed > 0);
 }

@@ -1,14 +1,15 @@
 --- The strategies that a script of this folder asks for, on the mesh of its configuration.
 local o = require "orrery"
 
---- Appends to the list: over cp the context parallelism of opt.context; over tp `tensor`, or else the library's; plain
--- data parallelism over rep, with opt.rep; over dp and cp with opt.zero.
+--- Appends to the list: over co gathered keys, over cp the context parallelism of opt.context; over tp `tensor`, or else
+-- the library's; plain data parallelism over rep, with opt.rep; over dp, co and cp with opt.zero.
 return function(opt, list, tensor)
   local mesh = o.config.mesh
   local function add(strategy) list[#list + 1] = strategy end
+  if mesh.co then add(o.strategy.context { axis = "co", method = "gather" }) end
   if (opt.context or "") ~= "" then add(o.strategy.context { axis = "cp", method = opt.context }) end
   if mesh.tp then add(tensor or o.strategy.tensor { axis = "tp", sequence = opt.sequence or nil }) end
   if opt.rep then add(o.strategy.data { axis = "rep" }) end
-  if mesh.dp or mesh.cp then add(o.strategy.data { axis = { "dp", "cp" }, zero = opt.zero }) end
+  if mesh.dp or mesh.cp then add(o.strategy.data { axis = { "dp", "co", "cp" }, zero = opt.zero }) end
   return list
 end
