@@ -1,8 +1,8 @@
 --- The strategies that a script of this folder asks for, on the mesh of its configuration.
 local o = require "orrery"
 
---- Appends to the list: over co gathered keys, over cp the context parallelism of opt.context; over tp `tensor`, or else
--- the library's; plain data parallelism over rep, with opt.rep; over dp, co and cp with opt.zero.
+--- Appends to the list: over co gathered keys, over cp the context parallelism of opt.context; over tp `tensor`, or the
+-- one of the library; plain data parallelism over rep, with opt.rep; over dp, co and cp with opt.zero.
 return function(opt, list, tensor)
   local mesh = o.config.mesh
   local function add(strategy) list[#list + 1] = strategy end
