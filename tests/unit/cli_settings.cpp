@@ -73,6 +73,7 @@ TEST_CASE("every key of the schema is read") {
     std::ofstream(folder + "/all.lua") << "local o = require 'orrery'\n"
                                           "local data = o.data.text {}\n"
                                           "o.data.tokens {}\no.data.file {}\n"
+                                          "o.data.documents {}\no.data.documents { path = 'lines.jsonl' }\n"
                                           "local m = require 'orrery.models.mlp' { embed = 8, mlp = 8, vocab = 256 }\n"
                                           "local p = o.trace('all', data.signature, function(b)\n"
                                           "  return m:loss(b.tokens, b.targets) end)\n"
