@@ -64,6 +64,7 @@ TEST_CASE("a result file is looked at before anything is made") {
         WARN("not checked: that a disk is refused; /dev has none, and this user must not make one");
     else
         CHECK_THROWS_WITH(require_writable("-o", disk), Contains("is a block device"));
+    fs::remove(folder.file("disk"));
     fs::create_symlink("none/x", folder.file("dangling"));
     CHECK_THROWS_WITH(require_writable("-o", folder.file("dangling")), Contains("there is no folder"));
     fs::create_symlink("ring", folder.file("ring"));

@@ -45,8 +45,10 @@ std::vector<std::string> untrue_of(const OpDef& def) {
         want(takes(def, def.looks_up->ids) &&
                  (def.looks_up->rows.output ? def.looks_up->rows.index >= 0 : takes(def, def.looks_up->rows.index)),
              "looks up in operands that it takes");
-    if (def.looks_up && !def.looks_up->dim_attribute.empty())
-        want(needs(std::string(def.looks_up->dim_attribute).c_str()), "looks up in a dim that an attribute says");
+    if (def.looks_up && !def.looks_up->dim_attribute.empty()) {
+        const AttributeDef* const dim = attribute(def, def.looks_up->dim_attribute);
+        want(dim && (dim->required || dim->fallback), "looks up in a dim that an attribute always says");
+    }
     for (int i : def.multiplies) want(takes(def, i), "multiplies an operand that it takes");
     want(def.swaps.size() <= def.operands.size(), "swaps dims of operands that it takes");
     for (std::string_view flag : def.swaps)
