@@ -239,6 +239,20 @@ TEST_CASE("documents end by a separator, by an index, or where a line of JSON do
                             "document, as the tokenizer's end of text; its first ids are 97, 98, 10, 99, 100, 101"));
     CHECK_THAT(refusal(spec_of(folder.name("a.txt"), 4)),
                Contains("does not say where its documents end\n  set data.separator to the id of the byte"));
+    const auto index = [](int64_t last) {  // of two sequences of two 16-bit tokens, by Megatron's layout
+        std::string made("MMIDIDX\0\0", 9);
+        const auto put = [&](const auto&... numbers) {
+            (made.append(reinterpret_cast<const char*>(&numbers), sizeof numbers), ...);
+        };
+        put(uint64_t{1}, uint8_t{8}, uint64_t{2}, uint64_t{2}, int32_t{2}, int32_t{2});
+        put(int64_t{0}, int64_t{4}, int64_t{0}, last);
+        return made;
+    };
+    folder.write("two.idx", index(1));
+    const std::string two = folder.write("two.bin", std::string("a\0b\0c\0d\0", 8));
+    CHECK_THAT(refusal(spec_of(two, 2)), Contains("the last document ends at token 2 of 4"));
+    folder.write("two.idx", index(2));
+    CHECK(read(Dataset(spec_of(two, 2)), documents, 0) == Ids{0, 0});
     std::filesystem::copy_file(folder.name("a.txt"), folder.name("alone.bin"));
     CHECK_THAT(refusal(spec_of(folder.name("alone.bin"), 2)),
                Contains("or write a pair with `orrery tokenize -o NAME`"));

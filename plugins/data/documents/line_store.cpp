@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 
 #include "json_line.h"
 #include "store.h"
@@ -10,6 +11,8 @@ using orrery::Error;
 namespace {
 
 constexpr int64_t piece = 1 << 20;  ///< bytes that are read at once
+
+std::atomic<int64_t> stores = 0;
 
 std::string text(int64_t number) { return std::to_string(number); }
 
@@ -47,21 +50,28 @@ public:
 
     void read(int64_t sample, int64_t document, int64_t from, int64_t count, int32_t* to) const override {
         const Text& of = texts_[static_cast<size_t>(document)];
-        thread_local std::string raw, bytes;
         const bool plain = of.bytes == size(document);  // without escapes: a byte is a byte
-        raw.resize(static_cast<size_t>(plain ? count : of.bytes));
-        file_.read(sample, of.begin + (plain ? from : 0), raw.data(), static_cast<int64_t>(raw.size()));
-        bytes.clear();
-        try {
-            if (!plain) unescape(raw, bytes);
-        } catch (const Error&) {
+        thread_local std::string raw, bytes;
+        if (plain) {
+            raw.resize(static_cast<size_t>(count));
+            file_.read(sample, of.begin + from, raw.data(), count);
+        } else if (thread_local int64_t store = 0, last = 0; store != id_ || last != document) {
+            store = 0;  // `bytes` has no document until it has been read whole
+            raw.resize(static_cast<size_t>(of.bytes));
+            file_.read(sample, of.begin, raw.data(), of.bytes);
             bytes.clear();
+            try {
+                unescape(raw, bytes);
+            } catch (const Error&) {
+                bytes.clear();
+            }
+            if (static_cast<int64_t>(bytes.size()) != size(document))
+                throw Error(asked_,
+                            "data file " + file_.path() + " changed while it was read: the text at its byte " +
+                                text(of.begin) + " is another one\n  start again when the file is complete",
+                            orrery::Fault::failed);
+            store = id_, last = document;
         }
-        if (!plain && static_cast<int64_t>(bytes.size()) != size(document))
-            throw Error(asked_,
-                        "data file " + file_.path() + " changed while it was read: the text at its byte " +
-                            text(of.begin) + " is another one\n  start again when the file is complete",
-                        orrery::Fault::failed);
         const char* const begin = plain ? raw.data() : bytes.data() + from;
         for (int64_t i = 0; i < count; ++i) to[i] = static_cast<unsigned char>(begin[i]);
     }
@@ -101,7 +111,8 @@ private:
     orrery::DataFile file_;
     std::vector<Text> texts_;
     std::string text_;
-    int64_t most_ = 0;  ///< the largest byte
+    int64_t most_ = 0;             ///< the largest byte
+    const int64_t id_ = ++stores;  ///< tells the document that a thread keeps unescaped from other stores' documents
 };
 
 }  // namespace
