@@ -87,7 +87,8 @@ inline const char* name_of(cpu::Isa isa) {
 /// Relative error of norms that a result of this type may have.
 inline double tolerance(Type type) { return type == Type::bf16 ? 1e-2 : type == Type::f16 ? 1e-3 : 1e-5; }
 
-inline void check_close(const Buffer& got, const Buffer& expected) {
+/// `as`: the type whose tolerance the result has.
+inline void check_close(const Buffer& got, const Buffer& expected, Type as) {
     const std::vector<double> g = got.values(), e = expected.values();
     double error = 0, norm = 0;
     for (size_t i = 0; i < g.size(); ++i) {
@@ -100,9 +101,10 @@ inline void check_close(const Buffer& got, const Buffer& expected) {
     }
     // The terms of a few numbers may all cancel: then their error is that of terms of about one.
     const double least = g.size() <= 8 ? 0.1 : 0;
-    CHECK(std::sqrt(error) <= tolerance(got.type()) * std::max(std::sqrt(norm), least));
+    CHECK(std::sqrt(error) <= tolerance(as) * std::max(std::sqrt(norm), least));
     CHECK(got.guarded());
 }
+inline void check_close(const Buffer& got, const Buffer& expected) { check_close(got, expected, got.type()); }
 
 /// `call` runs one kernel of the table that it gets and writes to the buffers that it gets: copies of `outputs`.
 using Call = std::function<void(const Kernels&, Context&, std::vector<Buffer>&)>;

@@ -19,6 +19,9 @@ struct OpCase {
     Spec spec;
     Buffers in, out;
     std::string name() const { return spec.text(); }
+    /// The type whose tolerance an output has: its own, or that of the first operand, to which losses in tiles round
+    /// their logits on the way to outputs of f32.
+    Type compared_as(size_t output) const;
 };
 
 /// Runs a spec on the inputs and writes the outputs.
