@@ -1,7 +1,7 @@
 #include "kernels_specs.h"
 
 #include "kernels_cases.h"
-#include "orrery/op.h"
+#include "ir/op.h"
 
 namespace orrery::kernels::testing {
 
