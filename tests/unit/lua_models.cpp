@@ -98,6 +98,10 @@ TEST_CASE("with the loss in tiles, logits and the range of ids are those of the 
         CHECK(text.find(" linear_cross_entropy ") != std::string::npos);
         CHECK(text.find(" cross_entropy ") == std::string::npos);
     }
+    const std::string sizes = "embed = 6, heads = 2, seq = 4, loss_tile = ";
+    CHECK(print(small("gpt", sizes + "-1")->train()) == print(small("gpt", sizes + "false")->train()));
+    for (const char* wrong : {"-2", "1.5", "'3'"})
+        CHECK_THROWS_WITH(small("gpt", sizes + wrong), Catch::Matchers::Contains("gpt: loss_tile"));
 }
 
 TEST_CASE("parameter counts are the published ones") {
