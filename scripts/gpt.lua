@@ -56,7 +56,7 @@ local rate = ({ cosine = o.lr.cosine, linear = o.lr.linear })[opt.schedule]
 local data = o.data.file { documents = opt.documents }
 local sizes = {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab, fused = opt.fused,
-  mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed, loss_tile = opt.loss_tile >= 0 and opt.loss_tile,
+  mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed, loss_tile = opt.loss_tile,
 }
 if opt.tied == "yes" or opt.tied == "no" then sizes.tied = opt.tied == "yes"
 elseif opt.tied ~= "auto" then error(("script.tied = %s: expected yes, no or auto"):format(opt.tied)) end

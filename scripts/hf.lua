@@ -34,7 +34,7 @@ local data = o.data.file { documents = opt.documents }
 local model, published = o.published.model(cfg.checkpoint.load, {
   seq = data.seq, unread = words(opt.unread),
   more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil,
-           loss_tile = opt.loss_tile >= 0 and opt.loss_tile or nil },
+           loss_tile = opt.loss_tile },
 })
 
 local program = o.trace(published.type, data.signature, function(batch)

@@ -20,7 +20,7 @@ local opt = o.options {
 local data = o.data.file { documents = opt.documents }
 local model = llama {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, kv_heads = opt.kv_heads, mlp = opt.mlp, vocab = data.vocab,
-  fused = opt.fused, loss_tile = opt.loss_tile >= 0 and opt.loss_tile,
+  fused = opt.fused, loss_tile = opt.loss_tile,
 }
 local program = o.trace("llama", data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets, opt.documents and batch or nil)

@@ -23,6 +23,13 @@ int64_t flops(const Program& program, const Op& op) {
 
 int64_t product_flops(const Program& program, const Op& op) { return op_def(op.kind).product ? flops(program, op) : 0; }
 
+int64_t forward_flops(const Program& program, const Op& op) {
+    if (!op_def(op.kind).logits) return product_flops(program, op);
+    Op alone = op;
+    alone.outputs.resize(std::min<size_t>(alone.outputs.size(), 2));  // the sum and the count
+    return product_flops(program, alone);
+}
+
 double model_flops(const Program& program) {
     std::vector<int64_t> backward(program.ops.size(), 0);  // by forward op: FLOPs of its gradients
     bool differentiated = false;

@@ -13,6 +13,9 @@ int64_t flops(const Program& program, const Op& op);
 /// Floating-point operations of a GEMM or an attention; 0 for any other op.
 int64_t product_flops(const Program& program, const Op& op);
 
+/// As product_flops, without the gradients that a loss in tiles computes in its forward op after differentiation.
+int64_t forward_flops(const Program& program, const Op& op);
+
 /// FLOPs of one training step, as model FLOPs utilization counts them: GEMMs and attentions of the forward pass and of
 /// its gradients. Gradients of an op count at most twice the FLOPs of the op, which leaves out recomputed attention
 /// scores; exactly twice before differentiation and for ops of plugins. May exceed 64 bits.

@@ -51,7 +51,7 @@ std::vector<Layer> layers(const Program& program) {
     double behind = 0;
     for (const Op& op : program.ops) {
         if (op.phase != Phase::forward) continue;
-        const auto cost = static_cast<double>(product_flops(program, op));
+        const auto cost = static_cast<double>(forward_flops(program, op));
         const std::string scope = any ? numbered(op.scope) : outermost(op.scope);
         if (scope.empty()) {
             behind += cost;

@@ -176,6 +176,10 @@ std::string problem_of_types(const OpDef& def) {
         def.name, fmt::join(def.operands, ", "), def.types, all_letters);
 }
 
+std::string input_letters(const OpDef& def, size_t count) {
+    return letters_of(Sides(def.types).inputs, count).value_or("");
+}
+
 void check_inputs(const Infer& at, const OpDef& def) {
     if (def.types.empty()) return;  // a collective has no types to check
     const auto letters = letters_of(Sides(def.types).inputs, at.count());

@@ -128,15 +128,20 @@ function nn.logits(x, w, options)
 end
 
 --- The cross entropy of a head's logits: sum f32 [], count f32 []. x [..., C], targets i32 [...]; w and options are
--- those of nn.logits. `tile`: rows of which logits exist at a time; 0: all; false: all up to 2^26 logits, beyond as
--- many rows as have 64 MiB.
+-- those of nn.logits. `tile`: rows of which logits exist at a time; 0: all; -1 (or false): all up to 2^26 logits,
+-- beyond as many rows as have 64 MiB.
 function nn.loss(x, w, targets, tile, options)
   check_options("nn.loss", options, head_options)
+  local rows = math.tointeger(tile or -1)
+  if not rows or rows < -1 then
+    native.fail(("nn.loss: tile = %s: expected a number of rows, 0 for all, or -1 for all up to 2^26 logits and "
+      .. "64 MiB of them beyond"):format(tostring(tile)))
+  end
   local count = options.trans_b and w.shape[1] or w.shape[2]
   for _, size in ipairs(targets.shape) do count = count * size end
-  if tile == 0 or not tile and count <= 2 ^ 26 then return nn.logits(x, w, options):cross_entropy(targets) end
+  if rows == 0 or rows < 0 and count <= 2 ^ 26 then return nn.logits(x, w, options):cross_entropy(targets) end
   return in_scope(options.scope, x.linear_cross_entropy, x, w, targets,
-    { bias = options.bias or nil, dim = options.trans_b and 1 or 2, tile = tile and math.tointeger(tile) or 0 })
+    { bias = options.bias or nil, dim = options.trans_b and 1 or 2, tile = math.max(rows, 0) })
 end
 
 --- Zeroes a share p of the elements in training (Srivastava et al. 2014).

@@ -42,7 +42,7 @@ if opt.model == "gpt" then
 elseif opt.model ~= "mlp" then
   sizes.heads, sizes.kv_heads, sizes.eps, sizes.theta = opt.heads, opt.kv_heads, opt.eps, opt.theta
 end
-if opt.model ~= "mlp" then sizes.fused, sizes.loss_tile = opt.fused, opt.loss_tile >= 0 and opt.loss_tile end
+if opt.model ~= "mlp" then sizes.fused, sizes.loss_tile = opt.fused, opt.loss_tile end
 if opt.model == "gpt" or opt.model == "llama" then sizes.rows = opt.rows end
 if opt.model == "gpt" then sizes.tied = opt.tied end
 local model = require("orrery.models." .. opt.model)(sizes)

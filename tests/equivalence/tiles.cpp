@@ -34,6 +34,13 @@ int64_t ops_of(const Program& program, std::string_view kind) {
     return std::ranges::count_if(program.ops, [&](const Op& op) { return op.kind == kind; });
 }
 
+/// The CPU's own kernels, which report what they need as scratch.
+std::unique_ptr<Device> one_thread() {
+    Config config;
+    config.set("threads", {int64_t{1}, {}, false});
+    return test::registry().device("cpu", {})(config);
+}
+
 }  // namespace
 
 TEST_CASE("losses in tiles are those of whole logits, bit for bit on reference kernels", "[tiles]") {
@@ -118,7 +125,18 @@ TEST_CASE("with a vocabulary of 131,072, no value has rows x vocabulary elements
     CHECK(many <= 1.1 * few);
     const test::Lowered split = plan_of(131072, "tp = 2");
     CHECK(ops_of(split.plan.program, "linear_cross_entropy_grad") == 1);
+    // A tile of logits; of whole rows their losses, a buffer for one of them, and packed operands of a product.
+    constexpr int64_t enough = (int64_t{64} << 20) + 65536 * 4 + 131072 * 4 + (int64_t{2} << 20);
+    const auto device = one_thread();
     for (const test::Lowered* lowered : {&large, &split}) {
+        int64_t losses = 0;
+        for (const KernelSpec& spec : lowered->plan.classes[0].kernels) {
+            if (!spec.op.starts_with("linear_cross_entropy")) continue;
+            ++losses;
+            INFO(spec.op);
+            CHECK(device->prepare(spec)->scratch_bytes() <= enough);
+        }
+        CHECK(losses == (lowered == &large ? 1 : 2));
         int64_t most = 0;
         for (const Value& value : lowered->plan.program.values) most = std::max(most, value.type.count());
         CHECK(most < int64_t{65536} * 131072 / 16);

@@ -61,6 +61,13 @@ void mean_loss(GradientCase& c) {
     c.plus(c.one("div", {loss[0], loss[1]}));
 }
 
+/// The script asks for the gradients of x and of the head; that of the bias is wanted too.
+void asked_for_two(GradientCase& c) {
+    const ValueId targets = c.data({DType::i32, {5}}, Draw{-1, 8});
+    c.plus(c.add("linear_cross_entropy", {c.param({5, 3}), c.param({3, 9}), targets, c.param({9})},
+                 {{"grad", true}, {"tile", int64_t{2}}})[0]);
+}
+
 /// Experts of x [3, embed], each times a gate that is one number a row.
 void mixture(GradientCase& c) {
     const ValueId x = c.named("x", {3, 5}, {"batch", "embed"});
@@ -115,7 +122,8 @@ void renamed(GradientCase& c) {
 }  // namespace
 
 TEST_CASE("gradients of ops together equal central differences") {
-    for (const auto& body : {twice, low_precision, sums_of_sums, tiles, overlapping, scaled_loss, mean_loss, routed})
+    for (const auto& body :
+         {twice, low_precision, sums_of_sums, tiles, overlapping, scaled_loss, mean_loss, asked_for_two, routed})
         for (const bool inside : {false, true}) {
             GradientCase c(inside);
             body(c);

@@ -15,6 +15,7 @@
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "orrery/strategy.h"
 
 using namespace orrery;
 
@@ -87,6 +88,9 @@ TEST_CASE("with the loss in tiles, logits and the range of ids are those of the 
         INFO(model << " " << sizes);
         CHECK(print(tiles->find("logits")->program) == print(whole->find("logits")->program));
         CHECK(vocabulary_of(tiles->train()) == vocabulary_of(whole->train()));
+        const std::vector<Layer> row = layers(tiles->train()), of_whole = layers(whole->train());
+        REQUIRE(row.size() == of_whole.size());
+        for (size_t i = 0; i < row.size(); ++i) CHECK(row[i].flops == of_whole[i].flops);
         const IdRange targets = ids_of(tiles->train()).at("targets"), plain = ids_of(whole->train()).at("targets");
         CHECK((targets.least == plain.least && targets.count == plain.count));
         CHECK(print(small(model, sizes)->train()) == print(whole->train()));
@@ -94,6 +98,10 @@ TEST_CASE("with the loss in tiles, logits and the range of ids are those of the 
         CHECK(text.find(" linear_cross_entropy ") != std::string::npos);
         CHECK(text.find(" cross_entropy ") == std::string::npos);
     }
+    const std::string sizes = "embed = 6, heads = 2, seq = 4, loss_tile = ";
+    CHECK(print(small("gpt", sizes + "-1")->train()) == print(small("gpt", sizes + "false")->train()));
+    for (const char* wrong : {"-2", "1.5", "'3'"})
+        CHECK_THROWS_WITH(small("gpt", sizes + wrong), Catch::Matchers::Contains("gpt: loss_tile"));
 }
 
 TEST_CASE("parameter counts are the published ones") {

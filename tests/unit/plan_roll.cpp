@@ -255,6 +255,30 @@ TEST_CASE("roll: the simulator prices each exchange as a message") {
     }
 }
 
+TEST_CASE("merge: below f32, o is of the compute type and lse stays f32") {
+    for (const DType compute : {DType::bf16, DType::f16}) {
+        Model m;
+        m.compute = compute;
+        std::vector<ValueId> parts;
+        for (const std::string part : {"a", "b"}) {
+            std::vector<ValueId> operands;
+            for (const char* name : {"q", "k", "v"})
+                operands.push_back(m.param(name + part, {batch, seq, 2, 8}, {"batch", "seq", "heads", "head_dim"}));
+            for (const ValueId made : m.build.add("attention", operands, {}, m.here())) parts.push_back(made);
+        }
+        m.train(m.op("sumsq", {m.op("merge", parts)}));
+        const Lowered lowered = compile(m.program, ring(2), threads());
+        int merges = 0;
+        for (const Op& op : lowered.plan.program.ops) {
+            if (op.kind != "merge") continue;
+            ++merges;
+            for (size_t i = 0; i < 4; ++i)
+                CHECK(lowered.plan.program.value(op.inputs[i]).type.dtype == (i % 2 == 0 ? compute : DType::f32));
+        }
+        CHECK(merges == 1);
+    }
+}
+
 TEST_CASE("merge: a part that sees no key adds nothing, and neither part gives NaN") {
     using T = std::vector<double>;
     const double none_seen = -std::numeric_limits<double>::infinity();

@@ -7,6 +7,7 @@
 
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "ir/signature.h"
 
 namespace orrery {
 
@@ -37,20 +38,22 @@ private:
     bool is_f32(ValueId id) const { return value(id).type.dtype == DType::f32; }
     bool is_matrix(ValueId id) const { return value(id).role == Role::param && value(id).type.shape.size() >= 2; }
 
-    // Indices of f32 inputs that the op must read in the compute type. Casts and reductions read any type.
+    // Indices of f32 inputs that the op must read in the compute type. Casts and reductions read any type. Statistics
+    // (letter s, such as the lse of merge) are f32 at every precision.
     std::vector<size_t> to_cast(const Op& op) const {
         std::vector<size_t> places;
         const OpDef& def = op_def(op.kind);
         if (def.casts || def.reduces) return places;
-        const size_t norm_vectors = def.norm_vectors;
-        const bool low = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
-            return value(id).type.dtype == compute_ || (is_f32(id) && is_matrix(id));
-        });
+        const std::string letters = input_letters(def, op.inputs.size());
+        bool low = def.product;
         for (size_t i = 0; i < op.inputs.size(); ++i) {
-            if (!is_f32(op.inputs[i])) continue;
-            const bool vector_of_norm = i > 0 && i <= norm_vectors;
-            if (!vector_of_norm && (low || def.product)) places.push_back(i);
+            const ValueId id = op.inputs[i];
+            if (i < letters.size() && letters[i] == 's') continue;
+            low |= value(id).type.dtype == compute_ || (is_f32(id) && is_matrix(id));
+            const bool vector_of_norm = i > 0 && i <= def.norm_vectors;
+            if (is_f32(id) && !vector_of_norm) places.push_back(i);
         }
+        if (!low) places.clear();
         return places;
     }
 

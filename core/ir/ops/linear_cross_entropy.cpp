@@ -147,15 +147,14 @@ FactorRule grad_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-/// Makes the forward op compute the gradients too, if it does not yet. Returns the output number `first` + 2 and later.
+/// Makes the forward op compute the gradients that are wanted and that it does not compute yet. Returns its outputs
+/// from the third on: dx, dhead (, dbias).
 std::vector<ValueId> slopes_of(Backward& g) {
-    const OpId id = g.program().value(g.out(0)).op;
-    if (g.op().outputs.size() > 2) return {g.op().outputs.begin() + 2, g.op().outputs.end()};
     Program& program = g.program();
+    const OpId id = program.value(g.out(0)).op;
     const size_t made = g.count() > 3 && g.wants(3) ? 3 : 2;
     constexpr size_t inputs[] = {0, 1, 3};
-    std::vector<ValueId> slopes;
-    for (size_t i = 0; i < made; ++i) {
+    for (size_t i = g.op().outputs.size() - 2; i < made; ++i) {
         Value value;
         value.type = g.type(g.in(inputs[i]));
         value.type.dtype = i == 0 ? slope_type(value.type.dtype) : DType::f32;
@@ -163,13 +162,12 @@ std::vector<ValueId> slopes_of(Backward& g) {
         value.op = id;
         value.output = static_cast<int>(2 + i);
         value.origin = g.op().origin;
-        slopes.push_back(g.append(std::move(value)));
+        program.ops[id].outputs.push_back(g.append(std::move(value)));
     }
     Op& op = program.ops[id];
     op.attributes.set("grad", true);
-    if (made > 2) op.attributes.set("bias_grad", true);
-    op.outputs.insert(op.outputs.end(), slopes.begin(), slopes.end());
-    return slopes;
+    if (op.outputs.size() > 4) op.attributes.set("bias_grad", true);
+    return {op.outputs.begin() + 2, op.outputs.end()};
 }
 
 /// The slopes are those of loss_sum, and are multiplied by its gradient in f32, so that a loss scale or a divisor is
@@ -202,7 +200,8 @@ bool decompose_whole(const OpLayouts& at, const AddPart& add) {
     const auto stats = add("linear_cross_entropy_stats", op.inputs, by_block, {});
     const int64_t last = rank_of(at.program, targets);
     const ValueId top = add("max", {stats[0]}, {{"dims", Ints{last}}}, {})[0];
-    // Of the blocks as if they were columns; none of them is a target.
+    // The blocks are reduced as if they were columns. Only the total is used: the targets, ids of the vocabulary, say
+    // which rows to ignore, and what the op picks for them means nothing.
     const ValueId total = add("cross_entropy_stats", {stats[0], top, targets}, ignore, {})[0];
     add("cross_entropy_loss", {top, total, stats[1], targets}, ignore, {op.outputs[0], op.outputs[1]});
     if (op.outputs.size() == 2) return true;

@@ -6,7 +6,7 @@ local GPT = {}
 GPT.__index = GPT
 
 local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0.0,
-                   eps = 1e-5, tied = true, fused = true, rows = 0, loss_tile = false }
+                   eps = 1e-5, tied = true, fused = true, rows = 0, loss_tile = -1 }
 
 --- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits. `packed`:
 -- { documents = , positions = }, i32 [B, T], of rows of packed documents

@@ -15,7 +15,7 @@ Llama.__index = Llama
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
-                   fused = true, rows = 0, loss_tile = false }
+                   fused = true, rows = 0, loss_tile = -1 }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 

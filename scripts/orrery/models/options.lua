@@ -2,7 +2,7 @@
 local numbers = require "orrery.numbers"
 
 --- options(name, given, defaults) -> both merged; throws at the caller's caller for an unknown or ill-typed option.
--- Integers must be at least 1, or 0 if that is the default; other numbers must be finite and not negative.
+-- Integers must be at least 1, or the default if that is less; other numbers must be finite and not negative.
 return function(name, given, defaults)
   local merged = {}
   for key, default in pairs(defaults) do merged[key] = default end
@@ -20,7 +20,7 @@ return function(name, given, defaults)
       local what = name .. ": " .. key
       local problem
       if math.type(default) ~= "integer" then value, problem = numbers.number(what, value, 0)
-      else value, problem = numbers.integer(what, value, default == 0 and 0 or 1) end
+      else value, problem = numbers.integer(what, value, math.min(default, 1)) end
       if problem then error(problem, 3) end
     end
     merged[key] = value

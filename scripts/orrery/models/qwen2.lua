@@ -3,7 +3,7 @@ local llama = require "orrery.models.llama"
 
 local defaults = { layers = 24, embed = 896, heads = 14, kv_heads = 2, head_dim = 0, mlp = 4864, vocab = 151936,
                    theta = 1e6, eps = 1e-6, tied = true, std = 0.02, fused = true,
-                   loss_tile = false }
+                   loss_tile = -1 }
 
 --- qwen2 { layers = 24, embed = 896, heads = 14, kv_heads = 2, mlp = 4864, vocab = 151936, tied = true }
 return function(options)
