@@ -5,7 +5,8 @@
 
 namespace orrery::kernels {
 
-/// Bounds of the documents and positions of keys, or of those that queries look for; ends included. At first of none.
+/// Inclusive bounds of documents and positions: of some keys, or of the keys that some queries see. The default is
+/// empty: it meets no other bounds.
 struct Bounds {
     std::int32_t first_document = INT32_MAX, last_document = INT32_MIN, low = INT32_MAX, high = INT32_MIN;
 
@@ -23,11 +24,11 @@ struct Bounds {
     }
 };
 
-/// A key's.
+/// The bounds of one key.
 ORRERY_HOST_DEVICE Bounds place_of(std::int32_t document, std::int32_t position) {
     return {document, document, position, position};
 }
-/// What a query looks for: it sees the keys whose place is within these.
+/// The bounds of all keys that a query sees: it sees a key if the key's bounds are within these.
 ORRERY_HOST_DEVICE Bounds sought_by(const Attention& s, std::int32_t document, std::int32_t position) {
     if (document < 0) return {};
     const std::int64_t first = std::int64_t{position} - s.window + 1;

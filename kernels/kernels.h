@@ -341,7 +341,7 @@ struct Kernels {
                        Out dlse_a, Out do_b, Out dlse_b);
 
     /// Losses and gradients as by matmul, cross_entropy (a shard of the vocabulary: as by cross_entropy_stats and
-    /// cross_entropy_grad) and the products of dlogits, but of s.tile rows at a time: logits and dlogits are rounded to
+    /// cross_entropy_grad) and the GEMMs of dlogits, but of s.tile rows at a time: logits and dlogits are rounded to
     /// the type of x, and exist for one tile. lse: log of the sum of exponentials; 0 for ignored rows.
     void (*tiled_loss)(Context&, const TiledLoss&, const TiledLossData&);
 };

@@ -17,7 +17,7 @@ inline Out from(Out y, std::int64_t at) {
 /// are at most 1 in magnitude, so times 2^15 they still are f16 numbers. Powers of two round nothing.
 inline double tile_scale(Type type) { return type == Type::f16 ? 32768 : 1; }
 
-/// The products of a tile of n rows: logits, dhead and dx.
+/// The GEMMs of a tile of n rows: logits, dhead and dx.
 inline Matmul logits_product(const TiledLoss& s, std::int64_t n) {
     return {.m = n, .n = s.cols, .k = s.width, .trans_b = s.trans_b, .shared_b = true};
 }

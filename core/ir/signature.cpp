@@ -46,9 +46,9 @@ std::vector<std::string_view> words_of(std::string_view side) {
 /// number), otherwise "".
 std::string_view ending(std::string_view word) { return word.substr(std::min(word.find_first_of("?."), word.size())); }
 
-/// The words of which there are operands when there are `count` inputs or outputs, by operand; nullopt if there cannot
-/// be that many. Optional ones are taken from left to right, as far as they and those given with them are not too many.
-/// `word_of`: what to note of a word.
+/// Matches `count` inputs or outputs to the words of a side of OpDef::types. Returns what `word_of` makes of each one's
+/// word, or nullopt if there cannot be that many. Optional words are taken from left to right, each together with its
+/// "??" words, while they fit.
 template <class Noted, class WordOf>
 std::optional<Noted> present(std::string_view side, size_t count, const WordOf& word_of) {
     Noted noted;

@@ -1,5 +1,5 @@
-// What queries see in attention by index, without an array of queries by keys: of each query the span of keys that
-// has all it sees, of each tile of keys the bounds of their documents and positions.
+// Which keys a query sees in attention by documents and positions, without a mask of queries by keys: for each query
+// the smallest span with all keys that it sees, for each tile of keys the bounds of their documents and positions.
 #pragma once
 
 #include "kernels/attention_bounds.h"
@@ -20,12 +20,12 @@ struct Part {
     ORRERY_INLINE bool empty() const { return begin >= end; }
 };
 
-/// Keys begin .. end - 1, of which `seen` are seen: the first, the last, and those between them but for gaps.
+/// Keys begin .. end - 1, of which a query sees `seen`: the first and the last, but between them there may be gaps.
 struct Span {
     std::int32_t begin = 0, end = 0, seen = 0;
 
     ORRERY_INLINE bool gaps() const { return seen < end - begin; }
-    /// Adds keys behind these.
+    /// Adds keys after these.
     ORRERY_INLINE void add(Span o) {
         if (o.seen > 0) *this = {seen > 0 ? begin : o.begin, o.end, seen + o.seen};
     }
@@ -63,7 +63,7 @@ struct Indexed {
         }
         return found.seen > 0 ? found : Span{};
     }
-    /// The same from the span of query i.
+    /// Like look(), but reads keys only if the span of query i has gaps. Call find() first.
     ORRERY_INLINE Span part(i64 i, i64 begin, i64 end) const {
         const Span& all = spans[i];
         begin = larger(begin, all.begin), end = smaller(end, all.end);
@@ -103,7 +103,7 @@ struct Sights {
     Part keys[block_q / micro_rows];      ///< the same of six rows
     Part rows[block_k / micro_rows + 1];  ///< the rows that see one of six keys
 
-    /// Takes the tiles at j, up to `end`, as long as a row sees one of their keys. n is 0 when the first has none.
+    /// Adds tiles of keys from `key` to `end`, up to the first of which no row sees a key; n = 0 if that is the first.
     void fill(const Indexed& indexed, i64 query, i64 count, i64 key, i64 end) {
         of = &indexed, i = query, j = key, n = 0;
         for (i64 r = 0; r < count; ++r) row[r] = {};
@@ -120,7 +120,7 @@ struct Sights {
         }
         if (n > 0) group(count);
     }
-    /// Scores of row r between keys that it sees become -infinity where it does not see the key.
+    /// Sets the scores of row r in the gaps of its span to -infinity.
     void mask(i64 r, float* scores) const {
         const Bounds by = of->sought(i + r);
         for (std::int32_t l = row[r].begin; l < row[r].end; ++l) {

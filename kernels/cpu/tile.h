@@ -89,7 +89,7 @@ ORRERY_INLINE float scalar(In x) {
     return *fetch(x, 0, 1, &value);
 }
 
-/// The table's matmul, and the bytes of scratch that it requests, for kernels that contain products.
+/// The table's matmul, and the bytes of scratch that it requests, for kernels that contain matrix products.
 void matmul(Context&, const Matmul&, In a, In b, In bias, Out y);
 i64 matmul_scratch(const Context&, const Matmul&, In a, In b, In bias, Out y);
 

@@ -451,7 +451,8 @@ Heads<indexed> heads_of(Call& call, const Attention& s, const AttentionIndex& at
     }
 }
 
-/// Calls go with the elements of a head per thread, and whether attention is by index, as constants.
+/// Calls go(elements, indexed) with two compile-time constants: the elements of a head that a thread has, and whether
+/// documents and positions decide which keys a query sees.
 template <class F>
 void with_form(const Attention& s, F go) {
     if (larger_dim(s) > most_head_dim) throw std::logic_error("attention over heads of more than 256 elements");

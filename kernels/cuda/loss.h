@@ -1,5 +1,5 @@
 // Softmax and cross entropy: a block a row, which is read twice (the second time from the cache) and written once; the
-// loss in tiles, whose products are others'.
+// loss in tiles, with matrix products of others.
 #pragma once
 
 #include <cmath>
@@ -447,7 +447,7 @@ void tiled_loss(Call& call, const TiledLoss& s, const TiledLossData& t, const Ti
     const bool scaled = s.gradients && by != 1;
     const i64 head = s.width * s.cols;
     const auto scale = [&](Out y, i64 n, double factor) { in_turn([&] { table().scale(call, y, y, n, factor); }); };
-    if (scaled && s.accumulate) {  // what is added to gets the scale of what is added
+    if (scaled && s.accumulate) {  // tiles add scaled gradients, so the old sum is scaled first
         scale(t.dhead, head, by);
         if (s.bias_gradient) scale(t.dbias, s.cols, by);
     }

@@ -44,7 +44,8 @@ rules::Launch with_call(Launch own) {
     return [own = std::move(own)](kernels::Context& c, Operands t) { own(call_of(c), t); };
 }
 
-/// Products of the build's library by size. A rehearsal makes those that launches need.
+/// The vendor library's matrix products, made once for each size. The rehearsal of a kernel makes all that its launches
+/// need.
 class TileProducts {
 public:
     void operator()(Call& call, const Matmul& sizes, In a, In b, In bias, Out y, bool biased) {

@@ -58,7 +58,7 @@ BiasGradCall library_bias_grad(const Matmul& sizes);
 Launch library_attention(const Attention& sizes, Type type);
 Launch library_attention_grad(const Attention& sizes, Type type);
 
-/// A loss in tiles, whose products are made by `product`.
+/// A loss in tiles, with matrix products made by `product`.
 using TileProduct = std::function<void(Call&, const Matmul&, In a, In b, In bias, Out y)>;
 void tiled_loss(Call& call, const TiledLoss& sizes, const TiledLossData& data, const TileProduct& product);
 

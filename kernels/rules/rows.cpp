@@ -212,7 +212,7 @@ Launch cross_entropy_grad(const Request& r) {
     };
 }
 
-/// Sizes of a loss in tiles, whose operand `bias` is the last one if there is one.
+/// Sizes of a loss in tiles; the operand `bias`, if there is one, is the last.
 TiledLoss tiled_sizes(const Request& r, TiledLoss::Part part, size_t bias) {
     const Sizes& head = r.input(1).shape;
     if (head.size() != 2) r.refuse("the head has two dims");

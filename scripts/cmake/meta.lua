@@ -185,6 +185,9 @@ local Program = {}
 ---@param options? TrainWithOptions
 ---@return Program
 function Program:train_with(optimizer, options) end
+--- For example { o.strategy.context { axis = "cp", method = "gather" }, o.strategy.tensor { axis = "tp" },
+--- o.strategy.data { axis = { "dp", "cp" }, zero = 1 } }: context first, data over all axes along which ranks have equal
+--- params. plugins/strategy/NAME has each strategy's options.
 --- Applies strategies in order; earlier marks win. `forbid_implicit = true` refuses every gather that no strategy asked
 --- for, `implicit_budget_mib = N` those that send more; `orrery check` lists them.
 ---@param strategies Strategy[]|{ forbid_implicit?: boolean, implicit_budget_mib?: number }
@@ -446,7 +449,8 @@ function data.tokens(options) end
 ---@param options? DataOptions
 ---@return Data
 function data.arrays(options) end
---- Documents packed in rows without padding: tokens, targets, positions, documents and places, i32 [batch, seq].
+--- Documents packed in rows without padding: tokens, targets, positions (in the document), documents (number in the
+--- row) and places (in the row), i32 [batch, seq]. model:loss(batch.tokens, batch.targets, batch) trains on them.
 ---@param options? DataOptions
 ---@return Data
 function data.documents(options) end
@@ -504,15 +508,20 @@ function nn.embedding(tokens, name, rows, columns, std, words) end
 ---@param words integer
 ---@return Value
 function nn.words_only(rows, words) end
+
 ---@class HeadOptions
----@field bias? Value|false
+---@field bias? Value|false   [V]
 ---@field trans_b? boolean   the weight is [V, C]
----@field scope? string
+---@field scope? string      scope of the op
+
+--- The logits x w of a head: x [..., C], w [C, V] -> [..., V].
 ---@param x Value
 ---@param w Value
 ---@param options HeadOptions
 ---@return Value
 function nn.logits(x, w, options) end
+--- The cross entropy of a head's logits, as a sum and a count. `tile`: number of rows with logits in memory at once; 0:
+--- all rows; false: all rows if they have at most 2^26 logits, otherwise tiles of at most 64 MiB of logits on a rank.
 ---@param x Value
 ---@param w Value
 ---@param targets Value

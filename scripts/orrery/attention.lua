@@ -3,8 +3,9 @@
 -- Shapes: B batch, T seq, S keys, H heads, G kv_heads, R = H / G share, D head_dim.
 local native = require "orrery.native"
 
---- score [..., T, S] where a query sees the key, otherwise -1e30, which softmax turns to 0; and the masks, which hold
--- together: u8 [T, S], or [B, 1, 1, T, S] of documents.
+--- Returns score [..., T, S] with -1e30 where a query does not see the key, and a list of masks: a query sees a key
+-- where all are 1. Masks are u8 [T, S], or of documents [B, 1, 1, T, S]. Softmax turns -1e30 to 0 unless a query sees
+-- no key.
 local function masked(score, options)
   local time, keys = { "seq", score:dim "seq" }, { "keys", score:dim "keys" }
   local function place(dim) return native.iota { shape = { time, keys }, dim = dim, dtype = "f32" } end

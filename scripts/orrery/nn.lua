@@ -154,8 +154,8 @@ local attention_options = options_of("heads kv_heads head_dim causal window bias
 -- (C/H), causal (true; false: every position sees all, as in an encoder), window (number of last keys that a position
 -- sees, including its own, Jiang et al. 2023; all when nil or 0; requires causal), bias (true; "qkv": not in the
 -- output projection), documents and positions (i32 [B, T], both or neither: a position sees those of its own document,
--- causal and window count in positions; document -1 is padding), rope (theta, or the op's options as a table, in which
--- positions may differ from those that it sees by; off when nil), qk_norm (eps of an RMSNorm of each head's q and k,
+-- causal and window count in positions; document -1 is padding), rope (theta, or the op's options as a table; its
+-- `positions` may differ from those of the mask; off when nil), qk_norm (eps of an RMSNorm of each head's q and k,
 -- Henry et al. 2020; off when nil), sinks (true: one more logit a head, a param, takes part in the softmax; requires
 -- fused), fused (true: one op, which stores no scores; false: scores, mask, softmax and products as separate ops),
 -- score_dropout (of the softmax; requires fused = false), dropout, std, std_out (std).

@@ -62,7 +62,7 @@ sed -i 's/steps = 3,/steps = 5,/' a.lua
 exits 0 more $orrery run resumed
 exits 0 whole $orrery run a.lua --config a.toml --set run.folder=whole
 grep -q 'has no effect' more.txt more.err && { cat more.err; fail "a resumed run tells of what was recorded"; }
-grep -q 'resumed with changed settings: train.steps 3 -> 5$' more.err ||
+grep -q 'resumed with changed settings: train.steps 3 -> 5, text of a.lua$' more.err ||
     { cat more.err; fail "no change told"; }
 cmp <(losses resumed) <(losses whole) || fail "the resumed run trains something else"
 sed -i 's/steps = 5,/steps = 3,/' a.lua

@@ -23,7 +23,7 @@ cp pointer pointed/tokenizer.json
 spoilt lfs_weights && cp pointer lfs_weights/model-00001-of-00004.safetensors
 spoilt lfs_config && cp pointer lfs_config/config.json
 spoilt lfs_index && cp pointer lfs_index/model.safetensors.index.json
-spoilt yarn && sed -i 's/"rope_type": "llama3"/"rope_type": "yarn"/' yarn/config.json
+spoilt longrope && sed -i 's/"rope_type": "llama3"/"rope_type": "longrope"/' longrope/config.json
 spoilt quantized && sed -i 's/^{/{ "quantization_config": { "quant_method": "gptq" },/' quantized/config.json
 spoilt mamba && sed -i 's/"model_type": "[a-z0-9]*"/"model_type": "mamba"/' mamba/config.json
 spoilt other_sizes && sed -i 's/"vocab_size": 38/"vocab_size": 40/' other_sizes/config.json

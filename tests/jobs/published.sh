@@ -72,8 +72,8 @@ spoilt && truncate -s -10 bad/model-00003-of-00004.safetensors
 refused 'bad/model-00003-of-00004.safetensors: tensor|copy or export it again' model out bad 1
 spoilt && sed -i 's/"vocab_size": 38/"vocab_size": 40/' bad/config.json
 refused 'tensor model.embed_tokens.weight is bf16[38,18], expected [40,18]' model out bad 1
-spoilt && sed -i 's/"rope_type": "llama3"/"rope_type": "yarn"/' bad/config.json
-refused 'bad/config.json: rope_parameters.rope_type = "yarn"' model out bad 1
+spoilt && sed -i 's/"rope_type": "llama3"/"rope_type": "longrope"/' bad/config.json
+refused 'bad/config.json: rope_parameters.rope_type = "longrope"' model out bad 1
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 14000\n' > pointer
 spoilt && cp pointer bad/model-00001-of-00004.safetensors
 refused 'bad/model-00001-of-00004.safetensors is a pointer of Git LFS|git lfs pull' model out bad 1

@@ -222,9 +222,9 @@ Op logits_of(const Op& loss) {
     return op;
 }
 
-/// FLOPs of `products` GEMMs of the logits' size.
-int64_t flops_of(const Program& program, const Op& op, int64_t products) {
-    return 2 * products * program.value(op.inputs[0]).type.count() * vocab_of(program, op);
+/// FLOPs of `gemms` GEMMs of the logits' size.
+int64_t flops_of(const Program& program, const Op& op, int64_t gemms) {
+    return 2 * gemms * program.value(op.inputs[0]).type.count() * vocab_of(program, op);
 }
 int64_t whole_flops(const Program& program, const Op& op) {
     return flops_of(program, op, op.outputs.size() > 2 ? 3 : 1);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr i64 score_stride = block_k + micro_cols;
 
-/// Length of a row of n numbers, rounded up for the products; 16 more prevent cache conflicts between rows.
+/// Length of a row of n numbers, rounded up for the GEMMs; 16 more prevent cache conflicts between rows.
 i64 stride_of(i64 n) { return (n + micro_cols - 1) / micro_cols * micro_cols + 16; }
 
 /// One head of [B, T, heads, D] as a matrix [T, D].
@@ -120,7 +120,7 @@ ORRERY_INLINE void times_rows(const Block& b, i64 dim, const float* p, const flo
     });
 }
 /// Clears the keys of a row that it does not see. Without indices up to six on either side are enough, because the
-/// products round the range up.
+/// GEMMs round the range up.
 ORRERY_INLINE void clear_rest(const Block& b, float* row, i64 from, i64 limit) {
     const i64 before = b.sights ? from : smaller(micro_rows, from), behind = b.n - limit;
     zero(row + from - before, before);

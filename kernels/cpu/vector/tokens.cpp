@@ -255,7 +255,7 @@ void multiply(int threads, i64 n, float by, float* y) {
     });
 }
 
-/// The products are the table's, with scratch of this call.
+/// The GEMMs are the table's, with scratch of this call.
 void tiled_loss(Context& c, const TiledLoss& s, const TiledLossData& t) {
     using Part = TiledLoss::Part;
     const auto aligned = [](i64 bytes) { return (bytes + 63) / 64 * 64; };
@@ -282,7 +282,7 @@ void tiled_loss(Context& c, const TiledLoss& s, const TiledLossData& t) {
     const auto by = static_cast<float>(tile_scale(t.x.type));
     const bool scaled = s.gradients && by != 1, adds_bias = s.bias_gradient;
     const i64 head = s.width * s.cols;
-    if (scaled && s.accumulate) {  // what is added to gets the scale of what is added
+    if (scaled && s.accumulate) {  // tiles add scaled gradients, so the old sum is scaled first
         multiply(c.threads(), head, by, t.dhead.as<float>());
         if (adds_bias) multiply(c.threads(), s.cols, by, t.dbias.as<float>());
     }

@@ -33,9 +33,9 @@ protected:
     std::vector<int64_t> begins_;
 };
 
-/// Documents of a token file, or of a text of one token a byte, which end by the token `separator`, their last one, or
-/// where it is -1 by the index of a pair. Reads the whole file, or the index. Throws Error where the separator never
-/// comes, and where neither says where documents end.
+/// Documents of a token file, or of a text with one token a byte. The last token of a document is `separator`; -1: the
+/// index of the pair says where documents end. Reads the whole file, or the index. Throws Error if the separator does
+/// not occur, or if there is neither a separator nor an index.
 std::unique_ptr<Store> open_tokens(const sequences::Spec& spec, int64_t separator, int64_t ids);
 
 /// Documents of a file of JSON lines: the strings under the key `field`, one token a byte. Reads the whole file. Throws

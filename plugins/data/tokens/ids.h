@@ -21,7 +21,7 @@ struct Spec {
     orrery::Origin asked;
 };
 
-/// Reads the options of both plugins: path, seq (data.tokens_per_sequence), vocab.
+/// Reads the options that data/text, data/tokens and data/documents share: path, seq (data.tokens_per_sequence), vocab.
 Spec read_spec(orrery::Config& options, const orrery::Origin& asked, int64_t vocab);
 /// Reads them, and token_bytes, for a token file.
 Spec read_token_spec(orrery::Config& options, const orrery::Origin& asked);
