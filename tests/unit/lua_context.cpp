@@ -1,4 +1,5 @@
 // Context parallelism in C++ and in Lua: the same marks, and what it refuses.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "compile/pipeline.h"
@@ -51,6 +52,17 @@ TEST_CASE("context strategy: the Lua form gives the identical program") {
             CHECK(plugin == text("strategies"));
             CHECK((plugin.find("all_to_all") != std::string::npos) == (std::string(options).empty()));
         }
+}
+
+TEST_CASE("context strategy: attention by other ops is remarked on") {
+    const std::string apart = "gpt { layers = 1, embed = 16, heads = 4, vocab = 256, seq = 8, fused = false }";
+    for (const char* kind : {"strategy", "strategies"}) {
+        const auto all = made(apart, "s.context {}" + both, kind);
+        const auto& remarks = all->train().remarks();
+        INFO(kind);
+        CHECK(std::ranges::any_of(
+            remarks, [](const Remark& one) { return one.text.find("method does nothing") != std::string::npos; }));
+    }
 }
 
 TEST_CASE("context strategy: nothing is marked on a mesh without its axis") {

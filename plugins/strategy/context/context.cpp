@@ -52,13 +52,20 @@ public:
                 if (!attention(program, op))
                     made[static_cast<size_t>(input)].insert(made[static_cast<size_t>(input)].end(), op.outputs.begin(),
                                                             op.outputs.end());
+        bool found = false;
         for (const Op& op : program.ops) {
             if (!attention(program, op)) continue;
+            found = true;
             if (heads_)
                 split_heads(program, op, n, made);
             else
                 gather_keys(program, op);
         }
+        if (!found)
+            program.note(program.inputs().front(),
+                         "has no op attention among its readers: method does nothing, and ops that mix positions "
+                         "gather the sequence",
+                         origin_);
     }
 
 private:

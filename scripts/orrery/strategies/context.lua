@@ -120,8 +120,16 @@ return strategy.define("context", defaults, function(program, mesh, options)
   if n == 1 then return end
   refuse_later(program, axis)
   split_sequence(program, axis, n)
+  local found = false
   for _, op in ipairs(program:ops()) do
+    found = found or is_attention(op)
     if is_attention(op) and method == "heads" then split_heads(op, axis, n)
     elseif is_attention(op) then gather_keys(op, axis, options.keep) end
+  end
+  for x in program:inputs() do
+    if found then break end
+    program:note(x, "has no op attention among its readers: method does nothing, and ops that mix positions gather the "
+      .. "sequence")
+    found = true
   end
 end)
