@@ -50,10 +50,14 @@ void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdR
     }
 }
 
+bool numbers_places(std::string_view input) {
+    return input == "documents" || input == "positions" || input == "places";
+}
+
 int64_t vocabulary_of(const Program& recorded) {
     int64_t all = 0;
     for (const auto& [input, range] : ids_of(recorded))
-        if (input != "positions") all = fewest(all, range.count);
+        if (!numbers_places(input)) all = fewest(all, range.count);
     return all;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "orrery/program.h"
 
@@ -19,8 +20,12 @@ std::map<std::string, IdRange> ids_of(const Program& recorded);
 /// Restricts the ranges in `ids` to the ids that are also legal in `also`.
 void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdRange>& also);
 
-/// The smallest number of ids that a lookup allows (IdRange::count); 0 without lookups. Positions in a document (input
-/// "positions") do not count.
+/// Whether an input of that name numbers the documents and places of a row ("documents", "positions", "places"): what
+/// it looks up is no vocabulary.
+bool numbers_places(std::string_view input);
+
+/// The smallest number of ids that a lookup allows (IdRange::count); 0 without lookups. Inputs that number places do
+/// not count.
 int64_t vocabulary_of(const Program& recorded);
 
 }  // namespace orrery

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packed documents train the same on dp = 1, 2 and 4 and in micro-batches, stopped and resumed, though ranks have other
 # numbers of targets; `orrery data` prints them; what is wrong with their ends is refused. gpt.lua and llama.lua train
-# on them, too, and are evaluated.
+# on them, too, are evaluated, and go on with a text as the same params do without documents.
 source "$(dirname "$0")/lib.sh"
 cat > a.lua << 'LUA'
 local o = require "orrery"
@@ -115,4 +115,11 @@ for model in gpt llama; do
     alike $model ${model}_two
     $orrery evaluate $model text.txt > said.txt 2>&1 && grep -q "tokens predicted, in" said.txt ||
         { cat said.txt; fail "evaluate $model"; }
+    for documents in true false; do  # 80 tokens: in a part of the window of 64, in all of it, and behind it
+        $orrery sample $model --set script.documents=$documents -p "3 word" -n 80 -t 1 > said.txt 2> said.err ||
+            { cat said.txt said.err; fail "sample $model"; }
+        sed -n '/^3 word/,$p' said.txt > $documents.txt
+    done
+    [ "$(wc -c < true.txt)" -ge 86 ] || { cat said.txt; fail "sample $model: no text"; }
+    cmp true.txt false.txt || fail "sample $model: another text than without documents"
 done

@@ -65,6 +65,14 @@ TEST_CASE("the vocabulary of a program is that of its tables and logits") {
     CHECK(vocabulary_of(program) == 0);
     build.one("embedding", {flat, table}, {}, {});
     CHECK(vocabulary_of(program) == 30);
+    for (const char* name : {"documents", "positions", "places"}) {  // numbers of a row, no words
+        const ValueId numbers = build.input(name, {DType::i32, {2, 4}}, {"batch", "seq"}, {});
+        build.one(
+            "embedding",
+            {numbers, build.param(std::string(name) + ".table", {DType::f32, {5, 6}}, {"places", "embed"}, {}, {})}, {},
+            {});
+        CHECK(vocabulary_of(program) == 30);
+    }
 }
 
 TEST_CASE("ids of an input are those of all that they look up, and -1 where that is none to each") {

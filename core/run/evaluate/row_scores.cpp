@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -11,25 +10,32 @@
 #include "run/data/input_feed.h"
 
 namespace orrery {
-namespace {
 
-/// Arrays of packed documents besides the tokens and targets; a row is one document.
-constexpr std::string_view of_documents[] = {"documents", "positions", "places"};
+DocumentRow::DocumentRow(int64_t positions)
+    : tokens(static_cast<size_t>(positions)),
+      targets(tokens.size()),
+      documents_(tokens.size()),
+      places_(tokens.size()) {
+    std::iota(places_.begin(), places_.end(), 0);
+}
 
-bool is_row(const Value& input) {
-    return (input.name == "tokens" || input.name == "targets" ||
-            std::ranges::find(of_documents, input.name) != std::end(of_documents)) &&
+bool DocumentRow::fills(const Value& input) {
+    return (input.name == "tokens" || input.name == "targets" || numbers_places(input.name)) &&
            input.type.dtype == DType::i32 && input.dims == std::vector<std::string>{"batch", "seq"};
 }
 
-}  // namespace
+const std::vector<int32_t>& DocumentRow::array(const Value& input) const {
+    if (input.name == "tokens") return tokens;
+    if (input.name == "targets") return targets;
+    return input.name == "documents" ? documents_ : places_;
+}
 
 void require_scorable(const Program& program, bool mean) {
     int found = 0;
     for (const ValueId id : program.inputs()) {
         const Value& input = program.value(id);
         if (filler_of(input) != Filler::data) continue;
-        if (!is_row(input))
+        if (!DocumentRow::fills(input))
             throw Error(input.origin, fmt::format("to score a text, a program needs the inputs tokens and targets "
                                                   "i32[batch,seq]; {} has the input {}",
                                                   program.name, describe(program, id)));
@@ -48,7 +54,7 @@ void require_scorable(const Program& program, bool mean) {
 /// A program with host memory for its inputs and results, and the position of this rank's part in the inputs.
 struct RowScores::Call {
     struct Input {
-        const std::string& name;
+        const Value& value;
         int64_t at;                  ///< byte offset of the input in `block`
         Shape local;                 ///< local shape of one micro-batch
         std::vector<Shape> offsets;  ///< by micro-batch: global offset of this rank's part
@@ -62,12 +68,12 @@ struct RowScores::Call {
         std::memset(block->data(), 0, static_cast<size_t>(places.bytes));
         for (const ValueId id : plan.program.inputs()) {
             const Value& value = plan.program.value(id);
-            if (!is_row(value)) continue;
+            if (!DocumentRow::fills(value)) continue;
             length = value.type.shape[1];
             const auto at = places.offset(id);  // a pipeline stage may have only the tokens or only the targets
             if (!at) continue;
             Input& input =
-                inputs.emplace_back(Input{value.name, *at, value.layout.local_shape(value.type.shape, plan.mesh), {}});
+                inputs.emplace_back(Input{value, *at, value.layout.local_shape(value.type.shape, plan.mesh), {}});
             for (int64_t micro = 0; micro < plan.mesh.microbatches(); ++micro)
                 input.offsets.push_back(value.layout.offset(value.type.shape, plan.mesh, session.job().rank, micro));
         }
@@ -75,20 +81,15 @@ struct RowScores::Call {
     }
 
     void fill(int64_t first, const FillRow& row) {
-        std::vector<int32_t> tokens(static_cast<size_t>(length)), targets(tokens.size()), places(tokens.size());
-        const std::vector<int32_t> documents(tokens.size(), 0);
-        std::iota(places.begin(), places.end(), 0);
+        DocumentRow filled(length);
         for (const Input& input : inputs) {
-            const std::vector<int32_t>& filled = input.name == "tokens"      ? tokens
-                                                 : input.name == "targets"   ? targets
-                                                 : input.name == "documents" ? documents
-                                                                             : places;
+            const std::vector<int32_t>& array = filled.array(input.value);
             std::byte* to = block->data() + input.at;
             const auto bytes = static_cast<size_t>(input.local[1]) * sizeof(int32_t);
             for (const Shape& offset : input.offsets)
                 for (int64_t i = 0; i < input.local[0]; ++i, to += bytes) {
-                    row(first + offset[0] + i, tokens, targets);
-                    std::memcpy(to, filled.data() + offset[1], bytes);
+                    row(first + offset[0] + i, filled.tokens, filled.targets);
+                    std::memcpy(to, array.data() + offset[1], bytes);
                 }
         }
     }

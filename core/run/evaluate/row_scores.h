@@ -20,6 +20,22 @@ struct RowSum {
     double nats = 0, count = 0;
 };
 
+/// A row of tokens that is one document, as a program's inputs hold it: arrays of as many i32 as the row has positions.
+class DocumentRow {
+public:
+    explicit DocumentRow(int64_t positions);
+    /// Whether an input is an array of such rows: i32 [batch, seq] named tokens, targets, documents (0 everywhere),
+    /// positions or places (both count from 0).
+    static bool fills(const Value& input);
+    /// The array for an input that the row fills.
+    const std::vector<int32_t>& array(const Value& input) const;
+
+    std::vector<int32_t> tokens, targets;  ///< all 0 at first
+
+private:
+    std::vector<int32_t> documents_, places_;
+};
+
 /// Throws Error at the script's line if the program's loss cannot score rows of tokens and targets: the program has
 /// other inputs, or (`mean`) its loss is a mean without a count.
 void require_scorable(const Program& program, bool mean);

@@ -9,7 +9,9 @@
 #include <random>
 
 #include "compile/ids.h"
+#include "ir/describe.h"
 #include "run/data/input_feed.h"
+#include "run/evaluate/row_scores.h"
 #include "run/host_side.h"
 
 namespace orrery {
@@ -43,6 +45,7 @@ int32_t draw(std::vector<float>& logits, const SampleOptions& options, std::mt19
     return order[i];
 }
 
+/// A logits program with host memory for its inputs, which hold the text as one document.
 class Window {
 public:
     Window(Session& session, Executor& executor)
@@ -54,10 +57,18 @@ public:
         if (!input || !result)
             throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from",
                                     program_.name));
-        const std::optional<int64_t> at = executor.inputs().offset(*input);
-        if (!at)
+        if (!executor.inputs().offset(*input))
             throw Error(fmt::format("sample: the input \"tokens\" of program {} is not on this rank", program_.name));
-        at_ = *at;
+        for (const ValueId id : program_.inputs()) {
+            const Value& value = program_.value(id);
+            if (!is_data_input(value)) continue;
+            if (!DocumentRow::fills(value) || value.name == "targets")
+                throw Error(value.origin,
+                            fmt::format("to sample, all inputs of the logits must follow from the text: tokens, "
+                                        "documents, positions and places, i32[batch,seq]; {} has the input {}\n"
+                                        "  compute the logits from those alone",
+                                        program_.name, describe(program_, id)));
+        }
         logits_ = executor.tensor(*result);
         positions_ = program_.value(*input).type.shape.back();
         std::memset(block_.data(), 0, static_cast<size_t>(executor.inputs().bytes));
@@ -69,9 +80,14 @@ public:
     /// Runs the program on the last tokens that fit, and fills `row` with the logits after the last one.
     void run(const std::vector<int32_t>& tokens, uint64_t seed, int64_t step, std::vector<float>& row) {
         const auto used = std::min<int64_t>(positions_, static_cast<int64_t>(tokens.size()));
-        std::vector<int32_t> padded(static_cast<size_t>(positions_), 0);
-        std::copy(tokens.end() - used, tokens.end(), padded.begin());
-        std::memcpy(block_.data() + at_, padded.data(), padded.size() * sizeof(int32_t));
+        DocumentRow padded(positions_);  // no position sees the padding, which is behind the text
+        std::copy(tokens.end() - used, tokens.end(), padded.tokens.begin());
+        for (const HostPlaces::Place& place : executor_.inputs().places) {
+            const Value& value = program_.value(place.value);
+            if (!is_data_input(value)) continue;
+            const std::vector<int32_t>& array = padded.array(value);
+            std::memcpy(block_.data() + place.offset, array.data(), array.size() * sizeof(int32_t));
+        }
         set_step(program_, executor_.inputs(), seed, step, block_.data());
         executor_.run(block_.data());
         const auto count = static_cast<int64_t>(row.size());  // without columns beyond the vocabulary (padding)
@@ -85,7 +101,7 @@ private:
     const Program& program_;
     HostMemory block_;
     Tensor logits_;
-    int64_t at_ = 0, positions_ = 0;
+    int64_t positions_ = 0;
 };
 
 /// Chooses the shortest program that holds the text so far, or the full one. Compiles a program at its first use.

@@ -25,7 +25,8 @@ struct SampledText {
 /// Samples token by token from the `logits` program of a one-rank session, until an end-of-text token or
 /// options.tokens. While the text fits a program of `shorter` (ascending), that one runs instead of the full one;
 /// results differ only by rounding. Ids without a token are never drawn. The same seed gives the same text. `say`
-/// receives the text as it grows, in whole characters. Blocks. Throws Error if the prompt cannot be encoded.
+/// receives the text as it grows, in whole characters. Blocks. Throws Error if the prompt cannot be encoded,
+/// or if the program needs an input that does not follow from the text (DocumentRow).
 SampledText sample_text(Session& session, const SampleOptions& options, const TokenText& tokens,
                         std::vector<ShorterWindow> shorter = {}, const std::function<void(std::string_view)>& say = {});
 
