@@ -50,7 +50,7 @@ private:
             const ValueId id = op.inputs[i];
             if (i < letters.size() && letters[i] == 's') continue;
             low |= value(id).type.dtype == compute_ || (is_f32(id) && is_matrix(id));
-            const bool vector_of_norm = i > 0 && i <= def.norm_vectors;
+            const bool vector_of_norm = i > 0 && i <= static_cast<size_t>(def.norm_vectors);
             if (is_f32(id) && !vector_of_norm) places.push_back(i);
         }
         if (!low) places.clear();
