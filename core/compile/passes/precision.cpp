@@ -44,13 +44,14 @@ private:
         std::vector<size_t> places;
         const OpDef& def = op_def(op.kind);
         if (def.casts || def.reduces) return places;
+        const size_t norm_vectors = def.norm_vectors;
         const std::string letters = input_letters(def, op.inputs.size());
         bool low = def.product;
         for (size_t i = 0; i < op.inputs.size(); ++i) {
             const ValueId id = op.inputs[i];
             if (i < letters.size() && letters[i] == 's') continue;
             low |= value(id).type.dtype == compute_ || (is_f32(id) && is_matrix(id));
-            const bool vector_of_norm = i > 0 && i <= def.norm_vectors;
+            const bool vector_of_norm = i > 0 && i <= norm_vectors;
             if (is_f32(id) && !vector_of_norm) places.push_back(i);
         }
         if (!low) places.clear();
