@@ -51,7 +51,8 @@ void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdR
 }
 
 bool numbers_places(std::string_view input) {
-    return input == "documents" || input == "positions" || input == "places";
+    constexpr std::string_view arrays[] = {"documents", "positions", "places"};
+    return std::ranges::find(arrays, input) != std::end(arrays);
 }
 
 int64_t vocabulary_of(const Program& recorded) {

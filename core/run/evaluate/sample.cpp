@@ -80,7 +80,7 @@ public:
     /// Runs the program on the last tokens that fit, and fills `row` with the logits after the last one.
     void run(const std::vector<int32_t>& tokens, uint64_t seed, int64_t step, std::vector<float>& row) {
         const auto used = std::min<int64_t>(positions_, static_cast<int64_t>(tokens.size()));
-        DocumentRow padded(positions_);  // no position sees the padding, which is behind the text
+        DocumentRow padded(positions_);  // no position sees the padding, which is after the text
         std::copy(tokens.end() - used, tokens.end(), padded.tokens.begin());
         for (const HostPlaces::Place& place : executor_.inputs().places) {
             const Value& value = program_.value(place.value);
