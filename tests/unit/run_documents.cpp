@@ -250,7 +250,7 @@ TEST_CASE("documents end by a separator, by an index, or where a line of JSON do
     };
     folder.write("two.idx", index(1));
     const std::string two = folder.write("two.bin", std::string("a\0b\0c\0d\0", 8));
-    CHECK_THAT(refusal(spec_of(two, 2)), Contains("the last document ends at token 2 of 4"));
+    CHECK_THAT(refusal(spec_of(two, 2)), Contains("the last document does not end with the last sequence"));
     folder.write("two.idx", index(2));
     CHECK(read(Dataset(spec_of(two, 2)), documents, 0) == Ids{0, 0});
     std::filesystem::copy_file(folder.name("a.txt"), folder.name("alone.bin"));
