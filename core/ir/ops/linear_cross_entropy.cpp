@@ -63,7 +63,7 @@ std::vector<Typed> infer_whole(Infer& at) {
     return made;
 }
 
-std::vector<Typed> infer_stats(Infer& at) {
+std::vector<Typed> infer_block_stats(Infer& at) {
     Typed rows = check_rows(at, 3);
     const int64_t blocks = at.attributes.integer("blocks"), vocab = at.shape(1)[vocab_dim(at.attributes)];
     if (blocks < 1 || vocab % blocks != 0)
@@ -230,30 +230,30 @@ int64_t whole_flops(const Program& program, const Op& op) {
     return flops_of(program, op, op.outputs.size() > 2 ? 3 : 1);
 }
 int64_t stats_flops(const Program& program, const Op& op) { return flops_of(program, op, 1); }
-int64_t grad_flops(const Program& program, const Op& op) { return flops_of(program, op, 3); }
+int64_t block_grad_flops(const Program& program, const Op& op) { return flops_of(program, op, 3); }
 
-constexpr Draw targets{-1, 8};  // test values; -1: the row is ignored
-constexpr Draw tops{6, 6.5};    // test values for row maxima, above the range of the logits
-constexpr Draw totals{2, 6};    // test values for sums of exponentials
+constexpr Draw drawn_targets{-1, 8};  // test values; -1: the row is ignored
+constexpr Draw drawn_tops{6, 6.5};    // test values for row maxima, above the range of the logits
+constexpr Draw drawn_totals{2, 6};    // test values for sums of exponentials
 
-Samples losses() {
+Samples tiled_losses() {
     const TensorType x = f32({4, 6, 3}), by_column = f32({3, 9}), by_row = f32({9, 3}), bias = f32({9});
     const TensorType rows = i32({4, 6});
     const Attributes transposed{{"dim", int64_t{0}}};
-    return {{.operands = {x, by_column, rows}, .draws = {{}, {}, targets}},
+    return {{.operands = {x, by_column, rows}, .draws = {{}, {}, drawn_targets}},
             {.operands = {x, by_row, rows},
              .attributes = {{"tile", int64_t{5}}, {"dim", int64_t{0}}},
-             .draws = {{}, {}, targets}},
+             .draws = {{}, {}, drawn_targets}},
             {.operands = {x, by_column, rows, bias},
              .attributes = {{"ignore", int64_t{2}}, {"tile", int64_t{7}}},
              .draws = {{}, {}, Draw{0, 8}}},
-            {.operands = {x, by_row, rows, bias}, .attributes = transposed, .draws = {{}, {}, targets}},
+            {.operands = {x, by_row, rows, bias}, .attributes = transposed, .draws = {{}, {}, drawn_targets}},
             {.operands = {x, by_row, rows},
              .attributes = {{"grad", true}, {"tile", int64_t{4}}, {"dim", int64_t{0}}},
-             .draws = {{}, {}, targets}},
+             .draws = {{}, {}, drawn_targets}},
             {.operands = {x, by_column, rows, bias},
              .attributes = {{"bias_grad", true}, {"grad", true}},
-             .draws = {{}, {}, targets}}};
+             .draws = {{}, {}, drawn_targets}}};
 }
 Samples statistics_of_blocks() {
     const TensorType x = f32({4, 6, 3}), rows = i32({4, 6});
@@ -268,10 +268,10 @@ Samples gradients_of_blocks() {
     const TensorType x = f32({4, 6, 3}), rows = i32({4, 6}), statistic = f32({4, 6});
     return {{.operands = {x, f32({9, 3}), rows, statistic, statistic},
              .attributes = {{"dim", int64_t{0}}},
-             .draws = {{}, {}, targets, tops, totals}},
+             .draws = {{}, {}, drawn_targets, drawn_tops, drawn_totals}},
             {.operands = {x, f32({3, 9}), rows, statistic, statistic, f32({9})},
              .attributes = {{"bias_grad", true}, {"tile", int64_t{5}}},
-             .draws = {{}, {}, targets, tops, totals}}};
+             .draws = {{}, {}, drawn_targets, drawn_tops, drawn_totals}}};
 }
 
 }  // namespace
@@ -300,13 +300,13 @@ std::vector<OpDef> linear_cross_entropy_ops() {
          .work = Work::tiled_loss,
          .loss = true,
          .looks_up = lookup,
-         .samples = losses,
+         .samples = tiled_losses,
          .logits = logits_of},
         {.name = "linear_cross_entropy_stats",
          .operands = {"x", "head", "targets", "bias?"},
          .types = "f f i f? -> s s",
          .attributes = shared({required(integer("blocks"))}),
-         .infer = infer_stats,
+         .infer = infer_block_stats,
          .rule = stats_rule,
          .flops = stats_flops,
          .indexed = OperandRef{false, 1},
@@ -318,7 +318,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
          .attributes = shared({flag("bias_grad")}),
          .infer = infer_grad,
          .rule = grad_rule,
-         .flops = grad_flops,
+         .flops = block_grad_flops,
          .in_place = {{0, 0}},
          .accumulates = {1, 2},
          .indexed = OperandRef{false, 1},
