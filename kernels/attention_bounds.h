@@ -16,6 +16,10 @@ struct Bounds {
     ORRERY_HOST_DEVICE bool within(const Bounds& o) const {
         return first_document >= o.first_document && last_document <= o.last_document && low >= o.low && high <= o.high;
     }
+    /// For the bounds of what a query sees, which are of one document: whether it sees this key.
+    ORRERY_HOST_DEVICE bool sees(std::int32_t document, std::int32_t position) const {
+        return (document == first_document) & (position >= low) & (position <= high);
+    }
     ORRERY_HOST_DEVICE void add(const Bounds& o) {
         first_document = o.first_document < first_document ? o.first_document : first_document;
         last_document = o.last_document > last_document ? o.last_document : last_document;

@@ -54,8 +54,7 @@ struct Indexed {
         if (tile.within(by)) return {b, e, e - b};
         Span found{e, b, 0};
         for (std::int32_t j = b; j < e; ++j) {
-            const bool sees = (at.key_documents[j] == by.first_document) & (at.key_positions[j] >= by.low) &
-                              (at.key_positions[j] <= by.high);
+            const bool sees = by.sees(at.key_documents[j], at.key_positions[j]);
             const std::int32_t from = sees ? j : e, to = sees ? j + 1 : b;
             found.begin = from < found.begin ? from : found.begin;
             found.end = to > found.end ? to : found.end;
@@ -124,8 +123,7 @@ struct Sights {
     void mask(i64 r, float* scores) const {
         const Bounds by = of->sought(i + r);
         for (std::int32_t l = row[r].begin; l < row[r].end; ++l) {
-            const std::int32_t document = of->at.key_documents[j + l], position = of->at.key_positions[j + l];
-            const bool sees = (document == by.first_document) & (position >= by.low) & (position <= by.high);
+            const bool sees = by.sees(of->at.key_documents[j + l], of->at.key_positions[j + l]);
             scores[l] = sees ? scores[l] : -__builtin_inff();
         }
     }

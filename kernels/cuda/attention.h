@@ -87,7 +87,7 @@ struct Sight {
         if (j < begin || j >= seen) return false;
         if (!indexed) return true;
         const i64 at = b * h.s.keys + j;
-        return place_of(h.at.key_documents[at], h.at.key_positions[at]).within(sought);
+        return sought.sees(h.at.key_documents[at], h.at.key_positions[at]);
     }
 };
 

@@ -84,10 +84,8 @@ done
 settings=(--set train.sequences_per_step=16 --set train.steps=24 --set train.evaluate_every=12
     --set train.evaluate_batches=2 --set train.microbatches=2 --set data.validation=0.1 --set run.timeout_s=20)
 trained() {  # trained NAME SCRIPT [more settings]
-    local name=$1 script=$2
-    shift 2
-    $orrery run "$script.lua" "${settings[@]}" --set run.folder="$name" "$@" > "$name.log" 2>&1 ||
-        { tail -20 "$name.log"; fail "$name: exit code $?"; }
+    local name=$1
+    trained_in "$name" "$2.lua" "${settings[@]}" "${@:3}"
     [ "$(grep -c eval_loss "$name/metrics.jsonl")" -ge 2 ] || { tail -5 "$name.log"; fail "$name: no evaluations"; }
     losses "$name" | cut -d' ' -f2 > "$name.losses"
 }

@@ -38,12 +38,7 @@ awk 'BEGIN {
         print line
     }
 }' > text.txt
-trained() { # trained FOLDER [settings]
-    local folder=$1
-    shift
-    $orrery run "${script:-a.lua}" --config a.toml --set run.folder="$folder" "$@" > "$folder.log" 2>&1 ||
-        { tail -20 "$folder.log"; fail "$folder: exit code $?"; }
-}
+trained() { trained_in "$1" "${script:-a.lua}" --config a.toml "${@:2}"; }  # trained FOLDER [settings]
 # alike A B: the same losses but for the order of sums.
 alike() {
     paste <(losses "$1") <(losses "$2") |
@@ -115,7 +110,7 @@ for model in gpt llama; do
     alike $model ${model}_two
     $orrery evaluate $model text.txt > said.txt 2>&1 && grep -q "tokens predicted, in" said.txt ||
         { cat said.txt; fail "evaluate $model"; }
-    for documents in true false; do  # 80 tokens: in a part of the window of 64, in all of it, and behind it
+    for documents in true false; do  # 80 tokens: in a part of the window of 64, in all of it, and after it
         $orrery sample $model --set script.documents=$documents -p "3 word" -n 80 -t 1 > said.txt 2> said.err ||
             { cat said.txt said.err; fail "sample $model"; }
         sed -n '/^3 word/,$p' said.txt > $documents.txt

@@ -50,11 +50,8 @@ settings=(--set data.path=text.txt --set data.tokens_per_sequence=32 --set data.
     --set train.sequences_per_step=4 --set train.steps=24 --set train.evaluate_every=24 --set train.evaluate_batches=2
     --set run.timeout_s=20)
 trained() {  # trained NAME [more settings]
-    local name=$1
-    shift
-    $orrery run experts.lua "${settings[@]}" --set run.folder="$name" "$@" > "$name.log" 2>&1 ||
-        { tail -20 "$name.log"; fail "$name: exit code $?"; }
-    losses "$name" | cut -d' ' -f2 > "$name.losses"
+    trained_in "$1" experts.lua "${settings[@]}" "${@:2}"
+    losses "$1" | cut -d' ' -f2 > "$1.losses"
 }
 verified() {
     $orrery verify experts.lua "${settings[@]}" "$@" > verify.log 2>&1 ||

@@ -59,6 +59,14 @@ run_tiny() {
         --set script.warmup=5 ${tiny_bound---set run.timeout_s=20} "$@"
 }
 
+# trained_in FOLDER COMMAND...: `orrery run` of the command, which must pass; it prints to FOLDER.log.
+trained_in() {
+    local folder=$1
+    shift
+    $orrery run "$@" --set run.folder="$folder" > "$folder.log" 2>&1 ||
+        { local code=$?; tail -20 "$folder.log"; fail "$folder: exit code $code"; }
+}
+
 # other_code KIND_NAME FOLDER: a copy of a plugin there whose digest is of other code.
 other_code() {
     python3 - "$(dirname "$orrery")/plugins/liborrery_$1.so" "$2/liborrery_$1.so" \

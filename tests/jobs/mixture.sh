@@ -33,12 +33,7 @@ heads = 4
 warmup = 5
 TOML
 gpt=("$source_root/scripts/gpt.lua" --config mix.toml)
-trained() { # trained FOLDER [settings]
-    local folder=$1
-    shift
-    $orrery run "${gpt[@]}" --set run.folder="$folder" "$@" > "$folder.log" 2>&1 ||
-        { tail -20 "$folder.log"; fail "$folder: exit code $?"; }
-}
+trained() { trained_in "$1" "${gpt[@]}" "${@:2}"; }  # trained FOLDER [settings]
 # Goes on with a run that was killed, once its ranks are gone.
 trained_on() { $orrery run "${gpt[@]}" --set run.folder="$1" "${long[@]}" > "$1.log" 2>&1; }
 # alike A B: the same losses but for the order of sums.

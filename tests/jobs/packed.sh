@@ -42,9 +42,8 @@ program:train_with(o.optim.sgd { lr = 0.5 })
 program:compile():train(data)
 LUA
 trained() { # trained FOLDER MODEL FUSED DATA
-    $orrery run a.lua --set run.folder="$1" --set run.seed=5 --set run.timeout_s=20 --set train.steps=12 \
-        --set script.model="$2" --set script.fused="$3" --set script.data="$4" > "$1.log" 2>&1 ||
-        { tail -20 "$1.log"; fail "$1: exit code $?"; }
+    trained_in "$1" a.lua --set run.seed=5 --set run.timeout_s=20 --set train.steps=12 --set script.model="$2" \
+        --set script.fused="$3" --set script.data="$4"
 }
 for model in gpt llama; do
     for fused in true false; do

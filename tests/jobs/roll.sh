@@ -45,11 +45,8 @@ $orrery draw rolls.lua "${settings[@]}" --set mesh.cp=3 > draw.log 2>&1 || { cat
 grep -q "each member of axis cp sends to member +[12]," draw.log || { cat draw.log; fail "draw shows no messages"; }
 
 trained() {  # trained NAME [more settings]
-    local name=$1
-    shift
-    $orrery run rolls.lua "${settings[@]}" --set run.folder="$name" "$@" > "$name.log" 2>&1 ||
-        { tail -20 "$name.log"; fail "$name: exit code $?"; }
-    losses "$name" | cut -d' ' -f2 > "$name.losses"
+    trained_in "$1" rolls.lua "${settings[@]}" "${@:2}"
+    losses "$1" | cut -d' ' -f2 > "$1.losses"
 }
 trained one
 [ "$(wc -l < one.losses)" -eq 4 ] || fail "not 4 steps"

@@ -104,7 +104,8 @@ public:
     /// Location of a sample in the source, for messages and `orrery data`. By default place() and the sample number.
     virtual std::string where(const DataSample& sample) const;
     /// Pairs of query and key that causal attention computes in a sample of packed documents; 0, the default, where all
-    /// samples cost the same. The samples of a batch are ordered by it, so that equal parts of a batch cost the same.
+    /// samples cost the same. The samples of a batch are ordered by it, so that equal parts of a batch cost nearly the
+    /// same.
     virtual int64_t pairs(const DataSample& sample) const;
     /// Checksum of the contents: ranks compare it, and a checkpoint can be resumed only with the same digest.
     virtual const std::string& digest() const = 0;

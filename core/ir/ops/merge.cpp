@@ -41,9 +41,7 @@ FactorRule merge_rule(const Program& program, const Op& op) {
 }
 
 void grad_merge(Backward& g) {
-    std::vector<ValueId> inputs{g.in(0), g.in(1), g.in(2), g.in(3)};
-    const Attributes zeros{{"shape", g.shape(g.out(0))}, {"value", 0.0}};
-    inputs.push_back(g.has_dy(0) ? g.dy(0) : g.one("full", {}, zeros));
+    std::vector<ValueId> inputs{g.in(0), g.in(1), g.in(2), g.in(3), g.dy()};
     if (g.has_dy(1)) inputs.push_back(g.dy(1));
     const std::vector<ValueId> d = g.add("merge_grad", inputs);
     for (size_t i = 0; i < d.size(); ++i) g.give(i, d[i]);

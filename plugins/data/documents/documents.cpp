@@ -14,15 +14,10 @@ using documents::Store;
 using orrery::DataSample;
 using orrery::Error;
 using orrery::Split;
+using sequences::text;
 
 enum Array : size_t { tokens, targets, positions, numbers, places };  ///< in the order of `names`
 constexpr const char* names[] = {"tokens", "targets", "positions", "documents", "places"};
-
-std::string text(int64_t number) { return std::to_string(number); }
-
-bool ends_in(const std::string& path, std::string_view end) {
-    return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
-}
 
 struct Options {
     sequences::Spec spec;
@@ -33,9 +28,9 @@ struct Options {
 
 Options read_options(orrery::Config& options, const orrery::Origin& asked) {
     const std::string path = options.text("path", "");
-    const bool ids = ends_in(path, ".bin");
+    const bool ids = path.ends_with(".bin");
     Options read{ids ? sequences::read_token_spec(options, asked) : sequences::read_spec(options, asked, 256),
-                 ends_in(path, ".jsonl"), "", -1};
+                 path.ends_with(".jsonl"), "", -1};
     read.spec.bytes = !ids;
     if (read.lines) {
         read.field = options.text("field", "text");

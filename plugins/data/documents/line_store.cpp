@@ -7,14 +7,13 @@
 namespace documents {
 
 using orrery::Error;
+using sequences::text;
 
 namespace {
 
 constexpr int64_t piece = 1 << 20;  ///< bytes that are read at once
 
 std::atomic<int64_t> stores = 0;
-
-std::string text(int64_t number) { return std::to_string(number); }
 
 class Lines final : public Store {
 public:

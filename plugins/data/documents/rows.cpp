@@ -2,17 +2,18 @@
 
 #include <algorithm>
 
+#include "token_file.h"
+
 namespace documents {
 
 using orrery::Error;
 using orrery::Split;
+using sequences::text;
 
 namespace {
 
 constexpr int64_t stride = 64;     ///< documents between two numbers of a table
 constexpr size_t most_tables = 3;  ///< two epochs, as one ends while the next begins, and what is held out
-
-std::string text(int64_t number) { return std::to_string(number); }
 
 }  // namespace
 

@@ -5,12 +5,11 @@
 namespace documents {
 
 using orrery::Error;
+using sequences::text;
 
 namespace {
 
 constexpr int64_t piece = 1 << 16;  ///< ids that are read at once
-
-std::string text(int64_t number) { return std::to_string(number); }
 
 class Tokens final : public Store {
 public:

@@ -15,8 +15,6 @@ namespace {
 constexpr int64_t piece = 1 << 16;     ///< bytes that are checked at once
 constexpr int64_t most_pieces = 1024;  ///< pieces that are checked in a file over 256 MiB
 
-std::string text(int64_t number) { return std::to_string(number); }
-
 /// The largest of `count` ids, in runs of constant length, which compilers vectorize.
 template <class T>
 uint32_t greatest(const unsigned char* bytes, int64_t count) {

@@ -5,12 +5,6 @@ namespace sequences {
 using orrery::DType;
 using orrery::Error;
 
-namespace {
-
-std::string text(int64_t number) { return std::to_string(number); }
-
-}  // namespace
-
 Sequences::Sequences(Spec spec) : spec_(std::move(spec)) {
     for (const char* name : {"tokens", "targets"}) arrays_.push_back({name, DType::i32, {{"seq", spec_.sequence}}});
 }

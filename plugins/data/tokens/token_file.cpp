@@ -14,8 +14,6 @@ namespace {
 constexpr int64_t index_header = 34, llmc_header = 1024;
 constexpr int64_t most_looked_at = 16 << 20;  ///< bytes of an index that is checked completely before the run
 
-std::string text(int64_t number) { return std::to_string(number); }
-
 /// Megatron-LM's DType, by code (megatron/core/datasets/indexed_dataset.py).
 constexpr const char* types[] = {"", "uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"};
 

@@ -1,10 +1,14 @@
 // Where the ids of a file are: at its beginning, after llm.c's header, or as Megatron's index and mask say.
 #pragma once
 #include <optional>
+#include <string>
 
 #include "orrery/data.h"
 
 namespace sequences {
+
+/// A number in a message.
+inline std::string text(int64_t number) { return std::to_string(number); }
 
 /// An opened file of ids with its index and mask, if any.
 class TokenFile {

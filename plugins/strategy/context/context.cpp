@@ -45,7 +45,7 @@ public:
         const int64_t n = mesh.size(axis_);
         if (n == 1) return;
         refuse_later(program, mesh);
-        split_sequence(program, n);
+        const ValueId split = split_sequence(program, n);
         std::vector<std::vector<ValueId>> made(program.values.size());  // by value: results of the ops that read it
         for (const Op& op : program.ops)
             for (const ValueId input : op.inputs)
@@ -62,7 +62,7 @@ public:
                 gather_keys(program, op);
         }
         if (!found)
-            program.note(program.inputs().front(),
+            program.note(split,
                          "has no op attention among its readers: method does nothing, and ops that mix positions "
                          "gather the sequence",
                          origin_);
@@ -93,13 +93,13 @@ private:
         }
     }
 
-    /// Splits the dim `seq` of all inputs. Other values follow.
-    void split_sequence(Program& program, int64_t n) const {
-        bool found = false;
+    /// Splits the dim `seq` of all inputs, and returns the first of them. Other values follow.
+    ValueId split_sequence(Program& program, int64_t n) const {
+        ValueId first = none;
         for (ValueId input : program.inputs()) {
             const auto dim = program.dim(input, "seq");
             if (!dim) continue;
-            found = true;
+            if (first == none) first = input;
             const int64_t size = program.value(input).type.shape[static_cast<size_t>(*dim)];
             if (size % n != 0)
                 throw Error(origin_, "strategy context: cannot split seq of " + program.value(input).name + " over " +
@@ -108,9 +108,10 @@ private:
                                          ", or rows of " + std::to_string(size / n * n + n) + " tokens");
             program.store(input, axis_, Placement::split(*dim), origin_);
         }
-        if (!found)
+        if (first == none)
             throw Error(origin_, "strategy context: no input has a dim named seq, so that " + axis_text(n) +
                                      " splits nothing\n  name the dim of a row's tokens seq, or remove the axis");
+        return first;
     }
 
     /// "cp of 2, 3 or 6 would divide": the sizes of the axis above 1 that divide a number, up to eight of them.

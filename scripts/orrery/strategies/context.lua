@@ -46,13 +46,13 @@ local function refuse_later(program, axis)
   end
 end
 
---- Splits the dim `seq` of all inputs. Other values follow.
+--- Splits the dim `seq` of all inputs, and returns the first of them. Other values follow.
 local function split_sequence(program, axis, n)
-  local found = false
+  local first
   for x in program:inputs() do
     local dim = find(x, "seq")
     if dim then
-      found = true
+      first = first or x
       local size = x.shape[dim]
       if size % n ~= 0 then
         refuse("cannot split seq of %s over %s=%d: rows of %d tokens are not a multiple of %d\n  %s, or rows of %d "
@@ -61,10 +61,11 @@ local function split_sequence(program, axis, n)
       x:store { [axis] = S(dim) }
     end
   end
-  if not found then
+  if not first then
     refuse("no input has a dim named seq, so that %s=%d splits nothing\n  name the dim of a row's tokens seq, "
       .. "or remove the axis", axis, n)
   end
+  return first
 end
 
 --- Whether the op is attention, or its gradient: q, k, v, ... -> dq, dk, dv.
@@ -119,17 +120,14 @@ return strategy.define("context", defaults, function(program, mesh, options)
   end
   if n == 1 then return end
   refuse_later(program, axis)
-  split_sequence(program, axis, n)
-  local found = false
+  local split, found = split_sequence(program, axis, n), false
   for _, op in ipairs(program:ops()) do
     found = found or is_attention(op)
     if is_attention(op) and method == "heads" then split_heads(op, axis, n)
     elseif is_attention(op) then gather_keys(op, axis, options.keep) end
   end
-  for x in program:inputs() do
-    if found then break end
-    program:note(x, "has no op attention among its readers: method does nothing, and ops that mix positions gather the "
-      .. "sequence")
-    found = true
+  if not found then
+    program:note(split, "has no op attention among its readers: method does nothing, and ops that mix positions gather "
+      .. "the sequence")
   end
 end)
