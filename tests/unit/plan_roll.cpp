@@ -151,8 +151,8 @@ TEST_CASE("roll: each member sends its block once, in plan and transport, and th
     for (const Op& op : lowered.plan.program.ops)
         if (op.kind == "roll") CHECK(op.attributes.integer("sends") == block);
     int64_t counted = 0;
-    for (const ClassSummary::Traffic& traffic : summary(lowered.plan).classes.at(0).traffic)
-        counted += traffic.bytes_sent;
+    const PlanSummary counts = summary(lowered.plan);
+    for (const ClassSummary::Traffic& traffic : counts.classes.at(0).traffic) counted += traffic.bytes_sent;
     CHECK(counted == sent + sums);
     const Ran ran = run_steps(lowered);
     for (const std::vector<Traffic>& rank : ran.traffic) CHECK(rank.at(0).messages >= 6 * micros);
