@@ -28,7 +28,7 @@ def cases(program):
     printed = subprocess.run([program, "[.drawn]"], check=True, capture_output=True, text=True).stdout
     case = {}
     for line in printed.splitlines():
-        name, *numbers = line.split()
+        name, *numbers = line.split() or [""]
         if name not in (*names, *arrays):
             continue  # Catch2's own lines
         case[name] = [float(n) for n in numbers]
