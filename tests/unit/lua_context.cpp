@@ -102,4 +102,9 @@ TEST_CASE("context strategy: refuses what it cannot split, with sizes that would
     }
     CHECK_THROWS_WITH(made(gpt, "o.strategy.tensor { axis = 'tp' }, o.strategy.context {}", "strategy"),
                       Catch::Contains("must come before tensor") && Catch::Contains("seq is split by cp outside"));
+    CHECK_THROWS_WITH(
+        made(gpt, "o.strategy.tensor { axis = 'tp' }, o.strategies.context {}", "strategies"),
+        Catch::Contains("must come before") && Catch::Contains("seq is split by cp outside, by tp inside"));
+    for (const std::string kind : {"strategy", "strategies"})  // params that are gathered before they are read
+        CHECK_NOTHROW(made(gpt, "o.strategy.zero { axis = 'dp', stage = 3 }, s.context {}", kind));
 }

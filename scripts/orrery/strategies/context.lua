@@ -25,8 +25,8 @@ local function find(x, name)
   end
 end
 
---- Refuses to run after a strategy that splits the batch over this axis, or the sequence over another one.
-local function refuse_later(program, axis)
+--- Refuses to run after a strategy that splits the batch over this axis, or the sequence or heads over another one.
+local function refuse_later(program, mesh, axis)
   local after = "strategy context must come before other strategies in program:parallel: "
   for x in program:inputs() do
     for _, split in ipairs(x:splits()) do
@@ -41,6 +41,14 @@ local function refuse_later(program, axis)
             native.fail(after .. ("seq is split by %s outside, by %s inside"):format(axis, split.axis))
           end
         end
+      end
+    end
+  end
+  for p in program:params() do
+    for _, split in ipairs(p:splits()) do
+      local heads = p.dims[split.dim] == "heads" or p.dims[split.dim] == "kv_heads"
+      if heads and not split.gathered and mesh:size(split.axis) > 1 then
+        native.fail(after .. ("seq is split by %s outside, by %s inside"):format(axis, split.axis))
       end
     end
   end
@@ -119,7 +127,7 @@ return strategy.define("context", defaults, function(program, mesh, options)
     refuse("keep applies only to what method \"gather\" gathers; leave it out, or give method = \"gather\"")
   end
   if n == 1 then return end
-  refuse_later(program, axis)
+  refuse_later(program, mesh, axis)
   local split, found = split_sequence(program, axis, n), false
   for _, op in ipairs(program:ops()) do
     found = found or is_attention(op)
