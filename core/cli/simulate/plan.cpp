@@ -83,7 +83,9 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
             ScriptCommand script = given;
             const std::vector<std::string> sets = sets_of(of(i), space);
             script.sets.insert(script.sets.end(), sets.begin(), sets.end());
-            return text_of(site.judge(script, of(i).mapping));
+            // The printed TOML has the axes in this order; those of a configuration may be in another one.
+            const std::string own = !space.varies_mesh ? "" : space.has_cp ? "tp,cp,dp,pp" : "tp,dp,pp";
+            return text_of(site.judge(script, of(i).mapping.empty() ? own : of(i).mapping));
         };
         in_processes(
             static_cast<int64_t>(choices.size()), jobs, judge,
