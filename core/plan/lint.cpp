@@ -231,7 +231,7 @@ std::string layers_text(const std::vector<LayerTraffic>& layers) {
         for (const auto& [kind, count] : one.counts) counts.push_back(fmt::format("{} x {}", count, kind));
         text += fmt::format("  {:>10}  over {} by {}: {}", bytes_text(one.bytes), one.axis, one.by, join(counts, ", "));
         text += one.kept > 0
-                    ? fmt::format("; {} of received values are kept for the backward pass\n", bytes_text(one.kept))
+                    ? fmt::format("; {} of received values are saved for the backward pass\n", bytes_text(one.kept))
                     : "\n";
     }
     return text;

@@ -344,12 +344,13 @@ void Search::find_edges(Found& found) const {
     const auto edge = [&](bool at, const std::string& text) {
         if (at) found.edges.push_back(text);
     };
-    edge(space_.varies_mesh && best.tp == space_.most_tp && space_.ranks > best.tp,
-         fmt::format("tp = {} is the largest value searched (--most-tp)", best.tp));
-    edge(space_.varies_mesh && best.pp == space_.most_pp && space_.ranks > best.pp && best.pp > 1,
-         fmt::format("pp = {} is the largest value searched (--most-pp)", best.pp));
-    edge(space_.varies_mesh && best.cp == space_.most_cp && space_.ranks > best.cp && best.cp > 1,
-         fmt::format("cp = {} is the largest value searched (--most-cp)", best.cp));
+    const auto axis_edge = [&](const char* axis, int64_t size, int64_t most) {
+        edge(space_.varies_mesh && size == most && space_.ranks > size,
+             fmt::format("{0} = {1} is the largest value searched (--most-{0})", axis, size));
+    };
+    axis_edge("tp", best.tp, space_.most_tp);
+    if (best.pp > 1) axis_edge("pp", best.pp, space_.most_pp);
+    if (best.cp > 1) axis_edge("cp", best.cp, space_.most_cp);
     edge(space_.varies_samples && best.samples == most_samples,
          fmt::format("micro-batches of {} samples are the largest searched", best.samples));
     edge(space_.varies_schedule && best.pp > 1 && best.chunks == most_chunks,
