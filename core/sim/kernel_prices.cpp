@@ -59,10 +59,14 @@ void read_attention(const KernelSpec& spec, KernelWork& work) {
     if (spec.inputs.size() > 2) work.head = (work.head + size(spec.inputs[2].shape, 1)) / 2;
     const auto window = static_cast<double>(spec.attributes.integer("window"));
     work.seen = work.rows * work.columns;
-    if (spec.attributes.flag("causal"))
-        work.seen = window > 0 && window < work.columns
-                        ? work.rows * window - window * window / 2 * (work.rows / work.columns)
-                        : work.seen / 2;
+    if (!spec.attributes.flag("causal")) return;
+    // With an index, rows are in an order that gives each rank half of the scores. Without one, each rank has a
+    // contiguous part of the row, and the last rank, for which the others wait, sees all keys but its own triangle.
+    const bool indexed = spec.inputs.size() >= (work.work == Work::attention ? 7 : 10);
+    if (window > 0 && window < work.columns)
+        work.seen = work.rows * window - window * window / 2 * (work.rows / work.columns);
+    else
+        work.seen -= indexed ? work.seen / 2 : work.rows * std::min(work.rows, work.columns) / 2;
 }
 
 /// Sizes of output tiles in matrix libraries, and the fraction of the rate that each reaches because of data reuse.

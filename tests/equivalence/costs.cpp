@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "plan/lint.h"
 #include "plan/summary.h"
 #include "trial.h"
 
@@ -38,6 +39,16 @@ std::map<Opcode, int64_t> sent(const Experiment& made, const CompileOptions& opt
         for (const Traffic& traffic : rank) counted += traffic.bytes_sent;
     CHECK(counted == all * made.mesh.ranks());
     return bytes;
+}
+
+/// What `orrery check` says that a layer sends and keeps in a micro-batch over cp by the strategy context.
+LayerTraffic of_a_layer(const Experiment& made) {
+    std::vector<LayerTraffic> layers;
+    redistributions(test::compile(made.train(), made.mesh, {}).plan, {}, &layers);
+    std::erase_if(layers, [](const LayerTraffic& one) { return !one.by.starts_with("context"); });
+    REQUIRE(layers.size() == 1);
+    CHECK(layers[0].axis == "cp");
+    return layers[0];
 }
 
 /// Bytes of all params; of those that backward ops read, of matrices, and of those whose gradient is a sum: the sum
@@ -133,6 +144,9 @@ TEST_CASE("context by heads sends 2 (P-1)/P b (T/P) D e (2 H + 2 G) a layer, its
                 auto bytes = sent(*split);
                 INFO(model << " cp " << ranks << " micro " << a);
                 CHECK(bytes[Opcode::all_to_all] == blocks * layer);
+                const LayerTraffic told = of_a_layer(*split);
+                CHECK(told.bytes == layer / a);
+                CHECK(told.counts == std::map<std::string, int64_t>{{"all_to_all", 8}});
                 const int64_t scalars = positions > 0 ? 3 : 2;  // loss, count; the norm, when a gradient is split
                 CHECK(bytes[Opcode::all_reduce] == 2 * one(sizes.all - positions + scalars * 4));
                 CHECK(bytes[Opcode::all_gather] == one(positions));
@@ -169,6 +183,11 @@ TEST_CASE("context by gathering sends (P-1) (2 U + U') a layer, (P-1) (U + U') w
                 const int64_t scalars = positions > 0 ? 3 : 2;
                 CHECK(bytes[Opcode::all_reduce] == 2 * one(sizes.all - positions + scalars * 4));
                 CHECK(bytes.size() == 3);
+                const LayerTraffic told = of_a_layer(*split);
+                CHECK(told.bytes == (ranks - 1) * U * (keep ? 2 : 3) / 2);  // in each of 2 micro-batches
+                CHECK(told.counts ==
+                      std::map<std::string, int64_t>{{"all_gather", keep ? 2 : 4}, {"reduce_scatter", 2}});
+                CHECK(told.kept == (keep ? ranks * U / 2 : 0));
             }
 }
 
