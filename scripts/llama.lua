@@ -10,7 +10,7 @@ local opt = o.options {
   kv_heads = { 4, "key and value heads" },
   mlp      = { 688, "width of the feed-forward layer" },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
-  context  = { "heads", "mesh axis cp: how attention reads a row's split sequence", one_of = { "heads", "gather" } },
+  context  = { "heads", "mesh axis cp: how attention reads a split row", one_of = { "heads", "gather", "ring" } },
   loss_tile = { -1, "rows of a tile of the loss; 0: all logits at once; -1: at once up to 2^26, else tiles of 64 MiB" },
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 1e-3, "peak learning rate" },

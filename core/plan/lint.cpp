@@ -119,9 +119,9 @@ private:
         entry.kind = inserted ? op->kind : std::string(name_of(i.opcode));
         entry.axis = plan_.mesh.axis(i.axis).name;
         entry.what = title(value);
-        entry.why = rolls      ? "the script rolls a dim that is split"
-                    : inserted ? without_numbers(op->attributes.text("cause"))
-                               : "to another stage";
+        entry.why = rolls && !op->attributes.has("cause") ? "the script rolls a dim that is split"
+                    : inserted                            ? without_numbers(op->attributes.text("cause"))
+                                                          : "to another stage";
         entry.by = strategies(value, entry.axis);
         entry.origin = op ? op->origin : program_.value(value).origin;
         entry.implicit = inserted && implicit(*op, value, entry.axis);

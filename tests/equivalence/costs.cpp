@@ -191,6 +191,30 @@ TEST_CASE("context by gathering sends (P-1) (2 U + U') a layer, (P-1) (U + U') w
             }
 }
 
+TEST_CASE("context by a ring sends (P-1) (2 U + U') a layer, and with heads inside each axis what a rank holds",
+          "[costs]") {
+    constexpr int64_t D = embed / 4;
+    for (const char* model : {"gpt", "llama"})
+        for (int64_t ranks : {2, 4}) {
+            const auto split = made(model, fmt::format("cp = {}", ranks), "cp = \"ring\"", 2);
+            const Sizes sizes = sizes_of(split->train());
+            const auto one = [&](int64_t bytes) { return bytes * (ranks - 1) / ranks; };
+            const int64_t G = std::string(model) == "gpt" ? 4 : 2, U = 2 * batch * (seq / ranks) * G * D * 4;
+            const int64_t positions = std::string(model) == "gpt" ? seq * embed * 4 : 0;  // split as the sequence
+            auto bytes = sent(*split);
+            INFO(model << " cp " << ranks);
+            CHECK(bytes[Opcode::send] == blocks * (ranks - 1) * 3 * U);
+            CHECK(bytes[Opcode::all_gather] == one(positions));
+            CHECK(bytes[Opcode::all_reduce] == 2 * one(sizes.all - positions + (positions > 0 ? 3 : 2) * 4));
+            CHECK(bytes.size() == static_cast<size_t>(positions > 0 ? 3 : 2));
+        }
+    const auto both = made("llama", "co = 2\ncp = 2", "co = \"ring\"\ncp = \"heads\"", 2);
+    const int64_t rows = batch * seq / 4;  // of a rank, with all heads; by heads, twice as many with half of the heads
+    auto bytes = sent(*both);
+    CHECK(bytes[Opcode::send] == blocks * 3 * 2 * (2 * rows) * 1 * D * 4);
+    CHECK(bytes[Opcode::all_to_all] == blocks * 2 * (rows * D * 4) * (2 * 4 + 2 * 2) / 2);
+}
+
 TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallelism the same bytes", "[costs]") {
     for (const char* model : {"llama", "gpt", "qwen2"})
         for (int64_t ranks : {2})

@@ -8,7 +8,9 @@ local opt = o.options {
   rep      = { false, "plain data parallelism over the axis rep, beside dp" },
   sequence = { false, "split over tp what lies between the blocks" },
   window   = { 0, "llama: keys that a position sees" },
-  context  = { "", "how cp shares the sequence: heads or gather; empty: cp shares the batch" },
+  context  = { "", "how cp shares the sequence: heads, gather or ring; empty: cp shares the batch" },
+  outer    = { "gather", "how co, outside of cp, shares it: gather or ring" },
+  packed   = { false, "rows of documents, with the position of each token in its own" },
   dropout  = { 0.0, "gpt only" },
   schedule = { "", "of the pipeline over pp" },
 }
@@ -16,15 +18,19 @@ local opt = o.options {
 local data = o.data.text {}
 local sizes = { layers = opt.layers, embed = 32, heads = 4, mlp = 48, vocab = 40 }
 if opt.model == "gpt" then
-  sizes.seq, sizes.dropout = 8, opt.dropout
+  sizes.seq, sizes.dropout = data.seq, opt.dropout
 else
   sizes.kv_heads = 2
 end
 if opt.window > 0 then sizes.window = opt.window end
 local model = require("orrery.models." .. opt.model)(sizes)
 
-local program = o.trace(opt.model, data.signature, function(batch)
-  return model:loss(batch.tokens, batch.targets)
+local signature = data.signature
+for _, name in ipairs(opt.packed and { "documents", "positions" } or {}) do
+  signature[#signature + 1] = { name = name, dtype = "i32", shape = signature[1].shape }
+end
+local program = o.trace(opt.model, signature, function(batch)
+  return model:loss(batch.tokens, batch.targets, opt.packed and batch or nil)
 end)
 program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
 

@@ -46,6 +46,20 @@ std::vector<int32_t> batch(const Value& value, int64_t step, int64_t vocab, uint
     return drawn;
 }
 
+/// [B, T]: documents of 1 to 40 tokens, or the positions in them, by name. About one in twelve is padding.
+std::vector<int32_t> packed(const Value& value, int64_t step) {
+    std::mt19937 engine(static_cast<uint32_t>(step) + 77);
+    const int64_t row = value.type.shape[1];
+    std::vector<int32_t> drawn;
+    for (int64_t i = 0, document = 0, position = 0, length = 0; i < value.type.count(); ++i, ++position) {
+        if (i % row == 0 || position == length)
+            ++document, position = 0, length = 1 + static_cast<int64_t>(engine() % 40);
+        const int64_t id = (document + step) % 12 == 0 ? -1 : document;
+        drawn.push_back(static_cast<int32_t>(value.name == "documents" ? id : position));
+    }
+    return drawn;
+}
+
 }  // namespace
 
 std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& toml) {
@@ -81,6 +95,7 @@ std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t
         const auto number = static_cast<float>(step);
         return bytes_of(&number, sizeof number);
     }
+    if (value.name == "documents" || value.name == "positions") return bytes_of(packed(value, step).data(), 4 * count);
     if (value.role == Role::input) return bytes_of(batch(value, step, vocab, seed).data(), 4 * count);
     return bytes_of(initial(value, seed).data(), 4 * count);
 }

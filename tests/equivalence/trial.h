@@ -20,8 +20,8 @@ test::Lowered compiled(const Experiment& experiment);
 void show_gradients(Program& program);
 
 /// Global contents of a source, the same on every mesh: params as their `init` says, from the name; tokens below
-/// `vocab` and targets that follow from them, about a quarter of them ignored, most in the first sequences; "step",
-/// "seed". `seed`: other params and tokens.
+/// `vocab` and targets that follow from them, about a quarter of them ignored, most in the first sequences; documents of
+/// 1 to 40 tokens and positions in them; "step", "seed". `seed`: other params and tokens.
 std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t seed = 0);
 
 /// Steps on the CPU's own kernels from drawn sources, each looked at.

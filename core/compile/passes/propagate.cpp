@@ -113,8 +113,15 @@ private:
     bool decompose(const Op& op, int index) {
         const OpDef& def = op_def(op.kind);
         if (!def.decompose && options_.decompositions.empty()) return false;
-        OpLayouts at{versions_.program, op, mesh_, {}};
-        for (ValueId input : op.inputs) at.inputs.push_back(versions_.held(input).preferred);
+        OpLayouts at{versions_.program, op, mesh_, {}, {}};
+        for (ValueId input : op.inputs) {
+            const Versions::Held& held = versions_.held(input);
+            at.inputs.push_back(held.preferred);
+            auto& asked = at.asked.emplace_back();
+            for (const Target& use : held.uses)
+                if (use.placement.kind == Kind::split && held.preferred.at(use.axis) == use.placement)
+                    asked.push_back(use.axis);
+        }
         if (decompose_by_script(op, index, at)) return true;
         if (!def.decompose) return false;
         const auto add = [&](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
@@ -125,10 +132,15 @@ private:
                 redistribute(op, index, *moved, inputs.at(0), attributes);
                 return inputs;
             }
-            if (!made.empty()) return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
             // Two ops that need the same part, such as attention and its gradient, share its result and its
-            // redistributions.
-            auto& parts = parts_[{std::string(kind), op.stage, inputs}];
+            // redistributions. Activations are rolled again, since the results would stay in memory between the two,
+            // and an op that runs again for the backward pass shares nothing with its first run.
+            const bool rolls = op_def(kind).moves == Moves::rolls && is_float(type_of(inputs.at(0)));
+            if (!made.empty() || rolls)
+                return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
+            const bool again =
+                op.phase == Phase::backward && op.forward != none && annotated_.op(op.forward).kind == op.kind;
+            auto& parts = parts_[{std::string(kind), op.stage, again, inputs}];
             for (const auto& [same, outputs] : parts)
                 if (same == attributes) return outputs;
             parts.emplace_back(attributes, add_part(op, index, kind, std::move(inputs), attributes, made));
@@ -212,6 +224,8 @@ private:
         }
     }
 
+    DType type_of(ValueId id) const { return versions_.program.value(id).type.dtype; }
+
     /// Redistributes a value over one axis for the parts of a decomposition that are added next.
     void redistribute(const Op& op, int index, Opcode moved, ValueId value, const Attributes& attributes) {
         const auto axis = mesh_.find(attributes.text("axis"));
@@ -273,6 +287,7 @@ private:
         const std::vector<ValueId> outputs = op.outputs;
         const FactorRule rule = rule_of(versions_.program, op);
         const Assignment assignment = decide(op, rule);
+        if (def.moves == Moves::rolls) op.attributes.set("cause", "part of " + title(like));
         apply(std::move(op), index, rule, assignment);
         return outputs;
     }
@@ -545,8 +560,9 @@ private:
     Versions versions_;
     std::map<ValueId, ValueId> targets_;       // by new value: the param or state that it updates
     std::map<ValueId, Layout> redistributed_;  // layouts that a decomposition requires for its parts
-    /// Values that parts of decompositions made, by kind, stage and inputs of the part; then by its attributes.
-    std::map<std::tuple<std::string, int, std::vector<ValueId>>,
+    /// Values that parts of decompositions made, by kind and stage of the part, whether it is recomputed, and its
+    /// inputs; then by its attributes.
+    std::map<std::tuple<std::string, int, bool, std::vector<ValueId>>,
              std::vector<std::pair<Attributes, std::vector<ValueId>>>>
         parts_;
 };
