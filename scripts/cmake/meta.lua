@@ -49,6 +49,7 @@
 ---@field fused? boolean    true; false: scores, mask, softmax and products as ops of their own
 ---@field score_dropout? number   of the softmax; only where not fused
 ---@field dropout? number
+---@field places? Value   i32 [batch, seq]: masks of dropout belong to them
 ---@field std? number
 ---@field std_out? number
 
@@ -91,10 +92,12 @@ function Value:named(name) end
 ---@return Value
 function Value:reshape(dims) end
 
---- In training, zeroes a share p of the elements and scales the rest by 1/(1-p). Otherwise returns x.
+--- In training, zeroes a share p of the elements and scales the rest by 1/(1-p). Otherwise returns x. With `places`,
+--- i32 [batch, seq] of x [batch, seq, ...], a token's mask belongs to its place in the row, whatever the row's order.
 ---@param p number
+---@param places? Value
 ---@return Value
-function Value:dropout(p) end
+function Value:dropout(p, places) end
 
 --- Strategies: how the value is stored. x:store { dp = S "batch" }; optional = true: do nothing if that is impossible.
 ---@param marks table<string, Placement | boolean>
@@ -408,8 +411,9 @@ function orrery.constant(number, dtype) end
 ---@return Value
 function orrery.iota(spec) end
 --- Random numbers, f32: uniform in [0, 1), or normal with deviation 1. They depend on the run's seed, the step, the
---- call and each element's index in the whole value: the same on every mesh, others in each step.
----@param spec { shape: ({ [1]: string, [2]: integer } | integer)[], kind?: "uniform" | "normal" }
+--- call and each element's index in the whole value: the same on every mesh, others in each step. With `places`, i32
+--- [batch, seq] of a shape [batch, seq, ...], the index along seq is the place.
+---@param spec { shape: ({ [1]: string, [2]: integer } | integer)[], kind?: "uniform" | "normal", places?: Value }
 ---@return Value
 function orrery.random(spec) end
 --- Joins values along a dim that they have: as a:concat(b, c, { dim = }), for lists of any length. A call of
@@ -532,10 +536,11 @@ function nn.logits(x, w, options) end
 function nn.loss(x, w, targets, tile, options) end
 ---@param x Value
 ---@param p? number
+---@param places? Value
 ---@return Value
-function nn.dropout(x, p) end
+function nn.dropout(x, p, places) end
 --- As orrery.random, orrery.concat and orrery.stack.
----@param spec { shape: table, kind?: "uniform" | "normal" }
+---@param spec { shape: table, kind?: "uniform" | "normal", places?: Value }
 ---@return Value
 function nn.random(spec) end
 ---@param list Value[]
@@ -551,7 +556,8 @@ function nn.stack(list, options) end
 ---@return Value
 function nn.attention(x, options) end
 ---@param x Value
----@param options { mlp: integer, dropout?: number, approx?: "tanh" | "erf", std?: number, std_out?: number }
+---@param options { mlp: integer, dropout?: number, places?: Value, approx?: "tanh" | "erf", std?: number,
+---  std_out?: number }
 ---@return Value
 function nn.mlp(x, options) end
 ---@param x Value
