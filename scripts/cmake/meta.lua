@@ -153,6 +153,7 @@ function StateGroup:use(marks) end
 --- A data source: where the inputs of a program come from.
 ---@class Data
 ---@field signature Signature   of text and tokens: tokens and targets, i32 [batch, seq]
+---@field placed Signature   also documents, positions and places, i32 [batch, seq], which a source may lack
 ---@field batch integer
 ---@field seq integer       any dim of its arrays, by name
 ---@field vocab integer
@@ -355,6 +356,11 @@ function AnnotatedProgram:reduce(axis, type) end
 ---@param axis string
 ---@param ahead integer|{ mib: number }
 function AnnotatedProgram:prefetch(axis, ahead) end
+--- Order in which the tokens of rows are read (inputs with a dim seq, split over the axis), so that ranks have equal
+--- work in causal attention.
+---@param axis string
+---@param name "zigzag" | "balanced"
+function AnnotatedProgram:order(axis, name) end
 
 ---@class Mesh
 local Mesh = {}

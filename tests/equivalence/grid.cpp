@@ -47,6 +47,8 @@ const Part& part(const std::string& name) {
 struct Cell {
     std::string name;
     std::vector<const Part*> parts;
+    int64_t length = 8;   ///< tokens of a row
+    int64_t longest = 0;  ///< as drawn_for
 };
 
 /// Pairs on different axes; plain and sharded data parallelism on two axes of their own is "hybrid".
@@ -93,8 +95,8 @@ std::unique_ptr<Experiment> made(const std::string& model, const Cell& cell) {
     for (const Part* p : cell.parts) script += p->script;
     return experiment("tests/equivalence/grid.lua",
                       fmt::format("[mesh]\n{}[train]\nsteps = 2\nsequences_per_step = 16\nmicrobatches = 4\n"
-                                  "[data]\npath = \"none\"\ntokens_per_sequence = 8\n[script]\n{}",
-                                  mesh, script));
+                                  "[data]\npath = \"none\"\ntokens_per_sequence = {}\n[script]\n{}",
+                                  mesh, cell.length, script));
 }
 
 struct Tally {
@@ -132,7 +134,7 @@ Tally run(const std::string& title, const std::vector<Cell>& cells, const std::v
                 const auto experiment = made(model, cell);
                 const auto lowered = compiled(*experiment);
                 test::Verifying how;
-                how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
+                how.contents = drawn_for(lowered.plan, 40, cell.longest);
                 const VerifyReport report = test::verify_plan(experiment->train(), lowered, how);
                 const bool passed = report.passed() && report.gradients >= 0;
                 ++(passed ? tally.passed : tally.failed);
@@ -191,6 +193,37 @@ TEST_CASE("context parallelism is verified under each strategy, on the models in
     const Tally tally = run("context", cells, all_models, true);
     const Tally repeated = run("context, repeated kv_heads", {cells.end() - 3, cells.end()}, {"llama"});
     CHECK(tally.failed + repeated.failed == 0);
+    CHECK(tally.passed > 0);
+}
+
+TEST_CASE("orders of tokens are verified under each strategy, on the models in turn", "[context]") {
+    // In CI one of four cells, so that each strategy is there once; else all of longer rows, with a window, too.
+    const bool all = std::getenv("ORRERY_LONG");
+    std::vector<Part> orders;
+    for (const char* order : {"zigzag", "balanced"})
+        for (const bool packed : {false, true})
+            orders.push_back({fmt::format("{}{}", order, packed ? ", packed" : ""), "", "cp = 2\n",
+                              fmt::format("order = \"{}\"\npacked = {}\ndropout = 0.1\n", order, packed)});
+    orders.push_back({"heads, packed", "", "cp = 2\n", "context = \"heads\"\npacked = true\n"});
+    orders.push_back({"gather, packed", "", "cp = 2\n", "context = \"gather\"\npacked = true\n"});
+    const char* others[] = {"", "dp", "zero1", "zero2", "zero3", "tp+seq", "pp 1f1b", "pp zb_h1"};
+    std::vector<Cell> cells;
+    for (size_t o = 0; o < orders.size(); ++o)
+        for (size_t s = 0; s < std::size(others); ++s) {
+            if (!all && (o > 3 || s % 4 != o)) continue;
+            const bool packed = orders[o].script.find("packed = true") != std::string::npos;
+            Cell& cell =
+                cells.emplace_back(Cell{orders[o].name, {&orders[o]}, all ? 80 : 8, packed ? all ? 40 : 5 : 0});
+            if (others[s][0] == '\0') continue;
+            cell.name += fmt::format(" x {}", others[s]);
+            cell.parts.push_back(&part(others[s]));
+        }
+    const Tally tally = run("orders", cells, all_models, true);
+    int failed = tally.failed;
+    const Part window{"window", "", "", "window = 3\n"};
+    for (Cell& cell : cells) cell.parts.push_back(&window);
+    if (all) failed += run("orders, with a window of 3", cells, {"llama"}).failed;
+    CHECK(failed == 0);
     CHECK(tally.passed > 0);
 }
 

@@ -8,7 +8,9 @@ local opt = o.options {
   rep      = { false, "plain data parallelism over the axis rep, beside dp" },
   sequence = { false, "split over tp what lies between the blocks" },
   window   = { 0, "llama: keys that a position sees" },
-  context  = { "", "how cp shares the sequence: heads or gather; empty: cp shares the batch" },
+  context  = { "", "how cp shares the sequence: heads or gather; empty: cp shares the batch, if no order is given" },
+  order    = { "natural", "of the tokens of rows, over cp" },
+  packed   = { false, "rows of several documents" },
   dropout  = { 0.0, "gpt only" },
   schedule = { "", "of the pipeline over pp" },
 }
@@ -16,15 +18,16 @@ local opt = o.options {
 local data = o.data.text {}
 local sizes = { layers = opt.layers, embed = 32, heads = 4, mlp = 48, vocab = 40 }
 if opt.model == "gpt" then
-  sizes.seq, sizes.dropout = 8, opt.dropout
+  sizes.seq, sizes.dropout = data.seq, opt.dropout
 else
   sizes.kv_heads = 2
 end
 if opt.window > 0 then sizes.window = opt.window end
 local model = require("orrery.models." .. opt.model)(sizes)
 
-local program = o.trace(opt.model, data.signature, function(batch)
-  return model:loss(batch.tokens, batch.targets)
+local packed = opt.packed or opt.order ~= "natural"
+local program = o.trace(opt.model, packed and data.placed or data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
 program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
 

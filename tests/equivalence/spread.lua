@@ -7,7 +7,10 @@ return function(opt, list, tensor)
   local mesh = o.config.mesh
   local function add(strategy) list[#list + 1] = strategy end
   if mesh.co then add(o.strategy.context { axis = "co", method = "gather" }) end
-  if (opt.context or "") ~= "" then add(o.strategy.context { axis = "cp", method = opt.context }) end
+  local context, order = opt.context or "", opt.order or "natural"
+  if context ~= "" or order ~= "natural" then
+    add(o.strategy.context { axis = "cp", method = context ~= "" and context or "auto", order = order })
+  end
   if mesh.tp then add(tensor or o.strategy.tensor { axis = "tp", sequence = opt.sequence or nil }) end
   if opt.rep then add(o.strategy.data { axis = "rep" }) end
   if mesh.dp or mesh.cp then add(o.strategy.data { axis = { "dp", "co", "cp" }, zero = opt.zero }) end

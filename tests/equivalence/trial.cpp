@@ -1,9 +1,12 @@
 #include "trial.h"
 
+#include <algorithm>
 #include <random>
+#include <span>
 #include <stdexcept>
 
 #include "folders.h"
+#include "layout/token_order.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
@@ -46,7 +49,47 @@ std::vector<int32_t> batch(const Value& value, int64_t step, int64_t vocab, uint
     return drawn;
 }
 
+/// The number of each token's document in a row of `length` tokens; see drawn_for.
+std::vector<int32_t> documents_of(int64_t length, int64_t longest, int64_t step, int64_t row) {
+    std::mt19937 engine(static_cast<uint32_t>(7919 * step + row));
+    std::vector<int32_t> all;
+    for (int32_t number = 0; std::ssize(all) < length; ++number)
+        all.insert(all.end(),
+                   longest == 0 ? static_cast<size_t>(length) : 1 + engine() % static_cast<uint32_t>(longest), number);
+    all.resize(static_cast<size_t>(length));
+    return all;
+}
+
+/// Numbers the tokens of a row that has these documents, if the input does that.
+void number_tokens(std::span<int32_t> row, const std::string& input, const std::vector<int32_t>& documents) {
+    for (size_t i = 0; i < row.size(); ++i) {
+        if (input == "documents") row[i] = documents[i];
+        if (input == "places") row[i] = static_cast<int32_t>(i);
+        if (input == "positions") row[i] = i > 0 && documents[i] == documents[i - 1] ? row[i - 1] + 1 : 0;
+    }
+}
+
 }  // namespace
+
+std::function<std::vector<char>(const Value& value, int64_t step)> drawn_for(const Plan& plan, int64_t vocab,
+                                                                             int64_t longest) {
+    return [order = token_order(plan.program, plan.mesh), vocab, longest](const Value& value, int64_t step) {
+        std::vector<char> bytes = draw(value, step, vocab);
+        if (value.role != Role::input || value.dims != std::vector<std::string>{"batch", "seq"}) return bytes;
+        const int64_t rows = value.type.shape[0], length = value.type.shape[1];
+        for (int64_t i = 0; i < rows; ++i) {
+            const std::span<int32_t> row(reinterpret_cast<int32_t*>(bytes.data()) + i * length,
+                                         static_cast<size_t>(length));
+            const std::vector<int32_t> documents = documents_of(length, longest, step, i);
+            number_tokens(row, value.name, documents);
+            const std::vector<int32_t> natural(row.begin(), row.end());
+            each_run(token_runs(order, length, documents), 0, length, [&](int64_t place, int64_t count, int64_t at) {
+                std::copy_n(natural.begin() + place, count, row.begin() + at);
+            });
+        }
+        return bytes;
+    };
+}
 
 std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& toml) {
     FakeHost host(toml);
@@ -91,12 +134,12 @@ const std::vector<float>& at(const test::Contents& contents, const std::string& 
     return found->second;
 }
 
-test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab) {
+test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab, int64_t longest) {
     test::Running how;
     how.steps = steps;
     how.reference = false;
     how.every_step = true;
-    how.contents = [=](const Value& value, int64_t step) { return draw(value, step, vocab); };
+    how.contents = drawn_for(lowered.plan, vocab, longest);
     return run_steps(lowered, how);
 }
 
