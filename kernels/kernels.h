@@ -61,7 +61,9 @@ struct Matmul {
 };
 
 /// q [B, queries, H, D], k [B, keys, G, D], v [B, keys, G, V], o [B, queries, H, V], lse f32 [B, H, queries]. G divides
-/// H. With `indexed` the operands have an AttentionIndex, and `shift` has no effect.
+/// H. With `indexed` the operands have an AttentionIndex, and `shift` has no effect. With `blocks`, each of the
+/// adjacent parts of a row has its own queries and keys: B counts the parts of all rows, and lse is [B / blocks, H,
+/// blocks, queries].
 struct Attention {
     std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, groups = 0, head_dim = 0;
     double scale = 1;
@@ -70,9 +72,21 @@ struct Attention {
     std::int64_t window = 0;     ///< causal: only keys less than `window` positions before the query; 0: all
     std::int64_t value_dim = 0;  ///< V; 0: D
     bool indexed = false;
+    std::int64_t blocks = 1;  ///< parts of a row
+    std::int64_t blind = 0;   ///< causal: in the first `blind` parts of each row no query sees a key
 
     /// V.
     ORRERY_HOST_DEVICE std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+    /// The index in lse of query i of head h, in part b of B.
+    ORRERY_HOST_DEVICE std::int64_t statistic(std::int64_t b, std::int64_t h, std::int64_t i) const {
+        return ((b / blocks * heads + h) * blocks + b % blocks) * queries + i;
+    }
+    /// The sizes with the shift of part b of B.
+    ORRERY_HOST_DEVICE Attention part(std::int64_t b) const {
+        Attention one = *this;
+        if (b % blocks < blind) one.shift = -queries;
+        return one;
+    }
 };
 
 /// Documents and positions of queries, i32 [B, queries], and of keys, i32 [B, keys], in any order; all null when the

@@ -4,13 +4,13 @@ local o = require "orrery"
 
 local cfg = o.config                                          -- the TOML file, read-only
 local declared = {
-  model    = { "gpt", "gpt, llama or qwen2" },
+  model    = { "gpt", "architecture", one_of = { "gpt", "llama", "qwen2" } },
   layers   = { 6, "blocks" },
   embed    = { 384, "width of the residual stream" },
   heads    = { 6, "query heads" },
   kv_heads = { 0, "key and value heads of llama and qwen2; 0: as many as heads" },
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
-  tied     = { "auto", "head shared with the embedding: yes, no, or auto, as the model's paper has it" },
+  tied     = { "auto", "head shared with the embedding; auto: as in the paper", one_of = { "yes", "no", "auto" } },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   loss_tile = { -1, "rows of a tile of the loss; 0: all logits at once; -1: at once up to 2^26, else tiles of 64 MiB" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
@@ -20,15 +20,17 @@ local declared = {
   zero_out = { false, "llama: projections onto the residual stream start at zero" },
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 1e-3, "peak learning rate" },
-  schedule = { "cosine", "how the rate falls after the warm-up: cosine or linear" },
+  schedule = { "cosine", "how the rate falls after the warm-up", one_of = { "cosine", "linear" } },
   floor    = { 0.1, "last learning rate, as a share of the peak" },
   warmup   = { 50, "steps until the peak" },
   decay    = { 0.1, "weight decay of matrices and tables" },
   pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
   chunks   = { 0, "mesh axis pp: stages of each rank; 0: as many as the schedule needs; interleaved has 2 or more" },
   ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
-  context  = { "auto", "mesh axis cp: how attention reads a split row: heads, gather, or auto, as the order needs" },
-  order    = { "natural", "mesh axis cp: order of a row's tokens, for equal work: natural, zigzag or balanced" },
+  context  = { "auto", "mesh axis cp: how attention reads a split row; auto: heads, or gather where an order is given",
+               one_of = { "auto", "heads", "gather", "ring" } },
+  order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
+               one_of = { "natural", "zigzag", "balanced" } },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
   zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
@@ -41,7 +43,7 @@ local takes = {                                               -- options that no
   llama = { kv_heads = true, window = true, qk_norm = true, embed_std = true, zero_out = true },
   qwen2 = { kv_heads = true },
 }
-local mine = takes[opt.model] or error(("script.model = %s: expected gpt, llama or qwen2"):format(opt.model))
+local mine = takes[opt.model]
 for other, keys in pairs(takes) do
   for key in pairs(keys) do
     if not mine[key] and opt[key] ~= declared[key][1] then
@@ -51,17 +53,13 @@ for other, keys in pairs(takes) do
   end
 end
 
-local rate = ({ cosine = o.lr.cosine, linear = o.lr.linear })[opt.schedule]
-  or error(("script.schedule = %s: expected cosine or linear"):format(opt.schedule))
-
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
 local sizes = {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab, fused = opt.fused,
   mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed, loss_tile = opt.loss_tile,
 }
-if opt.tied == "yes" or opt.tied == "no" then sizes.tied = opt.tied == "yes"
-elseif opt.tied ~= "auto" then error(("script.tied = %s: expected yes, no or auto"):format(opt.tied)) end
+if opt.tied ~= "auto" then sizes.tied = opt.tied == "yes" end
 if opt.model == "gpt" then
   sizes.seq, sizes.dropout = data.seq, opt.dropout            -- gpt learns one vector per position
 else
@@ -77,7 +75,7 @@ local program = o.trace(opt.model, packed and data.placed or data.signature, fun
   return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
 program:train_with(o.optim.adamw {
-  lr = rate { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
+  lr = o.lr[opt.schedule] { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files

@@ -59,7 +59,7 @@ public:
         for (int64_t i = 0; i < a.type.count(); ++i) {
             const double x = a.f64()[i];
             const double y = b.f64()[i];
-            if (std::isnan(x) && std::isnan(y)) continue;
+            if (x == y || (std::isnan(x) && std::isnan(y))) continue;
             if (!(std::abs(x - y) <= 1e-9 * (1 + std::abs(y))))
                 return "element " + std::to_string(i) + ": " + std::to_string(x) + " is not " + std::to_string(y);
         }

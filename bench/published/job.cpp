@@ -24,7 +24,9 @@ std::string toml_of(const Job& job) {
     std::string mesh = fmt::format("pp = {}\n", row.pp);
     const bool hybrid = words.replicates && row.dp > node_ranks && row.dp % node_ranks == 0;
     if (hybrid) mesh += fmt::format("rep = {}\n", row.dp / node_ranks);
-    mesh += fmt::format("dp = {}\ntp = {}\n", hybrid ? node_ranks : row.dp, row.tp);
+    mesh += fmt::format("dp = {}\n", hybrid ? node_ranks : row.dp);
+    if (row.cp > 1) mesh += fmt::format("cp = {}\n", row.cp);
+    mesh += fmt::format("tp = {}\n", row.tp);
     const bool bucketed = words.software != Software::eager && words.software != Software::compiled;
     return fmt::format(
         "[mesh]\n{}[train]\nsteps = 1\nsequences_per_step = {}\nmicrobatches = {}\nprecision = \"{}\"\n[data]\npath = "
@@ -39,9 +41,11 @@ std::string toml_of(const Job& job) {
         hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute);
 }
 
-/// Chunks that the schedule can have: whole layers, and micro-batches that the ranks divide.
+/// Chunks that the schedule can have: whole layers, of which the embedding and the head may be two, and micro-batches
+/// that the ranks divide.
 bool can_interleave(const Row& row, int64_t chunks, int64_t micros) {
-    return chunks == 1 || (row.layers % (row.pp * chunks) == 0 && micros % row.pp == 0);
+    const int64_t stages = row.pp * chunks;
+    return chunks == 1 || ((row.layers % stages == 0 || (row.layers + 2) % stages == 0) && micros % row.pp == 0);
 }
 
 Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t chunks, const std::string& recompute) {
@@ -123,7 +127,7 @@ SoftwareProfile profile_of(const Job& job) {
 
 /// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
 int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
-    const int64_t dp = plan.mesh.size("dp"), tp = plan.mesh.size("tp");
+    const int64_t dp = plan.mesh.size("dp") * plan.mesh.size("cp"), tp = plan.mesh.size("tp");
     int64_t bytes = 0;
     for (const Operand& place : c.places) {
         const Value& value = plan.program.value(place.value);
@@ -140,9 +144,7 @@ std::vector<Job> jobs_of(const Row& row) {
     if (row.tp * row.pp * row.cp * row.dp != row.gpus)
         throw Error(fmt::format("row {}: tp {} x pp {} x cp {} x dp {} are not its {} accelerators", row.id, row.tp,
                                 row.pp, row.cp, row.dp, row.gpus));
-    if (row.cp > 1 || row.ep > 1)
-        throw Error(fmt::format("row {}: cp = {}, ep = {}: there is no context or expert parallelism yet", row.id,
-                                row.cp, row.ep));
+    if (row.ep > 1) throw Error(fmt::format("row {}: ep = {}: there is no expert parallelism yet", row.id, row.ep));
     const Words words = words_of(row);
     const bool open = !row.micro_batch || !words.recompute_stated;
     std::vector<int64_t> micro_batches = {row.micro_batch.value_or(1)};

@@ -19,7 +19,8 @@ local opt = o.options {
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { 0, "stages of equally many blocks; 0: the embedding and the head count as blocks, too" },
   sequence   = { false, "tp also splits what lies between the blocks" },
-  zero       = { 0, "stage over dp" },
+  context    = { "gather", "method over cp" },
+  zero       = { 0, "stage over dp and cp" },
   replicate  = { "", "the axis that repeats what zero splits" },
   bucket_mib = { 160, "largest joined message" },
   recompute  = { "none", "none, full, attention, ops, or every:N and first:N for whole blocks" },
@@ -97,14 +98,15 @@ for stage = 1, opt.stages do blocks[stage] = opt.layers // opt.stages end
 local asked = {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
                         ends = opt.stages == 0 },
+  o.strategy.context { axis = "cp", method = opt.context },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
 }
 for _, what in ipairs(recomputed() or {}) do asked[#asked + 1] = o.strategy.recompute(what) end
 if opt.zero > 0 then
-  asked[#asked + 1] = o.strategy.zero { axis = "dp", replicate = opt.replicate, stage = opt.zero,
+  asked[#asked + 1] = o.strategy.zero { axis = { "dp", "cp" }, replicate = opt.replicate, stage = opt.zero,
                                         bucket_mib = opt.bucket_mib }
 else
-  asked[#asked + 1] = o.strategy.data { axis = "dp", bucket_mib = opt.bucket_mib }
+  asked[#asked + 1] = o.strategy.data { axis = { "dp", "cp" }, bucket_mib = opt.bucket_mib }
 end
 program:parallel(asked)
 program:compile()

@@ -64,11 +64,11 @@ RowWires::RowWires(const Job& job, const Mesh& mesh, const Constants& constants)
 double RowWires::flat_part(Opcode opcode, AxisId over, int64_t bytes) const {
     const Words& words = job_.words;
     const std::string& axis = mesh_.axis(over).name;
-    const bool data = axis.find("dp") != std::string::npos && axis.find('+') == std::string::npos;
+    const bool data = axis == "dp" || axis == "dp+cp";
     const bool flat = words.software != Software::eager && words.software != Software::compiled;
     if (!data || !flat || words.zero == 0 || words.zero == 3) return 1;
     if (opcode == Opcode::all_reduce && bytes < (1 << 20)) return 1;  // norms and losses
-    const double elements = std::max(40e6, 1e6 * static_cast<double>(job_.row.dp));
+    const double elements = std::max(40e6, 1e6 * static_cast<double>(job_.row.dp * job_.row.cp));
     const double whole = elements * (opcode == Opcode::all_gather ? 2 : 4);
     return std::min(1.0, static_cast<double>(bytes) / whole);
 }

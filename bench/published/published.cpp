@@ -155,6 +155,7 @@ std::string parallelism_of(const Job& job) {
     std::string text = job.words.zero == 3 ? "fsdp" : "dp";
     if (job.row.tp > 1) text += " tp";
     if (job.row.pp > 1) text += " pp";
+    if (job.row.cp > 1) text += " cp";
     return text;
 }
 
@@ -164,6 +165,13 @@ std::vector<const Asked*> judged(const std::vector<Asked>& all) {
     for (const Asked& asked : all)
         if (asked.why_not.empty() && asked.label.measured.step_s > 0) some.push_back(&asked);
     return some;
+}
+
+/// Those of the rows that constants are fitted to: rows with context parallelism only show how a model fitted without
+/// them predicts them.
+std::vector<const Asked*> fitted_to(std::vector<const Asked*> rows) {
+    std::erase_if(rows, [](const Asked* asked) { return asked->row.cp > 1; });
+    return rows;
 }
 
 std::vector<Scored> scored(const std::vector<const Asked*>& all) {
@@ -307,7 +315,7 @@ int run(const Options& options) {
     std::vector<Asked> all = read_rows(options);
     if (options.graphs())
         for_each_row(all, [&](Asked& asked) { asked.jobs = prepare(asked.row, options.script, options.keep); });
-    if (options.fit || options.halves || options.leave_out) must_have_rows(judged(all));
+    if (options.fit || options.halves || options.leave_out) must_have_rows(fitted_to(judged(all)));
     Constants constants;
     if (options.unfitted) {
         constants.forget_fit();
@@ -315,7 +323,7 @@ int run(const Options& options) {
             for (Prepared& job : asked.jobs) wire(job, constants);
     }
     if (options.fit) {
-        constants = fit_on(judged(all));
+        constants = fit_on(fitted_to(judged(all)));
         print_constants(constants);
         fmt::print("fitted, {:.1f} s\n", passed());
     }
@@ -330,8 +338,8 @@ int run(const Options& options) {
     if (!known.empty()) fmt::print("{}", report(scored(known)));
     if (!options.explain.empty()) explain(all, options.explain, constants);
     if (!options.out.empty()) write_predictions(all, options.out);
-    if (options.halves) halves(known);
-    if (options.leave_out) leave_out(known);
+    if (options.halves) halves(fitted_to(known));
+    if (options.leave_out) leave_out(fitted_to(known));
     fmt::print("{:.1f} s\n", passed());
     return ready > 0 ? 0 : 1;
 }

@@ -49,6 +49,10 @@ std::string groups(const std::string& title, const std::vector<Scored>& rows,
     return text;
 }
 
+std::string family_and_precision(const Scored& one) {
+    return fmt::format("{}, {}", one.label.family, one.label.precision);
+}
+
 std::string memory_text(const std::vector<Scored>& rows) {
     std::vector<double> errors;
     for (const Scored& one : rows)
@@ -183,7 +187,12 @@ std::vector<Equal> equal_rows(const std::vector<Scored>& rows) {
     return all;
 }
 
-std::string report(const std::vector<Scored>& rows) {
+std::string report(const std::vector<Scored>& all_rows) {
+    std::vector<Scored> rows, contexts;
+    for (const Scored& one : all_rows) (one.row.cp > 1 ? contexts : rows).push_back(one);
+    const std::string of_contexts =
+        contexts.empty() ? "" : groups("context parallelism, nothing fitted to it", contexts, family_and_precision, 1);
+    if (rows.empty()) return of_contexts;
     const Summary s = summary_of(rows);
     std::string text =
         fmt::format("{} rows: mean over families {:.1f} %, median over rows {:.1f} %, {:.1f} % of rows within 15 %\n",
@@ -219,7 +228,7 @@ std::string report(const std::vector<Scored>& rows) {
         text += fmt::format("rows of equal configuration: {} groups, floor {:.1f} to {:.1f} %, median {:.1f} %\n",
                             equal.size(), 100 * *std::min_element(floors.begin(), floors.end()),
                             100 * *std::max_element(floors.begin(), floors.end()), 100 * median_of(floors));
-    return text;
+    return text + of_contexts;
 }
 
 }  // namespace orrery::published

@@ -13,7 +13,7 @@ struct Scored {
     Row row;
     Label label;
     Prediction prediction;
-    std::string parallelism;  ///< "fsdp", "tp", "tp pp", "dp"
+    std::string parallelism;  ///< "fsdp", "dp tp", "dp tp pp cp", "dp"
     bool guessed = false;
 
     double error() const { return std::abs(prediction.step_s / label.measured.step_s - 1); }
@@ -64,7 +64,7 @@ struct Equal {
 };
 std::vector<Equal> equal_rows(const std::vector<Scored>& rows);
 
-/// All of it as text.
+/// All of it as text. Rows with context parallelism, to which nothing is fitted, count in their own lines alone.
 std::string report(const std::vector<Scored>& rows);
 
 }  // namespace orrery::published

@@ -268,7 +268,9 @@ int check_command(const ScriptCommand& command) {
     say_order(compiled.train().program, compiled.train().mesh);
     for (const RecordedResult& result : results)
         if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
-    std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled))).c_str());
+    std::vector<LayerTraffic> layers;
+    std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled), &layers)).c_str());
+    std::printf("%s", layers_text(layers).c_str());
     std::printf("%s", apart_text(apart_in_all(compiled)).c_str());
     if (script.data) prove_there(script);
     for (const std::string& note : script.notes) std::printf("%s\n", note.c_str());

@@ -179,7 +179,7 @@ Command export_model(ExportCommand& exported) {
              whole_number(0, Manifest::last_step)),
         Flag("--dtype", &exported.dtype, "type of the tensors; without it as config.json says, else f32",
              one_of({"f32", "bf16", "f16"})),
-        Flag("--shard-gb", &exported.file_gb, "most data of a file, in 10^9 bytes", number(1e-6, 1e6)),
+        Flag("--shard-gb", &exported.file_gb, "max data of a file, in 10^9 bytes", number(1e-6, 1e6)),
         Flag("--raw", &exported.raw, "all params under their own names, without config.json"),
     };
     return {
@@ -259,12 +259,14 @@ Command plan(ScriptCommand& script, PlanCommand& plan) {
              "processor, those that the run of a folder had",
              some),
         Flag("--most-tp", &plan.most_tp,
-             "the largest tp that is looked at; a node's accelerators, or all ranks here, if left out", some),
-        Flag("--most-pp", &plan.most_pp, "the largest pp that is looked at; 64 if left out", some),
+             "the largest tp that is searched; a node's accelerators, or all ranks here, if left out", some),
+        Flag("--most-pp", &plan.most_pp, "the largest pp that is searched; 64 if left out", some),
+        Flag("--most-cp", &plan.most_cp, "the largest cp that is searched; 64 if left out", some),
         Flag("--jobs", &plan.jobs, "choices that are looked at at the same time; one a processor if left out",
              in_range(1, 1024)),
         Flag("-o,--out", &plan.simulate.out, "draw time against memory of all choices to this .svg file", file_name()),
-        Flag("--keep", &plan.keep, "stays as configured: mesh, samples, zero, schedule, sequence, recompute, mapping",
+        Flag("--keep", &plan.keep,
+             "stays as configured: mesh, samples, zero, schedule, sequence, recompute, mapping, context",
              {.commas = true}),
         Flag("--json", &plan.simulate.json, "print every choice that runs, and its settings, as JSON"),
     };
@@ -306,10 +308,9 @@ Command calibrate(ScriptCommand& script, CalibrateCommand& command) {
     const auto set = [](std::optional<std::string>& to) { return [&to](const std::string& text) { to = text; }; };
     std::vector<Flag> flags = {
         Flag("-o,--out", set(command.out), "JSON file; standard output if left out"),
-        Flag(
-            "--keep", &command.keep,
-            "keep the rows for this machine, over older ones, in the user's cache folder: runs are held against "
-            "them"),
+        Flag("--keep", &command.keep,
+             "keep the rows for this machine, over older ones, in the user's cache folder: runs are held against "
+             "them"),
         Flag("--refit", &command.refit,
              "measure nothing: runs' folders whose costs.json go into the table of -o or --keep"),
         Flag("--threads", &command.rank_threads, "threads of a rank; 0: as `run` would have, or all",

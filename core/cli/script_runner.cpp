@@ -230,10 +230,10 @@ SnapshotPlace ScriptRunner::snapshot_place() const {
     return device_facts().host_memory ? SnapshotPlace::device : SnapshotPlace::host;
 }
 
-std::map<std::string, std::string> ScriptRunner::option_values() const {
-    std::map<std::string, std::string> values;
-    for (const Option& option : options.value_or(std::vector<Option>())) values[option.key] = option.value;
-    return values;
+Host::Options ScriptRunner::declared_options() const {
+    Options declared;
+    for (const Option& option : options.value_or(std::vector<Option>())) declared[option.key] = option;
+    return declared;
 }
 
 Device* ScriptRunner::counting() {

@@ -111,7 +111,7 @@ public:
     /// Limits each later call of a data source to `bound`; 0: no limit. When a call takes longer, the process exits
     /// with a message that names the plugin and `setting`, the key that sets the limit.
     void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
-    std::map<std::string, std::string> option_values() const;
+    Options declared_options() const;
     /// Returns the device that reports scratch memory of kernels, opened by the first call; nullptr if there is none.
     Device* counting();
     /// Passes the device of counting() on to a session, so that its searches for kernels are not repeated.

@@ -194,6 +194,8 @@ std::string Recipe::digest() const {
         for (const auto& [key, word] : asked.words) text += fmt::format(" {} = {}", key, word);
         text += "\n";
     }
+    for (const Decomposition& own : redistribution.decompositions)
+        text += fmt::format("decomposes {} over {}: {}\n", own.op, own.axis, own.text);
     return sha256(text);
 }
 

@@ -1,4 +1,4 @@
-// What strategies over several axes share: reading the axes, and splitting the batch over one.
+// What data-parallel strategies share: reading the axes, splitting the batch, and how gradients are sent.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,6 +34,27 @@ void split_batch(Program& program, std::string_view axis, const Origin& origin) 
             return;
     for (ValueId input : program.inputs())
         if (const auto dim = program.dim(input, "batch")) program.store(input, axis, Placement::split(*dim), origin);
+}
+
+GradientMessages GradientMessages::read(Config& options, std::string_view strategy) {
+    const int64_t bucket_mib = options.integer("bucket_mib", 25);
+    const std::string reduce = options.text("reduce", "f32");
+    if (bucket_mib < 0)
+        throw Error(
+            options.where("bucket_mib"),
+            fmt::format("bucket_mib is {}; give a number of MiB, or 0 to send each gradient alone", bucket_mib));
+    if (reduce != "f32" && reduce != "bf16")
+        throw Error(options.where("reduce"), fmt::format("strategy {}: reduce is \"{}\"; gradients are sent as "
+                                                         "\"f32\", or as \"bf16\" in half the bytes",
+                                                         strategy, reduce));
+    return {bucket_mib, reduce == "bf16"};
+}
+
+void GradientMessages::mark(Program& program, const Mesh& mesh, std::string_view axis, const Origin& origin) const {
+    if (mesh.size(axis) == 1) return;
+    split_batch(program, axis, origin);
+    program.bucket(axis, bucket_mib * 1024 * 1024, origin);
+    if (bf16) program.reduce_as(axis, DType::bf16, origin);
 }
 
 }  // namespace orrery

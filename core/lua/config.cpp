@@ -129,6 +129,30 @@ void override_option(lua_State* L, Config& script, const std::string& key) {
         lua_pushnumber(L, script.number(key, 0));
 }
 
+/// Reads the list of valid values of an option from its table on top of the stack; an option may have none.
+void read_valid(lua_State* L, Host::Option& option) {
+    const int top = lua_gettop(L), type = lua_getfield(L, top, "one_of");
+    if (type == LUA_TTABLE)
+        for (lua_Integer i = 1; lua_rawgeti(L, top + 1, i) == LUA_TSTRING; ++i) {
+            option.one_of.push_back(check_text(L, -1));
+            lua_pop(L, 1);
+        }
+    if (type != LUA_TNIL && (option.one_of.empty() || !lua_isnil(L, -1)))
+        fail(L, fmt::format("o.options: one_of of {} must be a list of texts, as {{ \"a\", \"b\" }}", option.key));
+    lua_settop(L, top);
+}
+
+/// Throws Error if the option has another value than those that it lists.
+void check_valid(lua_State* L, Config& script, const Host::Option& option) {
+    if (option.one_of.empty() || std::ranges::find(option.one_of, option.value) != option.one_of.end()) return;
+    std::string valid;
+    for (const std::string& value : option.one_of)
+        valid += (valid.empty() ? "" : value == option.one_of.back() ? " or " : ", ") + value;
+    const std::string text = fmt::format("script.{} = {}: expected {}", option.key, option.value, valid);
+    if (script.has(option.key)) throw Error(script.where(option.key), text);
+    fail(L, text);
+}
+
 /// o.options { steps = 300, lr = { 6e-4, "peak learning rate" } } -> { steps = , lr = }, with values from [script]
 int options(lua_State* L) {
     State& state = state_of(L);
@@ -143,7 +167,7 @@ int options(lua_State* L) {
     std::vector<std::string> names;
     for (lua_Integer i = 1; lua_rawgeti(L, 3, i) != LUA_TNIL; ++i) {
         if (lua_type(L, 4) != LUA_TSTRING) fail(L, "o.options: options must have names; write for example steps = 300");
-        Host::Option option{check_text(L, 4), "", "", ""};
+        Host::Option option{check_text(L, 4), "", "", "", {}};
         if (find_schema("script", option.key))
             fail(L, fmt::format("o.options: script.{} is a reserved key of orrery\n  give the option another name",
                                 option.key));
@@ -152,6 +176,7 @@ int options(lua_State* L) {
             lua_rawgeti(L, 4, 2);
             if (lua_type(L, 5) == LUA_TSTRING) option.help = check_text(L, 5);
             lua_pop(L, 1);
+            read_valid(L, option);
             lua_rawgeti(L, 4, 1);
             lua_replace(L, 4);
         }
@@ -164,6 +189,7 @@ int options(lua_State* L) {
         override_option(L, script, option.key);
         option.value = luaL_tolstring(L, 4, nullptr);
         lua_pop(L, 1);
+        check_valid(L, script, option);
         lua_setfield(L, 2, option.key.c_str());
         names.push_back(option.key);
         declared.push_back(std::move(option));

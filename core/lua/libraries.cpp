@@ -148,6 +148,7 @@ void load_text(lua_State* L, const std::string& text, const std::string& shown) 
     const std::string chunk = "@" + shown;
     const int status = luaL_loadbufferx(L, text.data(), text.size(), chunk.c_str(), "t");
     if (status != LUA_OK) lua_error(L);
+    state_of(L).sources[shown] = text;
 }
 
 }  // namespace orrery::lua

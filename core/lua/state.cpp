@@ -99,6 +99,7 @@ void State::open_libraries() {
     open_update(L_);
     open_run(L_);
     open_strategies(L_);
+    open_decompose(L_);
     open_collectives(L_);
     open_data(L_);
     open_inspect(L_);

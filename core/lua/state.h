@@ -3,6 +3,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -65,8 +66,10 @@ public:
     bool options_declared = false;
     std::set<std::string> taken;  ///< configuration keys that a call or the script has read: "train.steps"
     int runs = 0;
-    Origin stand_in;             ///< line of the script that where() returns during a call_for()
-    std::shared_ptr<Tape> tape;  ///< the tape that o.trace or an optimizer is recording, if any
+    Origin stand_in;                             ///< line of the script that where() returns during a call_for()
+    std::shared_ptr<Tape> tape;                  ///< the tape that o.trace or an optimizer is recording, if any
+    std::vector<Decomposition> decompositions;   ///< those that the script has declared so far
+    std::map<std::string, std::string> sources;  ///< text of each file that was loaded, by its name in messages
     std::string recorded_again;  ///< text for errors while a function is recorded with other sizes than at first
 
     void open_libraries();
@@ -112,6 +115,7 @@ void open_program(lua_State* L);
 void open_update(lua_State* L);
 void open_run(lua_State* L);
 void open_strategies(lua_State* L);
+void open_decompose(lua_State* L);
 void open_collectives(lua_State* L);
 void open_data(lua_State* L);
 void open_inspect(lua_State* L);

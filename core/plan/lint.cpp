@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
+#include <unordered_set>
 
 #include "base/text.h"
 #include "ir/describe.h"
@@ -30,6 +32,16 @@ std::string without_numbers(const std::string& text) {
     return join(words, " ");
 }
 
+/// The layer of a value or op by its name: "matmul of h.3.attn" -> "h.3"; "": none.
+std::string layer_of(const std::string& name) {
+    std::string layer;
+    for (const std::string& part : split(name.substr(name.find_last_of(' ') + 1), '.')) {
+        layer += (layer.empty() ? "" : ".") + part;
+        if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) return layer;
+    }
+    return "";
+}
+
 class Lint {
 public:
     Lint(const Plan& plan, const WireBytes& wires) : plan_(plan), wires_(wires), program_(plan.program) {
@@ -37,6 +49,8 @@ public:
             axes_of_[mark.origin.text()].insert(mark.axis);
             if (mark.what == Mark::What::use) used_.emplace(mark.value, mark.axis);
         }
+        for (const Op& op : program_.ops)
+            if (op.phase == Phase::backward) read_backward_.insert(op.inputs.begin(), op.inputs.end());
     }
 
     std::vector<Redistribution> run() {
@@ -54,6 +68,17 @@ public:
         return entries;
     }
 
+    std::vector<LayerTraffic> layers() const {
+        std::vector<LayerTraffic> all;
+        for (const auto& [key, traffic] : layers_) all.push_back(traffic);
+        for (LayerTraffic& one : all) {
+            one.bytes /= plan_.mesh.microbatches();
+            one.kept /= plan_.mesh.microbatches();
+            for (auto& [kind, count] : one.counts) count /= plan_.mesh.microbatches();
+        }
+        return all;
+    }
+
 private:
     /// Adds the counts of the current instruction stream to the entries, which report the max over streams.
     void take_most() {
@@ -65,6 +90,12 @@ private:
             all.count = own.count;
         }
         own_.clear();
+        for (auto& [key, layer] : own_layers_) {
+            const auto [by, axis, name] = key;
+            LayerTraffic& most = layers_[{by, axis}];
+            if (layer.bytes > most.bytes) most = std::move(layer);
+        }
+        own_layers_.clear();
     }
 
     void add(const Instruction& i) {
@@ -88,9 +119,9 @@ private:
         entry.kind = inserted ? op->kind : std::string(name_of(i.opcode));
         entry.axis = plan_.mesh.axis(i.axis).name;
         entry.what = title(value);
-        entry.why = rolls      ? "the script rolls a dim that is split"
-                    : inserted ? without_numbers(op->attributes.text("cause"))
-                               : "to another stage";
+        entry.why = rolls && !op->attributes.has("cause") ? "the script rolls a dim that is split"
+                    : inserted                            ? without_numbers(op->attributes.text("cause"))
+                                                          : "to another stage";
         entry.by = strategies(value, entry.axis);
         entry.origin = op ? op->origin : program_.value(value).origin;
         entry.implicit = inserted && implicit(*op, value, entry.axis);
@@ -101,14 +132,30 @@ private:
         Own& own = own_[key];
         own.count += times_;
         own.bytes += times_ * bytes;
+        if (inserted && i.fragment.micro >= 0) add_to_layer(i, *op, all, layer_of(name_of_value(value)), bytes);
     }
 
-    std::string title(ValueId value) const {
+    void add_to_layer(const Instruction& i, const Op& op, const Redistribution& entry, const std::string& layer,
+                      int64_t bytes) {
+        if (layer.empty() || entry.by.empty()) return;
+        LayerTraffic& of = own_layers_[{entry.by, entry.axis, layer}];
+        of.by = entry.by;
+        of.axis = entry.axis;
+        of.bytes += times_ * bytes;
+        of.counts[entry.kind] += times_;
+        const bool moved = i.opcode == Opcode::all_gather || i.opcode == Opcode::all_to_all;
+        if (moved && op.phase == Phase::forward && read_backward_.count(op.outputs[0]) > 0)
+            of.kept += times_ * i.operands[1].type.bytes();
+    }
+
+    std::string title(ValueId value) const { return without_numbers(name_of_value(value)); }
+
+    std::string name_of_value(ValueId value) const {
         const ValueId original = original_of(program_, value);
         const Value& v = program_.value(original);
-        if (!v.name.empty() || v.op == none) return without_numbers(v.name);
+        if (!v.name.empty() || v.op == none) return v.name;
         const Op& op = program_.op(v.op);
-        return without_numbers(op.scope.empty() ? op.kind : fmt::format("{} of {}", op.kind, op.scope));
+        return op.scope.empty() ? op.kind : fmt::format("{} of {}", op.kind, op.scope);
     }
 
     /// Text of the strategies that caused the layout of a value by a mark on the axis.
@@ -162,12 +209,32 @@ private:
     std::set<std::pair<ValueId, std::string>> used_;
     std::map<std::string, Redistribution> entries_;
     std::set<std::pair<const Redistribution*, ValueId>> seen_;
+    std::unordered_set<ValueId> read_backward_;
+    std::map<std::tuple<std::string, std::string, std::string>, LayerTraffic> own_layers_;  // by, axis, layer
+    std::map<std::pair<std::string, std::string>, LayerTraffic> layers_;
 };
 
 }  // namespace
 
-std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires) {
-    return Lint(plan, wires).run();
+std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires,
+                                            std::vector<LayerTraffic>* layers) {
+    Lint lint(plan, wires);
+    std::vector<Redistribution> entries = lint.run();
+    if (layers) *layers = lint.layers();
+    return entries;
+}
+
+std::string layers_text(const std::vector<LayerTraffic>& layers) {
+    std::string text = layers.empty() ? "" : "of these a layer sends in each micro-batch:\n";
+    for (const LayerTraffic& one : layers) {
+        std::vector<std::string> counts;
+        for (const auto& [kind, count] : one.counts) counts.push_back(fmt::format("{} x {}", count, kind));
+        text += fmt::format("  {:>10}  over {} by {}: {}", bytes_text(one.bytes), one.axis, one.by, join(counts, ", "));
+        text += one.kept > 0
+                    ? fmt::format("; {} of received values are saved for the backward pass\n", bytes_text(one.kept))
+                    : "\n";
+    }
+    return text;
 }
 
 std::string lint_text(const std::vector<Redistribution>& entries, size_t most) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,23 @@ struct Redistribution {
     int64_t streams = 0;    ///< number of instruction streams (one per pipeline rank) that contain it
 };
 
-/// All redistributions of a step, sorted by bytes sent, largest first. Linear in the program and its streams.
-std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires = {});
+/// What a layer of the model sends over an axis in one micro-batch because of strategies' marks, as the layer and rank
+/// that send the max do. Values and ops are of one layer if their names agree up to the first number: "h.3".
+struct LayerTraffic {
+    std::string by, axis;                   ///< `by`: the strategies, with their lines
+    std::map<std::string, int64_t> counts;  ///< messages by opcode
+    int64_t bytes = 0;                      ///< bytes sent
+    int64_t kept = 0;  ///< bytes of what gathers and all-to-alls of the forward pass made, and the backward pass reads
+};
+
+/// All redistributions of a step, sorted by bytes sent, largest first, and in `layers`, unless null, those of a layer
+/// by strategy and axis. Linear in the program and its streams.
+std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires = {},
+                                            std::vector<LayerTraffic>* layers = nullptr);
 
 /// The redistributions as a table of up to `most` lines, and a line about the implicit ones. Empty if there are none.
 std::string lint_text(const std::vector<Redistribution>& entries, size_t most = 40);
+/// A line for each strategy and axis. Empty if there are none.
+std::string layers_text(const std::vector<LayerTraffic>& layers);
 
 }  // namespace orrery

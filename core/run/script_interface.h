@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -90,8 +91,10 @@ public:
     /// An option declared by the script, for `--help`; its value comes from [script] and --set script.KEY=VALUE.
     struct Option {
         std::string key, fallback, help;
-        std::string value;  ///< current value; text without quotes
+        std::string value;                ///< current value; text without quotes
+        std::vector<std::string> one_of;  ///< valid values; empty: any
     };
+    using Options = std::map<std::string, Option>;  ///< options by key
     virtual void declare_options(const std::vector<Option>&) {}
     /// Called when a script's call sets a configuration key. Throws Error if a --set gives the key another value.
     virtual void gives(const GivenKey&) {}

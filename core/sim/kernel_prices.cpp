@@ -57,12 +57,27 @@ void read_attention(const KernelSpec& spec, KernelWork& work) {
     work.batch = size(q, 4), work.rows = size(q, 3), work.heads = size(q, 2), work.head = size(q, 1);
     work.columns = size(key, 3);
     if (spec.inputs.size() > 2) work.head = (work.head + size(spec.inputs[2].shape, 1)) / 2;
-    const auto window = static_cast<double>(spec.attributes.integer("window"));
+    const auto number = [&](std::string_view name) { return static_cast<double>(spec.attributes.integer(name)); };
+    const double window = number("window"), rolled = number("rolled");
+    if (spec.attributes.has("blocks")) {
+        const Shape all = spec.attributes.has("global_shape") ? spec.attributes.integers("global_shape") : q;
+        work.columns /= std::max(1.0, work.rows * number("blocks") / size(all, 3));  // the keys of one block
+    }
     work.seen = work.rows * work.columns;
-    if (spec.attributes.flag("causal"))
-        work.seen = window > 0 && window < work.columns
-                        ? work.rows * window - window * window / 2 * (work.rows / work.columns)
-                        : work.seen / 2;
+    if (rolled > 0) {  // on the busiest ranks: keys of an earlier block, as far as the window reaches
+        const double rest = window > 0 ? std::clamp(work.columns + rolled - window, 0.0, 2 * work.columns) : 0;
+        const double share = rest / work.columns;
+        work.seen *= share < 1 ? 1 - share * share / 2 : (2 - share) * (2 - share) / 2;
+        return;
+    }
+    if (!spec.attributes.flag("causal")) return;
+    // With an index, rows are in an order that gives each rank half of the scores. Without one, each rank has a
+    // contiguous part of the row, and the last rank, for which the others wait, sees all keys but its own triangle.
+    const bool indexed = spec.inputs.size() >= (work.work == Work::attention ? 7 : 10);
+    if (window > 0 && window < work.columns)
+        work.seen = work.rows * window - window * window / 2 * (work.rows / work.columns);
+    else
+        work.seen -= indexed ? work.seen / 2 : work.rows * std::min(work.rows, work.columns) / 2;
 }
 
 /// Sizes of output tiles in matrix libraries, and the fraction of the rate that each reaches because of data reuse.

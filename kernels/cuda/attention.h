@@ -33,7 +33,12 @@ struct Heads {
     ORRERY_DEVICE i64 key(i64 b, i64 g, i64 j) const { return ((b * s.keys + j) * s.groups + g) * s.head_dim; }
     ORRERY_DEVICE i64 result(i64 b, i64 h, i64 i) const { return ((b * s.queries + i) * s.heads + h) * s.values(); }
     ORRERY_DEVICE i64 value(i64 b, i64 g, i64 j) const { return ((b * s.keys + j) * s.groups + g) * s.values(); }
-    ORRERY_DEVICE i64 statistic(i64 b, i64 h, i64 i) const { return (b * s.heads + h) * s.queries + i; }
+    /// These, for part b of the batch.
+    ORRERY_DEVICE Heads part(i64 b) const {
+        Heads one = *this;
+        one.s = s.part(b);
+        return one;
+    }
     /// Number of leading keys that query i may see.
     ORRERY_DEVICE i64 visible(i64 i) const {
         if (indexed || !s.causal) return s.keys;
@@ -142,7 +147,7 @@ struct AttentionTile {
     static constexpr int threads = 256;
     static constexpr bool barriers = true;
     static constexpr int side = 64, each = 4;
-    Heads<indexed> h;
+    Heads<indexed> all;
     AnyIn q, k, v;
     AnyOut o;
     float* lse;
@@ -151,11 +156,12 @@ struct AttentionTile {
     static i64 shared_bytes(const Attention& s) { return side * (s.head_dim + 1 + larger_dim(s) + 1 + side + 1) * 4; }
 
     ORRERY_DEVICE void operator()(const Block& b) const {
-        const Attention& s = h.s;
+        const Attention& s = all.s;
         const int dim = static_cast<int>(s.head_dim), values = static_cast<int>(s.values());
         // Late tiles see most keys, so they start first.
         const i64 first = (tiles - 1 - b.index() % tiles) * side, head = b.index() / tiles % s.heads;
         const i64 batch = b.index() / tiles / s.heads, group = head / (s.heads / s.groups);
+        const Heads<indexed> h = all.part(batch);
         const Tile qs{b.shared<float>(), dim + 1}, ks{qs.data + side * (dim + 1), dim + 1}, vs{ks.data, values + 1};
         const Tile ps{ks.data + side * (larger_dim(s) + 1), side + 1};
         const int row = b.thread() / 16 * each, col = b.thread() % 16;
@@ -223,7 +229,7 @@ struct AttentionTile {
             for (int d = 0; d < most_dims; ++d) {
                 if (col + d * 16 < values) o.put(h.result(batch, head, query) + col + d * 16, out[i][d] * by);
             }
-            if (col == 0) lse[h.statistic(batch, head, query)] = top[i] + logf(total[i]);
+            if (col == 0) lse[s.statistic(batch, head, query)] = top[i] + logf(total[i]);
         }
     }
 };
@@ -232,7 +238,7 @@ struct AttentionTile {
 template <int most_dims, bool indexed>
 struct AttentionGradTile {
     static constexpr int side = 32, each = 2;
-    Heads<indexed> h;
+    Heads<indexed> all;
     AnyIn q, k, v, o, d_o;
     const float* lse;
     const float* mean;  ///< [b, h, i]: d_o . o of each query, less d_lse
@@ -243,7 +249,8 @@ struct AttentionGradTile {
     }
 
     /// ps = softmax, ds = its slope, of queries first_q.. and keys first_k..
-    ORRERY_DEVICE void scores(const Block& b, const Tile (&t)[6], i64 batch, i64 head, i64 first_q, i64 first_k) const {
+    ORRERY_DEVICE void scores(const Block& b, const Tile (&t)[6], const Heads<indexed>& h, i64 batch, i64 head,
+                              i64 first_q, i64 first_k) const {
         const Attention& s = h.s;
         const int dim = static_cast<int>(s.head_dim), values = static_cast<int>(s.values());
         const int row = b.thread() / 16 * each, col = b.thread() % 16, both = dim < values ? dim : values;
@@ -274,7 +281,7 @@ struct AttentionGradTile {
             const i64 query = first_q + row + i;
             const bool there = query < s.queries;
             const Sight<indexed> by(h, batch, query);
-            const i64 at = there ? h.statistic(batch, head, query) : 0;
+            const i64 at = there ? s.statistic(batch, head, query) : 0;
             const float scale = static_cast<float>(s.scale), top = lse[at], middle = mean[at];
 #pragma unroll
             for (int j = 0; j < each; ++j) {
@@ -287,7 +294,7 @@ struct AttentionGradTile {
     }
     /// Splits shared memory: tiles of q, d_o, k, v, then scores and slopes.
     ORRERY_DEVICE void cut(const Block& b, Tile (&t)[6]) const {
-        const int pitch = static_cast<int>(h.s.head_dim) + 1, values = static_cast<int>(h.s.values()) + 1;
+        const int pitch = static_cast<int>(all.s.head_dim) + 1, values = static_cast<int>(all.s.values()) + 1;
         t[0] = {b.shared<float>(), pitch};
         t[1] = {t[0].data + side * pitch, values};
         t[2] = {t[1].data + side * values, pitch};
@@ -305,13 +312,13 @@ struct QueryGrad : AttentionGradTile<most_dims, indexed> {
     static constexpr bool barriers = true;
     AnyOut dq;
     ORRERY_DEVICE void operator()(const Block& b) const {
-        const Heads<indexed>& h = this->h;
-        const Attention& s = h.s;
+        const Attention& s = this->all.s;
         const int dim = static_cast<int>(s.head_dim), values = static_cast<int>(s.values());
         const int row = b.thread() / 16 * Base::each, col = b.thread() % 16;
         const i64 first = (this->tiles - 1 - b.index() % this->tiles) * Base::side;
         const i64 head = b.index() / this->tiles % s.heads, batch = b.index() / this->tiles / s.heads;
         const i64 group = head / (s.heads / s.groups);
+        const Heads<indexed> h = this->all.part(batch);
         Tile t[6];
         this->cut(b, t);
         const auto at_query = [&](i64 i) { return h.query(batch, head, i); };
@@ -329,7 +336,7 @@ struct QueryGrad : AttentionGradTile<most_dims, indexed> {
             load_tile(b, t[3], this->v, Base::side, from, s.keys, values,
                       [&](i64 j) { return h.value(batch, group, j); });
             b.sync();
-            this->scores(b, t, batch, head, first, from);
+            this->scores(b, t, h, batch, head, first, from);
             b.sync();
             for (int j = 0; j < Base::side; ++j) {
 #pragma unroll
@@ -359,12 +366,12 @@ struct KeyGrad : AttentionGradTile<most_dims, indexed> {
     static constexpr bool barriers = true;
     AnyOut dk, dv;
     ORRERY_DEVICE void operator()(const Block& b) const {
-        const Heads<indexed>& h = this->h;
-        const Attention& s = h.s;
+        const Attention& s = this->all.s;
         const int dim = static_cast<int>(s.head_dim), values = static_cast<int>(s.values());
         const int row = b.thread() / 16 * Base::each, col = b.thread() % 16;
         const i64 first = b.index() % this->tiles * Base::side, group = b.index() / this->tiles % s.groups;
         const i64 batch = b.index() / this->tiles / s.groups, heads = s.heads / s.groups;
+        const Heads<indexed> h = this->all.part(batch);
         Tile t[6];
         this->cut(b, t);
         const auto at_key = [&](i64 j) { return h.key(batch, group, j); };
@@ -383,7 +390,7 @@ struct KeyGrad : AttentionGradTile<most_dims, indexed> {
                 load_tile(b, t[1], this->d_o, Base::side, from, s.queries, values,
                           [&](i64 i) { return h.result(batch, head, i); });
                 b.sync();
-                this->scores(b, t, batch, head, from, first);
+                this->scores(b, t, h, batch, head, from, first);
                 b.sync();
                 for (int i = 0; i < Base::side; ++i) {
 #pragma unroll
@@ -427,7 +434,7 @@ struct DotRows {
         sum = b.sum(sum, 32);
         if (row >= n || b.thread() % 32 != 0) return;
         const i64 batch = row / s.heads / s.queries, query = row / s.heads % s.queries;
-        const i64 at = (batch * s.heads + row % s.heads) * s.queries + query;
+        const i64 at = s.statistic(batch, row % s.heads, query);
         mean[at] = d_lse == nullptr ? sum : sum - d_lse[at];
     }
 };

@@ -21,7 +21,7 @@ namespace {
 std::string key_of(const Attention& s, Type type, bool backward, bool deterministic) {
     std::string key = "attention";
     for (const i64 n : {s.batch, s.queries, s.keys, s.heads, s.groups, s.head_dim, s.shift, s.window, s.value_dim,
-                        i64{s.causal}, i64{s.indexed}})
+                        s.blocks, i64{s.causal}, i64{s.indexed}})
         key += " " + std::to_string(n);
     return key +
            (type == Type::bf16  ? " bf16"

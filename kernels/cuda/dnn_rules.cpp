@@ -64,6 +64,7 @@ std::string dnn_refusal(const Attention& s, Type type, bool backward, bool deter
         return "cuDNN wants heads of a multiple of 8 elements, at most " + std::to_string(most_dim);
     if (s.causal && (s.shift != 0 || s.queries != s.keys)) return "the mask is not the plain triangle";
     if (s.window > 0) return "the mask has a window";
+    if (s.blocks > 1) return "queries and keys come in blocks";
     if (s.indexed) return "the mask is by documents and positions";
     if (s.value_dim > 0) return "values have another head size than keys";
     if (machine.major < 8) return "cuDNN's attention needs compute capability 8.0";

@@ -10,9 +10,10 @@ namespace {
 
 /// The keys that one query sees, in ascending order.
 std::vector<i64> seen_keys(const Attention& s, const AttentionIndex& at, i64 b, i64 i) {
+    const i64 shift = s.part(b).shift;
     std::vector<i64> keys;
     for (i64 j = 0; j < s.keys; ++j) {
-        i64 ago = i + s.shift - j;  // positions from the key to the query
+        i64 ago = i + shift - j;  // positions from the key to the query
         if (s.indexed) {
             const std::int32_t document = at.documents[b * s.queries + i];
             if (document < 0 || document != at.key_documents[b * s.keys + j]) continue;
@@ -66,7 +67,7 @@ void attention(Context& c, const Attention& s, In q, In k, In v, const Attention
     Values os = zeros(n.o), ls = zeros(n.lse), p;
     for_each_query(s, [&](i64 b, i64 h, i64 i) {
         const std::vector<i64> keys = seen_keys(s, at, b, i);
-        double& l = ls[(b * s.heads + h) * s.queries + i];
+        double& l = ls[s.statistic(b, h, i)];
         l = -std::numeric_limits<double>::infinity();
         if (keys.empty()) return;
         p.clear();
@@ -96,7 +97,7 @@ void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In l
     Values dqs = zeros(n.q), dks = zeros(n.k), dvs = zeros(n.v);
     for_each_query(s, [&](i64 b, i64 h, i64 i) {
         const i64 qi = query_row(s, b, h, i, dim), oi = query_row(s, b, h, i, value_dim);
-        const i64 li = (b * s.heads + h) * s.queries + i;
+        const i64 li = s.statistic(b, h, i);
         const double mean = dot(ds, oi, os, oi, value_dim);
         for (const i64 j : seen_keys(s, at, b, i)) {
             const i64 kj = key_row(s, b, h, j, dim), vj = key_row(s, b, h, j, value_dim);

@@ -73,6 +73,24 @@ Launch matmul_gelu_grad(const Request& r) {
     };
 }
 
+/// Reads the attributes `blocks` and `rolled`, for a rank that has whole blocks or a part of one. `offset` and
+/// `global_shape` give the place of its queries.
+void read_blocks(const Request& r, const Sizes& all, Attention& s) {
+    const i64 blocks = r.spec.integer("blocks"), whole = all.empty() ? s.queries : all[1];
+    if (blocks < 2 || whole % blocks != 0) r.refuse("blocks must be at least 2 and divide the queries");
+    const i64 block = whole / blocks, first = r.offset(1), own = std::max<i64>(s.queries / block, 1);
+    if (s.keys % own != 0 || (own > 1 && s.queries % block != 0) || first % block + s.queries / own > block)
+        r.refuse("queries and keys are not those of whole blocks, or of one block");
+    s.blocks = own, s.batch *= own, s.queries /= own, s.keys /= own;
+    if (s.indexed || !s.causal) return;
+    if (s.keys != block) r.refuse("causal blocks need as many queries as keys");
+    // The keys of block p were those of block p - turn: of a block after the queries, for the first `turn` blocks.
+    const i64 rolled = r.spec.integer("rolled"), turn = rolled / block;
+    s.shift = rolled + first % block;
+    s.blind = std::clamp<i64>(turn - first / block, 0, own);
+    if (s.blind == own) s.shift = -s.queries, s.blind = 0;
+}
+
 /// `index`: number of the operand that begins the index, if there is one.
 Attention attention_sizes(const Request& r, size_t index, bool indexed) {
     const Sizes &q = r.input(0).shape, &k = r.input(1).shape, &v = r.input(2).shape;
@@ -90,20 +108,23 @@ Attention attention_sizes(const Request& r, size_t index, bool indexed) {
     s.window = r.spec.integer("window");
     if (s.window < 0 || (s.window > 0 && !s.causal)) r.refuse("window must be at least 1 and needs causal attention");
     s.indexed = indexed;
+    const Sizes all = r.spec.integers("global_shape");
     if (indexed) {
         const Sizes of_queries{s.batch, s.queries}, of_keys{s.batch, s.keys};
         for (size_t i = 0; i < 4; ++i) {
             if (r.input(index + i).shape != (i < 2 ? of_queries : of_keys))
                 r.refuse("expected documents and positions of queries [B,T] and of keys [B,S]");
         }
-        return s;
+    } else if (!r.has("blocks")) {
+        // Of a part of the queries, `offset` and `global_shape` give the place among all; the last query sees all keys.
+        s.shift = s.keys - (all.empty() ? s.queries : all[1]) + r.offset(1);
     }
-    // Of a block of queries, `offset` and `global_shape` give the place among all queries; the last query sees all
-    // keys.
-    const Sizes all = r.spec.integers("global_shape");
-    s.shift = s.keys - (all.empty() ? s.queries : all[1]) + r.offset(1);
+    if (r.has("blocks")) read_blocks(r, all, s);
     // the last query sees its first key, so the causal mask is enough
-    if (s.window >= s.queries + s.shift) s.window = 0;
+    if (!s.indexed && s.window >= s.queries + s.shift) s.window = 0;
+    // of an earlier block a query sees all keys
+    if (r.has("blocks") && s.causal && !s.indexed && s.window == 0 && s.blind == 0 && s.shift >= s.keys - 1)
+        s.causal = false, s.shift = 0;
     return s;
 }
 
@@ -111,10 +132,11 @@ Attention attention_sizes(const Request& r, size_t index, bool indexed) {
 void check_target(const Request& r, const Attention& s, bool of_lse) {
     if (r.target.attention == nullptr || r.target.attention_by_index) return;
     const bool other_size = s.value_dim > 0;
-    if (s.indexed || other_size || of_lse) {
-        r.refuse(std::string("this device has no attention ") + (s.indexed    ? "by documents and positions"
-                                                                 : other_size ? "with values of another head size"
-                                                                              : "with a gradient of lse"));
+    if (s.indexed || other_size || of_lse || s.blocks > 1) {
+        r.refuse(std::string("this device has no attention ") + (s.indexed      ? "by documents and positions"
+                                                                 : s.blocks > 1 ? "in blocks"
+                                                                 : other_size   ? "with values of another head size"
+                                                                                : "with a gradient of lse"));
     }
 }
 

@@ -125,8 +125,9 @@ function Value:state() end
 ---@param n integer
 ---@return integer?
 function Value:first_dim_divisible_by(n) end
---- Strategies: the splits that store marks so far ask for, in order, with dims from 1.
----@return { axis: string, dim: integer }[]
+--- Strategies: the splits that store marks so far ask for, in order, with dims from 1. Decompositions: those of the
+--- layout in which the op reads the value, or in which it was added. `gathered`: it is used in another way on the axis.
+---@return { axis: string, dim: integer, gathered: boolean }[]
 function Value:splits() end
 --- Strategies: the ops that read the value, in order.
 ---@return MarkedOp[]
@@ -292,6 +293,18 @@ function Update:result(name, value) end
 
 ---@class Strategy
 
+--- An op that a decomposition may replace.
+---@class DecomposedOp: MarkedOp
+---@field phase "forward" | "backward" | "update"
+---@field attributes table   all that the op has, as a call of the op takes them; dims count from 1
+---@field axis string        the axis of the decomposition, which splits at least one input
+---@field size integer       ranks of the axis
+
+--- Adds an op of the table and returns its outputs. Dims in `attributes` are names or count from 1. `made`: outputs of
+--- the decomposed op that it makes, all that the added op has; else they are new values. It adds no collectives:
+--- propagation inserts those that the layouts of the added ops need.
+---@alias AddPart fun(kind: string, inputs: Value[], attributes?: table, made?: Value[]): Value ...
+
 --- An op of the program that a strategy marks.
 ---@class MarkedOp
 ---@field kind string
@@ -385,6 +398,8 @@ function Mesh:text() end
 ---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
+--- `one_of` lists the values of a text: { "heads", "help", one_of = { "heads", "gather" } }; others are refused, and
+--- `orrery plan` searches those of `context` and `order`, if the script declares them.
 ---@param defaults table
 ---@return table
 function orrery.options(defaults) end
@@ -422,6 +437,23 @@ function orrery.iota(spec) end
 ---@param spec { shape: ({ [1]: string, [2]: integer } | integer)[], kind?: "uniform" | "normal", places?: Value }
 ---@return Value
 function orrery.random(spec) end
+--- Replaces ops of a kind by others on meshes where the axis splits what they read, before the op's own decomposition.
+--- Propagation calls `parts` for each op of that kind with an input split by the axis, in a program compiled later, the
+--- same on every rank. It adds ops that make all outputs and returns true; or it adds none and returns false. The first
+--- decomposition that returns true counts. A gradient is an op of its own, such as softmax_grad. For example, a softmax
+--- over a split dim sends two numbers a row instead of the rows:
+---
+---     o.decompose { op = "softmax", axis = "tp", parts = function(op, add)
+---       local x, rows = op.inputs[1], { dims = { #op.inputs[1].shape }, keep = true }
+---       local e = add("exp", { add("sub", { x, add("max", { x }, rows) }) })
+---       add("div", { e, add("sum", { e }, rows) }, nil, op.outputs)
+---       return true
+---     end }
+---
+--- `orrery verify` compares what the ops compute with the op on one rank; `orrery check` lists a decomposition that
+--- replaces nothing. The function's text is among what ranks compare before they start.
+---@param options { op: string, axis: string, parts: fun(op: DecomposedOp, add: AddPart): boolean? }
+function orrery.decompose(options) end
 --- Joins values along a dim that they have: as a:concat(b, c, { dim = }), for lists of any length. A call of
 --- table.unpack before other arguments gives Lua one value only, so write o.concat(list, ...) for lists.
 ---@param list Value[]

@@ -16,6 +16,7 @@ return {
   stack    = nn.stack,                      -- along a new dim
   step     = native.step,
   training = native.training,
+  decompose = native.decompose,             -- replaces ops by others where an axis splits what they read
   result   = native.result,  -- o.result(name, sum, count): a number that every step and evaluation reports
   data     = require "orrery.data",
   op       = require "orrery.op",                    -- o.op.swish_gate(x, g): ops of C++ plugins by name

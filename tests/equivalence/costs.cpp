@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "plan/lint.h"
 #include "plan/summary.h"
 #include "trial.h"
 
@@ -38,6 +39,16 @@ std::map<Opcode, int64_t> sent(const Experiment& made, const CompileOptions& opt
         for (const Traffic& traffic : rank) counted += traffic.bytes_sent;
     CHECK(counted == all * made.mesh.ranks());
     return bytes;
+}
+
+/// What `orrery check` says that a layer sends and keeps in a micro-batch over cp by the strategy context.
+LayerTraffic of_a_layer(const Experiment& made) {
+    std::vector<LayerTraffic> layers;
+    redistributions(test::compile(made.train(), made.mesh, {}).plan, {}, &layers);
+    std::erase_if(layers, [](const LayerTraffic& one) { return !one.by.starts_with("context"); });
+    REQUIRE(layers.size() == 1);
+    CHECK(layers[0].axis == "cp");
+    return layers[0];
 }
 
 /// Bytes of all params; of those that backward ops read, of matrices, and of those whose gradient is a sum: the sum
@@ -133,6 +144,9 @@ TEST_CASE("context by heads sends 2 (P-1)/P b (T/P) D e (2 H + 2 G) a layer, its
                 auto bytes = sent(*split);
                 INFO(model << " cp " << ranks << " micro " << a);
                 CHECK(bytes[Opcode::all_to_all] == blocks * layer);
+                const LayerTraffic told = of_a_layer(*split);
+                CHECK(told.bytes == layer / a);
+                CHECK(told.counts == std::map<std::string, int64_t>{{"all_to_all", 8}});
                 const int64_t scalars = positions > 0 ? 3 : 2;  // loss, count; the norm, when a gradient is split
                 CHECK(bytes[Opcode::all_reduce] == 2 * one(sizes.all - positions + scalars * 4));
                 CHECK(bytes[Opcode::all_gather] == one(positions));
@@ -169,7 +183,36 @@ TEST_CASE("context by gathering sends (P-1) (2 U + U') a layer, (P-1) (U + U') w
                 const int64_t scalars = positions > 0 ? 3 : 2;
                 CHECK(bytes[Opcode::all_reduce] == 2 * one(sizes.all - positions + scalars * 4));
                 CHECK(bytes.size() == 3);
+                const LayerTraffic told = of_a_layer(*split);
+                CHECK(told.bytes == (ranks - 1) * U * (keep ? 2 : 3) / 2);  // in each of 2 micro-batches
+                CHECK(told.counts ==
+                      std::map<std::string, int64_t>{{"all_gather", keep ? 2 : 4}, {"reduce_scatter", 2}});
+                CHECK(told.kept == (keep ? ranks * U / 2 : 0));
             }
+}
+
+TEST_CASE("context by a ring sends (P-1) (2 U + U') a layer, and with heads inside each axis what a rank holds",
+          "[costs]") {
+    constexpr int64_t D = embed / 4;
+    for (const char* model : {"gpt", "llama"})
+        for (int64_t ranks : {2, 4}) {
+            const auto split = made(model, fmt::format("cp = {}", ranks), "cp = \"ring\"", 2);
+            const Sizes sizes = sizes_of(split->train());
+            const auto one = [&](int64_t bytes) { return bytes * (ranks - 1) / ranks; };
+            const int64_t G = std::string(model) == "gpt" ? 4 : 2, U = 2 * batch * (seq / ranks) * G * D * 4;
+            const int64_t positions = std::string(model) == "gpt" ? seq * embed * 4 : 0;  // split as the sequence
+            auto bytes = sent(*split);
+            INFO(model << " cp " << ranks);
+            CHECK(bytes[Opcode::send] == blocks * (ranks - 1) * 3 * U);
+            CHECK(bytes[Opcode::all_gather] == one(positions));
+            CHECK(bytes[Opcode::all_reduce] == 2 * one(sizes.all - positions + (positions > 0 ? 3 : 2) * 4));
+            CHECK(bytes.size() == static_cast<size_t>(positions > 0 ? 3 : 2));
+        }
+    const auto both = made("llama", "co = 2\ncp = 2", "co = \"ring\"\ncp = \"heads\"", 2);
+    const int64_t rows = batch * seq / 4;  // of a rank, with all heads; by heads, twice as many with half of the heads
+    auto bytes = sent(*both);
+    CHECK(bytes[Opcode::send] == blocks * 3 * 2 * (2 * rows) * 1 * D * 4);
+    CHECK(bytes[Opcode::all_to_all] == blocks * 2 * (rows * D * 4) * (2 * 4 + 2 * 2) / 2);
 }
 
 TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallelism the same bytes", "[costs]") {

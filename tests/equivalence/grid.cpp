@@ -18,6 +18,7 @@ struct Part {
     std::string axes;  ///< the axes that it takes for itself
     std::string mesh;  ///< lines of [mesh]
     std::string script;
+    int64_t tokens = 8;  ///< of a row; a cell has the most of its parts
 };
 
 const std::vector<Part>& parts() {
@@ -47,8 +48,11 @@ const Part& part(const std::string& name) {
 struct Cell {
     std::string name;
     std::vector<const Part*> parts;
-    int64_t length = 8;   ///< tokens of a row
-    int64_t longest = 0;  ///< as drawn_for
+
+    bool packed() const {
+        return std::ranges::any_of(parts,
+                                   [](const Part* p) { return p->script.find("packed = true") != std::string::npos; });
+    }
 };
 
 /// Pairs on different axes; plain and sharded data parallelism on two axes of their own is "hybrid".
@@ -92,11 +96,12 @@ std::unique_ptr<Experiment> made(const std::string& model, const Cell& cell) {
             const auto at = p->mesh.find(fmt::format("{} = ", axis));
             if (at != std::string::npos) mesh += p->mesh.substr(at, p->mesh.find('\n', at) + 1 - at);
         }
-    for (const Part* p : cell.parts) script += p->script;
+    int64_t tokens = 0;
+    for (const Part* p : cell.parts) script += p->script, tokens = std::max(tokens, p->tokens);
     return experiment("tests/equivalence/grid.lua",
                       fmt::format("[mesh]\n{}[train]\nsteps = 2\nsequences_per_step = 16\nmicrobatches = 4\n"
                                   "[data]\npath = \"none\"\ntokens_per_sequence = {}\n[script]\n{}",
-                                  mesh, cell.length, script));
+                                  mesh, tokens, script));
 }
 
 struct Tally {
@@ -134,7 +139,7 @@ Tally run(const std::string& title, const std::vector<Cell>& cells, const std::v
                 const auto experiment = made(model, cell);
                 const auto lowered = compiled(*experiment);
                 test::Verifying how;
-                how.contents = drawn_for(lowered.plan, 40, cell.longest);
+                how.contents = drawn_for(lowered.plan, 40, cell.packed());
                 const VerifyReport report = test::verify_plan(experiment->train(), lowered, how);
                 const bool passed = report.passed() && report.gradients >= 0;
                 ++(passed ? tally.passed : tally.failed);
@@ -177,43 +182,74 @@ TEST_CASE("data and zero over two axes are verified, on the models in turn", "[a
 
 TEST_CASE("context parallelism is verified under each strategy, on the models in turn", "[context]") {
     std::vector<Part> methods;
-    for (const char* method : {"heads", "gather"})
+    for (const char* method : {"heads", "gather", "ring"})
         methods.push_back({method, "", "cp = 2\n", fmt::format("context = \"{}\"\ndropout = 0.1\n", method)});
     std::vector<Cell> cells;
     for (const Part& method : methods) {
         cells.push_back({method.name, {&method}});
-        for (const char* other : {"dp", "zero1", "zero2", "zero3", "tp", "tp+seq", "pp 1f1b"})
-            cells.push_back({fmt::format("{} x {}", method.name, other), {&method, &part(other)}});
+        for (const char* other : {"dp", "zero1", "zero2", "zero3", "tp", "tp+seq", "pp 1f1b", "pp zb_h1"})
+            if (method.name == "ring" || std::string_view(other) != "pp zb_h1")
+                cells.push_back({fmt::format("{} x {}", method.name, other), {&method, &part(other)}});
     }
     const Part four{"", "", "cp = 4\n", "context = \"heads\"\n"};  // more ranks than llama's 2 kv_heads
     cells.push_back({"heads of 4", {&four}});
     cells.push_back({"heads of 4 x zero3", {&four, &part("zero3")}});
     const Part both{"", "", "co = 2\ncp = 2\n", "context = \"heads\"\n"};
     cells.push_back({"gather 2 x heads 2", {&both}});
+    const Part crossed{"", "", "co = 2\ncp = 2\n", "outer = \"ring\"\ncontext = \"heads\"\n"};
+    cells.push_back({"ring 2 x heads 2", {&crossed}});
     const Tally tally = run("context", cells, all_models, true);
-    const Tally repeated = run("context, repeated kv_heads", {cells.end() - 3, cells.end()}, {"llama"});
+    const Tally repeated = run("context, repeated kv_heads", {cells.end() - 4, cells.end()}, {"llama"});
     CHECK(tally.failed + repeated.failed == 0);
     CHECK(tally.passed > 0);
 }
 
+TEST_CASE("rings of 3 and 4, with a window and over packed documents, are verified under each strategy", "[context]") {
+    const auto ring = [](const char* name, const char* mesh, const char* script, int64_t tokens) {
+        return Part{name, "", mesh, fmt::format("{}dropout = 0.1\n", script), tokens};
+    };
+    const std::string outside = "outer = \"ring\"\ncontext = \"heads\"\n", alone = "context = \"ring\"\n";
+    const Part three = ring("ring 3, packed", "cp = 3\n", (alone + "packed = true\n").c_str(), 48);
+    const Part four = ring("ring 4, packed", "cp = 4\n", (alone + "packed = true\n").c_str(), 48);
+    const Part window = ring("ring 4, window", "cp = 4\n", (alone + "window = 3\n").c_str(), 8);
+    const Part both = ring("ring 2 x heads 2, packed", "co = 2\ncp = 2\n", (outside + "packed = true\n").c_str(), 48);
+    const Part seen = ring("ring 2 x heads 2, window", "co = 2\ncp = 2\n", (outside + "window = 5\n").c_str(), 8);
+    std::vector<Cell> cells{{three.name, {&three}}, {both.name + " x zero3", {&both, &part("zero3")}}};
+    if (std::getenv("ORRERY_LONG"))
+        for (const Part* p : {&three, &four, &both, &seen}) {
+            cells.push_back({p->name, {p}});
+            for (const char* other : {"dp", "zero1", "zero2", "zero3", "tp+seq", "pp 1f1b", "pp zb_h1"})
+                cells.push_back({fmt::format("{} x {}", p->name, other), {p, &part(other)}});
+        }
+    const Tally tally = run("rings", cells, all_models, true);
+    std::vector<Cell> windows{{window.name, {&window}}};
+    for (const char* other : {"zero1", "tp+seq", "pp zb_h1"})
+        windows.push_back({fmt::format("{} x {}", window.name, other), {&window, &part(other)}});
+    const Tally far = run("rings with a window", windows, {"llama"});
+    CHECK(tally.failed + far.failed == 0);
+    CHECK(tally.passed + far.passed > 0);
+}
+
 TEST_CASE("orders of tokens are verified under each strategy, on the models in turn", "[context]") {
-    // In CI one of four cells, so that each strategy is there once; else all of longer rows, with a window, too.
+    // In CI each method, order and strategy is there once.
     const bool all = std::getenv("ORRERY_LONG");
+    const Part methods[] = {{"gather", "", "cp = 2\n", "context = \"gather\"\n"},
+                            {"ring", "", "cp = 2\n", "context = \"ring\"\n"},
+                            {"ring x heads", "", "co = 2\ncp = 2\n", "context = \"heads\"\nouter = \"ring\"\n"}};
     std::vector<Part> orders;
-    for (const char* order : {"zigzag", "balanced"})
-        for (const bool packed : {false, true})
-            orders.push_back({fmt::format("{}{}", order, packed ? ", packed" : ""), "", "cp = 2\n",
-                              fmt::format("order = \"{}\"\npacked = {}\ndropout = 0.1\n", order, packed)});
-    orders.push_back({"heads, packed", "", "cp = 2\n", "context = \"heads\"\npacked = true\n"});
-    orders.push_back({"gather, packed", "", "cp = 2\n", "context = \"gather\"\npacked = true\n"});
+    for (const bool packed : {false, true})
+        for (const char* order : {"zigzag", "balanced"})
+            for (const Part& method : methods)
+                orders.push_back(
+                    {fmt::format("{} {}{}", order, method.name, packed ? ", packed" : ""), "", method.mesh,
+                     fmt::format("{}order = \"{}\"\npacked = {}\ndropout = 0.1\n", method.script, order, packed),
+                     packed ? 48 : 8});
     const char* others[] = {"", "dp", "zero1", "zero2", "zero3", "tp+seq", "pp 1f1b", "pp zb_h1"};
     std::vector<Cell> cells;
     for (size_t o = 0; o < orders.size(); ++o)
         for (size_t s = 0; s < std::size(others); ++s) {
-            if (!all && (o > 3 || s % 4 != o)) continue;
-            const bool packed = orders[o].script.find("packed = true") != std::string::npos;
-            Cell& cell =
-                cells.emplace_back(Cell{orders[o].name, {&orders[o]}, all ? 80 : 8, packed ? all ? 40 : 5 : 0});
+            if (!all && s != o % std::size(others)) continue;
+            Cell& cell = cells.emplace_back(Cell{orders[o].name, {&orders[o]}});
             if (others[s][0] == '\0') continue;
             cell.name += fmt::format(" x {}", others[s]);
             cell.parts.push_back(&part(others[s]));

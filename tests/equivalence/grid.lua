@@ -8,9 +8,10 @@ local opt = o.options {
   rep      = { false, "plain data parallelism over the axis rep, beside dp" },
   sequence = { false, "split over tp what lies between the blocks" },
   window   = { 0, "llama: keys that a position sees" },
-  context  = { "", "how cp shares the sequence: heads or gather; empty: cp shares the batch, if no order is given" },
-  order    = { "natural", "of the tokens of rows, over cp" },
-  packed   = { false, "rows of several documents" },
+  context  = { "", "how cp shares the sequence: heads, gather or ring; empty: cp shares the batch" },
+  outer    = { "gather", "how co, outside of cp, shares it: gather or ring" },
+  order    = { "natural", "of the tokens of rows, over the outer of both axes" },
+  packed   = { false, "rows of documents, with the position of each token in its own" },
   dropout  = { 0.0, "gpt only" },
   schedule = { "", "of the pipeline over pp" },
 }
@@ -25,9 +26,9 @@ end
 if opt.window > 0 then sizes.window = opt.window end
 local model = require("orrery.models." .. opt.model)(sizes)
 
-local packed = opt.packed or opt.order ~= "natural"
-local program = o.trace(opt.model, packed and data.placed or data.signature, function(batch)
-  return model:loss(batch.tokens, batch.targets, packed and batch or nil)
+local places = opt.packed or opt.order ~= "natural"
+local program = o.trace(opt.model, places and data.placed or data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets, places and batch or nil)
 end)
 program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
 

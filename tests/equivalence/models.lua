@@ -24,7 +24,8 @@ local opt = o.options {
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { "", "layers of each stage, \"1 0 1\"; cut by cost when empty" },
   ends       = { false, "the embedding and the head count as layers" },
-  cp         = { "", "how the axis cp shares the sequence: heads or gather; empty: it shares the batch" },
+  cp         = { "", "how the axis cp shares the sequence: heads, gather or ring; empty: it shares the batch" },
+  co         = { "", "how the axis co, outside of cp, shares it: gather or ring" },
   keep       = { false, "gather: keys and values are gathered once for both passes" },
   order      = { "natural", "of the tokens of rows, over cp" },
   packed     = { false, "rows of several documents, or in an order: attention by documents and positions" },
@@ -63,18 +64,20 @@ program:parallel {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = layers, ends = opt.ends },
 }
 local strategies = opt.strategy == "twin" and o.strategies or o.strategy
+if opt.co ~= "" then program:parallel { strategies.context { axis = "co", method = opt.co, order = opt.order } } end
 if opt.cp ~= "" then
-  program:parallel { strategies.context { axis = "cp", method = opt.cp, order = opt.order, keep = opt.keep } }
+  local order = opt.co == "" and opt.order or "natural"
+  program:parallel { strategies.context { axis = "cp", method = opt.cp, order = order, keep = opt.keep } }
 end
 local asked = { o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
 if opt.zero > 0 then
-  asked[2] = o.strategy.zero { axis = { "dp", "cp" }, replicate = opt.replicate, stage = opt.zero,
+  asked[2] = o.strategy.zero { axis = { "dp", "co", "cp" }, replicate = opt.replicate, stage = opt.zero,
     bucket_mib = opt.bucket_mib, reduce = opt.reduce }
 end
 if opt.recompute == "full" then asked[#asked + 1] = o.strategy.recompute {} end
 if opt.recompute == "selective" then
   asked[#asked + 1] = o.strategy.recompute { kinds = { "gelu", "swiglu", "layernorm", "rmsnorm", "attention" } }
 end
-asked[#asked + 1] = strategies.data { axis = { "dp", "cp" }, bucket_mib = opt.bucket_mib, reduce = opt.reduce }
+asked[#asked + 1] = strategies.data { axis = { "dp", "co", "cp" }, bucket_mib = opt.bucket_mib, reduce = opt.reduce }
 program:parallel(asked)
 program:compile()

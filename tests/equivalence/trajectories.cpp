@@ -88,15 +88,17 @@ TEST_CASE("tokens in any order draw one rank's dropout and follow its trajectory
         {"cp = 2\n", "cp = \"auto\"\norder = \"zigzag\"\n"},
         {"cp = 4\n", "cp = \"gather\"\norder = \"zigzag\"\nstrategy = \"twin\"\n"},
         {"dp = 2\ncp = 2\n", "cp = \"gather\"\norder = \"balanced\"\nzero = 3\n"},
-        {"cp = 2\ntp = 2\n", "cp = \"auto\"\norder = \"balanced\"\nsequence = true\n"}};
+        {"cp = 2\ntp = 2\n", "cp = \"auto\"\norder = \"balanced\"\nsequence = true\n"},
+        {"cp = 2\n", "cp = \"ring\"\norder = \"zigzag\"\nzero = 1\n"},
+        {"cp = 4\n", "cp = \"ring\"\norder = \"balanced\"\n"}};
     const std::string packed = "packed = true\n";
-    for (const int64_t longest : {0, 5}) {  // one document a row; documents of 1 to 5 tokens
-        const test::Ran alone = run_drawn(lowered("", packed), steps, vocab, longest);
+    for (const bool documents : {false, true}) {  // or one a row
+        const test::Ran alone = run_drawn(lowered("", packed), steps, vocab, documents);
         for (const auto& [mesh, script] : meshes)
             CHECK(print(fmt::format("gpt, dropout 0.1, {}{}", mesh, script),
-                        follow(run_drawn(lowered(mesh, script + packed), steps, vocab, longest), alone)) <= 1);
+                        follow(run_drawn(lowered(mesh, script + packed), steps, vocab, documents), alone)) <= 1);
         // Rows of one document have the masks and losses of a model that knows neither documents nor places.
-        if (longest == 0)
+        if (!documents)
             CHECK(print("the same without places", follow(run_drawn(lowered("", ""), steps, vocab), alone)) <= 1);
     }
 }

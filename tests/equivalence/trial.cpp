@@ -49,43 +49,43 @@ std::vector<int32_t> batch(const Value& value, int64_t step, int64_t vocab, uint
     return drawn;
 }
 
-/// The number of each token's document in a row of `length` tokens; see drawn_for.
-std::vector<int32_t> documents_of(int64_t length, int64_t longest, int64_t step, int64_t row) {
-    std::mt19937 engine(static_cast<uint32_t>(7919 * step + row));
-    std::vector<int32_t> all;
-    for (int32_t number = 0; std::ssize(all) < length; ++number)
-        all.insert(all.end(),
-                   longest == 0 ? static_cast<size_t>(length) : 1 + engine() % static_cast<uint32_t>(longest), number);
-    all.resize(static_cast<size_t>(length));
-    return all;
-}
-
-/// Numbers the tokens of a row that has these documents, if the input does that.
-void number_tokens(std::span<int32_t> row, const std::string& input, const std::vector<int32_t>& documents) {
-    for (size_t i = 0; i < row.size(); ++i) {
-        if (input == "documents") row[i] = documents[i];
-        if (input == "places") row[i] = static_cast<int32_t>(i);
-        if (input == "positions") row[i] = i > 0 && documents[i] == documents[i - 1] ? row[i - 1] + 1 : 0;
+/// [B, T]: documents of 1 to 40 tokens, or the positions in them, by name. About one in twelve is padding.
+std::vector<int32_t> packed(const Value& value, int64_t step) {
+    std::mt19937 engine(static_cast<uint32_t>(step) + 77);
+    const int64_t row = value.type.shape[1];
+    std::vector<int32_t> drawn;
+    for (int64_t i = 0, document = 0, position = 0, length = 0; i < value.type.count(); ++i, ++position) {
+        if (i % row == 0 || position == length)
+            ++document, position = 0, length = 1 + static_cast<int64_t>(engine() % 40);
+        const int64_t id = (document + step) % 12 == 0 ? -1 : document;
+        drawn.push_back(static_cast<int32_t>(value.name == "documents" ? id : position));
     }
+    return drawn;
 }
 
 }  // namespace
 
 std::function<std::vector<char>(const Value& value, int64_t step)> drawn_for(const Plan& plan, int64_t vocab,
-                                                                             int64_t longest) {
-    return [order = token_order(plan.program, plan.mesh), vocab, longest](const Value& value, int64_t step) {
+                                                                             bool packed) {
+    return [order = token_order(plan.program, plan.mesh), vocab, packed](const Value& value, int64_t step) {
         std::vector<char> bytes = draw(value, step, vocab);
         if (value.role != Role::input || value.dims != std::vector<std::string>{"batch", "seq"}) return bytes;
-        const int64_t rows = value.type.shape[0], length = value.type.shape[1];
-        for (int64_t i = 0; i < rows; ++i) {
-            const std::span<int32_t> row(reinterpret_cast<int32_t*>(bytes.data()) + i * length,
-                                         static_cast<size_t>(length));
-            const std::vector<int32_t> documents = documents_of(length, longest, step, i);
-            number_tokens(row, value.name, documents);
+        const auto length = static_cast<size_t>(value.type.shape[1]);
+        const bool numbers = value.name == "documents" || value.name == "positions" || value.name == "places";
+        Value of = value;
+        of.name = "documents";
+        const std::vector<char> drawn = draw(of, step, vocab);
+        for (size_t at = 0; at < bytes.size() / 4; at += length) {
+            const std::span<int32_t> row(reinterpret_cast<int32_t*>(bytes.data()) + at, length);
+            std::span<const int32_t> documents;
+            if (packed) documents = {reinterpret_cast<const int32_t*>(drawn.data()) + at, length};
+            if (numbers && (!packed || value.name == "places"))
+                for (size_t i = 0; i < length; ++i) row[i] = value.name == "documents" ? 0 : static_cast<int32_t>(i);
             const std::vector<int32_t> natural(row.begin(), row.end());
-            each_run(token_runs(order, length, documents), 0, length, [&](int64_t place, int64_t count, int64_t at) {
-                std::copy_n(natural.begin() + place, count, row.begin() + at);
-            });
+            each_run(token_runs(order, value.type.shape[1], documents), 0, value.type.shape[1],
+                     [&](int64_t place, int64_t count, int64_t to) {
+                         std::copy_n(natural.begin() + place, count, row.begin() + to);
+                     });
         }
         return bytes;
     };
@@ -124,6 +124,7 @@ std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t
         const auto number = static_cast<float>(step);
         return bytes_of(&number, sizeof number);
     }
+    if (value.name == "documents" || value.name == "positions") return bytes_of(packed(value, step).data(), 4 * count);
     if (value.role == Role::input) return bytes_of(batch(value, step, vocab, seed).data(), 4 * count);
     return bytes_of(initial(value, seed).data(), 4 * count);
 }
@@ -134,12 +135,12 @@ const std::vector<float>& at(const test::Contents& contents, const std::string& 
     return found->second;
 }
 
-test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab, int64_t longest) {
+test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab, bool packed) {
     test::Running how;
     how.steps = steps;
     how.reference = false;
     how.every_step = true;
-    how.contents = drawn_for(lowered.plan, vocab, longest);
+    how.contents = drawn_for(lowered.plan, vocab, packed);
     return run_steps(lowered, how);
 }
 

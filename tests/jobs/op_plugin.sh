@@ -89,7 +89,7 @@ refused() {
     said "$words" out.txt
 }
 refused "bare/try.lua:12:|op sundial of plugin op/sundial 0.1 has no kernel for device cpu; kernels of it: reference"
-refused "has no kernel for device cpu" --set mesh.tp=2
+refused "has no kernel for device cpu" --set mesh.dp=2
 ! $orrery plugins | grep -A1 "device/cuda" | grep -q "cannot run here" ||
     refused "op sundial of plugin op/sundial 0.1 has no kernel for device cuda; kernels of it: reference" \
         --set run.device=cuda

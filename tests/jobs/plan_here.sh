@@ -51,7 +51,7 @@ assert {(c["pp"], c["dp"], c["tp"]) for c in choices} >= {(1, 2, 1), (2, 1, 1)},
 times = [c["step_s"] for c in choices]
 assert times[1:] == sorted(times[1:]) and 0 < times[0] <= 1.01 * times[1], times
 for choice in choices:
-    assert choice["pp"] * choice["dp"] * choice["tp"] == 2 and choice["fits"] and choice["mapping"] == "", choice
+    assert choice["pp"] * choice["dp"] * choice["cp"] * choice["tp"] == 2 and choice["fits"] and choice["mapping"] == "", choice
     assert 4 % (choice["dp"] * choice["samples"]) == 0, choice
 CHECK
 plan --json --keep mesh,zero,samples,recompute > kept.json || fail "--keep"
@@ -108,7 +108,7 @@ refused 2 'no cluster and no table|--table FILE' "$source_root/scripts/gpt.lua" 
 refused 2 'nothing fits|transport gloo of axis|was not measured' runs/a --ranks 2 --set run.transport=gloo
 grep -q "take " <<< "$out" && fail "more memory or fewer ranks measure no transport: $out"
 refused 2 'nothing fits|no mesh of 2 ranks in the search splits 3 sequences' runs/a --ranks 2 \
-    --set train.sequences_per_step=3 --most-tp 1 --most-pp 1
+    --set train.sequences_per_step=3 --most-tp 1 --most-pp 1 --most-cp 1
 refused 2 'the mesh of --keep mesh has 2' runs/a --ranks 4 --keep mesh
 refused 2 'nothing fits|on a rank in the best case| more than the |fewer ranks (--ranks), or a machine' runs/a \
     --ranks 2 --set script.embed=24576 --set script.layers=96 --set script.heads=96 --keep recompute,schedule,samples

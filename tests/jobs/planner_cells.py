@@ -16,6 +16,7 @@ WAYS = 12 if table else 3
 # Options that vary, as `orrery plan --keep` names those that do not.
 OPTIONS = ["samples", "zero", "schedule", "sequence", "recompute"]
 FEW = ["samples", "recompute"]
+AXES = ["pp", "dp", "cp", "tp"]
 SCHEDULES = [("1f1b", 0), ("interleaved", 2), ("interleaved", 3), ("interleaved", 4), ("zb_h1", 0), ("zbv", 0)]
 
 
@@ -117,7 +118,8 @@ def of_plan(sets):
 
 def words(way):
     """"dp2 samples=4 zero=1": what is not usual of it."""
-    out = [f"{axis}{way[f'mesh.{axis}']}" for axis in ("pp", "dp", "tp") if way[f"mesh.{axis}"] != "1"]
+    out = [f"{axis}{way[f'mesh.{axis}']}" for axis in AXES if way.get(f"mesh.{axis}", "1") != "1"]
+    out += [way[key].strip('"') for key in ("script.context", "script.order") if key in way]
     out.append(f"micro={way['train.microbatches']}")
     schedule = way.get("script.pipeline", "").strip('"')
     if way["mesh.pp"] != "1" and schedule:
@@ -142,7 +144,7 @@ def chosen(one, planned):
     others = [way for turn in itertools.zip_longest(*all_ways) for way in turn if way]
     best_of_mesh, meshes = [], set()
     for way in ranked:
-        mesh = (way["mesh.pp"], way["mesh.dp"], way["mesh.tp"])
+        mesh = tuple(way[f"mesh.{axis}"] for axis in AXES)
         if mesh not in meshes:
             best_of_mesh.append(way)
             meshes.add(mesh)

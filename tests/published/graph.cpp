@@ -75,6 +75,7 @@ std::vector<Job> small_jobs() {
     struct Case {
         int64_t tp, pp, dp, chunks, micros;
         const char *zero, *notes, *recompute;
+        int64_t cp = 1;
     };
     const Case cases[] = {
         {1, 1, 2, 1, 3, "FSDP", "fp32 params", "full"},
@@ -82,6 +83,7 @@ std::vector<Job> small_jobs() {
         {1, 2, 1, 1, 6, "none", "", "none"},
         {2, 2, 2, 2, 4, "ZeRO-1", "SP + TP overlap", "full"},
         {1, 2, 2, 1, 8, "ZeRO-1", "deepspeed", "none"},
+        {2, 1, 2, 1, 2, "distributed optimizer, overlapped grad", "", "none", 2},
         {1, 1, 2, 1, 80, "FSDP", "fp32 params", "full"},  // of the last two a stretch of the stream is repeated
         {1, 2, 2, 1, 80, "ZeRO-1", "overlapped grad", "none"},
         {2, 2, 2, 1, 80, "ZeRO-1", "sequence parallel", "none"},
@@ -89,7 +91,8 @@ std::vector<Job> small_jobs() {
     std::vector<Job> jobs;
     for (const Case& c : cases) {
         Row row = small();
-        row.tp = c.tp, row.pp = c.pp, row.dp = c.dp, row.chunks = c.chunks, row.gpus = c.tp * c.pp * c.dp;
+        row.tp = c.tp, row.pp = c.pp, row.dp = c.dp, row.chunks = c.chunks, row.cp = c.cp;
+        row.gpus = c.tp * c.pp * c.dp * c.cp;
         row.batch = c.micros * c.dp, row.zero = c.zero, row.notes = c.notes, row.recompute = c.recompute;
         jobs.push_back(jobs_of(row).at(0));
     }

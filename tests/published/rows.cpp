@@ -179,7 +179,9 @@ TEST_CASE("published: meshes that are not the row's, and what is not there yet, 
     CHECK_THROWS_AS(jobs_of(row), Error);
     row = row_of();
     row.cp = 2, row.gpus = 16;
-    CHECK_THROWS_AS(jobs_of(row), Error);
+    CHECK_THAT(jobs_of(row).at(0).toml, Catch::Contains("dp = 8\ncp = 2\ntp = 1\n"));
+    row.ep = 2;
+    CHECK_THROWS_WITH(jobs_of(row), Catch::Contains("no expert parallelism"));
     CHECK_THROWS_AS(accelerator_facts("TPUv9"), Error);
 }
 
@@ -207,6 +209,12 @@ TEST_CASE("published: rank correlation, families and floors", "[published]") {
     CHECK(s.families == Approx(0.2));
     CHECK(s.median == Approx(0.1));
     CHECK(s.within == Approx(4.0 / 6));
+    const std::string without = report(rows);
+    rows.push_back(rows.front());  // a row with cp counts in its own line alone
+    rows.back().row.cp = 2;
+    CHECK(report(rows).starts_with(without));
+    CHECK_THAT(report(rows), Catch::Contains("context parallelism, nothing fitted to it"));
+    rows.pop_back();
     const std::vector<Equal> equal = equal_rows(rows);
     REQUIRE(equal.size() == 1);
     CHECK(equal[0].rows == 6);

@@ -92,6 +92,22 @@ ValueId by_op(Model& m, const Mask& mask) {
     return m.one("attention", inputs, {{"causal", mask.causal}, {"window", mask.window}});
 }
 
+/// Merged attentions over each block of keys, rolled to the queries.
+ValueId by_blocks(Model& m, const Mask& mask, int64_t blocks) {
+    const ValueId whole = by_op(m, mask);
+    std::vector<ValueId> inputs = m.program.op(m.program.value(whole).op).inputs, sum;
+    const int64_t block = time_steps / blocks;
+    for (int64_t step = 0; step < blocks; ++step) {
+        Attributes one{{"causal", mask.causal}, {"window", mask.window}, {"blocks", blocks}};
+        if (!mask.documents) one.set("rolled", step * block);
+        const std::vector<ValueId> part = m.b.add("attention", inputs, one, {});
+        sum = step == 0 ? part : m.b.add("merge", {sum[0], sum[1], part[0], part[1]}, {}, {});
+        for (const size_t i : {1, 2, 5, 6})
+            if (i < inputs.size()) inputs[i] = m.one("roll", {inputs[i]}, {{"dim", int64_t{1}}, {"by", block}});
+    }
+    return sum[0];
+}
+
 /// softmax(scale q k^T, -1e30 where the mask is) v, heads of a group as rows below each other.
 ValueId by_textbook(Model& m, const Mask& mask) {
     const auto rows = [&](ValueId x, int64_t heads) {  // [B,T,G heads,D] -> [B,G,heads T,D]
@@ -245,6 +261,69 @@ TEST_CASE("attention's flops are those of the scores that are made") {
     CHECK(windowed(1024).first - windowed(512).first == full * 512 * 16);
     for (const int64_t window : {64, 65, 100000})
         CHECK(counted(64, {{"causal", true}, {"window", window}}) == counted(64, {{"causal", true}}));
+}
+
+TEST_CASE("the blocks of a ring have the flops of one attention") {
+    for (const Attributes& attributes :
+         {Attributes{}, Attributes{{"causal", true}}, Attributes{{"causal", true}, {"window", int64_t{5}}},
+          Attributes{{"causal", true}, {"window", int64_t{16}}}, Attributes{{"causal", true}, {"window", int64_t{41}}}})
+        for (const int64_t blocks : {2, 4, 16}) {
+            std::pair<int64_t, int64_t> sum;
+            for (int64_t step = 0; step < blocks; ++step) {
+                Attributes one = attributes;
+                one.set("blocks", blocks);
+                one.set("rolled", step * 64 / blocks);
+                const auto [forward, backward] = counted(64, one);
+                sum.first += forward, sum.second += backward;
+            }
+            CHECK(sum == counted(64, attributes));
+        }
+}
+
+TEST_CASE("blocks that divide nothing, and keys rolled by no block, are refused with a remedy") {
+    const auto refuses = [](const Attributes& attributes, const char* why) {
+        INFO(refused(attributes));
+        CHECK(refused(attributes).find(why) != std::string::npos);
+    };
+    const auto given = [](int64_t blocks, int64_t rolled) {
+        return Attributes{{"causal", true}, {"blocks", blocks}, {"rolled", rolled}};
+    };
+    CHECK(refused(given(5, -3)).empty());
+    CHECK(refused(given(1, 0)).empty());
+    refuses(given(2, 0),
+            "m.lua:4: attention: blocks = 2 does not divide 5 queries and 5 keys: x f32[2,5,4,6] (m.lua:3)");
+    refuses(given(-1, 0), "blocks = -1 does not divide");
+    refuses(given(0, 1), "rolled = 1 is not a number of blocks: there are 1 blocks of 5 keys; give blocks, and");
+    Program program;
+    Builder b(program);
+    const ValueId x = b.input("x", {DType::f32, {2, 6, 4, 6}}, {}, {}), d = b.input("d", {DType::i32, {2, 6}}, {}, {});
+    CHECK_THROWS_WITH(b.add("attention", {x, x, x, d, d, d, d}, given(3, 2), {}),
+                      Catch::Contains("both rolled = 2 and an index give the places of keys"));
+    CHECK_THROWS_WITH(b.add("attention", {x, x, x}, given(3, 1), {}),
+                      Catch::Contains("rolled = 1 is not a number of blocks: there are 3 blocks of 2 keys"));
+    const auto stored = [&](const Attributes& attributes) {
+        return program.op(program.value(b.add("attention", {x, x, x}, attributes, {})[0]).op).attributes;
+    };
+    CHECK(stored(given(3, -2)).integer("rolled") == 4);
+    CHECK_FALSE(stored(given(3, 6)).has("rolled"));
+    CHECK_FALSE(stored(given(1, 0)).has("blocks"));
+    CHECK_FALSE(stored({{"blocks", int64_t{3}}, {"rolled", int64_t{2}}}).has("rolled"));  // without a mask
+}
+
+TEST_CASE("attentions over the blocks of a ring merge to attention, their gradients too") {
+    for (const int64_t blocks : {3, 9})
+        for (const Mask mask : {Mask{false, 0}, Mask{true, 0}, Mask{true, 1}, Mask{true, 4}, Mask{false, 0, true},
+                                Mask{true, 0, true}, Mask{true, 2, true}}) {
+            INFO(blocks << " blocks, causal " << mask.causal << ", window " << mask.window);
+            Model whole, ring;
+            const auto expected = whole.run([&](Model& m) { return by_op(m, mask); });
+            const auto got = ring.run([&](Model& m) { return by_blocks(m, mask, blocks); });
+            for (size_t i = 0; i < got.size(); ++i) {
+                REQUIRE(got[i].type.shape == expected[i].type.shape);
+                for (int64_t e = 0; e < got[i].type.count(); ++e)
+                    if (!(std::abs(got[i].f64()[e] - expected[i].f64()[e]) < 1e-13)) FAIL("array " << i << " at " << e);
+            }
+        }
 }
 
 namespace {

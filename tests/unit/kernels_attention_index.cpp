@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
 #include <random>
 #include <string>
 #include <vector>
@@ -251,5 +252,27 @@ TEST_CASE("one document a row with positions in order is the causal triangle, bi
         CHECK(plain.dq == indexed.dq);
         CHECK(plain.dk == indexed.dk);
         CHECK(plain.dv == indexed.dv);
+    }
+}
+
+/// For scripts/conformance/attention.py: each drawn case as lines of a name and numbers, then what the kernels write.
+TEST_CASE("print the drawn attentions by index", "[.drawn]") {
+    Numbers numbers(31);
+    const auto line = [](const char* name, const auto& all) {
+        std::printf("%s", name);
+        for (const auto number : all) std::printf(" %.17g", static_cast<double>(number));
+        std::printf("\n");
+    };
+    for (int round = 0; round < 200; ++round) {
+        const Case c = drawn(numbers);
+        const Attention& s = c.s;
+        line("sizes", std::vector<i64>{s.batch, s.queries, s.keys, s.heads, s.groups, s.head_dim, s.values(), s.causal,
+                                       s.window});
+        line("scale", Values{s.scale});
+        line("documents", c.documents), line("positions", c.positions);
+        line("key_documents", c.key_documents), line("key_positions", c.key_positions);
+        line("q", c.q), line("k", c.k), line("v", c.v), line("do", c.d_o), line("dlse", c.d_lse);
+        const Result r = by_kernels(c);
+        line("o", r.o), line("lse", r.lse), line("dq", r.dq), line("dk", r.dk), line("dv", r.dv);
     }
 }

@@ -189,7 +189,7 @@ TEST_CASE("an op of a plugin writes itself as others where its input is split") 
         return !add("cast", at.op.inputs, {{"dtype", std::string("bf16")}}, at.op.outputs).empty();
     });
     CHECK_THROWS_WITH(kinds("comet_type", 2),
-                      Catch::Contains("cast returns a type that differs from the type of output "));
+                      Catch::Contains("cast returns bf16[8,4], a type that differs from the type of output "));
     define("comet_far",
            [](const OpLayouts& at, const AddPart& add) { return !add("abs", {1000}, {}, at.op.outputs).empty(); });
     CHECK_THROWS_WITH(kinds("comet_far", 2), Catch::Contains("abs reads value 1000, which does not exist"));

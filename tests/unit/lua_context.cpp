@@ -44,7 +44,7 @@ const std::string both = ", o.strategy.tensor { axis = 'tp' }, o.strategy.data {
 
 TEST_CASE("context strategy: the Lua form gives the identical program") {
     for (const std::string& model : {gpt, llama})
-        for (const char* options : {"", "method = 'gather'", "method = 'gather', keep = true"}) {
+        for (const char* options : {"", "method = 'gather'", "method = 'gather', keep = true", "method = 'ring'"}) {
             const auto text = [&](const std::string& kind) {
                 const auto all = made(model, "s.context { " + std::string(options) + " }" + both, kind);
                 const Program spread = distribute(all->train(), all->mesh);
@@ -54,6 +54,7 @@ TEST_CASE("context strategy: the Lua form gives the identical program") {
             INFO(model << " " << options);
             CHECK(plugin == text("strategies"));
             CHECK((plugin.find("all_to_all") != std::string::npos) == (std::string(options).empty()));
+            CHECK((plugin.find("roll ") != std::string::npos) == (std::string(options).find("ring") == 10));
         }
 }
 
@@ -97,7 +98,11 @@ TEST_CASE("context strategy: refuses what it cannot split, with sizes that would
                                kind, {"mesh.cp=8"}),
                           Catch::Contains("cannot split seq over tp=2: 8 of them") &&
                               Catch::Contains("are not a multiple of 16 (it is also split over cp=8)"));
-        refused(gpt, "s.context { method = 'ring' }", "method is \"ring\"; there are \"heads\"");
+        refused(gpt, "s.context { method = 'rings' }", "method is \"rings\"; there are \"heads\"");
+        refused(gpt, "s.context { method = 'ring', keep = true }",
+                "keep applies only to what method \"gather\" gathers");
+        refused(gpt, "s.context { axis = 'dp', method = 'gather' }, s.context { method = 'ring' }",
+                "a ring over cp must split seq outside, but dp splits it already");
         refused(gpt, "s.context { keep = true }", "keep applies only to what method \"gather\" gathers");
         refused(gpt, "o.strategy.tensor { axis = 'tp', sequence = true }, s.context {}",
                 "in program:parallel: seq is split by cp outside, by tp inside");
@@ -105,6 +110,11 @@ TEST_CASE("context strategy: refuses what it cannot split, with sizes that would
     }
     CHECK_THROWS_WITH(made(gpt, "o.strategy.tensor { axis = 'tp' }, o.strategy.context {}", "strategy"),
                       Catch::Contains("must come before tensor") && Catch::Contains("seq is split by cp outside"));
+    CHECK_THROWS_WITH(
+        made(gpt, "o.strategy.tensor { axis = 'tp' }, o.strategies.context {}", "strategies"),
+        Catch::Contains("must come before") && Catch::Contains("seq is split by cp outside, by tp inside"));
+    for (const std::string kind : {"strategy", "strategies"})  // params that are gathered before they are read
+        CHECK_NOTHROW(made(gpt, "o.strategy.zero { axis = 'dp', stage = 3 }, s.context {}", kind));
 }
 
 TEST_CASE("context strategy: an order of tokens is the same in Lua, and changes no collective") {

@@ -102,6 +102,16 @@ TEST_CASE("kernel prices: flash attention halves what a causal mask hides, separ
     CHECK(separate.seconds(attention(true)) > flash.seconds(attention(false)));
 }
 
+TEST_CASE("kernel prices: a part of the queries costs what the last rank sees, with an index an equal share") {
+    KernelSpec part = attention(true);
+    part.inputs[0].shape[1] = part.outputs[0].shape[1] = 256;  // of 1024, on each of 4 ranks
+    const double all = work_of(attention(true)).seen, mean = all / 4;
+    CHECK(work_of(part).seen == Approx((2.0 * 4 - 1) / 4 * mean));
+    const TensorType queries{DType::i32, {2, 256}}, keys{DType::i32, {2, 1024}};
+    part.inputs.insert(part.inputs.end(), {queries, queries, keys, keys});
+    CHECK(work_of(part).seen == Approx(mean));
+}
+
 TEST_CASE("kernel prices: 8-bit products run at their rate, the head stays as it is") {
     KernelSoftware software = free_software();
     software.eight_bit = true, software.wide = 12800;

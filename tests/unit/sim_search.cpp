@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <tuple>
 
 using namespace orrery;
 
@@ -73,8 +74,8 @@ double best_of_all(const SearchSpace& s, const Formula& formula, int64_t& choice
                                                                                                    {"zbv", 0}})
                         for (const bool sequence : {false, true})
                             for (const std::string recompute : {"none", "attention", "all"}) {
-                                const Choice c{pp,     s.ranks / tp / pp, tp,        samples, zero, name,
-                                               chunks, sequence,          recompute, ""};
+                                const Choice c{pp,     s.ranks / tp / pp, 1,         tp, samples, zero, name,
+                                               chunks, sequence,          recompute, "", "",      ""};
                                 if (!s.whole(c)) continue;
                                 ++choices;
                                 const Judged j = formula.judge(c, s.ranks, s.batch);
@@ -287,6 +288,86 @@ TEST_CASE("search: of forecasts that are alike the plainest is first") {
     CHECK(other.added() < plain.added());
     other.zero = 1;
     CHECK(plain.added() < other.added());
+}
+
+TEST_CASE("search: cp is searched where a row does not fit, or the batch has too few rows, with each method") {
+    SearchSpace s;
+    s.ranks = 32;
+    s.batch = 32;
+    s.most_tp = s.most_pp = 1;
+    s.most_cp = 32;
+    s.has_cp = true;
+    s.varies_samples = s.varies_recompute = s.varies_zero = false;
+    for (const char* method : {"heads", "gather", "ring"})
+        for (const char* order : {"natural", "zigzag"}) s.contexts.emplace_back(method, order);
+    std::tie(s.start.context, s.start.order) = s.contexts.front();
+    double row = 8, memory = 10;
+    const auto judge = [&](const Choice& c) {
+        Judged j;
+        if (c.context == "heads" && c.cp > 1 && c.order != "natural") j.why_not = "heads has one order";
+        if (c.context == "heads" && 8 % c.cp != 0) j.why_not = "8 heads";
+        j.step_s = 1 + 0.01 * static_cast<double>(c.cp) + (c.context == "ring" ? 0.001 : 0.002) +
+                   (c.order == "natural" && c.context != "heads" ? 0.5 : 0);
+        j.memory_bytes = static_cast<int64_t>(row * 1000 / static_cast<double>(c.cp));
+        j.memory_limit = memory * 1000;
+        return j;
+    };
+    const auto found_with = [&] { return Search(s, each(judge)).run(); };
+    const auto largest_cp = [](const Found& found) {
+        int64_t most = 0;
+        for (const Judged& one : found.all) most = std::max(most, one.choice.cp);
+        return most;
+    };
+    Found found = found_with();  // a row fits: nothing else is looked at
+    CHECK(found.best.front().choice.cp == 1);
+    CHECK(found.compiled == 1);
+    CHECK(found.pruned() == 5);
+    row = 15;
+    found = found_with();
+    CHECK(found.best.front().choice.text() == "pp=1 dp=16 cp=2 tp=1 samples=1 ring zigzag zero=0");
+    CHECK(largest_cp(found) == 2);
+    row = 150;  // where the axis is longer than the heads another method runs
+    found = found_with();
+    CHECK(found.best.front().choice.text() == "pp=1 dp=2 cp=16 tp=1 samples=1 ring zigzag zero=0");
+    CHECK(found.edges.empty());
+    row = 310;
+    found = found_with();
+    CHECK(found.best.front().choice.cp == 32);
+    s.most_cp = 16;
+    row = 150;
+    REQUIRE(found_with().edges.size() == 1);
+    CHECK(found_with().edges.front() == "cp = 16 is the largest value searched (--most-cp)");
+    row = 8;
+    s.batch = 4;  // of 32 ranks
+    found = found_with();
+    CHECK(found.best.front().choice.dp == 4);
+    CHECK(found.best.front().choice.cp == 8);
+    s.contexts.clear();  // the method stays as configured
+    found = found_with();
+    CHECK(found.best.front().choice.context == "heads");
+}
+
+TEST_CASE("search: more micro-batches by cp are looked at where the pipeline waits, and ZeRO splits over cp, too") {
+    SearchSpace s;
+    s.ranks = 32;
+    s.batch = 16;
+    s.most_tp = 1;
+    s.most_pp = 4;
+    s.most_cp = 8;
+    s.varies_samples = s.varies_recompute = s.varies_zero = s.varies_schedule = false;
+    const auto judge = [&](const Choice& c) {
+        Judged j;
+        j.step_s = (1 + bubble(c, s.micros(c))) * (1 + 0.01 * static_cast<double>(c.cp)) + (c.pp < 4 ? 1 : 0);
+        return j;
+    };
+    const Found found = Search(s, each(judge)).run();
+    CHECK(found.best.front().choice.pp == 4);
+    CHECK(found.best.front().choice.cp == 8);
+    Choice c;
+    c.dp = 2;
+    c.cp = 4;
+    c.zero = 3;
+    CHECK(state_bytes({2, 4, 12}, c) == 18.0 / 8);
 }
 
 TEST_CASE("search: closed forms of what choices lose and keep") {

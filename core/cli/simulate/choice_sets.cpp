@@ -4,20 +4,24 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "base/suggest.h"
 
 namespace orrery {
 namespace {
 
-const std::set<std::string> all_options = {"mesh", "samples", "zero", "schedule", "sequence", "recompute", "mapping"};
+const std::set<std::string> all_options = {"mesh",     "samples",   "zero",    "schedule",
+                                           "sequence", "recompute", "mapping", "context"};
 
 /// Adds the start's options that the search does not vary. Options that the script does not declare are unknown.
-void keep_options(SearchSpace& space, const std::map<std::string, std::string>& options) {
+void keep_options(SearchSpace& space, const Host::Options& options) {
     const auto text = [&](const char* key) {
         const auto found = options.find(key);
-        return found == options.end() ? "" : found->second;
+        return found == options.end() ? "" : found->second.value;
     };
     const auto number = [&](const char* key) {
         const std::string of_key = text(key);
@@ -33,6 +37,23 @@ void keep_options(SearchSpace& space, const std::map<std::string, std::string>& 
     }
     if (!space.varies_sequence) space.start.sequence = text("sequence") == "true";
     if (!space.varies_recompute) space.start.recompute = text("recompute");
+    space.start.context = text("context");
+    space.start.order = text("order");
+}
+
+/// Returns the script's methods of context parallelism, each with each order, beginning with the configured ones.
+std::vector<std::pair<std::string, std::string>> contexts_of(const Choice& start, const Host::Options& options) {
+    const auto values = [&](const char* key, const std::string& first) {
+        std::vector<std::string> all = {first};
+        if (const auto found = options.find(key); found != options.end())
+            std::ranges::copy_if(found->second.one_of, std::back_inserter(all),
+                                 [&](const std::string& value) { return value != first; });
+        return all;
+    };
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const std::string& method : values("context", start.context))
+        for (const std::string& order : values("order", start.order)) all.emplace_back(method, order);
+    return all;
 }
 
 /// Returns the bytes of a program's params, gradients (those that the update reads) and optimizer state.
@@ -71,8 +92,9 @@ void require_options(const PlanCommand& command) {
 std::vector<std::string> sets_of(const Choice& c, const SearchSpace& space) {
     std::vector<std::string> sets;
     if (space.varies_mesh)
-        for (const auto& [axis, size] : {std::pair{"pp", c.pp}, std::pair{"dp", c.dp}, std::pair{"tp", c.tp}})
-            sets.push_back(fmt::format("mesh.{}={}", axis, size));
+        for (const auto& [axis, size] :
+             {std::pair{"pp", c.pp}, std::pair{"dp", c.dp}, std::pair{"cp", c.cp}, std::pair{"tp", c.tp}})
+            if (std::string_view(axis) != "cp" || space.has_cp) sets.push_back(fmt::format("mesh.{}={}", axis, size));
     if (space.microbatches == 0 && (space.varies_mesh || space.varies_samples))
         sets.push_back(fmt::format("train.microbatches={}", space.batch / c.dp / c.samples));
     if (space.varies_zero) sets.push_back(fmt::format("script.zero={}", c.zero));
@@ -82,6 +104,10 @@ std::vector<std::string> sets_of(const Choice& c, const SearchSpace& space) {
     }
     if (space.varies_sequence) sets.push_back(fmt::format("script.sequence={}", c.sequence));
     if (space.varies_recompute) sets.push_back(fmt::format("script.recompute=\"{}\"", c.recompute));
+    if (c.cp > 1 && space.contexts.size() > 1) {
+        sets.push_back(fmt::format("script.context=\"{}\"", c.context));
+        if (!c.order.empty()) sets.push_back(fmt::format("script.order=\"{}\"", c.order));
+    }
     return sets;
 }
 
@@ -96,8 +122,8 @@ std::string toml(const Choice& c, const SearchSpace& space) {
     return out;
 }
 
-SearchSpace space_of(const Compiled& compiled, const std::map<std::string, std::string>& options,
-                     const PlanCommand& command, int64_t samples) {
+SearchSpace space_of(const Compiled& compiled, const Host::Options& options, const PlanCommand& command,
+                     int64_t samples) {
     SearchSpace space;
     const auto declares = [&](const char* key) { return options.count(key) > 0; };
     space.batch = compiled.sizes.full();
@@ -109,10 +135,13 @@ SearchSpace space_of(const Compiled& compiled, const std::map<std::string, std::
     space.varies_recompute = declares("recompute") && !kept(command, "recompute");
     space.varies_mapping = !kept(command, "mapping");
     keep_options(space, options);
+    space.has_cp = declares("context");
+    if (space.has_cp && !kept(command, "context")) space.contexts = contexts_of(space.start, options);
     const Mesh& mesh = compiled.mesh;
     const auto size = [&](const char* axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
     space.start.pp = size("pp");
     space.start.dp = size("dp");
+    space.start.cp = size("cp");
     space.start.tp = size("tp");
     space.start.samples = std::max<int64_t>(1, samples);
     space.state = state_of(compiled.train().program);

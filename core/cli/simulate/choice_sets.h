@@ -1,11 +1,11 @@
 #pragma once
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "compile/compile.h"
+#include "run/script_interface.h"
 #include "sim/search/choice.h"
 
 namespace orrery {
@@ -20,8 +20,9 @@ bool kept(const PlanCommand& command, const std::string& option);
 void require_options(const PlanCommand& command);
 
 /// Returns the space of meshes and options to search, beginning at the configured one. `options`: the [script] options
-/// that the script declares. `samples`: samples per micro-batch.
-SearchSpace space_of(const Compiled& compiled, const std::map<std::string, std::string>& options,
-                     const PlanCommand& command, int64_t samples);
+/// that the script declares; `context` and `order` have the values that it lists as `one_of`. `samples`: samples per
+/// micro-batch.
+SearchSpace space_of(const Compiled& compiled, const Host::Options& options, const PlanCommand& command,
+                     int64_t samples);
 
 }  // namespace orrery

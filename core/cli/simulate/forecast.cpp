@@ -103,7 +103,7 @@ Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const Simu
     script.run();
     Forecast made;
     made.compiled = script.compiled();
-    made.options = script.option_values();
+    made.options = script.declared_options();
     made.microbatches = script.microbatches;
     const Plan& plan = made.compiled.train();
     const Mapping mapping(cluster, plan.mesh, command.mapping);

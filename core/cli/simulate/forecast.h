@@ -16,9 +16,9 @@ struct Forecast {
     Compiled compiled;
     Simulated run;
     Prediction prediction;
-    std::string mapping;          ///< how ranks are placed on the cluster
-    int64_t cut = 0, cut_of = 0;  ///< number of tp collectives that --tp-chunks splits, and number of all
-    std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
+    std::string mapping;                   ///< how ranks are placed on the cluster
+    int64_t cut = 0, cut_of = 0;           ///< number of tp collectives that --tp-chunks splits, and number of all
+    Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
 };
 

@@ -18,17 +18,19 @@ constexpr size_t most_reasons = 6;
 std::string known(const std::string& word) { return word.empty() ? "-" : word; }
 
 const char* header() {
-    return "    step s  MFU %     memory    pp    dp   tp sample  zero  schedule       seq   recompute  mapping    "
-           "binds\n";
+    return "    step s  MFU %     memory    pp    dp   cp   tp sample  zero  schedule       seq   recompute  mapping   "
+           " "
+           "context         binds\n";
 }
 
 std::string row(const Judged& j, const FoundReport& report) {
     const Choice& c = j.choice;
     const std::string sequence = !report.knows_sequence ? "-" : c.sequence ? "yes" : "no";
-    return fmt::format("{:>10.4g} {:>6.1f} {:>10}  {:>4} {:>5} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {}\n",
-                       j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp, c.tp, c.samples,
-                       c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence,
-                       known(c.recompute), known(c.mapping), j.binds);
+    return fmt::format(
+        "{:>10.4g} {:>6.1f} {:>10}  {:>4} {:>5} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {:<15} {}\n",
+        j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp, c.cp, c.tp, c.samples,
+        c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence, known(c.recompute),
+        known(c.mapping), known(c.context_text()), j.binds);
 }
 
 int64_t limit_of(const SearchSpace& space) { return static_cast<int64_t>(space.memory_limit); }
@@ -105,6 +107,7 @@ Json json_of(const Judged& j, const SearchSpace& space) {
             {"sources", j.sources},
             {"pp", c.pp},
             {"dp", c.dp},
+            {"cp", c.cp},
             {"tp", c.tp},
             {"samples", c.samples},
             {"zero", c.zero},
@@ -113,6 +116,8 @@ Json json_of(const Judged& j, const SearchSpace& space) {
             {"sequence", c.sequence},
             {"recompute", c.recompute},
             {"mapping", c.mapping},
+            {"context", c.cp > 1 ? c.context : ""},
+            {"order", c.cp > 1 ? c.order : ""},
             {"sets", sets_of(c, space)}};
 }
 

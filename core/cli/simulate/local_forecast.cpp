@@ -40,7 +40,7 @@ std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool qui
 }
 
 CompiledHere compiled_of(const ScriptRunner& script) {
-    return {script.compiled(), script.settings, script.option_values(), script.microbatches,
+    return {script.compiled(), script.settings, script.declared_options(), script.microbatches,
             script.device_facts().host_memory};
 }
 

@@ -40,7 +40,7 @@ LocalForecast local_forecast(const Compiled& compiled, const Settings& settings,
 struct CompiledHere {
     Compiled compiled;
     Settings settings;
-    std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
+    Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
     bool host_memory = false;              ///< whether the device has its tensors in host memory
 };

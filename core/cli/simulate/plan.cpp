@@ -83,7 +83,9 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
             ScriptCommand script = given;
             const std::vector<std::string> sets = sets_of(of(i), space);
             script.sets.insert(script.sets.end(), sets.begin(), sets.end());
-            return text_of(site.judge(script, of(i).mapping));
+            // The printed TOML has the axes in this order; those of a configuration may be in another one.
+            const std::string own = !space.varies_mesh ? "" : space.has_cp ? "tp,cp,dp,pp" : "tp,dp,pp";
+            return text_of(site.judge(script, of(i).mapping.empty() ? own : of(i).mapping));
         };
         in_processes(
             static_cast<int64_t>(choices.size()), jobs, judge,
@@ -96,7 +98,7 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
 ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     ScriptCommand probe = given;
     if (kept(command, "mesh")) return probe;
-    for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.tp=1"}) probe.sets.push_back(set);
+    for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.cp=1", "mesh.tp=1"}) probe.sets.push_back(set);
     probe.own_sets.push_back("train.microbatches=1");
     return probe;
 }
@@ -131,6 +133,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     space.ranks = ranks;
     space.most_tp = command.most_tp > 0 ? command.most_tp : site.usual_tp(ranks);
     space.most_pp = command.most_pp > 0 ? command.most_pp : std::min<int64_t>(ranks, 64);
+    space.most_cp = !space.has_cp ? 1 : command.most_cp > 0 ? command.most_cp : std::min<int64_t>(ranks, 64);
     require_tp(space, command.simulate.tp_chunks);
     site.describe(space);
     const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());

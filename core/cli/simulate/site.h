@@ -16,7 +16,7 @@ namespace orrery {
 /// A script compiled as configured, before the search varies mesh and options.
 struct FirstLook {
     Compiled compiled;
-    std::map<std::string, std::string> options;  ///< [script] options that the script declares, with their values
+    Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
 };
 

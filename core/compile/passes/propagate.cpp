@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/text.h"
 #include "compile/passes/scalar_sums.h"
 #include "compile/passes/versions.h"
 #include "ir/describe.h"
@@ -29,6 +30,8 @@ public:
     Propagation(const Program& annotated, const Mesh& mesh, const PropagateOptions& options)
         : annotated_(annotated),
           mesh_(mesh),
+          options_(options),
+          tried_(options.decompositions.size()),
           marks_(collect_marks(annotated, mesh)),
           sums_(annotated),
           versions_(annotated, mesh, options) {
@@ -40,6 +43,7 @@ public:
     Program run() {
         for (size_t i = 0; i < annotated_.ops.size(); ++i)
             if (!sums_.inner(i)) propagate(annotated_.ops[i], i);
+        remark_unused();
         finish();
         return versions_.finish();
     }
@@ -104,42 +108,123 @@ private:
         apply(add, index, add_rule, decide(add, add_rule));
     }
 
-    /// Replaces an op by others if its definition (OpDef::decompose) does so for the layouts of its inputs.
+    /// Replaces an op by others if a decomposition of the script, or of its definition (OpDef::decompose), does so for
+    /// the layouts of its inputs.
     bool decompose(const Op& op, int index) {
         const OpDef& def = op_def(op.kind);
+        if (!def.decompose && options_.decompositions.empty()) return false;
+        OpLayouts at{versions_.program, op, mesh_, {}, {}};
+        for (ValueId input : op.inputs) {
+            const Versions::Held& held = versions_.held(input);
+            at.inputs.push_back(held.preferred);
+            auto& asked = at.asked.emplace_back();
+            for (const Target& use : held.uses)
+                if (use.placement.kind == Kind::split && held.preferred.at(use.axis) == use.placement)
+                    asked.push_back(use.axis);
+        }
+        if (decompose_by_script(op, index, at)) return true;
         if (!def.decompose) return false;
-        OpLayouts at{versions_.program, op, mesh_, {}};
-        for (ValueId input : op.inputs) at.inputs.push_back(versions_.held(input).preferred);
-        bool added = false;
-        const bool replaced = call_op(def.name, "decompose", [&] {
-            return def.decompose(at, [&](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
-                                         const std::vector<ValueId>& made) {
-                added = true;
-                require_part(op, kind, inputs, attributes, made);
-                const auto moved = op_def(kind).collective;
-                if (moved == Opcode::all_gather || moved == Opcode::all_to_all) {
-                    redistribute(op, index, *moved, inputs.at(0), attributes);
-                    return inputs;
-                }
-                if (!made.empty()) return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
-                // Two ops that need the same part, such as attention and its gradient, share its result and its
-                // redistributions.
-                auto& parts = parts_[{std::string(kind), op.stage, inputs}];
-                for (const auto& [same, outputs] : parts)
-                    if (same == attributes) return outputs;
-                parts.emplace_back(attributes, add_part(op, index, kind, std::move(inputs), attributes, made));
-                return parts.back().second;
-            });
+        const auto add = [&](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
+                             const std::vector<ValueId>& made) {
+            require_part(op, kind, inputs, attributes, made);
+            const auto moved = op_def(kind).collective;
+            if (moved == Opcode::all_gather || moved == Opcode::all_to_all) {
+                redistribute(op, index, *moved, inputs.at(0), attributes);
+                return inputs;
+            }
+            // Two ops that need the same part, such as attention and its gradient, share its result and its
+            // redistributions. Activations are rolled again, since the results would stay in memory between the two,
+            // and an op that runs again for the backward pass shares nothing with its first run.
+            const bool rolls = op_def(kind).moves == Moves::rolls && is_float(type_of(inputs.at(0)));
+            if (!made.empty() || rolls)
+                return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
+            const bool again =
+                op.phase == Phase::backward && op.forward != none && annotated_.op(op.forward).kind == op.kind;
+            auto& parts = parts_[{std::string(kind), op.stage, again, inputs}];
+            for (const auto& [same, outputs] : parts)
+                if (same == attributes) return outputs;
+            parts.emplace_back(attributes, add_part(op, index, kind, std::move(inputs), attributes, made));
+            return parts.back().second;
+        };
+        const bool replaced = replace(op, "", add, [&](const AddPart& part) {
+            return call_op(def.name, "decompose", [&] { return def.decompose(at, part); });
         });
-        const bool whole = std::none_of(op.outputs.begin(), op.outputs.end(),
-                                        [&](ValueId id) { return versions_.held(id).versions.empty(); });
-        if (replaced ? !whole : added)
-            throw Error(op.origin,
-                        fmt::format("decompose of {} {}", title(op),
-                                    replaced ? "returned true, but no op that it added makes one of its outputs"
-                                             : "added ops, but returned false"));
+        // Later readers of an input that was redistributed for the parts read it as they did before.
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            const auto moved = redistributed_.find(op.inputs[i]);
+            Layout& preferred = versions_.held(op.inputs[i]).preferred;
+            if (moved != redistributed_.end() && preferred == moved->second) preferred = at.inputs[i];
+        }
+        redistributed_.clear();
         return replaced;
     }
+
+    /// Tries the script's decompositions of an op, in order, over axes that split one of its inputs.
+    bool decompose_by_script(const Op& op, int index, const OpLayouts& at) {
+        for (size_t i = 0; i < tried_.size(); ++i) {
+            const Decomposition& own = options_.decompositions[i];
+            if (own.op != op.kind) continue;
+            ++tried_[i].ops;
+            const auto axis = mesh_.find(own.axis);
+            const auto is_split = [&](const Layout& layout) { return layout.at(*axis).kind == Kind::split; };
+            if (!axis || mesh_.size(*axis) == 1 || std::ranges::none_of(at.inputs, is_split)) continue;
+            ++tried_[i].calls;
+            const auto add = [&](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
+                                 const std::vector<ValueId>& made) {
+                require_part(op, kind, inputs, attributes, made);
+                return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
+            };
+            if (!replace(op, own.origin.text(), add, [&](const AddPart& part) { return own.parts(at, part); }))
+                continue;
+            ++tried_[i].replaced;
+            return true;
+        }
+        return false;
+    }
+
+    /// Calls a decomposition, and checks that it adds ops for all outputs of the op and returns true, or adds none.
+    /// `by`: the script's line of a decomposition of its own.
+    bool replace(const Op& op, const std::string& by, const AddPart& add,
+                 const std::function<bool(const AddPart&)>& parts) {
+        bool added = false;
+        const bool replaced = parts([&](auto&&... part) {
+            added = true;
+            return add(std::forward<decltype(part)>(part)...);
+        });
+        const auto lacking =
+            std::ranges::find_if(op.outputs, [&](ValueId id) { return versions_.held(id).versions.empty(); });
+        if (replaced ? lacking == op.outputs.end() : !added) return replaced;
+        const std::string what =
+            replaced ? fmt::format(
+                           "returned true, but no op that it added makes the output {}\n  name it as what an op "
+                           "makes, or return false and add no op",
+                           describe(versions_.program, *lacking))
+                     : "added ops, but returned false\n  check what it cannot replace before it adds an op";
+        throw Error(op.origin, fmt::format("decompose of {}{} {}", title(op), by.empty() ? "" : " (" + by + ")", what));
+    }
+
+    /// Remarks on decompositions of the script that replaced no op of a train step, with the reason.
+    void remark_unused() {
+        for (size_t i = 0; i < tried_.size() && !annotated_.grads().empty(); ++i) {
+            const Decomposition& own = options_.decompositions[i];
+            const auto axis = mesh_.find(own.axis);
+            if (tried_[i].replaced > 0 || (axis && mesh_.size(*axis) == 1)) continue;
+            const std::string reason = !axis                ? fmt::format("the mesh has no axis {}", own.axis)
+                                       : tried_[i].ops == 0 ? "the step has no such op"
+                                       : tried_[i].calls > 0
+                                           ? "its function returned false for all of them"
+                                           : fmt::format(
+                                                 "none reads a value split by {}: a strategy marks what they read, "
+                                                 "as in x:use {{ {} = S(2) }}",
+                                                 own.axis, own.axis);
+            versions_.program.note(none,
+                                   fmt::format("decomposition of {} over {} replaces none of {}: {}", own.op, own.axis,
+                                               plural(tried_[i].ops, "op"), reason),
+                                   own.origin);
+        }
+    }
+
+    DType type_of(ValueId id) const { return versions_.program.value(id).type.dtype; }
 
     /// Redistributes a value over one axis for the parts of a decomposition that are added next.
     void redistribute(const Op& op, int index, Opcode moved, ValueId value, const Attributes& attributes) {
@@ -152,7 +237,7 @@ private:
                                                       : Placement::split(static_cast<int>(attributes.integer("to"))));
         const Reader reader{index, "part of " + title(op), "its decomposition asks for it", op.origin, false, true};
         versions_.reshard_to(value, layout, reader);
-        versions_.held(value).preferred = layout;
+        versions_.held(value).preferred = redistributed_[value] = layout;
     }
 
     /// Throws Error if an op of a decomposition is invalid, since plugins may define decompositions.
@@ -161,9 +246,12 @@ private:
         const auto refuse = [&](const std::string& what) {
             throw Error(op.origin, fmt::format("decompose of {}: {} {}", title(op), kind, what));
         };
-        for (const ValueId input : inputs)
+        for (const ValueId input : inputs) {
             if (input < 0 || input >= std::ssize(versions_.program.values))
                 refuse(fmt::format("reads value {}, which does not exist", input));
+            if (versions_.held(input).versions.empty())
+                refuse(fmt::format("reads {}, which no op before it makes", describe(versions_.program, input)));
+        }
         if (made.empty()) return;
         const std::vector<Typed> typed = infer(op_def(kind), versions_.program, inputs, attributes, op.origin);
         if (made.size() != typed.size()) refuse(fmt::format("has {} outputs, {} are named", typed.size(), made.size()));
@@ -171,8 +259,11 @@ private:
             if (std::ranges::count(op.outputs, made[i]) == 0)
                 refuse(fmt::format("names value {} as output, which is not an output of the op", made[i]));
             if (versions_.program.value(made[i]).type != typed[i].type)
-                refuse(fmt::format("returns a type that differs from the type of output {}",
-                                   versions_.program.value(made[i]).name));
+                refuse(fmt::format("returns {}, a type that differs from the type of output {}", typed[i].type.text(),
+                                   describe(versions_.program, made[i])));
+            if (!versions_.held(made[i]).versions.empty())
+                refuse(fmt::format("names output {}, which an op that was added before makes",
+                                   describe(versions_.program, made[i])));
         }
     }
 
@@ -196,6 +287,7 @@ private:
         const std::vector<ValueId> outputs = op.outputs;
         const FactorRule rule = rule_of(versions_.program, op);
         const Assignment assignment = decide(op, rule);
+        if (def.moves == Moves::rolls) op.attributes.set("cause", "part of " + title(like));
         apply(std::move(op), index, rule, assignment);
         return outputs;
     }
@@ -458,12 +550,21 @@ private:
 
     const Program& annotated_;
     const Mesh& mesh_;
+    const PropagateOptions& options_;
+    /// What a decomposition of the script met: ops of its kind, of these those with inputs split by its axis, of these
+    /// those that it replaced.
+    struct Tried {
+        int64_t ops = 0, calls = 0, replaced = 0;
+    };
+    std::vector<Tried> tried_;  // by index in PropagateOptions::decompositions
     const Marks marks_;
     const ScalarSums sums_;
     Versions versions_;
-    std::map<ValueId, ValueId> targets_;  // by new value: the param or state that it updates
-    /// Values that parts of decompositions made, by kind, stage and inputs of the part; then by its attributes.
-    std::map<std::tuple<std::string, int, std::vector<ValueId>>,
+    std::map<ValueId, ValueId> targets_;       // by new value: the param or state that it updates
+    std::map<ValueId, Layout> redistributed_;  // layouts that a decomposition requires for its parts
+    /// Values that parts of decompositions made, by kind and stage of the part, whether it is recomputed, and its
+    /// inputs; then by its attributes.
+    std::map<std::tuple<std::string, int, bool, std::vector<ValueId>>,
              std::vector<std::pair<Attributes, std::vector<ValueId>>>>
         parts_;
 };

@@ -1,13 +1,30 @@
 #pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "orrery/op.h"
 #include "orrery/program.h"
 
 namespace orrery {
+
+/// A decomposition that a script declares (o.decompose). It precedes OpDef::decompose.
+struct Decomposition {
+    std::string op;    ///< the kind of the ops that it replaces
+    std::string axis;  ///< it is called for ops that read a value in a layout split by this axis
+    std::string text;  ///< the source text of the script's function
+    Origin origin;     ///< the line of the script
+    /// Adds ops that make all outputs of the op and returns true, or adds none and returns false. It may add no
+    /// collective. Call it where functions of the Recipe may be called.
+    std::function<bool(const OpLayouts&, const AddPart& add)> parts;
+};
 
 struct PropagateOptions {
     /// Max bytes per rank of a gather that no mark of a strategy requests; larger ones are errors. Negative: no limit.
     int64_t budget_bytes = -1;
     /// true: a gather that no mark of a strategy requests is an error.
     bool forbid_implicit = false;
+    std::vector<Decomposition> decompositions = {};  ///< of ops, in the order in which they are tried
 };
 
 /// Gives every value of an annotated program a layout on the mesh and inserts the collectives between layouts. Stages
@@ -25,6 +42,9 @@ struct PropagateOptions {
 ///
 /// An op is inside the loop over micro-batches when an operand or output is split or partial over the sequential axis
 /// `micro`. A value partial over `micro` is accumulated: an op outside the loop reads its sum.
+///
+/// Ops are replaced by others where a decomposition of the script, or the op's own, does so. A train step gets a remark
+/// for each decomposition of the script that replaces nothing, except over an axis of one rank.
 ///
 /// Throws Error naming values, dims, axes, bytes and origins when a mark cannot be applied, a dim is not divisible, an
 /// op inside the loop needs a sum over it, or a gather is forbidden or over budget.

@@ -17,4 +17,16 @@ ORRERY_API std::vector<std::string> read_axes(Config& options, std::string_view 
 /// batch already. Linear in the number of marks.
 ORRERY_API void split_batch(Program& program, std::string_view axis, const Origin& origin);
 
+/// How a data-parallel strategy sends gradients.
+struct ORRERY_API GradientMessages {
+    int64_t bucket_mib = 25;  ///< max size of a message that joins gradients; 0: each gradient alone
+    bool bf16 = false;        ///< false: in f32
+
+    /// Reads the options `bucket_mib` and `reduce` ("f32" or "bf16") of a strategy. Throws Error for other values.
+    static GradientMessages read(Config& options, std::string_view strategy);
+    /// Splits the batch over the axis (`split_batch`), and marks how gradients are sent over it. An axis of size 1 or
+    /// that the mesh lacks changes nothing.
+    void mark(Program& program, const Mesh& mesh, std::string_view axis, const Origin& origin) const;
+};
+
 }  // namespace orrery

@@ -85,6 +85,8 @@ struct OpLayouts {
     const Op& op;
     const Mesh& mesh;
     std::vector<Layout> inputs;  ///< layouts of op.inputs, in order
+    /// By input: the axes that split it because a strategy marked its use so (Mark::What::use).
+    std::vector<std::vector<AxisId>> asked;
 };
 
 /// Adds one op of a decomposition and returns its outputs. The new op takes over phase, scope, stage and origin of the

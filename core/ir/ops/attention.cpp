@@ -29,6 +29,9 @@ void check_window(Infer& at) {
     }
 }
 
+/// Number of blocks of queries and of keys; a query sees keys of its own block alone.
+int64_t blocks_of(const Attributes& attributes) { return std::max<int64_t>(attributes.integer("blocks"), 1); }
+
 /// The first operand of the index; 0: the op has none.
 size_t index_of(std::string_view kind, size_t operands) {
     if (kind == "attention") return operands > 3 ? 3 : 0;
@@ -42,6 +45,30 @@ void check_index(Infer& at, size_t first) {
         at.same_dim(i, 0, of, 0, "batch dims");
         at.same_dim(i, 1, of, 1, of == 0 ? "dims of queries" : "dims of keys");
     }
+}
+
+/// Checks the attributes `blocks` and `rolled`; those that change nothing are removed.
+void check_blocks(Infer& at, bool indexed) {
+    const int64_t blocks = at.attributes.integer("blocks"), queries = at.shape(0)[1], keys = at.shape(1)[1];
+    if (blocks < 0 || (blocks > 1 && (queries % blocks != 0 || keys % blocks != 0)))
+        at.fail(fmt::format("blocks = {} does not divide {} queries and {} keys: {} and {}", blocks, queries, keys,
+                            at.show(0), at.show(1)),
+                "give a number that divides both");
+    if (blocks < 2) at.attributes.erase("blocks");
+    if (!at.attributes.has("rolled")) return;
+    const int64_t rolled = at.attributes.integer("rolled"), block = keys / std::max<int64_t>(blocks, 1);
+    if (indexed && rolled != 0)
+        at.fail(fmt::format("both rolled = {} and an index give the places of keys", rolled),
+                "roll the documents and positions of keys as the keys, and leave rolled out");
+    if (rolled % block != 0 || (blocks < 2 && rolled != 0))
+        at.fail(fmt::format("rolled = {} is not a number of blocks: there are {} blocks of {} keys", rolled,
+                            std::max<int64_t>(blocks, 1), block),
+                "give blocks, and a multiple of the keys of one");
+    const int64_t by = (rolled % keys + keys) % keys;
+    if (by == 0 || !at.attributes.flag("causal"))
+        at.attributes.erase("rolled");
+    else
+        at.attributes.set("rolled", by);
 }
 
 /// Checks q, k, v, the index and the attributes; returns the type of o.
@@ -67,6 +94,7 @@ Typed check_heads(Infer& at) {
                 "or give the documents and positions of queries and of keys");
     }
     check_window(at);
+    check_blocks(at, index > 0);
     if (!at.attributes.has("scale")) {
         at.attributes.set("scale", 1 / std::sqrt(static_cast<double>(at.shape(0)[3])));
     }
@@ -103,22 +131,27 @@ std::vector<Typed> infer_attention_grad(Infer& at) {
 
 // The factor rule of attention. H query heads are [g, r]: r of them share each of the g key/value heads. A split of g
 // splits every operand. A split of r or of the queries leaves k and v whole on each rank, and makes their gradients
-// partial.
+// partial. A split of the blocks splits queries and keys.
 FactorRule heads_rule(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const Shape& k = shape_of(program, op.inputs[1]);
     const bool grad = op.kind == "attention_grad";
     const auto of_queries = grad ? Factor::Kind::contracted : Factor::Kind::parallel;
+    const int64_t blocks = blocks_of(op.attributes);
     RuleMaker make;
     const auto batch = make.parallel(q[0]);
-    const auto queries = make.dim(of_queries, q[1]);
-    const auto keys = make.whole(k[1]);
+    auto queries = make.parallel(blocks), keys = queries;
+    const auto join = [](std::vector<int>& major, const std::vector<int>& minor) {
+        major.insert(major.end(), minor.begin(), minor.end());
+    };
+    join(queries, make.dim(of_queries, q[1] / blocks));
+    join(keys, make.whole(k[1] / blocks));
     const auto group = make.parallel(k[2]);
     const auto repeat = make.dim(of_queries, q[2] / k[2]);
     const auto head_dim = make.whole(q[3]);
     const auto value_dim = make.whole(shape_of(program, op.inputs[2])[3]);
     std::vector<int> heads = group;
-    heads.insert(heads.end(), repeat.begin(), repeat.end());
+    join(heads, repeat);
     const FactorRule::Dims like_q{batch, queries, heads, head_dim}, like_o{batch, queries, heads, value_dim};
     const FactorRule::Dims like_k{batch, keys, group, head_dim}, like_v{batch, keys, group, value_dim};
     const FactorRule::Dims lse{batch, heads, queries}, at_queries{batch, queries}, at_keys{batch, keys};
@@ -144,18 +177,33 @@ void grad_attention(Backward& g) {
     for (size_t i = 0; i < 3; ++i) g.give(i, d[i]);
 }
 
-/// True where a rank's block of queries needs its place among all queries: a causal mask without an index.
-bool needs_place(const Op& op) { return op.attributes.flag("causal") && index_of(op.kind, op.inputs.size()) == 0; }
+/// True where a rank's part of the queries needs its place among all: a causal mask without an index, or blocks.
+bool needs_place(const Op& op) {
+    return op.attributes.has("blocks") || (op.attributes.flag("causal") && index_of(op.kind, op.inputs.size()) == 0);
+}
+
+/// Twice the number of pairs of a query of block p and a key of block p - rolled / block in a causal mask, for places a
+/// and b in a block with 0 <= rolled + a - b < window.
+int64_t twice_causal_pairs(int64_t block, int64_t rolled, int64_t window) {
+    const auto twice_below = [&](int64_t limit) {  // the pairs with a - b < limit
+        const int64_t rest = std::max<int64_t>(block - std::abs(limit), 0);
+        return limit <= 0 ? rest * rest : 2 * block * block - rest * rest;
+    };
+    return twice_below(window - rolled) - twice_below(-rolled);
+}
 
 // Twice the number of scores. A causal mask leaves about half of the T T scores of a head. A window of W also removes a
-// triangle of side T - W, which leaves W (2 T - W) / 2. Documents are data: what they remove is not subtracted.
+// triangle of side T - W, which leaves W (2 T - W) / 2. Documents are data: what they remove is not subtracted, and of
+// P blocks one P-th is counted. The P blocks of a ring sum to what one attention has.
 int64_t twice_scores(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
-    const int64_t keys = shape_of(program, op.inputs[1])[1];
-    const int64_t heads = q[0] * q[2];
-    if (!op.attributes.flag("causal")) return 2 * heads * q[1] * keys;
+    const int64_t keys = shape_of(program, op.inputs[1])[1], blocks = blocks_of(op.attributes);
+    const int64_t heads = q[0] * q[2], block = keys / blocks, rolled = op.attributes.integer("rolled");
+    if (!op.attributes.flag("causal")) return 2 * heads * q[1] * block;
     const int64_t window = op.attributes.has("window") ? std::min(op.attributes.integer("window"), keys) : keys;
-    return heads * window * (q[1] == keys ? 2 * keys - window : 2 * q[1]);
+    if (blocks > 1 && index_of(op.kind, op.inputs.size()) == 0)
+        return heads * (blocks - rolled / block) * twice_causal_pairs(block, rolled, window);
+    return heads * window * (q[1] == keys ? 2 * keys - window : 2 * q[1]) / blocks;
 }
 
 // FLOPs: two GEMMs [T,D] x [D,S] and [T,S] x [S,V] per head.
@@ -281,7 +329,7 @@ Samples rotations() {
 
 /// Test samples of attention: two or three query heads per key/value head; one each; a single key/value head with more
 /// keys than queries; windows of two keys and of one; values of another head dim; documents; positions in any order,
-/// with a window and without.
+/// with a window and without; blocks, of keys that were rolled, with a window, and by index.
 Samples attentions() {
     const auto sample = [](Shape q, Shape k, bool causal, int64_t window = 0) {
         return OpSample{{f32(std::move(q)), f32(k), f32(k)}, {{"causal", causal}, {"window", window}}};
@@ -303,6 +351,18 @@ Samples attentions() {
     indexed(sample({2, 4, 4, 3}, {2, 9, 2, 3}, false), 4, 9, two, one, one);
     indexed(sample({2, 6, 4, 3}, {2, 7, 2, 3}, true), 6, 7, one, {4, 8}, {0, 8});
     indexed(sample({2, 6, 2, 3}, {2, 9, 2, 3}, true, 5), 6, 9, one, {5, 7}, {0, 7});
+    const auto in_blocks = [](OpSample made, int64_t blocks, int64_t rolled) {
+        made.attributes.set("blocks", blocks);
+        made.attributes.set("rolled", rolled);
+        // The queries of a block before its keys see none: their lse is -inf.
+        made.derivative = rolled == 0;
+        return made;
+    };
+    samples.push_back(in_blocks(sample({2, 12, 4, 3}, {2, 12, 2, 3}, true), 6, 0));
+    samples.push_back(in_blocks(sample({2, 12, 4, 3}, {2, 12, 2, 3}, true), 3, 4));
+    samples.push_back(in_blocks(sample({2, 12, 2, 3}, {2, 12, 2, 3}, true, 5), 2, 6));
+    samples.push_back(in_blocks(sample({2, 4, 4, 3}, {2, 6, 4, 3}, false), 2, 0));
+    indexed(in_blocks(sample({2, 6, 4, 3}, {2, 9, 2, 3}, true, 5), 3, 0), 6, 9, one, {5, 7}, {3, 7});
     return samples;
 }
 
@@ -325,7 +385,8 @@ Samples attention_gradients() {
 }  // namespace
 
 std::vector<OpDef> attention_ops() {
-    const std::vector<AttributeDef> attributes{flag("causal"), number("scale"), integer("window")};
+    const std::vector<AttributeDef> attributes{flag("causal"), number("scale"), integer("window"), integer("blocks"),
+                                               integer("rolled")};
     return {
         {.name = "rope",
          .operands = {"x", "positions?"},

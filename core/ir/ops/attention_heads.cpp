@@ -47,7 +47,11 @@ bool decompose_attention(const OpLayouts& at, const AddPart& add) {
         }
         left = std::max<int64_t>(left / n, 1);
     }
-    if (heads % parts != 0 || (!uneven && shared.empty())) return false;
+    const std::optional<AxisId> ring = ring_axis(at);
+    if (heads % parts != 0 || (!uneven && shared.empty())) {
+        if (ring) add_attention(at, add, op.inputs, ring, op.outputs);
+        return ring.has_value();
+    }
     const auto all_to_all = [&](ValueId id, AxisId axis, int64_t from, int64_t to) {
         add("all_to_all", {id}, {{"axis", at.mesh.axis(axis).name}, {"from", from}, {"to", to}}, {});
     };
@@ -61,10 +65,10 @@ bool decompose_attention(const OpLayouts& at, const AddPart& add) {
                 add("all_gather", {inputs[i]}, {{"axis", at.mesh.axis(axis).name}, {"dim", int64_t{1}}}, {});
     }
     if (!uneven || op.outputs.size() == 2) {
-        add(op.kind, inputs, op.attributes, op.outputs);
+        add_attention(at, add, inputs, ring, op.outputs);
         return true;
     }
-    const std::vector<ValueId> gradients = add(op.kind, inputs, op.attributes, {});
+    const std::vector<ValueId> gradients = add_attention(at, add, inputs, ring, {});
     add("reshape", {gradients[0]}, {{"shape", shape_of(at.program, op.inputs[0])}}, {op.outputs[0]});
     for (const size_t i : {1, 2}) {
         for (auto axis = crossing.rbegin(); axis != crossing.rend(); ++axis) all_to_all(gradients[i], *axis, 2, 1);

@@ -12,9 +12,7 @@
 
 namespace orrery::lua {
 
-void push_ops(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view function,
-              const std::function<bool(const Op&)>& wanted) {
-    const Program& program = *annotating(L, tape, function).program;
+void push_op(lua_State* L, const std::shared_ptr<Tape>& tape, const Op& op) {
     const auto push_values = [&](const char* field, const std::vector<ValueId>& ids) {
         lua_createtable(L, static_cast<int>(ids.size()), 0);
         for (size_t i = 0; i < ids.size(); ++i) {
@@ -23,23 +21,29 @@ void push_ops(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view 
         }
         lua_setfield(L, -2, field);
     };
+    lua_createtable(L, 0, 6);
+    push(L, op.kind);
+    lua_setfield(L, -2, "kind");
+    push(L, op.scope);
+    lua_setfield(L, -2, "scope");
+    push(L, op.origin.text());
+    lua_setfield(L, -2, "origin");
+    if (op.forward != none) {
+        push(L, tape->program->op(op.forward).kind);
+        lua_setfield(L, -2, "forward");
+    }
+    push_values("inputs", op.inputs);
+    push_values("outputs", op.outputs);
+}
+
+void push_ops(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view function,
+              const std::function<bool(const Op&)>& wanted) {
+    const Program& program = *annotating(L, tape, function).program;
     lua_newtable(L);
     lua_Integer count = 0;
     for (const Op& op : program.ops) {
         if (!wanted(op)) continue;
-        lua_createtable(L, 0, 6);
-        push(L, op.kind);
-        lua_setfield(L, -2, "kind");
-        push(L, op.scope);
-        lua_setfield(L, -2, "scope");
-        push(L, op.origin.text());
-        lua_setfield(L, -2, "origin");
-        if (op.forward != none) {
-            push(L, program.op(op.forward).kind);
-            lua_setfield(L, -2, "forward");
-        }
-        push_values("inputs", op.inputs);
-        push_values("outputs", op.outputs);
+        push_op(L, tape, op);
         lua_rawseti(L, -2, ++count);
     }
 }

@@ -28,6 +28,7 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
         state.call_later(work);
     };
     recipe.look = state.host().look;
+    recipe.redistribution.decompositions = state.decompositions;
     return recipe;
 }
 

@@ -178,21 +178,40 @@ int first_dim_divisible_by(lua_State* L) {
     return 1;
 }
 
-/// x:splits() -> { { axis = , dim = }, ... } of the store marks so far that split x, in order, with dims from 1.
+/// x:splits() -> { { axis = , dim = , gathered = }, ... }, with dims from 1: in a strategy, of the store marks so far
+/// that split x, in order, with whether a use mark is for the same axis; in a decomposition, of the layout in which the
+/// op reads x.
 int splits(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
-    const Tape& tape = annotating(L, x.tape, "splits");
     lua_newtable(L);
     lua_Integer count = 0;
-    for (const Mark& mark : tape.program->marks()) {
-        if (mark.value != x.id || mark.what != Mark::What::store) continue;
-        if (mark.placement.kind != Placement::Kind::split) continue;
+    const auto push_split = [&](const std::string& axis, int dim, bool gathered = false) {
         lua_createtable(L, 0, 2);
-        push(L, mark.axis);
+        push(L, axis);
         lua_setfield(L, -2, "axis");
-        lua_pushinteger(L, static_cast<lua_Integer>(mark.placement.dim + 1));
+        lua_pushinteger(L, static_cast<lua_Integer>(dim + 1));
         lua_setfield(L, -2, "dim");
+        lua_pushboolean(L, gathered);
+        lua_setfield(L, -2, "gathered");
         lua_rawseti(L, -2, ++count);
+    };
+    if (x.tape->use == TapeUse::decompose) {
+        const OpLayouts& at = *x.tape->at;
+        const auto input = std::find(at.op.inputs.begin(), at.op.inputs.end(), x.id);
+        const auto splits =
+            (input == at.op.inputs.end() ? x.value().layout : at.inputs[input - at.op.inputs.begin()]).splits();
+        for (size_t dim = 0; dim < splits.size(); ++dim)
+            for (const AxisId axis : splits[dim])
+                if (at.mesh.size(axis) > 1) push_split(at.mesh.axis(axis).name, static_cast<int>(dim));
+        return 1;
+    }
+    const std::vector<Mark>& marks = annotating(L, x.tape, "splits").program->marks();
+    for (const Mark& mark : marks) {
+        const auto gathers = [&](const Mark& other) {
+            return other.value == x.id && other.what == Mark::What::use && other.axis == mark.axis;
+        };
+        if (mark.value == x.id && mark.what == Mark::What::store && mark.placement.kind == Placement::Kind::split)
+            push_split(mark.axis, mark.placement.dim, std::ranges::any_of(marks, gathers));
     }
     return 1;
 }

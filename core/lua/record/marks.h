@@ -18,6 +18,8 @@ Origin mark_origin(const Tape& tape);
 /// origin, forward, inputs and outputs.
 void push_ops(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view function,
               const std::function<bool(const Op&)>& wanted);
+/// Pushes one op as such a table.
+void push_op(lua_State* L, const std::shared_ptr<Tape>& tape, const Op& op);
 void open_annotated(lua_State* L);
 /// Registers the Lua classes for marks, with methods, and adds R, P and S to the table on top of the stack.
 void open_marks(lua_State* L);

@@ -32,8 +32,6 @@ int record(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view kin
     return static_cast<int>(outputs.size());
 }
 
-namespace {
-
 bool names_dims(std::string_view attribute) { return attribute == "dim" || attribute == "dims" || attribute == "perm"; }
 
 Attribute attribute_at(lua_State* L, int index, const OpDef& def, const AttributeDef& attribute, const Symbol& x) {
@@ -73,6 +71,8 @@ Attribute attribute_at(lua_State* L, int index, const OpDef& def, const Attribut
     lua_pop(L, 1);
     return list;
 }
+
+namespace {
 
 std::string_view plain_name(std::string_view operand) { return operand.substr(0, operand.find_first_of("?.")); }
 

@@ -24,14 +24,7 @@ public:
     /// Calls the Lua function while a script runs. Lua errors therefore pass through to the script.
     void annotate(Program& program, const Mesh& mesh) override {
         const auto tape = std::make_shared<Tape>(program, mesh, name_, asked_);
-        struct Close {
-            Tape& tape;
-            ~Close() {  // values that the script retains must not refer to the program afterwards
-                tape.use = TapeUse::closed;
-                tape.own = std::make_unique<Program>();
-                tape.program = tape.own.get();
-            }
-        } close{*tape};
+        const CloseView close{*tape};
         luaL_checkstack(L_, 8, "strategy");
         lua_rawgeti(L_, LUA_REGISTRYINDEX, function_);
         push_annotated(L_, tape);

@@ -9,16 +9,18 @@
 #include "ir/build.h"
 #include "lua/stack.h"
 #include "orrery/mesh.h"
+#include "orrery/op.h"
 #include "orrery/program.h"
 
 namespace orrery::lua {
 
 /// What a tape, the recording of a program, accepts at the moment.
 enum class TapeUse : uint8_t {
-    closed,    ///< none: the program can only be read
-    forward,   ///< in o.trace: params and ops
-    update,    ///< in an optimizer: states, ops and updates
-    annotate,  ///< in a strategy: marks
+    closed,     ///< none: the program can only be read
+    forward,    ///< in o.trace: params and ops
+    update,     ///< in an optimizer: states, ops and updates
+    annotate,   ///< in a strategy: marks
+    decompose,  ///< in a decomposition: parts of the op, by its function add()
 };
 
 /// Whether Orrery or the optimizer's function unscales gradients and skips updates that are not finite. The function's
@@ -50,14 +52,26 @@ struct Tape {
     bool training = true;
     /// whether o.result adds results; false in a metric's function, which may call the model's function again
     bool declares = true;
-    int64_t streams = 0;         ///< number of dropouts so far; each has its own random numbers
-    const Mesh* mesh = nullptr;  ///< the mesh that a strategy annotates for; otherwise null
+    int64_t streams = 0;            ///< number of dropouts so far; each has its own random numbers
+    const Mesh* mesh = nullptr;     ///< the mesh that a strategy annotates for; otherwise null
+    const OpLayouts* at = nullptr;  ///< the op that a decomposition replaces; otherwise null
+    const AddPart* add = nullptr;   ///< adds a part of that op
     std::string who;
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< inputs declared on first use: step, seed
     std::unordered_map<std::string, ValueId> params;
     std::optional<LossScale> loss_scale;
     UpdateGuard guard;
+};
+
+/// Closes the view of a program when its function returns: values that the script retains must not refer to it.
+struct CloseView {
+    Tape& tape;
+    ~CloseView() {
+        tape.use = TapeUse::closed;
+        tape.own = std::make_unique<Program>();
+        tape.program = tape.own.get();
+    }
 };
 
 /// A symbolic array in Lua: a value of the program that a tape records.

@@ -22,6 +22,11 @@ Tape& recording(lua_State* L, const Symbol& symbol) {
     const std::string name = label_of(*tape.program, symbol.id);
     if (tape.use == TapeUse::annotate)
         fail(L, fmt::format("a strategy cannot add ops, it can only mark values\n  an op uses {}", name));
+    if (tape.use == TapeUse::decompose)
+        fail(L,
+             fmt::format("a decomposition adds ops by the function that it is given: add(\"mul\", {{ a, b }})\n  an op "
+                         "uses {}",
+                         name));
     fail(L,
          fmt::format("{} belongs to the program \"{}\", whose trace has ended\n  use values only inside the function "
                      "given to o.trace",

@@ -32,8 +32,16 @@ std::string Choice::schedule_text() const {
     return chunks > 0 ? fmt::format("{} x{}", schedule, chunks) : schedule;
 }
 
+std::string Choice::context_text() const {
+    if (cp == 1) return "";
+    return order.empty() ? context : context + " " + order;
+}
+
 std::string Choice::text() const {
-    std::string out = fmt::format("pp={} dp={} tp={} samples={}", pp, dp, tp, samples);
+    std::string out = fmt::format("pp={} dp={}", pp, dp);
+    if (cp > 1) out += fmt::format(" cp={}", cp);
+    out += fmt::format(" tp={} samples={}", tp, samples);
+    if (const std::string method = context_text(); !method.empty()) out += " " + method;
     if (zero >= 0) out += fmt::format(" zero={}", zero);
     if (const std::string pipeline = schedule_text(); !pipeline.empty()) out += " " + pipeline;
     if (sequence) out += " sequence";
@@ -41,17 +49,17 @@ std::string Choice::text() const {
     return mapping.empty() ? out : out + " mapping=" + mapping;
 }
 
-std::tuple<int64_t, int64_t, size_t, bool, int64_t> Choice::added() const {
+std::tuple<int64_t, int64_t, int64_t, size_t, bool, int64_t> Choice::added() const {
     const int64_t fragments = schedule == "interleaved" ? std::max<int64_t>(chunks, 2)
                               : schedule == "zb_h1"     ? most_chunks + 1
                               : schedule == "zbv"       ? most_chunks + 2
                                                         : 1;
-    return {pp == 1 ? 0 : fragments, zero, place_of(recompute), sequence, -samples * dp};
+    return {cp, pp == 1 ? 0 : fragments, zero, place_of(recompute), sequence, -samples * dp};
 }
 
 double state_bytes(const StateBytes& state, const Choice& c) {
     if (c.zero < 0) return 0;
-    const auto n = static_cast<double>(c.dp);
+    const auto n = static_cast<double>(c.copies());
     const double split =
         (c.zero >= 1 ? state.optimizer : 0) + (c.zero >= 2 ? state.gradients : 0) + (c.zero >= 3 ? state.params : 0);
     return (state.all() - split + split / n) / static_cast<double>(c.tp * c.pp);
@@ -79,16 +87,21 @@ std::vector<Choice> SearchSpace::meshes() const {
     for (int64_t of_tp = 1; of_tp <= std::min(ranks, most_tp); ++of_tp)
         for (int64_t of_pp = 1; of_pp <= std::min(ranks / of_tp, most_pp); ++of_pp) {
             if (ranks % (of_tp * of_pp) != 0) continue;
-            Choice c = start;
-            c.tp = of_tp;
-            c.pp = of_pp;
-            c.dp = ranks / of_tp / of_pp;
-            if (varies_zero) c.zero = c.dp > 1 ? 1 : 0;
-            if (varies_sequence) c.sequence = of_tp > 1;
-            if (varies_samples) c.samples = 1;
-            if (microbatches > 0) c.samples = std::max<int64_t>(1, batch / (c.dp * microbatches));
-            if (varies_schedule) c.schedule = "1f1b", c.chunks = 0;
-            if (whole(c)) all.push_back(c);
+            const int64_t copies = ranks / of_tp / of_pp;
+            for (int64_t of_cp = 1; of_cp <= std::min(copies, most_cp); ++of_cp) {
+                if (copies % of_cp != 0) continue;
+                Choice c = start;
+                c.tp = of_tp;
+                c.pp = of_pp;
+                c.cp = of_cp;
+                c.dp = copies / of_cp;
+                if (varies_zero) c.zero = copies > 1 ? 1 : 0;
+                if (varies_sequence) c.sequence = of_tp > 1;
+                if (varies_samples) c.samples = 1;
+                if (microbatches > 0) c.samples = std::max<int64_t>(1, batch / (c.dp * microbatches));
+                if (varies_schedule) c.schedule = "1f1b", c.chunks = 0;
+                if (whole(c)) all.push_back(c);
+            }
         }
     return all;
 }
@@ -99,8 +112,16 @@ std::optional<Choice> SearchSpace::smaller(const Choice& choice) const {
         c.recompute = recomputes[std::min(place_of(c.recompute) + 1, recomputes.size() - 1)];
         return c;
     }
-    if (!varies_zero || c.dp == 1 || c.zero == 3) return std::nullopt;
+    if (!varies_zero || c.copies() == 1 || c.zero == 3) return std::nullopt;
     c.zero = c.pp > 1 ? c.zero + 1 : 3;  // by one stage with pp, since ZeRO-2 and 3 then reduce in each micro-batch
+    return c;
+}
+
+std::optional<Choice> SearchSpace::other_context(const Choice& choice) const {
+    const auto at = std::find(contexts.begin(), contexts.end(), std::pair(choice.context, choice.order));
+    if (choice.cp == 1 || at == contexts.end() || at + 1 == contexts.end()) return std::nullopt;
+    Choice c = choice;
+    std::tie(c.context, c.order) = at[1];
     return c;
 }
 
@@ -126,13 +147,17 @@ std::vector<std::vector<Choice>> SearchSpace::beside(const Choice& choice) const
         if (place + 1 < recomputes.size()) add([&](Choice& c) { c.recompute = recomputes[place + 1]; });
     }
     all.emplace_back();
-    if (varies_zero && choice.dp > 1)
+    if (varies_zero && choice.copies() > 1)
         for (int64_t stage = 0; stage <= 3; ++stage) add([&](Choice& c) { c.zero = stage; });
     all.emplace_back();
     if (varies_sequence && choice.tp > 1) add([](Choice& c) { c.sequence = !c.sequence; });
     all.emplace_back();
     if (varies_mapping && choice.pp > 1 && choice.dp > 1)
-        for (const char* order : {"", "tp,pp,dp"}) add([&](Choice& c) { c.mapping = order; });
+        for (const char* axes : {"", choice.cp > 1 ? "tp,cp,pp,dp" : "tp,pp,dp"})
+            add([&](Choice& c) { c.mapping = axes; });
+    all.emplace_back();
+    if (choice.cp > 1)
+        for (const auto& [method, tokens] : contexts) add([&](Choice& c) { c.context = method, c.order = tokens; });
     return all;
 }
 
@@ -140,14 +165,16 @@ Choice SearchSpace::like(const Choice& mesh, const Choice& options) const {
     Choice c = options;
     c.pp = mesh.pp;
     c.dp = mesh.dp;
+    c.cp = mesh.cp;
     c.tp = mesh.tp;
     if (microbatches > 0) c.samples = mesh.samples;
-    if (c.dp == 1) c.zero = varies_zero ? 0 : mesh.zero;
+    if (c.copies() == 1) c.zero = varies_zero ? 0 : mesh.zero;
     if (c.tp == 1) c.sequence = varies_sequence ? false : mesh.sequence;
-    if (c.pp == 1 || c.dp == 1) c.mapping = "";
+    if (c.pp == 1 || c.dp == 1 || c.cp != options.cp) c.mapping = "";
+    if (c.cp == 1 || options.cp == 1) c.context = mesh.context, c.order = mesh.order;
     if (c.pp == 1 || (options.pp == 1 && varies_schedule)) c.schedule = mesh.schedule, c.chunks = mesh.chunks;
     if (mesh.tp > 1 && options.tp == 1) c.sequence = mesh.sequence;
-    if (mesh.dp > 1 && options.dp == 1) c.zero = mesh.zero;
+    if (mesh.copies() > 1 && options.copies() == 1) c.zero = mesh.zero;
     return whole(c) ? c : mesh;
 }
 

@@ -3,13 +3,14 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace orrery {
 
 /// One configuration of a training job: mesh, micro-batches, ZeRO stage, pipeline schedule, recomputation, mapping.
 struct Choice {
-    int64_t pp = 1, dp = 1, tp = 1;
+    int64_t pp = 1, dp = 1, cp = 1, tp = 1;
     int64_t samples = 1;            ///< sequences per micro-batch on each member of dp
     int64_t zero = 0;               ///< ZeRO stage; -1: unknown
     std::string schedule = "1f1b";  ///< pipeline schedule; "": unknown
@@ -17,15 +18,20 @@ struct Choice {
     bool sequence = false;
     std::string recompute = "none";  ///< what is recomputed; "": unknown
     std::string mapping;             ///< mesh axes, innermost first; "": the mesh's own order
+    std::string context, order;      ///< method of context parallelism and order of a row's tokens; "": unknown
 
     auto operator<=>(const Choice&) const = default;
     /// Text of the schedule: "interleaved x2"; "": no pipeline, or unknown.
     std::string schedule_text() const;
+    /// Text of method and order of context parallelism: "ring zigzag"; "": cp is 1, or unknown.
+    std::string context_text() const;
     /// Text of the configuration: "pp=2 dp=8 tp=8 zero=1 interleaved x2".
     std::string text() const;
-    /// How far the configuration is from the simplest one: counts pipeline, schedule, ZeRO stage, recomputation, split
-    /// sequence and micro-batch size. Smaller is simpler.
-    std::tuple<int64_t, int64_t, size_t, bool, int64_t> added() const;
+    /// Number of ranks that train with the same part of the params, over which ZeRO splits.
+    int64_t copies() const { return dp * cp; }
+    /// How far the configuration is from the simplest one: counts cp, pipeline, schedule, ZeRO stage, recomputation,
+    /// split sequence and micro-batch size. Smaller is simpler.
+    std::tuple<int64_t, int64_t, int64_t, size_t, bool, int64_t> added() const;
 };
 
 /// Bytes of a model's state, each value counted once over all ranks. All gradients exist at the same time, as
@@ -39,10 +45,13 @@ struct StateBytes {
 struct SearchSpace {
     int64_t ranks = 1;
     int64_t batch = 1;  ///< sequences per step
-    int64_t most_tp = 8, most_pp = 1;
+    int64_t most_tp = 8, most_pp = 1, most_cp = 1;
+    bool has_cp = false;  ///< the script uses an axis cp
     /// Mesh axes and options that the search varies; the others have their values in `start`.
     bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
          varies_recompute = true, varies_mapping = true;
+    /// Methods of context parallelism, each with an order of tokens, that the script has; fewer than two: not varied.
+    std::vector<std::pair<std::string, std::string>> contexts;
     int64_t microbatches = 0;  ///< number of micro-batches of every configuration; 0: Choice::samples determines it
     Choice start;
     double memory_limit = 0;  ///< max memory of any rank in bytes; 0: not checked
@@ -62,14 +71,16 @@ struct SearchSpace {
     std::vector<Choice> meshes() const;
     /// Returns a configuration that needs less memory (recomputation, a higher ZeRO stage); nullopt if there is none.
     std::optional<Choice> smaller(const Choice& choice) const;
+    /// Returns a configuration with the method of context parallelism after that of `choice`; nullopt if there is none.
+    std::optional<Choice> other_context(const Choice& choice) const;
     /// Returns all configurations that differ from `choice` by one step in one option, grouped by option.
     std::vector<std::vector<Choice>> beside(const Choice& choice) const;
     /// Returns a configuration with the mesh of `mesh` and those options of `options` that are valid for the mesh.
     Choice like(const Choice& mesh, const Choice& options) const;
 };
 
-/// Mean bytes of a model's state per rank. tp and pp split the whole state; ZeRO also splits over dp the optimizer
-/// state (stage 1), gradients (2) and params (3). 0 if the stage is unknown.
+/// Mean bytes of a model's state per rank. tp and pp split the whole state; ZeRO also splits over dp and cp the
+/// optimizer state (stage 1), gradients (2) and params (3). 0 if the stage is unknown.
 double state_bytes(const StateBytes& state, const Choice& choice);
 /// Min time lost to the pipeline bubble, as a fraction of the computing time: (p-1)/m for 1f1b with p pipeline ranks
 /// and m micro-batches, less for other schedules; 0 for schedules that are not in the library.

@@ -19,11 +19,12 @@ constexpr const char* no_room =
     "the state of their parameters does not fit, or what the same takes with another ZeRO stage says so";
 constexpr const char* too_slow =
     "kernels at the best rate so far and the pipeline's bubble alone take longer than those told below";
+constexpr const char* no_need = "a smaller cp with the same tp and pp fits, or does not run either";
 constexpr const char* too_far = "their meshes stay far behind the fastest and were looked at no closer";
 
 double factor_of(const Choice& c) { return c.recompute == "all" ? 4.0 / 3 : 1; }
 
-enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping };
+enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping, context };
 
 void take(Choice& c, size_t option, const Choice& from) {
     switch (option) {
@@ -32,6 +33,7 @@ void take(Choice& c, size_t option, const Choice& from) {
         case recompute: c.recompute = from.recompute; break;
         case zero: c.zero = from.zero; break;
         case sequence: c.sequence = from.sequence; break;
+        case context: c.context = from.context, c.order = from.order; break;
         default: c.mapping = from.mapping;
     }
 }
@@ -87,6 +89,28 @@ bool Search::too_large(const Choice& choice) const {
     return false;
 }
 
+bool Search::needless(const Choice& choice) const {
+    if (choice.cp == 1) return false;
+    int64_t factor = 2;
+    while (choice.cp % factor != 0) ++factor;
+    Choice fewer = choice;
+    fewer.cp /= factor;
+    fewer.dp *= factor;
+    if (space_.microbatches > 0) fewer.samples = std::max<int64_t>(1, choice.samples / factor);
+    if (const auto left = left_out_.find(fewer); left != left_out_.end() && left->second == no_need) return true;
+    std::vector<Choice> all = {fewer};
+    if (fewer.cp > 1)
+        for (const auto& [method, tokens] : space_.contexts)
+            all.push_back(fewer), all.back().context = method, all.back().order = tokens;
+    if (std::ranges::any_of(all, [&](const Choice& c) { return fitting(c) != nullptr; }))
+        return (!space_.varies_recompute || fewer.recompute == "none") &&
+               stretch(at_best(fewer)) <= clearly * stretch(at_best(choice));
+    return std::ranges::all_of(all, [&](const Choice& c) {
+        const auto known = known_.find(c);
+        return known != known_.end() && !known->second.why_not.empty();
+    });
+}
+
 std::string Search::why_left_out(const Choice& choice) const {
     if (too_large(choice)) return no_room;
     return least_seconds(choice) > worst_kept() ? too_slow : "";
@@ -134,18 +158,20 @@ void Search::look(const std::vector<Choice>& choices) {
     }
 }
 
-/// Judges every mesh, in order of lower bounds of the step time, with options that need less memory until it fits.
+/// Judges every mesh, in order of cp and of lower bounds of the step time, with options that need less memory until it
+/// fits, and with the next method of context parallelism if it does not run.
 void Search::first_look() {
     std::vector<Choice> first = space_.meshes();
-    std::stable_sort(first.begin(), first.end(),
-                     [&](const Choice& a, const Choice& b) { return least_seconds(a) < least_seconds(b); });
+    std::stable_sort(first.begin(), first.end(), [&](const Choice& a, const Choice& b) {
+        return std::pair(a.cp, least_seconds(a)) < std::pair(b.cp, least_seconds(b));
+    });
     std::deque<Choice> waiting(first.begin(), first.end());
     const auto with_less = [&](const Choice& choice) {
         Choice now = choice;
         const auto known = known_.find(choice);
         const double limit = known == known_.end() ? space_.memory_limit : known->second.memory_limit;
         // If the state alone is too large, recomputation would not help, so the ZeRO stage is raised.
-        if (space_.varies_zero && now.dp > 1 && now.zero < 3 && state_bytes(space_.state, now) > limit) {
+        if (space_.varies_zero && now.copies() > 1 && now.zero < 3 && state_bytes(space_.state, now) > limit) {
             now.zero = now.pp > 1 ? now.zero + 1 : 3;
             waiting.push_front(now);
         } else if (const auto less = space_.smaller(choice)) {
@@ -156,9 +182,10 @@ void Search::first_look() {
         std::vector<Choice> round;
         while (round.size() < at_once && !waiting.empty()) {
             const Choice c = waiting.front();
+            if (!round.empty() && round.front().cp != c.cp) break;  // whether it is needless depends on the round
             waiting.pop_front();
             const bool slow = !best_.empty() && least_seconds(at_best(c)) > best_.front()->step_s;
-            const std::string why = too_large(c) ? no_room : slow ? too_slow : "";
+            const std::string why = too_large(c) ? no_room : slow ? too_slow : needless(c) ? no_need : "";
             if (why.empty()) round.push_back(c);
             if (!why.empty()) left_out_[c] = why;
             if (why == no_room) with_less(c);
@@ -166,8 +193,14 @@ void Search::first_look() {
         left_ = static_cast<int64_t>(waiting.size());
         if (!round.empty()) judge_round(round);
         // Only meshes that run but do not fit are tried with less memory, not those that the model does not support.
-        for (auto c = round.rbegin(); c != round.rend(); ++c)
-            if (const Judged& judged = known_.at(*c); !judged.fits() && judged.why_not.empty()) with_less(*c);
+        for (auto c = round.rbegin(); c != round.rend(); ++c) {
+            const Judged& judged = known_.at(*c);
+            if (judged.fits()) continue;
+            if (judged.why_not.empty())
+                with_less(*c);
+            else if (const auto other = space_.other_context(*c))
+                waiting.push_front(*other);
+        }
     }
 }
 
@@ -179,7 +212,7 @@ std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& be
             const auto known = known_.find(choice);
             const bool unfit = known == known_.end() ? too_large(choice) : !known->second.fits();
             if (!unfit || (known != known_.end() && !known->second.why_not.empty())) continue;
-            if (space_.varies_zero && choice.dp > 1 && choice.zero < 3) {
+            if (space_.varies_zero && choice.copies() > 1 && choice.zero < 3) {
                 all.push_back(choice);
                 ++all.back().zero;
                 if (choice.zero == 1) all.push_back(choice), all.back().zero = 3;
@@ -244,10 +277,10 @@ double Search::promise(const Judged& judged) const {
 
 /// Returns the fastest configuration of each mesh, ordered by promise().
 std::vector<Choice> Search::promising() const {
-    std::set<std::tuple<int64_t, int64_t>> meshes;
+    std::set<std::tuple<int64_t, int64_t, int64_t>> meshes;
     std::vector<const Judged*> first;
     for (const Judged* judged : best_)
-        if (meshes.emplace(judged->choice.tp, judged->choice.pp).second) first.push_back(judged);
+        if (meshes.emplace(judged->choice.tp, judged->choice.pp, judged->choice.cp).second) first.push_back(judged);
     std::stable_sort(first.begin(), first.end(),
                      [&](const Judged* a, const Judged* b) { return promise(*a) < promise(*b); });
     std::vector<Choice> tops;
@@ -311,10 +344,13 @@ void Search::find_edges(Found& found) const {
     const auto edge = [&](bool at, const std::string& text) {
         if (at) found.edges.push_back(text);
     };
-    edge(space_.varies_mesh && best.tp == space_.most_tp && space_.ranks > best.tp,
-         fmt::format("tp = {} is the largest value searched (--most-tp)", best.tp));
-    edge(space_.varies_mesh && best.pp == space_.most_pp && space_.ranks > best.pp && best.pp > 1,
-         fmt::format("pp = {} is the largest value searched (--most-pp)", best.pp));
+    const auto axis_edge = [&](const char* axis, int64_t size, int64_t most) {
+        edge(space_.varies_mesh && size == most && space_.ranks > size,
+             fmt::format("{0} = {1} is the largest value searched (--most-{0})", axis, size));
+    };
+    axis_edge("tp", best.tp, space_.most_tp);
+    if (best.pp > 1) axis_edge("pp", best.pp, space_.most_pp);
+    if (best.cp > 1) axis_edge("cp", best.cp, space_.most_cp);
     edge(space_.varies_samples && best.samples == most_samples,
          fmt::format("micro-batches of {} samples are the largest searched", best.samples));
     edge(space_.varies_schedule && best.pp > 1 && best.chunks == most_chunks,

@@ -81,6 +81,9 @@ private:
     /// Lower bound of a rank's step time divided by its computing time: above 1 with bubbles or shared processors.
     double stretch(const Choice& choice) const;
     double least_seconds(const Choice& choice) const;
+    /// Whether cp only adds messages: a smaller cp with the same tp and pp fits as it is and its pipeline waits no
+    /// longer, or it does not run with any method.
+    bool needless(const Choice& choice) const;
     double worst_kept() const;
     Choice at_best(const Choice& choice) const;
     double promise(const Judged& judged) const;

@@ -245,8 +245,8 @@ void attention(Context& c, const Attention& s, In q, In k, In v, const Attention
                 loaded = b * s.groups + g;
             }
             const Indexed indexed = all.of(b);
-            forward_head(s, s.indexed ? &indexed : nullptr, w, Head(q, b, s.queries, s.heads, h, s.head_dim),
-                         Head(o, b, s.queries, s.heads, h, s.values()), lse.as<float>() + t * s.queries);
+            forward_head(s.part(b), s.indexed ? &indexed : nullptr, w, Head(q, b, s.queries, s.heads, h, s.head_dim),
+                         Head(o, b, s.queries, s.heads, h, s.values()), lse.as<float>() + s.statistic(b, h, 0));
         }
     });
 }
@@ -319,9 +319,9 @@ void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In l
             zero(w.dv, s.keys * w.ldv);
             const Indexed indexed = all.of(b);
             for (i64 h = t % s.groups * share; h < (t % s.groups + 1) * share; ++h) {
-                const i64 row = (b * s.heads + h) * s.queries;
+                const i64 row = s.statistic(b, h, 0);
                 backward_head(
-                    s, s.indexed ? &indexed : nullptr, w,
+                    s.part(b), s.indexed ? &indexed : nullptr, w,
                     {head(q, h, s.head_dim), head(o, h, s.values()), head(d_o, h, s.values()), head(dq, h, s.head_dim),
                      lse.as<float>() + row, d_lse.data == nullptr ? nullptr : d_lse.as<float>() + row});
             }

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <atomic>
+#include <nlohmann/json.hpp>
 
-#include "json_line.h"
 #include "store.h"
 
 namespace documents {
@@ -14,6 +14,21 @@ namespace {
 constexpr int64_t piece = 1 << 20;  ///< bytes that are read at once
 
 std::atomic<int64_t> stores = 0;
+
+/// Returns the string under `field` of an object of JSON. Throws Error that says what is wrong, but not in which line.
+std::string text_of(const std::string& line, const std::string& field) {
+    try {
+        const nlohmann::json object = nlohmann::json::parse(line);
+        if (!object.is_object()) throw Error("it is not an object, but " + std::string(object.type_name()));
+        const auto found = object.find(field);
+        if (found == object.end() || !found->is_string()) throw Error("it has no string \"" + field + "\"");
+        return found->get<std::string>();
+    } catch (const nlohmann::json::parse_error& problem) {
+        const std::string why = problem.what();  // "[json.exception ...] parse error at line 1, column 13: why"
+        throw Error("it is not JSON at its byte " + text(static_cast<int64_t>(problem.byte)) + ": " +
+                    why.substr(std::min(why.size(), why.find(": ") + 2)));
+    }
+}
 
 class Lines final : public Store {
 public:
@@ -48,70 +63,55 @@ public:
     }
 
     void read(int64_t sample, int64_t document, int64_t from, int64_t count, int32_t* to) const override {
-        const Text& of = texts_[static_cast<size_t>(document)];
-        const bool plain = of.bytes == size(document);  // without escapes: a byte is a byte
-        thread_local std::string raw, bytes;
-        if (plain) {
-            raw.resize(static_cast<size_t>(count));
-            file_.read(sample, of.begin + from, raw.data(), count);
-        } else if (thread_local int64_t store = 0, last = 0; store != id_ || last != document) {
+        thread_local std::string line, bytes;
+        if (thread_local int64_t store = 0, last = 0; store != id_ || last != document) {
             store = 0;  // `bytes` has no document until it has been read whole
-            raw.resize(static_cast<size_t>(of.bytes));
-            file_.read(sample, of.begin, raw.data(), of.bytes);
-            bytes.clear();
+            const Line& of = lines_[static_cast<size_t>(document)];
+            line.resize(static_cast<size_t>(of.bytes));
+            file_.read(sample, of.begin, line.data(), of.bytes);
             try {
-                unescape(raw, bytes);
+                bytes = text_of(line, field_);
             } catch (const Error&) {
                 bytes.clear();
             }
             if (static_cast<int64_t>(bytes.size()) != size(document))
                 throw Error(asked_,
-                            "data file " + file_.path() + " changed while it was read: the text at its byte " +
+                            "data file " + file_.path() + " changed while it was read: the line at its byte " +
                                 text(of.begin) + " is another one\n  start again when the file is complete",
                             orrery::Fault::failed);
             store = id_, last = document;
         }
-        const char* const begin = plain ? raw.data() : bytes.data() + from;
-        for (int64_t i = 0; i < count; ++i) to[i] = static_cast<unsigned char>(begin[i]);
+        for (int64_t i = 0; i < count; ++i) to[i] = static_cast<unsigned char>(bytes[static_cast<size_t>(from + i)]);
     }
 
-    int64_t byte_of(int64_t document) const override { return texts_[static_cast<size_t>(document)].begin; }
+    int64_t byte_of(int64_t document) const override { return lines_[static_cast<size_t>(document)].begin; }
     std::string digest() override { return file_.digest(); }
     std::string require_unchanged() override { return file_.require_unchanged(); }
 
 private:
-    /// The string in the file, with its escapes.
-    struct Text {
+    struct Line {
         int64_t begin, bytes;
     };
 
     void add(const std::string& line, int64_t number, int64_t line_begin) {
         if (line.find_first_not_of(" \t\r") == std::string::npos) return;
-        const auto refuse = [&](const std::string& why) {
-            throw Error(asked_, "data file " + file_.path() + ", line " + text(number) + ": " + why +
-                                    "\n  each line is an object of JSON; `field` names the key of its text");
-        };
-        std::string_view string;
-        text_.clear();
         try {
-            string = json_string(line, field_);
-            unescape(string, text_);
+            const std::string found = text_of(line, field_);
+            for (const char c : found) most_ = std::max<int64_t>(most_, static_cast<unsigned char>(c));
+            lines_.push_back({line_begin, static_cast<int64_t>(line.size())});
+            begins_.push_back(begins_.back() + static_cast<int64_t>(found.size()));
         } catch (const Error& why) {
-            refuse(why.what());
+            throw Error(asked_, "data file " + file_.path() + ", line " + text(number) + ": " + why.what() +
+                                    "\n  each line is an object of JSON; `field` names the key of its text");
         }
-        if (!string.data()) refuse("it has no string \"" + field_ + "\"");
-        for (const char c : text_) most_ = std::max<int64_t>(most_, static_cast<unsigned char>(c));
-        texts_.push_back({line_begin + (string.data() - line.data()), static_cast<int64_t>(string.size())});
-        begins_.push_back(begins_.back() + static_cast<int64_t>(text_.size()));
     }
 
     orrery::Origin asked_;
     std::string field_;
     orrery::DataFile file_;
-    std::vector<Text> texts_;
-    std::string text_;
+    std::vector<Line> lines_;
     int64_t most_ = 0;             ///< the largest byte
-    const int64_t id_ = ++stores;  ///< tells the document that a thread keeps unescaped from other stores' documents
+    const int64_t id_ = ++stores;  ///< tells the document that a thread has decoded from other stores' documents
 };
 
 }  // namespace

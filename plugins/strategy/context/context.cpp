@@ -1,8 +1,8 @@
 // Context parallelism: the ranks of an axis share the sequence of each row. Every op but attention works on a part of
-// the sequence alone. Attention reads all keys, either by splitting heads instead (Jacobs et al. 2023, Ulysses) or by
-// gathering keys and values (Llama Team 2024), where an order of the row's tokens gives all ranks equal work. This file
-// only marks; propagation derives every collective.
-// scripts/orrery/strategies/context.lua gives the same marks.
+// the sequence alone. Attention reads all keys, by splitting heads instead (Jacobs et al. 2023, Ulysses), by gathering
+// keys and values (Llama Team 2024), or by passing them around (Liu et al. 2023, ring attention). With the latter two
+// an order of the row's tokens gives all ranks equal work. This file only marks; propagation derives every collective
+// and message. scripts/orrery/strategies/context.lua gives the same marks.
 #include <algorithm>
 #include <set>
 
@@ -27,27 +27,26 @@ class Context : public Strategy {
 public:
     Context(Config& options, Origin origin)
         : axis_(options.text("axis", "cp")),
-          order_(options.text("order", natural)),
+          method_(options.text("method", "auto")),
+          order_(options.text("order", "natural")),
           keep_(options.flag("keep", false)),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "context";
-        std::string method = options.text("method", "auto");
-        if (method == "auto") method = order_ == natural ? "heads" : "gather";
-        heads_ = method == "heads";
-        if (order_ != natural && order_ != "zigzag" && order_ != "balanced")
+        if (order_ != "natural" && order_ != "zigzag" && order_ != "balanced")
             throw Error(options.where("order"), "strategy context: order is \"" + order_ +
                                                     "\"; there are \"natural\", \"zigzag\" and \"balanced\"");
-        if (heads_ && order_ != natural)
+        if (method_ == "auto") method_ = order_ == "natural" ? "heads" : "gather";
+        if (method_ == "heads" && order_ != "natural")
             throw Error(options.where("order"),
                         "strategy context: order applies only to methods that split the queries in attention; with "
                         "method \"heads\" every rank reads whole rows, and does the same work in natural order\n  "
-                        "leave order out, or give method = \"gather\"");
-        if (!heads_ && method != "gather")
+                        "leave order out, or give method = \"gather\" or \"ring\"");
+        if (method_ != "heads" && method_ != "gather" && method_ != "ring")
             throw Error(options.where("method"),
-                        "strategy context: method is \"" + method +
-                            "\"; there are \"heads\" (heads are split in attention) and \"gather\" (keys and values "
-                            "are gathered)");
-        if (heads_ && keep_)
+                        "strategy context: method is \"" + method_ +
+                            "\"; there are \"heads\" (heads are split in attention), \"gather\" (keys and values are "
+                            "gathered) and \"ring\" (keys and values are passed around)");
+        if (method_ != "gather" && keep_)
             throw Error(options.where("keep"),
                         "strategy context: keep applies only to what method \"gather\" gathers; leave it out, or give "
                         "method = \"gather\"");
@@ -57,8 +56,9 @@ public:
         const int64_t n = mesh.size(axis_);
         if (n == 1) return;
         refuse_later(program, mesh);
+        if (method_ == "ring") refuse_inside(program, mesh);
         const ValueId split = split_sequence(program, n);
-        if (order_ != natural) program.edge(axis_, std::nullopt, "order", order_, origin_);
+        if (order_ != "natural") program.edge(axis_, std::nullopt, "order", order_, origin_);
         std::vector<std::vector<ValueId>> made(program.values.size());  // by value: results of the ops that read it
         for (const Op& op : program.ops)
             for (const ValueId input : op.inputs)
@@ -69,10 +69,10 @@ public:
         for (const Op& op : program.ops) {
             if (!attention(program, op)) continue;
             found = true;
-            if (heads_)
+            if (method_ == "heads")
                 split_heads(program, op, n, made);
             else
-                gather_keys(program, op);
+                read_keys(program, op);
         }
         if (!found)
             program.note(split,
@@ -103,6 +103,19 @@ private:
             throw Error(origin_, "strategy context must come before " + mark.origin.who + " in program:parallel" + why +
                                      "\n  " + mark.origin.text() + " has split " + dim + " over " + mark.axis +
                                      " already; move context before it");
+        }
+    }
+
+    /// Refuses a ring inside of another split of the sequence: its ranks would not have blocks of the whole row.
+    void refuse_inside(const Program& program, const Mesh& mesh) const {
+        for (const Mark& mark : program.marks()) {
+            const Value& value = program.value(mark.value);
+            if (mark.placement.kind != Placement::Kind::split || mesh.size(mark.axis) == 1 || mark.axis == axis_)
+                continue;
+            if (value.role != Role::input || value.dims[static_cast<size_t>(mark.placement.dim)] != "seq") continue;
+            throw Error(origin_, "strategy context: a ring over " + axis_ + " must split seq outside, but " +
+                                     mark.axis + " splits it already\n  " + mark.origin.text() +
+                                     " did; list the ring before it");
         }
     }
 
@@ -169,20 +182,20 @@ private:
         }
     }
 
-    /// Gathers keys and values where attention and its gradient read them; the sums of their gradients are scattered.
-    void gather_keys(Program& program, const Op& op) const {
+    /// Gathers keys and values where attention and its gradient read them, or for a ring leaves them split, which asks
+    /// attention to pass them around. The sums of their gradients are scattered.
+    void read_keys(Program& program, const Op& op) const {
+        const Placement as = method_ == "ring" ? Placement::split(seq_dim) : Placement::replicated();
         for (const ValueId id : op.inputs)
-            if (program.value(id).type.shape.size() == 2) program.use(id, axis_, Placement::replicated(), origin_);
+            if (program.value(id).type.shape.size() == 2) program.use(id, axis_, as, origin_);
         for (const size_t i : {1, 2})
-            program.use(op.inputs[i], axis_, Placement::replicated(), origin_, keep_ ? Keep::step : Keep::fragment);
+            program.use(op.inputs[i], axis_, as, origin_, keep_ ? Keep::step : Keep::fragment);
         if (op.outputs.size() == 3)
             for (const size_t i : {1, 2}) program.store(op.outputs[i], axis_, Placement::split(seq_dim), origin_, true);
     }
 
-    static constexpr std::string_view natural = "natural";
-
-    std::string axis_, order_;
-    bool heads_ = false, keep_;
+    std::string axis_, method_, order_;
+    bool keep_;
     Origin origin_;
 };
 

@@ -12,32 +12,18 @@ class Data : public Strategy {
 public:
     Data(Config& options, Origin origin)
         : axes_(read_axes(options, "axis", "dp")),
-          bucket_mib_(options.integer("bucket_mib", 25)),
-          reduce_(options.text("reduce", "f32")),
+          messages_(GradientMessages::read(options, "data")),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "data";
-        if (bucket_mib_ < 0)
-            throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
-                                                         "; give a number of MiB, or 0 to reduce each gradient alone");
-        if (reduce_ != "f32" && reduce_ != "bf16")
-            throw Error(options.where("reduce"), "strategy data: reduce is \"" + reduce_ +
-                                                     "\"; gradients are sent as \"f32\", or as \"bf16\" in half the "
-                                                     "bytes");
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
-        for (const std::string& axis : axes_) {
-            if (mesh.size(axis) == 1) continue;
-            split_batch(program, axis, origin_);
-            program.bucket(axis, bucket_mib_ * 1024 * 1024, origin_);
-            if (reduce_ == "bf16") program.reduce_as(axis, DType::bf16, origin_);
-        }
+        for (const std::string& axis : axes_) messages_.mark(program, mesh, axis, origin_);
     }
 
 private:
     std::vector<std::string> axes_;
-    int64_t bucket_mib_;
-    std::string reduce_;
+    GradientMessages messages_;
     Origin origin_;
 };
 

@@ -19,8 +19,7 @@ public:
         : axes_(read_axes(options, "axis", "dp")),
           replicate_(options.text("replicate", "")),
           stage_(options.integer("stage", 1)),
-          bucket_mib_(options.integer("bucket_mib", 25)),
-          reduce_(options.text("reduce", "f32")),
+          messages_(GradientMessages::read(options, "zero")),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "zero";
         if (stage_ < 1 || stage_ > 3)
@@ -30,25 +29,12 @@ public:
         if (std::find(axes_.begin(), axes_.end(), replicate_) != axes_.end())
             throw Error(options.where("replicate"), "strategy zero: replicate is " + replicate_ +
                                                         ", an axis that it splits over; name another axis");
-        if (bucket_mib_ < 0)
-            throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
-                                                         "; give a number of MiB, or 0 to send each alone");
-        if (reduce_ != "f32" && reduce_ != "bf16")
-            throw Error(options.where("reduce"), "strategy zero: reduce is \"" + reduce_ +
-                                                     "\"; gradients are sent as \"f32\", or as \"bf16\" in half the "
-                                                     "bytes");
         read_prefetch(options);
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
-        std::vector<std::string> data = axes_;
-        data.insert(data.begin(), replicate_);
-        for (const std::string& axis : data) {
-            if (axis.empty() || mesh.size(axis) == 1) continue;
-            split_batch(program, axis, origin_);
-            program.bucket(axis, bucket_mib_ * 1024 * 1024, origin_);
-            if (reduce_ == "bf16") program.reduce_as(axis, DType::bf16, origin_);
-        }
+        messages_.mark(program, mesh, replicate_, origin_);
+        for (const std::string& axis : axes_) messages_.mark(program, mesh, axis, origin_);
         std::vector<std::string> axes = axes_;
         std::erase_if(axes, [&](const std::string& axis) { return mesh.size(axis) == 1; });
         for (const std::string& axis : axes)
@@ -148,8 +134,8 @@ private:
 
     std::vector<std::string> axes_;
     std::string replicate_;
-    int64_t stage_, bucket_mib_;
-    std::string reduce_;
+    int64_t stage_;
+    GradientMessages messages_;
     std::optional<PrefetchDepth> prefetch_;
     Origin origin_;
 };

@@ -1,7 +1,7 @@
 --- Context parallelism: the ranks of an axis share each row's sequence. In attention each has all keys for a part of
--- the heads (method "heads"), or gathers keys and values for its part of the queries ("gather"; keep = true: once for
--- both passes). order: "zigzag" or "balanced", in which rows are read so that ranks have equal parts of a causal mask.
--- plugins/strategy/context gives the same program.
+-- the heads (method "heads"), gathers keys and values for its part of the queries ("gather"; keep = true: once for both
+-- passes), or passes them around ("ring"). order: "zigzag" or "balanced", in which rows are read so that ranks have
+-- equal parts of a causal mask. plugins/strategy/context gives the same program.
 -- Shapes: q and o [B, T, H, D], k and v [B, S, G, D], statistics [B, H, T], documents and positions [B, T] and [B, S].
 local native, strategy = require "orrery.native", require "orrery.strategy"
 local R, S = strategy.R, strategy.S
@@ -26,8 +26,8 @@ local function find(x, name)
   end
 end
 
---- Refuses to run after a strategy that splits the batch over this axis, or the sequence over another one.
-local function refuse_later(program, axis)
+--- Refuses to run after a strategy that splits the batch over this axis, or the sequence or heads over another one.
+local function refuse_later(program, mesh, axis)
   local after = "strategy context must come before other strategies in program:parallel: "
   for x in program:inputs() do
     for _, split in ipairs(x:splits()) do
@@ -42,6 +42,26 @@ local function refuse_later(program, axis)
             native.fail(after .. ("seq is split by %s outside, by %s inside"):format(axis, split.axis))
           end
         end
+      end
+    end
+  end
+  for p in program:params() do
+    for _, split in ipairs(p:splits()) do
+      local heads = p.dims[split.dim] == "heads" or p.dims[split.dim] == "kv_heads"
+      if heads and not split.gathered and mesh:size(split.axis) > 1 then
+        native.fail(after .. ("seq is split by %s outside, by %s inside"):format(axis, split.axis))
+      end
+    end
+  end
+end
+
+--- Refuses a ring inside of another split of the sequence: its ranks would not have blocks of the whole row.
+local function refuse_inside(program, axis)
+  for x in program:inputs() do
+    for _, split in ipairs(x:splits()) do
+      if split.axis ~= axis and x.dims[split.dim] == "seq" then
+        refuse("a ring over %s must split seq outside, but %s splits it already; list the ring before it", axis,
+          split.axis)
       end
     end
   end
@@ -98,13 +118,14 @@ local function split_heads(op, axis, n)
   end
 end
 
---- Gathers keys and values where attention and its gradient read them; the sums of their gradients are scattered.
-local function gather_keys(op, axis, keep)
+--- Gathers keys and values (`as` R) where attention and its gradient read them, or for a ring leaves them split (S(2)),
+-- which asks attention to pass them around. The sums of their gradients are scattered.
+local function read_keys(op, axis, as, keep)
   for _, x in ipairs(op.inputs) do
-    if #x.shape == 2 then x:use { [axis] = R } end
+    if #x.shape == 2 then x:use { [axis] = as } end
   end
   for i = 2, 3 do
-    op.inputs[i]:use { [axis] = R, keep = keep and "step" or "fragment" }
+    op.inputs[i]:use { [axis] = as, keep = keep and "step" or "fragment" }
     if #op.outputs == 3 then op.outputs[i]:store { [axis] = S(2), optional = true } end
   end
 end
@@ -119,23 +140,25 @@ return strategy.define("context", defaults, function(program, mesh, options)
   if method == "auto" then method = order == "natural" and "heads" or "gather" end
   if method == "heads" and order ~= "natural" then
     refuse("order applies only to methods that split the queries in attention; with method \"heads\" every rank reads "
-      .. "whole rows, and does the same work in natural order\n  leave order out, or give method = \"gather\"")
+      .. "whole rows, and does the same work in natural order\n  leave order out, or give method = \"gather\" or "
+      .. "\"ring\"")
   end
-  if method ~= "heads" and method ~= "gather" then
-    refuse("method is \"%s\"; there are \"heads\" (heads are split in attention) and \"gather\" (keys and values are "
-      .. "gathered)", method)
+  if method ~= "heads" and method ~= "gather" and method ~= "ring" then
+    refuse("method is \"%s\"; there are \"heads\" (heads are split in attention), \"gather\" (keys and values are "
+      .. "gathered) and \"ring\" (keys and values are passed around)", method)
   end
-  if method == "heads" and options.keep then
+  if method ~= "gather" and options.keep then
     refuse("keep applies only to what method \"gather\" gathers; leave it out, or give method = \"gather\"")
   end
   if n == 1 then return end
-  refuse_later(program, axis)
+  refuse_later(program, mesh, axis)
+  if method == "ring" then refuse_inside(program, axis) end
   local split, found = split_sequence(program, axis, n, order), false
   if order ~= "natural" then program:order(axis, order) end
   for _, op in ipairs(program:ops()) do
     found = found or is_attention(op)
     if is_attention(op) and method == "heads" then split_heads(op, axis, n)
-    elseif is_attention(op) then gather_keys(op, axis, options.keep) end
+    elseif is_attention(op) then read_keys(op, axis, method == "ring" and S(2) or R, options.keep) end
   end
   if not found then
     program:note(split, "has no op attention among its readers: method does nothing, and ops that mix positions gather "
