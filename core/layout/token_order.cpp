@@ -9,11 +9,10 @@ namespace orrery {
 
 namespace {
 
-using Kind = TokenOrder::Kind;
-constexpr std::string_view option = "order";
+using OrderKind = TokenOrder::Kind;
 constexpr int64_t most_block = 128;  ///< tokens of a block of the balanced order
 
-std::string_view name_of(Kind kind) {
+std::string_view name_of(OrderKind kind) {
     constexpr std::string_view names[] = {"natural", "zigzag", "balanced"};
     return names[static_cast<size_t>(kind)];
 }
@@ -30,7 +29,7 @@ std::vector<int64_t> pairs_of(int64_t length, std::span<const int32_t> documents
     return pairs;
 }
 
-void add(std::vector<TokenRun>& runs, TokenRun run) {
+void append(std::vector<TokenRun>& runs, TokenRun run) {
     if (!runs.empty() && runs.back().first + runs.back().count == run.first)
         runs.back().count += run.count;
     else
@@ -41,7 +40,7 @@ std::vector<TokenRun> zigzag(int64_t members, int64_t length) {
     std::vector<TokenRun> runs;
     const int64_t chunk = length / (2 * members);
     for (int64_t member = 0; member < members; ++member)
-        for (const int64_t at : {member, 2 * members - 1 - member}) add(runs, {at * chunk, chunk});
+        for (const int64_t at : {member, 2 * members - 1 - member}) append(runs, {at * chunk, chunk});
     return runs;
 }
 
@@ -70,7 +69,7 @@ std::vector<TokenRun> balanced(int64_t members, int64_t length, std::span<const 
     std::vector<TokenRun> runs;
     for (Member& member : dealt) {
         std::ranges::sort(member.blocks);
-        for (const int64_t block : member.blocks) add(runs, {block * size, size});
+        for (const int64_t block : member.blocks) append(runs, {block * size, size});
     }
     return runs;
 }
@@ -84,18 +83,19 @@ std::string TokenOrder::text() const {
 TokenOrder token_order(const Program& program, const Mesh& mesh) {
     TokenOrder order;
     for (const EdgeMark& mark : program.edges()) {
-        if (mark.option != option || mesh.size(mark.axis) == 1) continue;
+        if (mark.option != "order" || mesh.size(mark.axis) == 1) continue;
         const auto& name = std::get<std::string>(mark.value);
-        order = {name == name_of(Kind::zigzag) ? Kind::zigzag : Kind::balanced, mark.axis, mesh.size(mark.axis)};
+        order = {name == name_of(OrderKind::zigzag) ? OrderKind::zigzag : OrderKind::balanced, mark.axis,
+                 mesh.size(mark.axis)};
     }
     return order;
 }
 
 std::vector<TokenRun> token_runs(const TokenOrder& order, int64_t length, std::span<const int32_t> documents) {
     switch (order.kind) {
-        case Kind::natural: return {{0, length}};
-        case Kind::zigzag: return zigzag(order.members, length);
-        case Kind::balanced: return balanced(order.members, length, documents);
+        case OrderKind::natural: return {{0, length}};
+        case OrderKind::zigzag: return zigzag(order.members, length);
+        case OrderKind::balanced: return balanced(order.members, length, documents);
     }
     return {};
 }

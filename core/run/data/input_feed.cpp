@@ -7,14 +7,14 @@
 namespace orrery {
 
 namespace {
-Shape below(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
+Shape without_batch(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
 }  // namespace
 
 void read_batch(const Dataset& data, Split split, int64_t first, const Value& input, const IdRange& allowed,
                 const TokenOrder& order, std::byte* to) {
     const RowOrders orders(data, order);
     const RowReader reader(input, data, orders, allowed);
-    const TensorType row{input.type.dtype, below(input.type.shape)};
+    const TensorType row{input.type.dtype, without_batch(input.type.shape)};
     std::vector<int64_t> draws;
     data.rows(split, first, input.type.shape[0], draws);
     for (const int64_t draw : draws) {
@@ -42,13 +42,13 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
             inputs_.emplace_back(Input{RowReader(value, data, *orders_, known == ids.end() ? IdRange{} : known->second),
                                        *at,
                                        local[0],
-                                       {value.type.dtype, below(local)},
+                                       {value.type.dtype, without_batch(local)},
                                        {},
                                        {}});
         for (int64_t micro = 0; micro < plan.mesh.microbatches(); ++micro) {
             const Shape offset = value.layout.offset(whole, plan.mesh, rank, micro);
             input.samples.push_back(offset[0]);
-            input.offsets.push_back(below(offset));
+            input.offsets.push_back(without_batch(offset));
         }
     }
 }
