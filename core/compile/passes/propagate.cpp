@@ -405,7 +405,9 @@ private:
             held.pinned = cast && versions_.held(read[0]).pinned;
         }
         const std::vector<ValueId> made = op.outputs;
-        const bool source = op_def(op.kind).source;
+        const bool source = op_def(op.kind).source && std::ranges::all_of(read, [&](ValueId id) {
+                                return versions_.program.value(id).type.shape.empty();
+                            });
         versions_.emit(std::move(op), index);
         if (source) versions_.mark_source(made[0]);
         for (ValueId output : made) satisfy(output, index);
