@@ -117,11 +117,13 @@ using Shape = std::span<const std::int64_t>;
 constexpr int max_dims = 8;
 
 /// The part of a value in this call: element i of dim d is element offset[d]+i of global[d]. Empty global: the whole
-/// value.
+/// value. With `places` [local[0], local[1]], the elements (i, j) of dims 0 and 1 are element places[i, j] of
+/// global[1], and global is not empty.
 struct Region {
     Shape local;
     Shape global = {};
     Shape offset = {};
+    const std::int32_t* places = nullptr;
 };
 
 /// How matrix products run on a processor. Their sums differ in the last bits.

@@ -27,7 +27,10 @@ local declared = {
   pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
   chunks   = { 0, "mesh axis pp: stages of each rank; 0: as many as the schedule needs; interleaved has 2 or more" },
   ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
-  context  = { "heads", "mesh axis cp: how attention reads a split row", one_of = { "heads", "gather", "ring" } },
+  context  = { "auto", "mesh axis cp: how attention reads a split row; auto: heads, or gather where an order is given",
+               one_of = { "auto", "heads", "gather", "ring" } },
+  order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
+               one_of = { "natural", "zigzag", "balanced" } },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
   zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
@@ -51,6 +54,7 @@ for other, keys in pairs(takes) do
 end
 
 local data = o.data.file { documents = opt.documents }
+local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
 local sizes = {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab, fused = opt.fused,
   mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed, loss_tile = opt.loss_tile,
@@ -67,8 +71,8 @@ if opt.model == "llama" then
 end
 local model = require("orrery.models." .. opt.model)(sizes)
 
-local program = o.trace(opt.model, data.signature, function(batch)    -- runs once, records
-  return model:loss(batch.tokens, batch.targets, opt.documents and batch or nil)
+local program = o.trace(opt.model, packed and data.placed or data.signature, function(batch)    -- runs once, records
+  return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
 program:train_with(o.optim.adamw {
   lr = o.lr[opt.schedule] { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
@@ -77,7 +81,7 @@ program:train_with(o.optim.adamw {
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
-  o.strategy.context { axis = "cp", method = opt.context },
+  o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
   o.strategy.data { axis = { "dp", "cp" }, reduce = opt.reduce, zero = opt.zero },
 }

@@ -16,7 +16,10 @@ local opt = o.options {
   pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
   chunks   = { 0, "mesh axis pp: stages of each rank; 0: as many as the schedule needs; interleaved has 2 or more" },
   ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
-  context  = { "heads", "mesh axis cp: how attention reads a split row", one_of = { "heads", "gather", "ring" } },
+  context  = { "auto", "mesh axis cp: how attention reads a split row; auto: heads, or gather where an order is given",
+               one_of = { "auto", "heads", "gather", "ring" } },
+  order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
+               one_of = { "natural", "zigzag", "balanced" } },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   optional = { false, "mesh axis tp: what it does not divide stays whole, and check lists it, instead of an error" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
@@ -31,14 +34,15 @@ local function words(list)
 end
 
 local data = o.data.file { documents = opt.documents }
+local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
 local model, published = o.published.model(cfg.checkpoint.load, {
   seq = data.seq, unread = words(opt.unread),
   more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil,
            loss_tile = opt.loss_tile },
 })
 
-local program = o.trace(published.type, data.signature, function(batch)
-  return model:loss(batch.tokens, batch.targets, opt.documents and batch or nil)
+local program = o.trace(published.type, packed and data.placed or data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
 program:train_with(o.optim.adamw {
   lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
@@ -47,7 +51,7 @@ program:train_with(o.optim.adamw {
 program:weights(model:tensors())
 local strategies = {
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
-  o.strategy.context { axis = "cp", method = opt.context },
+  o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional },
   o.strategy.data { axis = { "dp", "cp" }, reduce = opt.reduce, zero = opt.zero },
 }

@@ -10,7 +10,10 @@ local opt = o.options {
   kv_heads = { 4, "key and value heads" },
   mlp      = { 688, "width of the feed-forward layer" },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
-  context  = { "heads", "mesh axis cp: how attention reads a split row", one_of = { "heads", "gather", "ring" } },
+  context  = { "auto", "mesh axis cp: how attention reads a split row; auto: heads, or gather where an order is given",
+               one_of = { "auto", "heads", "gather", "ring" } },
+  order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
+               one_of = { "natural", "zigzag", "balanced" } },
   loss_tile = { -1, "rows of a tile of the loss; 0: all logits at once; -1: at once up to 2^26, else tiles of 64 MiB" },
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 1e-3, "peak learning rate" },
@@ -18,17 +21,18 @@ local opt = o.options {
 }
 
 local data = o.data.file { documents = opt.documents }
+local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
 local model = llama {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, kv_heads = opt.kv_heads, mlp = opt.mlp, vocab = data.vocab,
   fused = opt.fused, loss_tile = opt.loss_tile,
 }
-local program = o.trace("llama", data.signature, function(batch)
-  return model:loss(batch.tokens, batch.targets, opt.documents and batch or nil)
+local program = o.trace("llama", packed and data.placed or data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
 program:train_with(o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } })
 program:weights(model:tensors())
 program:parallel {
-  o.strategy.context { axis = "cp", method = opt.context },
+  o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.data { axis = { "dp", "cp" } },
 }
 

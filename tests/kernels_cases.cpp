@@ -88,6 +88,9 @@ void broadcasts(Cases& c, Type f) {
     c.add("select", {}, {{Type::u8, {4, 9}}, {f, {4, 9}}, {f, {9}}}, {{f, {4, 9}}});
     const Attributes shard{{"p", 0.3}, {"stream", i64{7}}, {"global_shape", Sizes{12, 40}}, {"offset", Sizes{3, 10}}};
     c.add("dropout", shard, {{f, {5, 21}}, {Type::u32, {}}}, {{f, {5, 21}}});
+    c.add("dropout", shard, {{f, {5, 21}}, {Type::u32, {}}, {Type::i32, {5, 21}}}, {{f, {5, 21}}});
+    c.add("dropout", {{"p", 0.3}, {"stream", i64{7}}}, {{f, {5, 3, 17}}, {Type::u32, {}}, {Type::i32, {5, 3}}},
+          {{f, {5, 3, 17}}});
 }
 
 void random(Cases& c, i64 rows, i64 cols) {
@@ -98,6 +101,7 @@ void random(Cases& c, i64 rows, i64 cols) {
         c.add("random", {{"kind", std::string(kind)}, {"global_shape", global}, {"offset", Sizes{5, 2}}},
               {{Type::u32, {}}}, {y});
     }
+    c.add("random", {{"kind", std::string("uniform")}}, {{Type::u32, {}}, {Type::i32, {rows, cols}}}, {y});
 }
 
 void products(Cases& c, Type f, i64 m, i64 n, i64 k) {

@@ -11,6 +11,7 @@
 #include "cli/script_runner.h"
 #include "config/load.h"
 #include "ir/describe.h"
+#include "layout/token_order.h"
 #include "plan/lint.h"
 #include "run/checkpoint/restore/chosen_step.h"
 #include "run/checkpoint/restore/pretrained.h"
@@ -36,6 +37,20 @@ void list_marks(const Program& program) {
         std::printf("ignored mark: %s %s:%s (%s), an earlier mark has precedence\n",
                     label_of(program, mark.value).c_str(), mark.axis.c_str(), mark.placement.text().c_str(),
                     mark.origin.text().c_str());
+}
+
+/// Prints the order of tokens in rows that strategies ask for, and the work of its largest member.
+void say_order(const Program& program, const Mesh& mesh) {
+    const TokenOrder order = token_order(program, mesh);
+    if (order.natural()) return;
+    int64_t length = 0;
+    for (const ValueId id : program.inputs())
+        if (const auto seq = program.dim(id, "seq")) length = program.value(id).type.shape[static_cast<size_t>(*seq)];
+    std::printf(
+        "tokens: in %s order; of rows of one document the largest rank's pairs of query and key are %.3f of the "
+        "mean (natural: %.3f)\n",
+        order.text().c_str(), largest_share(token_runs(order, length, {}), order.members, {}),
+        largest_share(token_runs({}, length, {}), order.members, {}));
 }
 
 /// Returns why collectives over axes could not be joined: each reason once, for the first program that has it.
@@ -250,6 +265,7 @@ int check_command(const ScriptCommand& command) {
     if (!script.summarized) std::printf("%s\n", script.summary().c_str());
     for (const CompiledProgram& program : compiled.programs) std::printf("program %s\n", declared(program).c_str());
     list_marks(compiled.train().program);
+    say_order(compiled.train().program, compiled.train().mesh);
     for (const RecordedResult& result : results)
         if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
     std::vector<LayerTraffic> layers;

@@ -64,7 +64,8 @@ VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOpt
         checked += check_source(*data, plan, ids_of(train), options.steps);
     }
     const auto sources_device = device();
-    WholeSources sources(*sources_device, script.settings.seed, train, data ? &*data : nullptr);
+    WholeSources sources(*sources_device, script.settings.seed, train, data ? &*data : nullptr,
+                         token_order(train, plan.mesh));
     const Compiled& compiled = script.compiled();
     return verify({train, plan, compiled.persistent, device, transport, std::ref(sources), script.settings.timeout,
                    compiled.collectives},

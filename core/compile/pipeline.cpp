@@ -14,6 +14,7 @@
 #include "compile/passes/status_word.h"
 #include "ir/check_program.h"
 #include "layout/stages.h"
+#include "layout/token_order.h"
 #include "plan/check/check.h"
 
 namespace orrery {
@@ -78,6 +79,8 @@ void annotate(Program& p, const PassInput& in) {
     }
 }
 
+bool has_order(const Program& p, const PassInput&) { return !p.axes_with("order").empty(); }
+
 bool recomputes(const Program& p, const PassInput&) {
     const auto& marks = p.scope_marks();
     return std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
@@ -117,6 +120,8 @@ const Pass list[] = {
     {PassPart::record, train | evaluate, "split_batch", split_batch},
     {PassPart::record, train, "add_update", [](Program& p, In in) { p = in.recipe->update(std::move(p)); }},
     {PassPart::mark, all, "annotate", annotate},
+    {PassPart::mark, all, "check_token_order", [](Program& p, In in) { check_token_order(p, *in.mesh); }, nullptr,
+     has_order},
     // assign_stages comes before recompute, since a value is recomputed on its own stage.
     {PassPart::distribute, all, "assign_stages", [](Program& p, In in) { assign_stages(p, *in.mesh); }, nullptr,
      has_stages},

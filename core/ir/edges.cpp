@@ -1,4 +1,4 @@
-// The table of communication options of mesh axes, and how Program stores and reads them.
+// The table of options of mesh axes, and how Program stores and reads them.
 #include "ir/edges.h"
 
 #include <fmt/format.h>
@@ -62,10 +62,24 @@ std::string refused_prefetch(std::string_view axis, const Attribute& asked, cons
                        depth_of(taken).text());
 }
 
+void check_order(std::string_view axis, const Attribute& value, const Origin& origin) {
+    const auto& name = std::get<std::string>(value);
+    if (name == "zigzag" || name == "balanced") return;
+    throw Error(origin, fmt::format("tokens cannot be in the order {} over {}; give \"zigzag\" or \"balanced\", or no "
+                                    "order for the natural one",
+                                    quote(name), axis));
+}
+
+std::string refused_order(std::string_view axis, const Attribute& asked, const Attribute& taken) {
+    return fmt::format("tokens are not in the order {} over {}: an earlier strategy chose {}",
+                       std::get<std::string>(asked), axis, std::get<std::string>(taken));
+}
+
 constexpr EdgeOption options[] = {
     {.name = "bucket", .kind = Kind::integer, .by_phase = true, .check = check_bucket, .refused = refused_bucket},
     {.name = "reduce", .kind = Kind::text, .phase = Phase::backward, .check = check_reduce, .refused = refused_reduce},
     {.name = "prefetch", .kind = Kind::integers, .check = check_prefetch, .refused = refused_prefetch},
+    {.name = "order", .kind = Kind::text, .of_one_axis = true, .check = check_order, .refused = refused_order},
 };
 
 bool overlap(const std::optional<Phase>& a, const std::optional<Phase>& b) { return !a || !b || *a == *b; }
@@ -74,7 +88,7 @@ const EdgeOption& option_named(std::string_view axis, std::string_view name, con
     if (const EdgeOption* option = find_edge_option(name)) return *option;
     std::vector<std::string> names;
     for (const EdgeOption& option : options) names.emplace_back(option.name);
-    throw Error(origin, fmt::format("{} is not a communication option of axis {}{}", quote(name), axis,
+    throw Error(origin, fmt::format("{} is not an option of axis {}{}", quote(name), axis,
                                     choices("declared", std::string(name), names)));
 }
 
@@ -108,6 +122,12 @@ void Program::edge(std::string_view axis, std::optional<Phase> phase, std::strin
     if (value.index() != static_cast<size_t>(option.kind))
         throw Error(origin, fmt::format("{} over {} has a value of the wrong type", name, axis));
     option.check(axis, value, origin);
+    for (const EdgeMark& other : edges_)
+        if (option.of_one_axis && other.option == name && other.axis != axis)
+            throw Error(origin,
+                        fmt::format("{} over {}: {} has one already, and a program has one {}\n  give it to one "
+                                    "strategy, that of the outer axis",
+                                    name, axis, other.axis, name));
     if (!phase) phase = option.phase;
     const bool split = std::any_of(edges_.begin(), edges_.end(), [&](const EdgeMark& taken) {
         return taken.axis == axis && taken.option == name && taken.phase;

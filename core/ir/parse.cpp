@@ -305,7 +305,7 @@ private:
         }
     }
 
-    /// Reads a communication option: "bucket dp 1048576" or "bucket dp forward 1048576".
+    /// Reads an option of an axis: "bucket dp 1048576" or "bucket dp forward 1048576".
     void edge(Line& line, const EdgeOption& option) {
         const std::string axis = line.word();
         std::optional<Phase> phase;

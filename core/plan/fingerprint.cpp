@@ -127,6 +127,8 @@ void write(Writer& w, const Program& program) {
         w.number(result.value);
     }
     for (const Update& update : program.updates) w.numbers({update.target, update.value});
+    for (const EdgeMark& mark : program.edges())  // options that change no instruction
+        if (mark.option == "order") w.text(mark.axis + " " + std::get<std::string>(mark.value));
 }
 
 std::string ranks_text(const std::vector<int64_t>& ranks) {

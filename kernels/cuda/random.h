@@ -16,8 +16,9 @@ struct Places {
     i64 local[max_dims] = {}, global[max_dims] = {}, offset[max_dims] = {};
     int dims = 0;  ///< 0: they are the same
     i64 n = 1;
+    const std::int32_t* places = nullptr;  ///< as in Region
 
-    explicit Places(const Region& at) : n(count_of(at.local)) {
+    explicit Places(const Region& at) : n(count_of(at.local)), places(at.places) {
         if (at.global.empty()) return;
         for (size_t d = 0; d < at.local.size(); ++d) {
             local[d] = at.local[d];
@@ -30,7 +31,7 @@ struct Places {
         if (dims == 0) return i;
         i64 index = 0, stride = 1;
         for (int d = dims - 1; d >= 0; --d) {
-            index += (i % local[d] + offset[d]) * stride;
+            index += (d == 1 && places ? places[i] : i % local[d] + offset[d]) * stride;
             i /= local[d];
             stride *= global[d];
         }

@@ -13,7 +13,7 @@ i64 global_index(const Region& at, i64 i) {
     if (at.global.empty()) return i;
     i64 index = 0, stride = 1;
     for (i64 d = static_cast<i64>(at.local.size()) - 1; d >= 0; --d) {
-        index += (i % at.local[d] + at.offset[d]) * stride;
+        index += (d == 1 && at.places ? at.places[i] : i % at.local[d] + at.offset[d]) * stride;
         i /= at.local[d];
         stride *= at.global[d];
     }

@@ -81,17 +81,22 @@ Launch full(const Request& r) {
                Context& c, Operands t) { f(c, out(t[0]), n, value); };
 }
 
-/// Owns the shapes that a Region points to.
+/// Owns the shapes that a Region points to. `by`: the number of the operand `places`, if the op has it.
 struct Place {
     Sizes local, global, offset;
+    size_t by = 0;
 
-    Place(const Request& r, const Operand& type)
+    Place(const Request& r, const Operand& type, size_t places)
         : local(type.shape), global(r.spec.integers("global_shape")), offset(r.spec.integers("offset")) {
+        if (r.spec.inputs.size() > places) by = places;
+        if (by > 0 && global.empty()) global = local;
         if (global.empty()) return;
         offset.resize(local.size(), 0);
         if (global.size() != local.size()) r.refuse("global_shape has another number of dims");
     }
-    Region region() const { return {local, global, offset}; }
+    Region region(Operands t) const {
+        return {local, global, offset, by > 0 ? static_cast<const std::int32_t*>(t[by].data) : nullptr};
+    }
 };
 
 Launch random(const Request& r) {
@@ -99,19 +104,19 @@ Launch random(const Request& r) {
     if (kind != "normal" && kind != "uniform") {
         r.refuse("kind is \"normal\" or \"uniform\", found \"" + kind + "\"");
     }
-    return [f = r.target.kernels.random, place = Place(r, r.output(0)), scale = r.spec.number("scale", 1),
-            draw = kind == "normal" ? Draw::normal : Draw::uniform,
+    return [f = r.target.kernels.random, place = Place(r, r.output(0), 1), scale = r.spec.number("scale", 1),
+            draw = kind == "normal" ? Draw::normal : Draw::uniform, y = r.out(),
             stream = static_cast<std::uint64_t>(r.spec.integer("stream"))](Context& c, Operands t) {
-        f(c, out(t[1]), place.region(), draw, scale, stream, static_cast<const uint32_t*>(t[0].data));
+        f(c, out(t[y]), place.region(t), draw, scale, stream, static_cast<const uint32_t*>(t[0].data));
     };
 }
 
 Launch dropout(const Request& r) {
     const double p = r.spec.number("p", 0);
     if (!(p >= 0 && p < 1)) r.refuse("p must be in [0, 1), found " + std::to_string(p));
-    return [f = r.target.kernels.dropout, place = Place(r, r.input(0)), p,
+    return [f = r.target.kernels.dropout, place = Place(r, r.input(0), 2), p, y = r.out(),
             stream = static_cast<std::uint64_t>(r.spec.integer("stream"))](Context& c, Operands t) {
-        f(c, in(t[0]), out(t[2]), place.region(), p, stream, static_cast<const uint32_t*>(t[1].data));
+        f(c, in(t[0]), out(t[y]), place.region(t), p, stream, static_cast<const uint32_t*>(t[1].data));
     };
 }
 

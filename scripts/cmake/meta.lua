@@ -49,6 +49,7 @@
 ---@field fused? boolean    true; false: scores, mask, softmax and products as ops of their own
 ---@field score_dropout? number   of the softmax; only where not fused
 ---@field dropout? number
+---@field places? Value   i32 [batch, seq]: masks of dropout belong to them
 ---@field std? number
 ---@field std_out? number
 
@@ -91,10 +92,12 @@ function Value:named(name) end
 ---@return Value
 function Value:reshape(dims) end
 
---- In training, zeroes a share p of the elements and scales the rest by 1/(1-p). Otherwise returns x.
+--- In training, zeroes a share p of the elements and scales the rest by 1/(1-p). Otherwise returns x. With `places`,
+--- i32 [batch, seq] of x [batch, seq, ...], a token's mask belongs to its place in the row, whatever the row's order.
 ---@param p number
+---@param places? Value
 ---@return Value
-function Value:dropout(p) end
+function Value:dropout(p, places) end
 
 --- Strategies: how the value is stored. x:store { dp = S "batch" }; optional = true: do nothing if that is impossible.
 ---@param marks table<string, Placement | boolean>
@@ -151,6 +154,7 @@ function StateGroup:use(marks) end
 --- A data source: where the inputs of a program come from.
 ---@class Data
 ---@field signature Signature   of text and tokens: tokens and targets, i32 [batch, seq]
+---@field placed Signature   also documents, positions and places, i32 [batch, seq], which a source may lack
 ---@field batch integer
 ---@field seq integer       any dim of its arrays, by name
 ---@field vocab integer
@@ -365,6 +369,11 @@ function AnnotatedProgram:reduce(axis, type) end
 ---@param axis string
 ---@param ahead integer|{ mib: number }
 function AnnotatedProgram:prefetch(axis, ahead) end
+--- Order in which the tokens of rows are read (inputs with a dim seq, split over the axis), so that ranks have equal
+--- work in causal attention.
+---@param axis string
+---@param name "zigzag" | "balanced"
+function AnnotatedProgram:order(axis, name) end
 
 ---@class Mesh
 local Mesh = {}
@@ -423,8 +432,9 @@ function orrery.constant(number, dtype) end
 ---@return Value
 function orrery.iota(spec) end
 --- Random numbers, f32: uniform in [0, 1), or normal with deviation 1. They depend on the run's seed, the step, the
---- call and each element's index in the whole value: the same on every mesh, others in each step.
----@param spec { shape: ({ [1]: string, [2]: integer } | integer)[], kind?: "uniform" | "normal" }
+--- call and each element's index in the whole value: the same on every mesh, others in each step. With `places`, i32
+--- [batch, seq] of a shape [batch, seq, ...], the index along seq is the place.
+---@param spec { shape: ({ [1]: string, [2]: integer } | integer)[], kind?: "uniform" | "normal", places?: Value }
 ---@return Value
 function orrery.random(spec) end
 --- Replaces ops of a kind by others on meshes where the axis splits what they read, before the op's own decomposition.
@@ -564,10 +574,11 @@ function nn.logits(x, w, options) end
 function nn.loss(x, w, targets, tile, options) end
 ---@param x Value
 ---@param p? number
+---@param places? Value
 ---@return Value
-function nn.dropout(x, p) end
+function nn.dropout(x, p, places) end
 --- As orrery.random, orrery.concat and orrery.stack.
----@param spec { shape: table, kind?: "uniform" | "normal" }
+---@param spec { shape: table, kind?: "uniform" | "normal", places?: Value }
 ---@return Value
 function nn.random(spec) end
 ---@param list Value[]
@@ -583,7 +594,8 @@ function nn.stack(list, options) end
 ---@return Value
 function nn.attention(x, options) end
 ---@param x Value
----@param options { mlp: integer, dropout?: number, approx?: "tanh" | "erf", std?: number, std_out?: number }
+---@param options { mlp: integer, dropout?: number, places?: Value, approx?: "tanh" | "erf", std?: number,
+---  std_out?: number }
 ---@return Value
 function nn.mlp(x, options) end
 ---@param x Value

@@ -56,7 +56,8 @@ function nn.stack(list, options)
   return nn.concat(all, { dim = dim })
 end
 
---- o.random { shape =, kind = }: random numbers, uniform in [0, 1) or normal with deviation 1.
+--- o.random { shape =, kind =, places = }: random numbers, uniform in [0, 1) or normal with deviation 1. `places` i32
+-- [B, T] of a shape [B, T, ...]: what a token draws belongs to its place, whatever the order of the row.
 function nn.random(spec)
   local drawn = native.random(spec)
   return spec.kind == "normal" and drawn or drawn + 0.5
@@ -144,11 +145,12 @@ function nn.loss(x, w, targets, tile, options)
     { bias = options.bias or nil, dim = options.trans_b and 1 or 2, tile = math.max(rows, 0) })
 end
 
---- Zeroes a share p of the elements in training (Srivastava et al. 2014).
-function nn.dropout(x, p) return x:dropout(p or 0) end
+--- Zeroes a share p of the elements in training (Srivastava et al. 2014). `places` i32 [B, T] of x [B, T, ...], or nil:
+-- a token's mask belongs to its place, whatever the order of the row.
+function nn.dropout(x, p, places) return x:dropout(p or 0, places) end
 
-local attention_options = options_of("heads kv_heads head_dim causal window bias documents positions rope qk_norm "
-  .. "sinks fused score_dropout dropout std std_out")
+local attention_options = options_of("heads kv_heads head_dim causal window bias documents positions places rope "
+  .. "qk_norm sinks fused score_dropout dropout std std_out")
 
 --- Self-attention of x [B, T, C]; H heads read G <= H key/value heads. options: heads, kv_heads (heads), head_dim
 -- (C/H), causal (true; false: every position sees all, as in an encoder), window (number of last keys that a position
@@ -158,7 +160,7 @@ local attention_options = options_of("heads kv_heads head_dim causal window bias
 -- `positions` may differ from those of the mask; off when nil), qk_norm (eps of an RMSNorm of each head's q and k,
 -- Henry et al. 2020; off when nil), sinks (true: one more logit a head, a param, takes part in the softmax; requires
 -- fused), fused (true: one op, which stores no scores; false: scores, mask, softmax and products as separate ops),
--- score_dropout (of the softmax; requires fused = false), dropout, std, std_out (std).
+-- score_dropout (of the softmax; requires fused = false), dropout, places (i32 [B, T]; of dropout), std, std_out (std).
 function nn.attention(x, options)
   check_options("nn.attention", options, attention_options)
   local embed = last(x)
@@ -211,18 +213,18 @@ function nn.attention(x, options)
   end
   y = y:reshape { "batch", "seq", { "heads", heads * size } }
   y = nn.linear(y, "o", embed, { bias = bias and options.bias ~= "qkv", std = options.std_out or options.std })
-  return nn.dropout(y, options.dropout)
+  return nn.dropout(y, options.dropout, options.places)
 end
 
-local mlp_options = options_of "mlp dropout approx std std_out"
+local mlp_options = options_of "mlp dropout places approx std std_out"
 
 --- A feed-forward block [..., C] -> [..., M] -> [..., C] with GELU.
--- options: mlp, dropout, approx ("tanh" | "erf"), std, std_out.
+-- options: mlp, dropout and its places, approx ("tanh" | "erf"), std, std_out.
 function nn.mlp(x, options)
   check_options("nn.mlp", options, mlp_options)
   local y = nn.linear(x, "up", { "mlp", options.mlp }, { std = options.std })
   y = nn.linear(y:gelu { approx = options.approx or "tanh" }, "down", last(x), { std = options.std_out or options.std })
-  return nn.dropout(y, options.dropout)
+  return nn.dropout(y, options.dropout, options.places)
 end
 
 local swiglu_options = options_of "mlp std std_out"

@@ -48,6 +48,11 @@ const Part& part(const std::string& name) {
 struct Cell {
     std::string name;
     std::vector<const Part*> parts;
+
+    bool packed() const {
+        return std::ranges::any_of(parts,
+                                   [](const Part* p) { return p->script.find("packed = true") != std::string::npos; });
+    }
 };
 
 /// Pairs on different axes; plain and sharded data parallelism on two axes of their own is "hybrid".
@@ -134,7 +139,7 @@ Tally run(const std::string& title, const std::vector<Cell>& cells, const std::v
                 const auto experiment = made(model, cell);
                 const auto lowered = compiled(*experiment);
                 test::Verifying how;
-                how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
+                how.contents = drawn_for(lowered.plan, 40, cell.packed());
                 const VerifyReport report = test::verify_plan(experiment->train(), lowered, how);
                 const bool passed = report.passed() && report.gradients >= 0;
                 ++(passed ? tally.passed : tally.failed);
@@ -223,6 +228,39 @@ TEST_CASE("rings of 3 and 4, with a window and over packed documents, are verifi
     const Tally far = run("rings with a window", windows, {"llama"});
     CHECK(tally.failed + far.failed == 0);
     CHECK(tally.passed + far.passed > 0);
+}
+
+TEST_CASE("orders of tokens are verified under each strategy, on the models in turn", "[context]") {
+    // In CI each method, order and strategy is there once.
+    const bool all = std::getenv("ORRERY_LONG");
+    const Part methods[] = {{"gather", "", "cp = 2\n", "context = \"gather\"\n"},
+                            {"ring", "", "cp = 2\n", "context = \"ring\"\n"},
+                            {"ring x heads", "", "co = 2\ncp = 2\n", "context = \"heads\"\nouter = \"ring\"\n"}};
+    std::vector<Part> orders;
+    for (const bool packed : {false, true})
+        for (const char* order : {"zigzag", "balanced"})
+            for (const Part& method : methods)
+                orders.push_back(
+                    {fmt::format("{} {}{}", order, method.name, packed ? ", packed" : ""), "", method.mesh,
+                     fmt::format("{}order = \"{}\"\npacked = {}\ndropout = 0.1\n", method.script, order, packed),
+                     packed ? 48 : 8});
+    const char* others[] = {"", "dp", "zero1", "zero2", "zero3", "tp+seq", "pp 1f1b", "pp zb_h1"};
+    std::vector<Cell> cells;
+    for (size_t o = 0; o < orders.size(); ++o)
+        for (size_t s = 0; s < std::size(others); ++s) {
+            if (!all && s != o % std::size(others)) continue;
+            Cell& cell = cells.emplace_back(Cell{orders[o].name, {&orders[o]}});
+            if (others[s][0] == '\0') continue;
+            cell.name += fmt::format(" x {}", others[s]);
+            cell.parts.push_back(&part(others[s]));
+        }
+    const Tally tally = run("orders", cells, all_models, true);
+    int failed = tally.failed;
+    const Part window{"window", "", "", "window = 3\n"};
+    for (Cell& cell : cells) cell.parts.push_back(&window);
+    if (all) failed += run("orders, with a window of 3", cells, {"llama"}).failed;
+    CHECK(failed == 0);
+    CHECK(tally.passed > 0);
 }
 
 TEST_CASE("attention with a window is verified under each strategy", "[alone]") {

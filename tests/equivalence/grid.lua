@@ -10,6 +10,7 @@ local opt = o.options {
   window   = { 0, "llama: keys that a position sees" },
   context  = { "", "how cp shares the sequence: heads, gather or ring; empty: cp shares the batch" },
   outer    = { "gather", "how co, outside of cp, shares it: gather or ring" },
+  order    = { "natural", "of the tokens of rows, over the outer of both axes" },
   packed   = { false, "rows of documents, with the position of each token in its own" },
   dropout  = { 0.0, "gpt only" },
   schedule = { "", "of the pipeline over pp" },
@@ -25,12 +26,9 @@ end
 if opt.window > 0 then sizes.window = opt.window end
 local model = require("orrery.models." .. opt.model)(sizes)
 
-local signature = data.signature
-for _, name in ipairs(opt.packed and { "documents", "positions" } or {}) do
-  signature[#signature + 1] = { name = name, dtype = "i32", shape = signature[1].shape }
-end
-local program = o.trace(opt.model, signature, function(batch)
-  return model:loss(batch.tokens, batch.targets, opt.packed and batch or nil)
+local places = opt.packed or opt.order ~= "natural"
+local program = o.trace(opt.model, places and data.placed or data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets, places and batch or nil)
 end)
 program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
 

@@ -27,6 +27,8 @@ local opt = o.options {
   cp         = { "", "how the axis cp shares the sequence: heads, gather or ring; empty: it shares the batch" },
   co         = { "", "how the axis co, outside of cp, shares it: gather or ring" },
   keep       = { false, "gather: keys and values are gathered once for both passes" },
+  order      = { "natural", "of the tokens of rows, over cp" },
+  packed     = { false, "rows of several documents, or in an order: attention by documents and positions" },
   sequence   = { false, "tp also splits what lies between the blocks" },
   optional   = { false, "tp keeps whole what it cannot split" },
   zero       = { 0, "stage over dp and cp" },
@@ -48,8 +50,8 @@ if opt.model == "gpt" or opt.model == "llama" then sizes.rows = opt.rows end
 if opt.model == "gpt" then sizes.tied = opt.tied end
 local model = require("orrery.models." .. opt.model)(sizes)
 
-local program = o.trace(opt.model, data.signature, function(batch)
-  return model:loss(batch.tokens, batch.targets)
+local program = o.trace(opt.model, opt.packed and data.placed or data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets, opt.packed and batch or nil)
 end)
 local scaling = opt.loss_scale > 0
   and { initial = opt.loss_scale, most = math.max(opt.loss_scale, 32768), interval = opt.interval } or nil
@@ -62,8 +64,11 @@ program:parallel {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = layers, ends = opt.ends },
 }
 local strategies = opt.strategy == "twin" and o.strategies or o.strategy
-if opt.co ~= "" then program:parallel { strategies.context { axis = "co", method = opt.co } } end
-if opt.cp ~= "" then program:parallel { strategies.context { axis = "cp", method = opt.cp, keep = opt.keep } } end
+if opt.co ~= "" then program:parallel { strategies.context { axis = "co", method = opt.co, order = opt.order } } end
+if opt.cp ~= "" then
+  local order = opt.co == "" and opt.order or "natural"
+  program:parallel { strategies.context { axis = "cp", method = opt.cp, order = order, keep = opt.keep } }
+end
 local asked = { o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
 if opt.zero > 0 then
   asked[2] = o.strategy.zero { axis = { "dp", "co", "cp" }, replicate = opt.replicate, stage = opt.zero,

@@ -86,8 +86,8 @@ test::Ran run(const test::Lowered& lowered, int64_t first, int64_t count, const 
     how.steps = count;
     how.reference = false;
     how.every_step = true;
-    how.contents = [=](const Value& value, int64_t step) {
-        if (value.role == Role::input || !state) return draw(value, step + first - 1, 40);
+    how.contents = [=, drawn = drawn_for(lowered.plan, 40)](const Value& value, int64_t step) {
+        if (value.role == Role::input || !state) return drawn(value, step + first - 1);
         const std::vector<float>& whole = state->at(value.name);
         const char* bytes = reinterpret_cast<const char*>(whole.data());
         return std::vector<char>(bytes, bytes + whole.size() * 4);
@@ -164,11 +164,15 @@ TEST_CASE("a checkpoint of one mesh goes on on another", "[reshard]") {
         heads{"dp 2 x cp 2 by heads, ZeRO-3", "dp = 2\ncp = 2\n", "zero = 3\ncontext = \"heads\"\n"},
         gather{"cp 4 by gathering", "cp = 4\n", "context = \"gather\"\n"},
         ring{"cp 4 by a ring, ZeRO-2", "cp = 4\n", "zero = 2\ncontext = \"ring\"\n"},
+        zigzag{"cp 2 in zigzag order", "cp = 2\n", "context = \"gather\"\norder = \"zigzag\"\n"},
+        balanced{"dp 2 x cp 2 by a ring in balanced order, ZeRO-2", "dp = 2\ncp = 2\n",
+                 "zero = 2\ncontext = \"ring\"\norder = \"balanced\"\n"},
         all{"pp 2 x dp 2 x tp 2, ZeRO-1", "pp = 2\ndp = 2\ntp = 2\n", "zero = 1\nschedule = \"zb_h1\"\n"};
     const std::vector<std::pair<Place, Place>> moves{
-        {dp2, one},     {one, dp4},      {dp4, dp2},    {dp2, tp2},    {tp2, zero3}, {zero3, tp2}, {zero1, dp2},
-        {zero3, zero1}, {pp, zero3},     {zero3, pp},   {all, dp4},    {tp2, all},   {vee, deep},  {one, heads},
-        {heads, one},   {heads, gather}, {gather, tp2}, {heads, ring}, {ring, one}};
+        {dp2, one},   {one, dp4},     {dp4, dp2},         {dp2, tp2},      {tp2, zero3},  {zero3, tp2},
+        {zero1, dp2}, {zero3, zero1}, {pp, zero3},        {zero3, pp},     {all, dp4},    {tp2, all},
+        {vee, deep},  {one, heads},   {heads, one},       {heads, gather}, {gather, tp2}, {heads, ring},
+        {ring, one},  {one, zigzag},  {zigzag, balanced}, {balanced, one}};
     int moved = 0;
     for (const auto& [from, to] : moves) {
         for (const char* model : {"gpt", "llama"}) move(model, from, to);

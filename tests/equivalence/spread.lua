@@ -6,8 +6,11 @@ local o = require "orrery"
 return function(opt, list, tensor)
   local mesh = o.config.mesh
   local function add(strategy) list[#list + 1] = strategy end
-  if mesh.co then add(o.strategy.context { axis = "co", method = opt.outer }) end
-  if (opt.context or "") ~= "" then add(o.strategy.context { axis = "cp", method = opt.context }) end
+  local order, context = opt.order or "natural", opt.context or ""
+  if mesh.co then add(o.strategy.context { axis = "co", method = opt.outer, order = order }) end
+  if context ~= "" then
+    add(o.strategy.context { axis = "cp", method = context, order = not mesh.co and order or "natural" })
+  end
   if mesh.tp then add(tensor or o.strategy.tensor { axis = "tp", sequence = opt.sequence or nil }) end
   if opt.rep then add(o.strategy.data { axis = "rep" }) end
   if mesh.dp or mesh.cp then add(o.strategy.data { axis = { "dp", "co", "cp" }, zero = opt.zero }) end

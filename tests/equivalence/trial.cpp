@@ -1,9 +1,12 @@
 #include "trial.h"
 
+#include <algorithm>
 #include <random>
+#include <span>
 #include <stdexcept>
 
 #include "folders.h"
+#include "layout/token_order.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
@@ -62,6 +65,32 @@ std::vector<int32_t> packed(const Value& value, int64_t step) {
 
 }  // namespace
 
+std::function<std::vector<char>(const Value& value, int64_t step)> drawn_for(const Plan& plan, int64_t vocab,
+                                                                             bool packed) {
+    return [order = token_order(plan.program, plan.mesh), vocab, packed](const Value& value, int64_t step) {
+        std::vector<char> bytes = draw(value, step, vocab);
+        if (value.role != Role::input || value.dims != std::vector<std::string>{"batch", "seq"}) return bytes;
+        const auto length = static_cast<size_t>(value.type.shape[1]);
+        const bool numbers = value.name == "documents" || value.name == "positions" || value.name == "places";
+        Value of = value;
+        of.name = "documents";
+        const std::vector<char> drawn = draw(of, step, vocab);
+        for (size_t at = 0; at < bytes.size() / 4; at += length) {
+            const std::span<int32_t> row(reinterpret_cast<int32_t*>(bytes.data()) + at, length);
+            std::span<const int32_t> documents;
+            if (packed) documents = {reinterpret_cast<const int32_t*>(drawn.data()) + at, length};
+            if (numbers && (!packed || value.name == "places"))
+                for (size_t i = 0; i < length; ++i) row[i] = value.name == "documents" ? 0 : static_cast<int32_t>(i);
+            const std::vector<int32_t> natural(row.begin(), row.end());
+            each_run(token_runs(order, value.type.shape[1], documents), 0, value.type.shape[1],
+                     [&](int64_t place, int64_t count, int64_t to) {
+                         std::copy_n(natural.begin() + place, count, row.begin() + to);
+                     });
+        }
+        return bytes;
+    };
+}
+
 std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& toml) {
     FakeHost host(toml);
     host.strategies = built_strategy;
@@ -106,12 +135,12 @@ const std::vector<float>& at(const test::Contents& contents, const std::string& 
     return found->second;
 }
 
-test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab) {
+test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab, bool packed) {
     test::Running how;
     how.steps = steps;
     how.reference = false;
     how.every_step = true;
-    how.contents = [=](const Value& value, int64_t step) { return draw(value, step, vocab); };
+    how.contents = drawn_for(lowered.plan, vocab, packed);
     return run_steps(lowered, how);
 }
 

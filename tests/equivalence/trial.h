@@ -1,5 +1,6 @@
 // Scripts to programs, programs to numbers.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,12 +21,17 @@ test::Lowered compiled(const Experiment& experiment);
 void show_gradients(Program& program);
 
 /// Global contents of a source, the same on every mesh: params as their `init` says, from the name; tokens below
-/// `vocab` and targets that follow from them, about a quarter of them ignored, most in the first sequences; documents of
-/// 1 to 40 tokens and positions in them; "step", "seed". `seed`: other params and tokens.
+/// `vocab` and targets that follow from them, about a quarter of them ignored, more in the first sequences; documents
+/// of 1 to 40 tokens and positions in them; "step", "seed". `seed`: other params and tokens.
 std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t seed = 0);
 
-/// Steps on the CPU's own kernels from drawn sources, each looked at.
-test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab);
+/// As draw(), for inputs of a plan: in the plan's order of tokens, and with places. `packed`: rows of documents; else a
+/// row is one document.
+std::function<std::vector<char>(const Value& value, int64_t step)> drawn_for(const Plan& plan, int64_t vocab,
+                                                                             bool packed = false);
+
+/// Steps on the CPU's own kernels from sources of drawn_for, each looked at.
+test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab, bool packed = false);
 
 /// A param's part of a tensor of published files, f32; `prefix` goes before the published name.
 std::vector<float> part(const WeightFiles& files, const Value& param, WeightSource source,

@@ -67,9 +67,10 @@ struct Kept<std::span<const In>> {
 };
 template <>
 struct Kept<Region> {
-    explicit Kept(const Region& r) : local(r.local), global(r.global), offset(r.offset) {}
-    Region get() const { return {local.get(), global.get(), offset.get()}; }
+    explicit Kept(const Region& r) : local(r.local), global(r.global), offset(r.offset), places(r.places) {}
+    Region get() const { return {local.get(), global.get(), offset.get(), places.get()}; }
     Kept<Shape> local, global, offset;
+    Kept<const std::int32_t*> places;
 };
 
 template <>

@@ -45,7 +45,7 @@ std::string fed(const std::vector<std::string>& paths, int64_t dp, int64_t micro
     const Dataset data(host.data);
     printed.clear();
     const TextOfIds bytes{nullptr, true};
-    print_samples(data, first, batch, bytes, [&](const std::string& sample) {
+    print_samples(data, first, batch, bytes, {}, [&](const std::string& sample) {
         printed += sample.substr(sample.find('\n') + 1, sequence);
         CHECK(sample.size() == sample.find('\n') + 1 + sequence + 1);
         CHECK(sample.find("16 tokens, 16 bytes of text") < sample.find('\n'));

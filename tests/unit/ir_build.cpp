@@ -169,7 +169,7 @@ TEST_CASE("options of what is sent over an axis: declared, by phase, the first s
         CHECK(message([&] { program.edge("tp", phase, option, std::move(value), zero); }).find(why) !=
               std::string::npos);
     };
-    refused({}, "codec", int64_t{8}, "zero, a.lua:4: \"codec\" is not a communication option of axis tp");
+    refused({}, "codec", int64_t{8}, "zero, a.lua:4: \"codec\" is not an option of axis tp");
     refused({}, "bucket", 1.5, "bucket over tp has a value of the wrong type");
     refused(Phase::forward, "reduce", std::string("bf16"), "reduce over tp cannot be set for the forward phase");
     refused({}, "prefetch", std::vector<int64_t>{1}, "prefetch over tp has 1 numbers");

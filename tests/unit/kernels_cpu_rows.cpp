@@ -291,6 +291,38 @@ TEST_CASE("cpu: random numbers and dropout") {
     }
 }
 
+TEST_CASE("cpu: what is drawn by places is what those places draw") {
+    Source source;
+    const std::uint32_t seed = source.seed;
+    const i64 rows = 3, tokens = 40, cols = 70;
+    Buffer places = source.integers(rows * tokens, 0, 89);
+    for (const i64 inner : {cols, i64{1}}) {  // [rows, tokens, cols] and [rows, tokens]
+        std::vector<i64> local{rows, tokens, inner}, all{5, 90, inner}, offset{1, 0, 0};
+        if (inner == 1)
+            for (std::vector<i64>* sizes : {&local, &all, &offset}) sizes->pop_back();
+        const Region at{local, all, offset, places.as<std::int32_t>()};
+        const i64 n = rows * tokens * inner, whole = 5 * 90 * inner;
+        const Buffer x = source.uniform(Type::f32, n, 1, 2);
+        compare_with_reference(source, {Buffer(Type::f32, n), Buffer(Type::f32, n), Buffer(Type::f32, n)},
+                               [&](const Kernels& k, Context& c, Buffers& y) {
+                                   k.dropout(c, x.in(), y[0].out(), at, 0.3, 5, &seed);
+                                   k.random(c, y[1].out(), at, Draw::uniform, 1, 6, &seed);
+                                   k.random(c, y[2].out(), at, Draw::normal, 1, 6, &seed);
+                               });
+        Buffer here(Type::f32, n), there(Type::f32, whole);
+        Context c;
+        reference::table().random(c, here.out(), at, Draw::uniform, 1, 6, &seed);
+        reference::table().random(c, there.out(), {all}, Draw::uniform, 1, 6, &seed);
+        const std::vector<double> some = here.values(), every = there.values();
+        i64 other = 0;
+        for (i64 i = 0; i < n; ++i) {
+            const i64 token = i / inner, row = 1 + token / tokens, place = places.as<std::int32_t>()[token];
+            other += some[static_cast<size_t>(i)] != every[static_cast<size_t>((row * 90 + place) * inner + i % inner)];
+        }
+        CHECK(other == 0);
+    }
+}
+
 TEST_CASE("cpu: transpose, slice, concat and pad") {
     Source source;
     const std::pair<std::vector<i64>, std::vector<int>> cases[] = {{{33, 65}, {1, 0}},

@@ -17,15 +17,18 @@ const std::string config =
     "tokens_per_sequence = 8\n";
 
 /// What a model under strategies was compiled to. `model`: "gpt { ... }"; `strategies`: Lua, "s" is o.strategy or
-/// o.strategies.
+/// o.strategies. `loss`: what the traced function returns; the batch has places.
 std::unique_ptr<Experiment> made(const std::string& model, const std::string& strategies, const std::string& kind,
-                                 const std::vector<std::string>& sets = {}) {
+                                 const std::vector<std::string>& sets = {},
+                                 const std::string& loss = "m:loss(b.tokens, b.targets)") {
     FakeHost host(config, sets);
     host.strategies = built_strategy;
     run_script_text("local o = require 'orrery'\nlocal s = o." + kind + "\nlocal m = require 'orrery.models." +
                         model.substr(0, model.find(' ')) + "' " + model.substr(model.find(' ')) +
                         "\nlocal d = o.data.text {}\n"
-                        "local p = o.trace('m', d.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
+                        "local p = o.trace('m', d.placed, function(b) return " +
+                        loss +
+                        " end)\n"
                         "p:train_with(o.optim.adamw {})\np:parallel { " +
                         strategies + " }\np:compile()",
                     "a.lua", ".", host);
@@ -112,4 +115,63 @@ TEST_CASE("context strategy: refuses what it cannot split, with sizes that would
         Catch::Contains("must come before") && Catch::Contains("seq is split by cp outside, by tp inside"));
     for (const std::string kind : {"strategy", "strategies"})  // params that are gathered before they are read
         CHECK_NOTHROW(made(gpt, "o.strategy.zero { axis = 'dp', stage = 3 }, s.context {}", kind));
+}
+
+TEST_CASE("context strategy: an order of tokens is the same in Lua, and changes no collective") {
+    const std::string with_places = "m:loss(b.tokens, b.targets, b)";
+    for (const std::string& model : {gpt, llama})
+        for (const std::string order : {"zigzag", "balanced"}) {
+            const auto text = [&](const std::string& kind, const std::string& options) {
+                const auto all = made(model, "s.context { " + options + " }" + both, kind, {}, with_places);
+                const Program spread = distribute(all->train(), all->mesh);
+                return print(all->train()) + print(spread, &all->mesh);
+            };
+            const std::string plugin = text("strategy", "order = '" + order + "'");
+            CHECK(plugin == text("strategies", "method = 'gather', order = '" + order + "'"));
+            const std::string asked = "\n  order cp " + order;
+            CHECK(plugin.find(asked) != std::string::npos);
+            std::string natural = plugin;
+            for (size_t at = natural.find(asked); at != std::string::npos; at = natural.find(asked))
+                natural.erase(at, asked.size());
+            CHECK(natural == text("strategy", "method = 'gather'"));
+        }
+}
+
+TEST_CASE("context strategy: an order is refused by what gives another result for it") {
+    const std::string with_places = "m:loss(b.tokens, b.targets, b)", order = "s.context { order = 'zigzag' }";
+    const std::string mlp = "mlp { embed = 16, mlp = 16, vocab = 256 }";
+    const auto and_drawn = [](const std::string& drawn) {
+        return "(function() local sum, count = m:loss(b.tokens, b.targets); return sum + b.tokens:cast('f32'):" +
+               drawn + ":sum(), count end)()";
+    };
+    for (const std::string kind : {"strategy", "strategies"}) {
+        const auto refused = [&](const std::string& model, const std::string& strategies, const std::string& loss,
+                                 const std::string& why, const std::vector<std::string>& sets = {}) {
+            INFO(kind << " " << loss);
+            CHECK_THROWS_WITH(made(model, strategies, kind, sets, loss), Catch::Contains(why));
+        };
+        refused(gpt, "s.context { method = 'heads', order = 'zigzag' }", with_places,
+                "order applies only to methods that split the queries in attention");
+        refused(gpt, "s.context { order = 'striped' }", with_places,
+                "order is \"striped\"; there are \"natural\", \"zigzag\" and \"balanced\"");
+        refused(gpt, order, with_places,
+                "over cp=8 in zigzag order: rows of 8 tokens are not a multiple of 16\n  cp of 2 or 4 would divide, or "
+                "rows of 16 tokens",
+                {"mesh.cp=8"});
+        // Positions by index, and attention or rope without positions.
+        refused(gpt, order, "m:loss(b.tokens, b.targets)",
+                "tokens cannot be in the order zigzag over cp=2: add combines tokens with");
+        refused(llama, order, "m:loss(b.tokens, b.targets)",
+                "rope in layers.0.self_attn depends on the index of a token in its row\n  give it the positions of the "
+                "tokens");
+        refused("llama { layers = 1, embed = 16, heads = 4, mlp = 24, vocab = 256, fused = false }", order, with_places,
+                "softmax in layers.0.self_attn mixes positions, which only attention can do in another order");
+        refused(mlp, order, and_drawn("dropout(0.5)"),
+                "dropout depends on the index of a token in its row\n  give it the positions of the tokens, or their "
+                "places");
+        refused(mlp, order, "m:loss(b.tokens:roll { dim = 2, by = 1 }, b.targets)", "roll mixes positions");
+    }
+    // Masks by places, and a model without attention, give the same result.
+    for (const std::string& loss : {and_drawn("dropout(0.5, b.places)"), std::string("m:loss(b.tokens, b.targets)")})
+        CHECK(made(mlp, "o.strategy.context { order = 'zigzag' }", "strategy", {}, loss));
 }

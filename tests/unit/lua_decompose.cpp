@@ -41,7 +41,7 @@ std::string script(const std::string& declared, const std::string& after = "") {
            "end)\n"
            "p:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\n"
            "local split = strategy.define('split', function(program)\n"
-           "  for x in program:inputs() do x:store { cp = strategy.S 'seq' } end\n"
+           "  program:find('x'):store { cp = strategy.S 'seq' }\n"
            "end)\n"
            "p:parallel { split() }\n" +
            declared + "\np:compile()\n" + after;

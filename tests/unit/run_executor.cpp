@@ -75,6 +75,23 @@ TEST_CASE("dropout draws by global index, whatever the mesh and the micro-batche
     same_as_one_rank(m.program, mesh_of({{"tp", 3}}, 4));
 }
 
+TEST_CASE("dropout by places is split with them") {
+    Model m;
+    const ValueId x = m.input("x", {8, 4, 6}, {"batch", "seq", "embed"});
+    const ValueId seed = m.input("seed", {}, {}, DType::u32);
+    const ValueId places = m.input("places", {8, 4}, {"batch", "seq"}, DType::i32);
+    const ValueId noise = m.op("random", {seed, places}, {{"shape", Shape{8, 4, 12}}, {"scale", 0.1}, {"stream", 5}},
+                               {{"batch", "seq", "mlp"}});
+    ValueId h = m.op("add", {m.op("matmul", {x, m.param("up", {6, 12}, {"embed", "mlp"})}), noise});
+    h = m.op("dropout", {h, seed, places}, {{"p", 0.3}, {"stream", 3}});
+    const ValueId y = m.op("matmul", {h, m.param("down", {12, 6}, {"mlp", "embed"})});
+    m.train(m.op("sum", {m.op("square", {y})}, {{"dims", Shape{0, 1, 2}}}), true);
+    m.split_names({{"batch", "dp"}, {"seq", "cp"}, {"mlp", "tp"}});
+    same_as_one_rank(m.program, mesh_of({{"cp", 4}}));
+    same_as_one_rank(m.program, mesh_of({{"dp", 2}, {"cp", 2}, {"tp", 2}}));
+    same_as_one_rank(m.program, mesh_of({{"dp", 2}, {"cp", 2}}, 2));
+}
+
 TEST_CASE("communicators send what the summary says") {
     Model m = block(4, 4, 2, 4, 12, true, true);
     m.split_names({{"heads", "tp"}, {"mlp", "tp"}, {"batch", "dp"}});

@@ -98,7 +98,8 @@ int data_command(const ScriptCommand& given, const DataCommand& command) {
     const int64_t count = sizes.samples_before(command.step + 1) - first;
     std::printf("step %s: %s, from the %s on\n", count_text(command.step).c_str(), plural(count, "sample").c_str(),
                 count_text(first).c_str());
-    print_samples(data, first, count, text,
+    const Experiment& experiment = *script.experiment;
+    print_samples(data, first, count, text, token_order(experiment.train(), experiment.mesh),
                   [](const std::string& sample) { std::fwrite(sample.data(), 1, sample.size(), stdout); });
     return 0;
 }

@@ -38,6 +38,17 @@ std::string by_document(const std::vector<int32_t>& ids, const std::vector<int32
     return all;
 }
 
+/// How equal an order makes the work of ranks on a row of documents (empty: one document).
+std::string shares_text(const TokenOrder& order, int64_t length, const std::vector<int32_t>& documents) {
+    const auto share = [&](const TokenOrder& of) {
+        return largest_share(token_runs(of, length, documents), order.members, documents);
+    };
+    return fmt::format(
+        "; read in {} order: the largest rank's pairs of query and key are {:.3f} of the mean (natural: "
+        "{:.3f})",
+        order.text(), share(order), share({}));
+}
+
 }  // namespace
 
 std::string TextOfIds::of(const std::vector<int32_t>& ids) const {
@@ -48,7 +59,7 @@ std::string TextOfIds::of(const std::vector<int32_t>& ids) const {
     return text;
 }
 
-void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text,
+void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text, const TokenOrder& order,
                    const std::function<void(const std::string&)>& put) {
     const DataSource& source = data.source();
     const int64_t tokens = ids_array(source, "tokens"), targets = ids_array(source, "targets");
@@ -70,10 +81,9 @@ void print_samples(const Dataset& data, int64_t first, int64_t count, const Text
             const auto ignored = std::count(wanted.begin(), wanted.end(), -1);
             if (ignored > 0) said += fmt::format(", {} targets ignored", ignored);
         }
-        if (documents < 0)
-            put(said + "\n" + printed + "\n");
-        else
-            put(said + "\n" + by_document(ids, ids_of(data, draw, documents), text));
+        const std::vector<int32_t> numbers = documents < 0 ? std::vector<int32_t>() : ids_of(data, draw, documents);
+        if (!order.natural()) said += shares_text(order, std::ssize(ids), numbers);
+        put(said + "\n" + (documents < 0 ? printed + "\n" : by_document(ids, numbers, text)));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/token_order.h"
 #include "run/data/data.h"
 #include "tokenizer/tokenizer.h"
 
@@ -20,8 +21,9 @@ struct TextOfIds {
 
 /// Prints the training samples [first, first + count) in the order of their batch. Each has a line with its location
 /// and the length of its text, then the text, unless it has no token ids; if it has an array "documents", each document
-/// has a line and its text. `put` receives all that is printed of one sample.
-void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text,
+/// has a line and its text. The text is in natural order; of another one the line has the largest rank's share of the
+/// pairs of query and key. `put` receives all that is printed of one sample.
+void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text, const TokenOrder& order,
                    const std::function<void(const std::string&)>& put);
 
 }  // namespace orrery

@@ -301,7 +301,8 @@ private:
 
     /// Whether an op casts a param. It reads the param as stored; `use` marks apply to its output, which is smaller.
     bool casts_param(const Op& op) const {
-        return op.phase != Phase::update && op_def(op.kind).casts && annotated_.value(op.inputs[0]).role == Role::param;
+        return op.phase != Phase::update && op_def(op.kind).casts &&
+               versions_.program.value(op.inputs[0]).role == Role::param;
     }
 
     Assignment decide(const Op& op, const FactorRule& rule) {
@@ -404,7 +405,9 @@ private:
             held.pinned = cast && versions_.held(read[0]).pinned;
         }
         const std::vector<ValueId> made = op.outputs;
-        const bool source = op_def(op.kind).source;
+        const bool source = op_def(op.kind).source && std::ranges::all_of(read, [&](ValueId id) {
+                                return versions_.program.value(id).type.shape.empty();
+                            });
         versions_.emit(std::move(op), index);
         if (source) versions_.mark_source(made[0]);
         for (ValueId output : made) satisfy(output, index);

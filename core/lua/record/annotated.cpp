@@ -247,6 +247,13 @@ int prefetch(lua_State* L) {
     return 0;
 }
 
+/// program:order(axis, name): the feed fills rows in this order, so that members of the axis have equal work.
+int order(lua_State* L) {
+    Tape& tape = annotated(L, "order");
+    tape.program->edge(check_text(L, 2), std::nullopt, "order", check_text(L, 3), mark_origin(tape));
+    return 0;
+}
+
 int mesh_size(lua_State* L) {
     lua_pushinteger(L, check<MeshView>(L, 1).mesh.size(check_text(L, 2)));
     return 1;
@@ -282,6 +289,7 @@ void open_annotated(lua_State* L) {
                                 {"bucket", guard<bucket>},
                                 {"reduce", guard<reduce>},
                                 {"prefetch", guard<prefetch>},
+                                {"order", guard<order>},
                                 {"note", guard<note>},
                                 {nullptr, nullptr}};
     add_class<AnnotatedProgram>(L, program);

@@ -44,12 +44,28 @@ int64_t vocabulary(lua_State* L, const DataSource& source) {
     }
 }
 
+/// The arrays of a source, and documents, positions and places of its rows, which the host fills where the source has
+/// none. Throws Error if no array has a dim `seq`.
+std::vector<DataArray> placed(lua_State* L, const DataSource& source) {
+    std::vector<DataArray> arrays = source.arrays();
+    const DataArray* row = nullptr;
+    for (const DataArray& array : source.arrays())
+        if (!row && !array.dims.empty() && array.dims[0].first == "seq") row = &array;
+    if (!row)
+        fail(L, fmt::format("data.placed: no array of {} begins with a dim seq, whose places could be given",
+                            source.place()));
+    for (const char* name : {"documents", "positions", "places"})
+        if (std::ranges::find(arrays, name, &DataArray::name) == arrays.end())
+            arrays.push_back({name, DType::i32, {row->dims[0]}});
+    return arrays;
+}
+
 int index_data(lua_State* L) {
     const Data& data = check<Data>(L, 1);
     const DataSpec& spec = data.spec;
-    const std::vector<DataArray>& arrays = spec.source->arrays();
     const std::string key = check_text(L, 2);
-    if (key == "signature") {
+    const std::vector<DataArray> arrays = key == "placed" ? placed(L, *spec.source) : spec.source->arrays();
+    if (key == "signature" || key == "placed") {
         give_keys(L, data);
         lua_createtable(L, static_cast<int>(arrays.size()), 0);
         for (size_t i = 0; i < arrays.size(); ++i) {
@@ -61,7 +77,7 @@ int index_data(lua_State* L) {
     if (key == "batch") return lua_pushinteger(L, batch_of(data)), 1;
     if (key == "vocab") return lua_pushinteger(L, vocabulary(L, *spec.source)), 1;
     if (key == "path") return push(L, spec.source->path()), 1;
-    std::string known = "signature, batch, vocab, path";
+    std::string known = "signature, placed, batch, vocab, path";
     for (const DataArray& array : arrays)
         for (const auto& [name, size] : array.dims) {
             if (name == key) return lua_pushinteger(L, size), 1;

@@ -198,12 +198,15 @@ int iota(lua_State* L) {
     return record(L, call.tape, "iota", {}, {{"shape", call.shape}, {"dim", dim}, {"dtype", dtype}}, {call.dims});
 }
 
-/// native.random { shape = { {"batch", 8}, ... }, kind = } -> a value of random numbers: f32, uniform in [-0.5, 0.5) or
-/// normal with deviation 1. They depend on the run's seed, the step, the call's number among those that draw, and each
-/// element's index in the whole value, so they are the same on every mesh.
+/// native.random { shape = { {"batch", 8}, ... }, kind =, places = } -> a value of random numbers: f32, uniform in
+/// [-0.5, 0.5) or normal with deviation 1. They depend on the run's seed, the step, the call's number among those that
+/// draw, and each element's index in the whole value, so they are the same on every mesh. `places` i32 [B, T] of a
+/// value [B, T, ...]: the index along dim 2 is the place.
 int random(lua_State* L) {
     ShapedCall call(L, "o.random");
     const std::string kind = call.fields.text("kind").value_or("uniform");
+    call.fields.push_field("places");
+    const Symbol* const places = lua_isnil(L, -1) ? nullptr : &check<Symbol>(L, -1);
     call.fields.finish();
     const std::vector<std::string> kinds = {"uniform", "normal"};
     if (std::ranges::find(kinds, kind) == kinds.end())
@@ -212,7 +215,9 @@ int random(lua_State* L) {
     const ValueId seed = host_input(L, *call.tape, "seed", DType::u32);
     const Attributes attributes{
         {"shape", call.shape}, {"kind", kind}, {"scale", uniform ? 0.5 : 1.0}, {"stream", call.tape->streams++}};
-    return record(L, call.tape, "random", {seed}, attributes, {call.dims});
+    std::vector<ValueId> inputs{seed};
+    if (places) inputs.push_back(places->id);
+    return record(L, call.tape, "random", std::move(inputs), attributes, {call.dims});
 }
 
 /// Returns the operand of o.result at `index`, which must be an f32 scalar of the program that is being recorded.

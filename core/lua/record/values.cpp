@@ -169,19 +169,23 @@ int reshape(lua_State* L) {
     return record(L, x.tape, "reshape", {x.id}, {{"shape", shape}}, {names});
 }
 
-/// x:dropout(p): during training, zeroes a share p of the elements and scales the rest by 1/(1-p).
+/// x:dropout(p, places): during training, zeroes a share p of the elements and scales the rest by 1/(1-p). `places`
+/// i32 [B, T] of x [B, T, ...], or nothing: the mask of a token belongs to its place.
 int dropout(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
     if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a probability in [0, 1) expected, got {}", p));
+    const Symbol* const places = lua_isnoneornil(L, 3) ? nullptr : &check<Symbol>(L, 3);
     const int64_t stream = tape.streams++;  // also counts in evaluation, so that all programs have equal streams
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);
         return 1;
     }
     const ValueId seed = host_input(L, tape, "seed", DType::u32);
-    return record(L, x.tape, "dropout", {x.id, seed}, {{"p", p}, {"stream", stream}});
+    std::vector<ValueId> inputs{x.id, seed};
+    if (places) inputs.push_back(places->id);
+    return record(L, x.tape, "dropout", std::move(inputs), {{"p", p}, {"stream", stream}});
 }
 
 /// x:named(name) -> x, which has the name in messages, results and strategies.

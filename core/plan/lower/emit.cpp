@@ -250,7 +250,7 @@ Attributes Emitter::kernel_attributes(const Step& step, std::vector<PerRank>& pa
     Attributes attributes = op.attributes;
     attributes.erase("cause");
     attributes.erase("keep");
-    if (attributes.has("shape") && op.inputs.size() <= 1 && !def.alias)
+    if (attributes.has("shape") && (op.inputs.size() <= 1 || def.source) && !def.alias)
         attributes.set("shape", roles_.value(op.outputs[0]).type.shape);
     if (def.indexed && (!def.indexed_if || def.indexed_if(op))) {
         const auto& ids = def.indexed->output ? op.outputs : op.inputs;

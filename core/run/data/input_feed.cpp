@@ -1,115 +1,33 @@
 #include "run/data/input_feed.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cstring>
-#include <span>
 
-#include "base/text.h"
 #include "compile/program_set.h"
 
 namespace orrery {
 
 namespace {
-
-Shape below(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
-
-/// Describes an array of a data source: "tokens" i32[batch,seq 64].
-std::string text_of(const DataArray& array) {
-    std::string dims = "batch";
-    for (const auto& [name, size] : array.dims) dims += fmt::format(",{} {}", name, size);
-    return fmt::format("{} {}[{}]", quote(array.name), name_of(array.dtype), dims);
-}
-
-std::string offers(const DataSource& source) {
-    std::vector<std::string> all;
-    for (const DataArray& array : source.arrays()) all.push_back(text_of(array));
-    return fmt::format("{} offers {}", source.place(), all.empty() ? "nothing" : join(all, ", "));
-}
-
-void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value& input, const Dataset& data,
-               Split split, int64_t index) {
-    for (const int32_t id : ids)
-        if (id < allowed.least || id >= allowed.count)
-            throw Error(input.origin,
-                        fmt::format("{} has the id {} in {}, where {}\n  give the model more ids, or fix the data "
-                                    "that the plugin {} reads",
-                                    data.where(split, index), id, quote(input.name), text_of(allowed),
-                                    data.plugin_of_last_read(split)),
-                        Fault::failed);
-}
-
+Shape without_batch(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
 }  // namespace
 
-std::string text_of(const IdRange& allowed) {
-    return fmt::format("the model has ids 0 to {}{}", allowed.count - 1, allowed.least < 0 ? ", and ignores -1" : "");
-}
-
-bool is_data_input(const Value& value) { return value.role == Role::input && filler_of(value) == Filler::data; }
-
-size_t array_of(const Value& input, const DataSource& source) {
-    const auto& arrays = source.arrays();
-    const auto found =
-        std::find_if(arrays.begin(), arrays.end(), [&](const auto& array) { return array.name == input.name; });
-    if (found == arrays.end())
-        throw Error(
-            input.origin,
-            fmt::format("no data for the input {} {}: {}\n  name one of these arrays in the signature of o.trace, "
-                        "compute the input in the traced function, or remove it",
-                        quote(input.name), input.type.text(), offers(source)));
-    const Shape& shape = input.type.shape;
-    const bool batched = !shape.empty() && !input.dims.empty() && input.dims[0] == "batch";
-    if (!batched || input.type.dtype != found->dtype || below(shape) != found->shape())
-        throw Error(input.origin, fmt::format("input {} is {}{}; {}\n  give o.trace the signature of the data source",
-                                              quote(input.name), input.type.text(),
-                                              batched ? "" : " and has no first dim \"batch\"", offers(source)));
-    return static_cast<size_t>(found - arrays.begin());
-}
-
-void check_inputs(const Program& program, const DataSource& source) {
-    bool any = false;
-    for (const ValueId id : program.inputs()) {
-        if (!is_data_input(program.value(id))) continue;
-        array_of(program.value(id), source);
-        any = true;
-    }
-    if (!any)
-        throw Error(
-            fmt::format("program {} has no input from the data source: {}\n  give o.trace the signature of the data "
-                        "source",
-                        quote(program.name), offers(source)));
-}
-
-namespace {
-
-/// Reads one block of each draw to `to`. `sample`: a tensor of the block's type; this function sets its data pointer.
-void read_samples(const Dataset& data, Split split, std::span<const int64_t> draws, const Value& input, size_t array,
-                  const IdRange& allowed, const Shape& offset, Tensor& sample, std::byte* to) {
-    const int64_t bytes = sample.bytes();
-    for (const int64_t draw : draws) {
-        sample.data = to;
-        data.read(split, draw, array, offset, sample);
-        if (allowed.count > 0 && sample.dtype == DType::i32)
-            check_ids({reinterpret_cast<const int32_t*>(to), static_cast<size_t>(sample.count())}, allowed, input, data,
-                      split, draw);
-        to += bytes;
-    }
-}
-
-}  // namespace
-
-void read_batch(const Dataset& data, Split split, int64_t first, const Value& input, size_t array,
-                const IdRange& allowed, std::byte* to) {
-    const Shape shape = below(input.type.shape);
-    Tensor sample{nullptr, input.type.dtype, shape};
+void read_batch(const Dataset& data, Split split, int64_t first, const Value& input, const IdRange& allowed,
+                const TokenOrder& order, std::byte* to) {
+    const RowOrders orders(data, order);
+    const RowReader reader(input, data, orders, allowed);
+    const TensorType row{input.type.dtype, without_batch(input.type.shape)};
     std::vector<int64_t> draws;
     data.rows(split, first, input.type.shape[0], draws);
-    read_samples(data, split, draws, input, array, allowed, Shape(shape.size(), 0), sample, to);
+    for (const int64_t draw : draws) {
+        reader.read(split, draw, Shape(row.shape.size(), 0), row.shape, to);
+        to += row.bytes();
+    }
 }
 
 InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const std::map<std::string, IdRange>& ids)
-    : program_(plan.program), data_(data), places_(host_inputs(plan.program, plan.class_of(rank))) {
+    : program_(plan.program),
+      data_(data),
+      places_(host_inputs(plan.program, plan.class_of(rank))),
+      orders_(std::make_shared<RowOrders>(data, token_order(plan.program, plan.mesh))) {
     check_inputs(program_, data.source());
     for (const ValueId id : program_.inputs()) {
         const Value& value = program_.value(id);
@@ -119,33 +37,30 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
         const auto at = places_.offset(id);  // no offset if only another pipeline stage has this input
         if (!at) continue;
         const auto known = ids.find(value.name);
-        const TensorType local{value.type.dtype, value.layout.local_shape(whole, plan.mesh)};
-        Input& input = inputs_.emplace_back(Input{value,
-                                                  array_of(value, data.source()),
-                                                  known == ids.end() ? IdRange{} : known->second,
-                                                  *at,
-                                                  local,
-                                                  {},
-                                                  {},
-                                                  Tensor{nullptr, local.dtype, below(local.shape)}});
+        const Shape local = value.layout.local_shape(whole, plan.mesh);
+        Input& input =
+            inputs_.emplace_back(Input{RowReader(value, data, *orders_, known == ids.end() ? IdRange{} : known->second),
+                                       *at,
+                                       local[0],
+                                       {value.type.dtype, without_batch(local)},
+                                       {},
+                                       {}});
         for (int64_t micro = 0; micro < plan.mesh.microbatches(); ++micro) {
             const Shape offset = value.layout.offset(whole, plan.mesh, rank, micro);
             input.samples.push_back(offset[0]);
-            input.offsets.push_back(below(offset));
+            input.offsets.push_back(without_batch(offset));
         }
     }
 }
 
 void InputFeed::fill(Split split, int64_t first, std::byte* to) const {
     data_.rows(split, first, batch_, draws_);
+    orders_->forget();
     for (const Input& input : inputs_) {
         std::byte* at = to + input.at;
-        for (size_t micro = 0; micro < input.samples.size(); ++micro, at += input.local.bytes()) {
-            const auto mine = std::span<const int64_t>(draws_).subspan(static_cast<size_t>(input.samples[micro]),
-                                                                       static_cast<size_t>(input.local.shape[0]));
-            read_samples(data_, split, mine, input.value, input.array, input.allowed, input.offsets[micro],
-                         input.sample, at);
-        }
+        for (size_t micro = 0; micro < input.samples.size(); ++micro)
+            for (int64_t i = input.samples[micro]; i < input.samples[micro] + input.rows; ++i, at += input.row.bytes())
+                input.reader.read(split, draws_[static_cast<size_t>(i)], input.offsets[micro], input.row.shape, at);
     }
 }
 

@@ -1,12 +1,12 @@
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "compile/ids.h"
 #include "compile/passes/status_word.h"
 #include "plan/host_places.h"
-#include "run/data/data.h"
+#include "run/data/row_reader.h"
 
 namespace orrery {
 
@@ -19,8 +19,8 @@ public:
 
     /// Number of bytes that `fill` and `set_step` write: the size of Executor::inputs().
     int64_t bytes() const { return places_.bytes; }
-    /// Writes this rank's part of drawn samples [first, first + batch), in the order of Dataset::rows. Allocates no
-    /// memory unless they are ordered by their pairs; one thread at a time.
+    /// Writes this rank's part of drawn samples [first, first + batch), in the order of Dataset::rows, their tokens in
+    /// the order of the program. One thread at a time.
     void fill(Split split, int64_t first, std::byte* to) const;
     void set_step(uint64_t run_seed, int64_t step, std::byte* to) const;
     /// Writes this rank's stop status for StopVote, if the program has an input for it.
@@ -29,37 +29,27 @@ public:
 
 private:
     struct Input {
-        const Value& value;
-        size_t array = 0;  ///< index of the array of the data source that fills the input
-        IdRange allowed;
+        RowReader reader;
         int64_t at = 0;                ///< byte offset of the input in the host memory
-        TensorType local;              ///< type of this rank's block of one micro-batch: [samples, ...]
+        int64_t rows = 0;              ///< samples of this rank in a micro-batch
+        TensorType row;                ///< type of this rank's block of a sample
         std::vector<int64_t> samples;  ///< index in the batch of each micro-batch's first sample
         std::vector<Shape> offsets;    ///< offset within a sample of this rank's block, by micro-batch
-        mutable Tensor sample;         ///< scratch tensor of fill()
     };
 
     const Program& program_;
     const Dataset& data_;
     const HostPlaces places_;
+    const std::shared_ptr<const RowOrders> orders_;
     std::vector<Input> inputs_;
     int64_t batch_ = 0;
     mutable std::vector<int64_t> draws_;  ///< scratch list of fill(): the draw of each row of the batch
 };
 
-/// Whether a data source fills the input; otherwise the host does.
-bool is_data_input(const Value& value);
-/// Describes the token ids that an input may have: "the model has ids 0 to 63, and ignores -1".
-std::string text_of(const IdRange& allowed);
-/// Index of the source's array that fills a data input. Throws Error at the input, listing the source's arrays, if
-/// there is none of its name or if its type or dims differ.
-size_t array_of(const Value& input, const DataSource& source);
-/// Throws Error at an input of a program that neither the data source nor the host fills.
-void check_inputs(const Program& program, const DataSource& source);
-/// Writes the whole of an input to `to`, from `array` of the source: the batch of drawn samples that begins with
-/// `first`. Throws Fault::failed if a sample has a token id that is not allowed.
-void read_batch(const Dataset& data, Split split, int64_t first, const Value& input, size_t array,
-                const IdRange& allowed, std::byte* to);
+/// Writes the whole of an input to `to`: the batch of drawn samples that begins with `first`, their tokens in `order`.
+/// Throws Fault::failed if a sample has a token id that is not allowed.
+void read_batch(const Dataset& data, Split split, int64_t first, const Value& input, const IdRange& allowed,
+                const TokenOrder& order, std::byte* to);
 
 /// Returns the random seed of a step, which is the same on every rank and mesh.
 uint32_t step_seed(uint64_t run_seed, int64_t step);

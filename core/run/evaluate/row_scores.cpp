@@ -64,12 +64,14 @@ struct RowScores::Call {
         : compiled(of), executor(session.executor(of.plan)), results(session.device(), executor) {
         const Plan& plan = of.plan;
         const HostPlaces& places = executor.inputs();
+        const TokenOrder order = token_order(plan.program, plan.mesh);
         block.emplace(session.device(), places.bytes);
         std::memset(block->data(), 0, static_cast<size_t>(places.bytes));
         for (const ValueId id : plan.program.inputs()) {
             const Value& value = plan.program.value(id);
             if (!DocumentRow::fills(value)) continue;
             length = value.type.shape[1];
+            runs = token_runs(order, length, {});
             const auto at = places.offset(id);  // a pipeline stage may have only the tokens or only the targets
             if (!at) continue;
             Input& input =
@@ -85,11 +87,14 @@ struct RowScores::Call {
         for (const Input& input : inputs) {
             const std::vector<int32_t>& array = filled.array(input.value);
             std::byte* to = block->data() + input.at;
-            const auto bytes = static_cast<size_t>(input.local[1]) * sizeof(int32_t);
+            constexpr auto each = static_cast<int64_t>(sizeof(int32_t));
+            const int64_t bytes = input.local[1] * each;
             for (const Shape& offset : input.offsets)
                 for (int64_t i = 0; i < input.local[0]; ++i, to += bytes) {
                     row(first + offset[0] + i, filled.tokens, filled.targets);
-                    std::memcpy(to, array.data() + offset[1], bytes);
+                    each_run(runs, offset[1], input.local[1], [&](int64_t place, int64_t count, int64_t at) {
+                        std::memcpy(to + at * each, array.data() + place, static_cast<size_t>(count * each));
+                    });
                 }
         }
     }
@@ -100,6 +105,7 @@ struct RowScores::Call {
     std::optional<HostMemory> block;
     std::vector<Input> inputs;
     int64_t length = 0;
+    std::vector<TokenRun> runs;  ///< the tokens of a row in the program's order
 };
 
 RowScores::RowScores(Session& session) : session_(session) {}

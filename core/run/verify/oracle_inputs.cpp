@@ -55,8 +55,8 @@ std::vector<std::byte> WholeSources::input(const Value& value, int64_t step) con
             fmt::format("no data for the input \"{}\"\n  the script must train on data: run:train(data)", value.name));
     const auto known = ids_.find(value.name);
     std::vector<std::byte> whole(value.type.bytes());
-    read_batch(*data_, Split::train, (step - 1) * value.type.shape[0], value, array_of(value, data_->source()),
-               known == ids_.end() ? IdRange{} : known->second, whole.data());
+    read_batch(*data_, Split::train, (step - 1) * value.type.shape[0], value,
+               known == ids_.end() ? IdRange{} : known->second, order_, whole.data());
     return whole;
 }
 

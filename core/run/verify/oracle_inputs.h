@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "compile/ids.h"
+#include "layout/token_order.h"
 #include "run/data/data.h"
 #include "run/verify/oracle.h"
 
@@ -12,9 +13,10 @@ namespace orrery {
 /// the step, the step number and its seed. Callable from several threads.
 class WholeSources {
 public:
-    /// `data`: nullptr if the script trains on none. `program`: as recorded. Device and data must outlive this object.
-    WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data)
-        : device_(device), seed_(seed), ids_(ids_of(program)), data_(data) {}
+    /// `data`: nullptr if the script trains on none. `program`: as recorded. `order`: of the tokens in rows. Device and
+    /// data must outlive this object.
+    WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data, TokenOrder order)
+        : device_(device), seed_(seed), ids_(ids_of(program)), data_(data), order_(std::move(order)) {}
 
     /// The value's array before a step. Throws Error with the script line of an input that nothing fills.
     std::vector<std::byte> operator()(const Value& value, int64_t step);
@@ -27,6 +29,7 @@ private:
     const uint64_t seed_;
     const std::map<std::string, IdRange> ids_;
     const Dataset* data_;
+    const TokenOrder order_;
     std::mutex mutex_;
     int64_t step_ = 0;
     std::map<std::string, std::vector<std::byte>> known_;  ///< by name: arrays of the current step

@@ -220,10 +220,13 @@ void SourceCheck::cuts(Split split, int64_t samples) {
 }
 
 void SourceCheck::ranks(const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t step) {
+    const RowOrders orders(data_, token_order(plan.program, plan.mesh));
     for (const ValueId id : plan.program.inputs()) {
         const Value& value = plan.program.value(id);
         if (!is_data_input(value)) continue;
-        const size_t array = array_of(value, data_.source());
+        const RowReader reader(value, data_, orders, {});
+        if (!reader.array()) continue;
+        const size_t array = *reader.array();
         const Shape& all = value.type.shape;
         const auto known = ids.find(value.name);
         const IdRange allowed = known == ids.end() ? IdRange{} : known->second;
@@ -231,6 +234,17 @@ void SourceCheck::ranks(const Plan& plan, const std::map<std::string, IdRange>& 
         std::vector<int64_t> draws;
         data_.rows(Split::train, (step - 1) * all[0], all[0], draws);
         std::set<std::pair<int64_t, std::pair<Shape, Shape>>> done;
+        const auto check = [&](const Block& block) {
+            if (!done.insert({block.index, {block.offset, block.shape}}).second) return;
+            auto found = wholes.find(block.index);
+            if (found == wholes.end())
+                found = wholes
+                            .emplace(block.index, whole({Split::train, block.index, array, Shape(all.size() - 1, 0),
+                                                         below(all), block.reader},
+                                                        allowed))
+                            .first;
+            if (block.shape != below(all)) compare(block, found->second);
+        };
         for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
             if (!host_inputs(plan.program, plan.class_of(rank)).offset(id)) continue;
             const Shape local = value.layout.local_shape(all, plan.mesh);
@@ -238,17 +252,11 @@ void SourceCheck::ranks(const Plan& plan, const std::map<std::string, IdRange>& 
                 const Shape offset = value.layout.offset(all, plan.mesh, rank, micro);
                 for (int64_t i = 0; i < local[0]; ++i) {
                     const int64_t index = draws[static_cast<size_t>(offset[0] + i)];
-                    Block block{Split::train,  index,        array,
-                                below(offset), below(local), fmt::format(", read by rank {}", rank)};
-                    if (!done.insert({index, {block.offset, block.shape}}).second) continue;
-                    auto found = wholes.find(index);
-                    if (found == wholes.end())
-                        found = wholes
-                                    .emplace(index, whole({Split::train, index, array, Shape(all.size() - 1, 0),
-                                                           below(all), block.reader},
-                                                          allowed))
-                                    .first;
-                    if (block.shape != below(all)) compare(block, found->second);
+                    reader.blocks(
+                        Split::train, index, below(offset), below(local),
+                        [&](const Shape& from, const Shape& shape, int64_t) {
+                            check({Split::train, index, array, from, shape, fmt::format(", read by rank {}", rank)});
+                        });
                 }
             }
         }

@@ -1,4 +1,5 @@
-// Random numbers and dropout. Adjacent elements of a run also have adjacent global indices.
+// Random numbers and dropout. Adjacent elements of a run also have adjacent global indices: a row of the last dim, or
+// one element if that dim has places.
 #include "kernels/cpu/tile.h"
 #include "kernels/philox.h"
 
@@ -11,13 +12,15 @@ template <class F>
 ORRERY_INLINE void for_runs(const Region& at, i64 begin, i64 end, F f) {
     if (at.global.empty() || at.local.empty()) return f(begin, begin, end - begin);
     const int last = static_cast<int>(at.local.size()) - 1;
+    const bool each = at.places && last == 1;  // the place of each element of the last dim is given
     for (i64 i = begin; i < end;) {
         const i64 col = i % at.local[last];
-        i64 global = col + at.offset[last], stride = at.global[last], rest = i / at.local[last];
+        i64 global = each ? at.places[i] : col + at.offset[last];
+        i64 stride = at.global[last], rest = i / at.local[last];
         for (int d = last - 1; d >= 0; rest /= at.local[d], stride *= at.global[d], --d) {
-            global += (rest % at.local[d] + at.offset[d]) * stride;
+            global += (d == 1 && at.places ? at.places[rest] : rest % at.local[d] + at.offset[d]) * stride;
         }
-        const i64 n = at.local[last] - col < end - i ? at.local[last] - col : end - i;
+        const i64 run = each ? 1 : at.local[last] - col, n = run < end - i ? run : end - i;
         f(i, global, n);
         i += n;
     }

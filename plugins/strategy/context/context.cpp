@@ -1,8 +1,8 @@
 // Context parallelism: the ranks of an axis share the sequence of each row. Every op but attention works on a part of
 // the sequence alone. Attention reads all keys, by splitting heads instead (Jacobs et al. 2023, Ulysses), by gathering
-// keys and values (Llama Team 2024), or by passing them around (Liu et al. 2023, ring attention). This file only marks;
-// propagation derives every collective and message.
-// scripts/orrery/strategies/context.lua gives the same marks.
+// keys and values (Llama Team 2024), or by passing them around (Liu et al. 2023, ring attention). With the latter two
+// an order of the row's tokens gives all ranks equal work. This file only marks; propagation derives every collective
+// and message. scripts/orrery/strategies/context.lua gives the same marks.
 #include <algorithm>
 #include <set>
 
@@ -27,10 +27,20 @@ class Context : public Strategy {
 public:
     Context(Config& options, Origin origin)
         : axis_(options.text("axis", "cp")),
-          method_(options.text("method", "heads")),
+          method_(options.text("method", "auto")),
+          order_(options.text("order", "natural")),
           keep_(options.flag("keep", false)),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "context";
+        if (order_ != "natural" && order_ != "zigzag" && order_ != "balanced")
+            throw Error(options.where("order"), "strategy context: order is \"" + order_ +
+                                                    "\"; there are \"natural\", \"zigzag\" and \"balanced\"");
+        if (method_ == "auto") method_ = order_ == "natural" ? "heads" : "gather";
+        if (method_ == "heads" && order_ != "natural")
+            throw Error(options.where("order"),
+                        "strategy context: order applies only to methods that split the queries in attention; with "
+                        "method \"heads\" every rank reads whole rows, and does the same work in natural order\n  "
+                        "leave order out, or give method = \"gather\" or \"ring\"");
         if (method_ != "heads" && method_ != "gather" && method_ != "ring")
             throw Error(options.where("method"),
                         "strategy context: method is \"" + method_ +
@@ -48,6 +58,7 @@ public:
         refuse_later(program, mesh);
         if (method_ == "ring") refuse_inside(program, mesh);
         const ValueId split = split_sequence(program, n);
+        if (order_ != "natural") program.edge(axis_, std::nullopt, "order", order_, origin_);
         std::vector<std::vector<ValueId>> made(program.values.size());  // by value: results of the ops that read it
         for (const Op& op : program.ops)
             for (const ValueId input : op.inputs)
@@ -116,11 +127,13 @@ private:
             if (!dim) continue;
             if (first == none) first = input;
             const int64_t size = program.value(input).type.shape[static_cast<size_t>(*dim)];
-            if (size % n != 0)
+            const int64_t chunks = order_ == "zigzag" ? 2 * n : n;
+            if (size % chunks != 0)
                 throw Error(origin_, "strategy context: cannot split seq of " + program.value(input).name + " over " +
-                                         axis_text(n) + ": rows of " + std::to_string(size) +
-                                         " tokens are not a multiple of " + std::to_string(n) + "\n  " + choices(size) +
-                                         ", or rows of " + std::to_string(size / n * n + n) + " tokens");
+                                         axis_text(n) + (chunks > n ? " in zigzag order" : "") + ": rows of " +
+                                         std::to_string(size) + " tokens are not a multiple of " +
+                                         std::to_string(chunks) + "\n  " + choices(size / (chunks / n)) +
+                                         ", or rows of " + std::to_string(size / chunks * chunks + chunks) + " tokens");
             program.store(input, axis_, Placement::split(*dim), origin_);
         }
         if (first == none)
@@ -181,7 +194,7 @@ private:
             for (const size_t i : {1, 2}) program.store(op.outputs[i], axis_, Placement::split(seq_dim), origin_, true);
     }
 
-    std::string axis_, method_;
+    std::string axis_, method_, order_;
     bool keep_;
     Origin origin_;
 };

@@ -9,7 +9,8 @@ local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 10
                    eps = 1e-5, tied = true, fused = true, rows = 0, loss_tile = -1 }
 
 --- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits. `packed`:
--- { documents = , positions = }, i32 [B, T], of rows of packed documents
+-- { documents = , positions = , places = }, i32 [B, T], of rows of packed documents, or in another order than in the
+-- text; places, which masks of dropout belong to, may be left out
 function GPT:head(tokens, packed)
   local c = self.config
   local vocab, embed = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }
@@ -18,23 +19,26 @@ function GPT:head(tokens, packed)
   if tokens:dim("seq") > c.seq then
     error(("gpt: sequences of %d tokens, but the model has %d positions"):format(tokens:dim("seq"), c.seq), 2)
   end
-  local places, positions = { "positions", c.seq }, nil
-  if packed then positions = nn.embedding(packed.positions, "wpe", places, embed, std)
+  local rows, positions = { "positions", c.seq }, nil
+  if packed then positions = nn.embedding(packed.positions, "wpe", rows, embed, std)
   else
-    positions = nn.table("wpe", places, embed, std)
+    positions = nn.table("wpe", rows, embed, std)
     if tokens:dim("seq") < c.seq then
       positions = positions:slice { dim = "positions", start = 0, size = tokens:dim("seq") }
     end
     positions = positions:reshape { { "seq", tokens:dim("seq") }, "embed" }
   end
   local attention = { heads = c.heads, fused = c.fused, dropout = c.dropout, std = std, std_out = std_out }
-  if packed then attention.documents, attention.positions = packed.documents, packed.positions end
-  local x_BTC = nn.dropout(nn.embedding(tokens, "wte", vocab, embed, std, c.vocab) + positions, c.dropout)
+  local places = packed and rawget(packed, "places")
+  if packed then
+    attention.documents, attention.positions, attention.places = packed.documents, packed.positions, places
+  end
+  local x_BTC = nn.dropout(nn.embedding(tokens, "wte", vocab, embed, std, c.vocab) + positions, c.dropout, places)
   for i = 0, c.layers - 1 do
     nn.scope("h." .. i, function()
       x_BTC = x_BTC + nn.scope("attn", nn.attention, nn.layernorm(x_BTC, "ln_1", c.eps), attention)
       x_BTC = x_BTC + nn.scope("mlp", nn.mlp, nn.layernorm(x_BTC, "ln_2", c.eps),
-        { mlp = c.mlp or 4 * c.embed, dropout = c.dropout, std = std, std_out = std_out })
+        { mlp = c.mlp or 4 * c.embed, dropout = c.dropout, places = places, std = std, std_out = std_out })
     end)
   end
   x_BTC = nn.layernorm(x_BTC, "ln_f", c.eps)

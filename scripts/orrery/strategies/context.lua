@@ -1,6 +1,7 @@
 --- Context parallelism: the ranks of an axis share each row's sequence. In attention each has all keys for a part of
 -- the heads (method "heads"), gathers keys and values for its part of the queries ("gather"; keep = true: once for both
--- passes), or passes them around ("ring"). plugins/strategy/context gives the same program.
+-- passes), or passes them around ("ring"). order: "zigzag" or "balanced", in which rows are read so that ranks have
+-- equal parts of a causal mask. plugins/strategy/context gives the same program.
 -- Shapes: q and o [B, T, H, D], k and v [B, S, G, D], statistics [B, H, T], documents and positions [B, T] and [B, S].
 local native, strategy = require "orrery.native", require "orrery.strategy"
 local R, S = strategy.R, strategy.S
@@ -67,16 +68,17 @@ local function refuse_inside(program, axis)
 end
 
 --- Splits the dim `seq` of all inputs, and returns the first of them. Other values follow.
-local function split_sequence(program, axis, n)
-  local first
+local function split_sequence(program, axis, n, order)
+  local first, chunks = nil, order == "zigzag" and 2 * n or n
   for x in program:inputs() do
     local dim = find(x, "seq")
     if dim then
       first = first or x
       local size = x.shape[dim]
-      if size % n ~= 0 then
-        refuse("cannot split seq of %s over %s=%d: rows of %d tokens are not a multiple of %d\n  %s, or rows of %d "
-          .. "tokens", x.name, axis, n, size, n, choices(axis, size), size // n * n + n)
+      if size % chunks ~= 0 then
+        refuse("cannot split seq of %s over %s=%d%s: rows of %d tokens are not a multiple of %d\n  %s, or rows of %d "
+          .. "tokens", x.name, axis, n, chunks > n and " in zigzag order" or "", size, chunks,
+          choices(axis, size // (chunks // n)), size // chunks * chunks + chunks)
       end
       x:store { [axis] = S(dim) }
     end
@@ -128,10 +130,19 @@ local function read_keys(op, axis, as, keep)
   end
 end
 
-local defaults = { axis = "cp", method = "heads", keep = false }
+local defaults = { axis = "cp", method = "auto", order = "natural", keep = false }
 
 return strategy.define("context", defaults, function(program, mesh, options)
-  local axis, method, n = options.axis, options.method, mesh:size(options.axis)
+  local axis, method, order, n = options.axis, options.method, options.order, mesh:size(options.axis)
+  if order ~= "natural" and order ~= "zigzag" and order ~= "balanced" then
+    refuse("order is \"%s\"; there are \"natural\", \"zigzag\" and \"balanced\"", order)
+  end
+  if method == "auto" then method = order == "natural" and "heads" or "gather" end
+  if method == "heads" and order ~= "natural" then
+    refuse("order applies only to methods that split the queries in attention; with method \"heads\" every rank reads "
+      .. "whole rows, and does the same work in natural order\n  leave order out, or give method = \"gather\" or "
+      .. "\"ring\"")
+  end
   if method ~= "heads" and method ~= "gather" and method ~= "ring" then
     refuse("method is \"%s\"; there are \"heads\" (heads are split in attention), \"gather\" (keys and values are "
       .. "gathered) and \"ring\" (keys and values are passed around)", method)
@@ -142,7 +153,8 @@ return strategy.define("context", defaults, function(program, mesh, options)
   if n == 1 then return end
   refuse_later(program, mesh, axis)
   if method == "ring" then refuse_inside(program, axis) end
-  local split, found = split_sequence(program, axis, n), false
+  local split, found = split_sequence(program, axis, n, order), false
+  if order ~= "natural" then program:order(axis, order) end
   for _, op in ipairs(program:ops()) do
     found = found or is_attention(op)
     if is_attention(op) and method == "heads" then split_heads(op, axis, n)
