@@ -281,7 +281,7 @@ Command plan(ScriptCommand& script, PlanCommand& plan) {
 
 Command new_plugin(NewPluginCommand& command) {
     std::vector<Flag> flags = {
-        Flag("kind", &command.kind, "strategy, strategy-lua, store, transport, data, op, device, launcher ...",
+        Flag("kind", &command.kind, "strategy, strategy-lua, decomposition, store, transport, data, op, device ...",
              {.required = true}),
         Flag("name", &command.name, "small letters, digits and _", {.required = true}),
         Flag("folder", &command.folder, "where to write it; a folder of that name if left out"),

@@ -267,7 +267,8 @@ TEST_CASE("documents end by a separator, by an index, or where a line of JSON do
                    Contains("missing closing quote"));
     CHECK_THAT(line("[1]"), Contains("line 1: it is not an object, but array"));
     CHECK_THAT(line("{\"text\": \"\\ud800\"}"), Contains("line 1: it is not JSON at its byte ") && Contains("U+D800"));
-    CHECK_THAT(line("{\"text\": \"\\x\"}"), Contains("line 1: it is not JSON at its byte ") && Contains("escape"));
+    CHECK_THAT(line("{\"text\": \"\\x\"}"),
+               Contains("line 1: it is not JSON at its byte 12: ") && Contains("after backslash"));
     CHECK_THAT(line("{\"text\": \"\"}"), Contains("has no text in its 1 lines"));
 }
 

@@ -301,7 +301,8 @@ private:
 
     /// Whether an op casts a param. It reads the param as stored; `use` marks apply to its output, which is smaller.
     bool casts_param(const Op& op) const {
-        return op.phase != Phase::update && op_def(op.kind).casts && annotated_.value(op.inputs[0]).role == Role::param;
+        return op.phase != Phase::update && op_def(op.kind).casts &&
+               versions_.program.value(op.inputs[0]).role == Role::param;
     }
 
     Assignment decide(const Op& op, const FactorRule& rule) {
