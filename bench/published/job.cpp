@@ -33,12 +33,12 @@ std::string toml_of(const Job& job) {
         "\"none\"\ntokens_per_sequence = {}\n[lua]\ninstructions_million = 100000\nmemory_mib = 4096\n[script]\n"
         "layers = {}\nembed = {}\nheads = {}\nkv_heads = {}\nmlp = {}\nvocab = {}\nactivation = \"{}\"\nnorm = "
         "\"{}\"\npositions = \"{}\"\nbias = {}\ntied = {}\nschedule = \"{}\"\nchunks = {}\nstages = {}\nsequence = {}\n"
-        "zero = {}\nreplicate = \"{}\"\nbucket_mib = {}\nrecompute = \"{}\"\n",
+        "zero = {}\nreplicate = \"{}\"\nbucket_mib = {}\nrecompute = \"{}\"\n{}",
         mesh, job.micro_batch * job.micros * row.dp, job.micros, "bf16", row.tokens, row.layers, row.embed, job.heads,
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
         job.chunks > 1 ? "interleaved" : "1f1b", job.chunks,
         row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence, words.zero,
-        hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute);
+        hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute, row.cp > 1 ? "order = \"zigzag\"\n" : "");
 }
 
 /// Chunks that the schedule can have: whole layers, of which the embedding and the head may be two, and micro-batches

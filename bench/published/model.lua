@@ -19,7 +19,8 @@ local opt = o.options {
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { 0, "stages of equally many blocks; 0: the embedding and the head count as blocks, too" },
   sequence   = { false, "tp also splits what lies between the blocks" },
-  context    = { "gather", "method over cp" },
+  context    = { "ring", "method over cp" },
+  order      = { "natural", "of a row's tokens over cp" },
   zero       = { 0, "stage over dp and cp" },
   replicate  = { "", "the axis that repeats what zero splits" },
   bucket_mib = { 160, "largest joined message" },
@@ -46,12 +47,17 @@ local function feed_forward(x)
   return nn.linear(up, "down", embed, plain)
 end
 
---- tokens i32 [B, T] -> logits [B, T, V]
-local function logits(tokens)
+local placed = opt.order ~= "natural"         -- tokens are known by documents and positions
+
+--- batch.tokens i32 [B, T] -> logits [B, T, V]
+local function logits(batch)
   local attention = { heads = opt.heads, kv_heads = opt.kv_heads, bias = opt.bias,
                       rope = opt.positions == "rope" and 1e4 or nil }
-  local x = nn.embedding(tokens, "embedding", vocab, embed)
-  if opt.positions == "learned" then
+  if placed then attention.documents, attention.positions = batch.documents, batch.positions end
+  local x = nn.embedding(batch.tokens, "embedding", vocab, embed)
+  if opt.positions == "learned" and placed then
+    x = x + nn.embedding(batch.positions, "positions", { "positions", tokens_per_sequence }, embed)
+  elseif opt.positions == "learned" then
     local positions = nn.table("positions", { "positions", tokens_per_sequence }, embed)
     x = x + positions:reshape { { "seq", tokens_per_sequence }, "embed" }
   end
@@ -88,8 +94,8 @@ local function recomputed()
   return { { scopes = scopes } }
 end
 
-local program = o.trace("published", data.signature, function(batch)
-  return logits(batch.tokens):cross_entropy(batch.targets)
+local program = o.trace("published", placed and data.placed or data.signature, function(batch)
+  return logits(batch):cross_entropy(batch.targets)
 end)
 program:train_with(o.optim.adamw { lr = 1e-4, clip = 1.0 })
 
@@ -98,7 +104,7 @@ for stage = 1, opt.stages do blocks[stage] = opt.layers // opt.stages end
 local asked = {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
                         ends = opt.stages == 0 },
-  o.strategy.context { axis = "cp", method = opt.context },
+  o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
 }
 for _, what in ipairs(recomputed() or {}) do asked[#asked + 1] = o.strategy.recompute(what) end

@@ -136,6 +136,7 @@ const std::vector<Default>& default_list() {
         {"vp", "1; guessed where micro_batch and recompute are left out, too", "jobs_of"},
         {"micro_batch, recompute", "guessed: the fastest that fits", "jobs_of"},
         {"vocabulary", "rounded up to 128 tp where tp > 1", "jobs_of"},
+        {"context parallelism", "a ring in zigzag order (Transformer Engine)", "jobs_of"},
         {"message of flat gradients and params", "40 million elements, or a million a rank of dp (Megatron-LM)",
          "predict"},
     };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "orrery/json_text.h"
 
 namespace orrery {
 
@@ -138,6 +139,14 @@ Json parse_json(std::string_view text, const Origin& where) {
     JsonReader builder(where);
     Json::sax_parse(text.begin(), text.end(), &builder);
     return builder.take();
+}
+
+std::string json_text(std::string_view object, std::string_view field) {
+    const Json json = parse_json(object, {});
+    if (!json.is_object()) throw Error(fmt::format("it is not an object, but {}", json.type_name()));
+    const auto found = json.find(std::string(field));
+    if (found == json.end() || !found->is_string()) throw Error(fmt::format("it has no string \"{}\"", field));
+    return found->get<std::string>();
 }
 
 }  // namespace orrery

@@ -47,7 +47,7 @@ void say_order(const Program& program, const Mesh& mesh) {
     for (const ValueId id : program.inputs())
         if (const auto seq = program.dim(id, "seq")) length = program.value(id).type.shape[static_cast<size_t>(*seq)];
     std::printf(
-        "tokens: in %s order; of rows of one document the largest rank's pairs of query and key are %.3f of the "
+        "tokens: in the order %s; of rows of one document the largest rank's pairs of query and key are %.3f of the "
         "mean (natural: %.3f)\n",
         order.text().c_str(), largest_share(token_runs(order, length, {}), order.members, {}),
         largest_share(token_runs({}, length, {}), order.members, {}));

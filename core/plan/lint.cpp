@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 #include <unordered_set>
 
 #include "base/text.h"
@@ -90,10 +89,14 @@ private:
             all.count = own.count;
         }
         own_.clear();
-        for (auto& [key, layer] : own_layers_) {
-            const auto [by, axis, name] = key;
-            LayerTraffic& most = layers_[{by, axis}];
-            if (layer.bytes > most.bytes) most = std::move(layer);
+        for (auto& [key, own] : own_layers_) {
+            std::vector<LayerTraffic> sorted;
+            for (auto& [name, layer] : own) sorted.push_back(std::move(layer));
+            // The first layer may send what all of them read, as documents and positions.
+            const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
+            std::ranges::nth_element(sorted, middle, {}, &LayerTraffic::bytes);
+            LayerTraffic& all = layers_[key];
+            if (middle->bytes > all.bytes) all = std::move(*middle);
         }
         own_layers_.clear();
     }
@@ -138,7 +141,7 @@ private:
     void add_to_layer(const Instruction& i, const Op& op, const Redistribution& entry, const std::string& layer,
                       int64_t bytes) {
         if (layer.empty() || entry.by.empty()) return;
-        LayerTraffic& of = own_layers_[{entry.by, entry.axis, layer}];
+        LayerTraffic& of = own_layers_[{entry.by, entry.axis}][layer];
         of.by = entry.by;
         of.axis = entry.axis;
         of.bytes += times_ * bytes;
@@ -210,8 +213,9 @@ private:
     std::map<std::string, Redistribution> entries_;
     std::set<std::pair<const Redistribution*, ValueId>> seen_;
     std::unordered_set<ValueId> read_backward_;
-    std::map<std::tuple<std::string, std::string, std::string>, LayerTraffic> own_layers_;  // by, axis, layer
-    std::map<std::pair<std::string, std::string>, LayerTraffic> layers_;
+    using ByAndAxis = std::pair<std::string, std::string>;
+    std::map<ByAndAxis, std::map<std::string, LayerTraffic>> own_layers_;  // of one stream, by name of the layer
+    std::map<ByAndAxis, LayerTraffic> layers_;
 };
 
 }  // namespace

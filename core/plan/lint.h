@@ -23,8 +23,8 @@ struct Redistribution {
     int64_t streams = 0;    ///< number of instruction streams (one per pipeline rank) that contain it
 };
 
-/// What a layer of the model sends over an axis in one micro-batch because of strategies' marks, as the layer and rank
-/// that send the max do. Values and ops are of one layer if their names agree up to the first number: "h.3".
+/// What a layer of the model sends over an axis in one micro-batch because of strategies' marks: the median of a rank's
+/// layers, and the max over ranks. Values and ops are of one layer if their names agree up to the first number: "h.3".
 struct LayerTraffic {
     std::string by, axis;                   ///< `by`: the strategies, with their lines
     std::map<std::string, int64_t> counts;  ///< messages by opcode

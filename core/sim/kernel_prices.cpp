@@ -71,8 +71,9 @@ void read_attention(const KernelSpec& spec, KernelWork& work) {
         return;
     }
     if (!spec.attributes.flag("causal")) return;
-    // With an index, rows are in an order that gives each rank half of the scores. Without one, each rank has a
-    // contiguous part of the row, and the last rank, for which the others wait, sees all keys but its own triangle.
+    // With an index, rows are in an order, and each rank sees half of the scores; what documents hide is not known.
+    // Without one, a rank has a contiguous part of the row, and the last rank, for which the others wait, sees all
+    // keys but its own triangle.
     const bool indexed = spec.inputs.size() >= (work.work == Work::attention ? 7 : 10);
     if (window > 0 && window < work.columns)
         work.seen = work.rows * window - window * window / 2 * (work.rows / work.columns);

@@ -399,7 +399,7 @@ function Mesh:text() end
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
 --- `one_of` lists the values of a text: { "heads", "help", one_of = { "heads", "gather" } }; others are refused, and
---- `orrery plan` searches those of `context` and `order`, if the script declares them.
+--- `orrery plan` searches those of `context` and `order` but "auto", if the script declares them.
 ---@param defaults table
 ---@return table
 function orrery.options(defaults) end

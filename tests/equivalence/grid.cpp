@@ -18,7 +18,7 @@ struct Part {
     std::string axes;  ///< the axes that it takes for itself
     std::string mesh;  ///< lines of [mesh]
     std::string script;
-    int64_t tokens = 8;  ///< of a row; a cell has the most of its parts
+    int64_t tokens = 8;  ///< of a row; of a cell, the max of its parts
 };
 
 const std::vector<Part>& parts() {

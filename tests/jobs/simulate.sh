@@ -160,8 +160,8 @@ grep -q "^left out: [0-9]* choices, as " plan.txt || { cat plan.txt; fail "nobod
 plan --keep zero,schedule,recompute,sequence --set script.zero=3 --set 'script.pipeline="zbv"' \
     --set 'script.recompute="all"' --set script.sequence=true > kept.txt ||
     { cat kept.txt; fail "no plan of what is kept"; }
-# step, MFU, memory and its unit, pp, dp, tp, samples, ZeRO stage, schedule
-awk '/step s/ { getline; exit !($9 == 3 && ($10 == "zbv" || $5 == 1) && / yes / && / all /) }' kept.txt ||
+# step, MFU, memory and its unit, pp, dp, cp, tp, samples, ZeRO stage, schedule
+awk '/step s/ { getline; exit !($10 == 3 && ($11 == "zbv" || $5 == 1) && / yes / && / all /) }' kept.txt ||
     { cat kept.txt; fail "the plan tells other options than those that it keeps"; }
 for kept in "--most-tp 1" "--keep mesh --set mesh.tp=1 --set mesh.dp=4"; do
     refused 2 "no mesh in the search has tp collectives to split" plan --tp-chunks 2 $kept

@@ -36,6 +36,7 @@ const std::vector<Left> left = {
     {"core/lua/record/data_keys.cpp", "given.table ==", "the table [data] of the configuration"},
     {"core/plugin/loader.cpp", "file.kind ==", "a kind of plugin"},
     {"core/plugin/named.cpp", "kind ==", "a kind of plugin"},
+    {"core/run/data/row_reader.cpp", "input_.name ==", "an input of a program"},
     {"core/run/evaluate/row_scores.cpp", "input.name ==", "an input of a program"},
     {"core/run/verify/inject.cpp", "key ==", "a word of --inject"},
 };

@@ -89,6 +89,7 @@ TEST_CASE("pairs of one document: natural (2P-1)/P - (P-1)/(P(T+1)) of the mean,
             const Runs zigzag = token_runs(order_of(Kind::zigzag, members), length, {});
             CHECK(std::ranges::max(pairs_of_members(zigzag, members, {})) * members == total);
             CHECK(largest_share(zigzag, members, {}) == 1);
+            if (length / members < 512) continue;  // where blocks have many tokens
             CHECK(largest_share(token_runs(order_of(Kind::balanced, members), length, {}), members, {}) < 1.01);
         }
 }

@@ -41,7 +41,7 @@ std::string script(const std::string& declared, const std::string& after = "") {
            "end)\n"
            "p:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\n"
            "local split = strategy.define('split', function(program)\n"
-           "  program:find('x'):store { cp = strategy.S 'seq' }\n"
+           "  for _, name in ipairs { 'x', 'w' } do program:find(name):store { cp = strategy.S 'seq' } end\n"
            "end)\n"
            "p:parallel { split() }\n" +
            declared + "\np:compile()\n" + after;
@@ -156,7 +156,7 @@ TEST_CASE("decompositions of a script: what they cannot be or add is refused at 
     refused("o.decompose { op = 'softmax', parts = print }", "axis is nil, expected the name of an axis of the mesh");
     refused("o.decompose { op = 'softmax', axis = 'cp', part = print }", "parts is nil, expected a function (op, add)");
     refused("o.decompose { op = 'softmax', axis = 'cp', parts = print, when = 1 }", "when");
-    refused(decompose("softmax", "  return 7"), "the function returned a number for softmax\n  return true if it made");
+    refused(decompose("softmax", "  return 7"), "the function returned the number 7 for softmax\n  return true if");
 
     const auto wrong = [&](const std::string& body, const std::string& why) {
         refused(decompose("softmax", body), why, "a.lua:12");
@@ -165,7 +165,7 @@ TEST_CASE("decompositions of a script: what they cannot be or add is refused at 
     wrong("  add('all_gather', op.inputs, { dim = 1 })",
           "all_gather is a collective, and a decomposition adds none: propagation inserts what the layouts of its ops");
     wrong("  add('exp', { 7 })",
-          "add: inputs[1] is a number, expected a value of op.inputs, of op.outputs, or one that");
+          "add: inputs[1] is the number 7, expected a value of op.inputs, of op.outputs, or one that");
     wrong("  add('exp', op.inputs[1])", "a list of inputs");
     wrong("  add('exp', op.inputs, { dim = 1 })", "add: exp has no attribute \"dim\"; it has none");
     wrong("  add('sum', op.inputs, { dims = { 'sec' } })", "no dim \"sec\" in %");
@@ -173,7 +173,7 @@ TEST_CASE("decompositions of a script: what they cannot be or add is refused at 
     wrong("  local x = op.inputs[1] + op.inputs[1]", "a decomposition adds ops by the function that it is given");
     wrong("  op.inputs[1]:store { cp = 1 }", "store: can only be called inside a strategy's function");
 
-    // What propagation refuses names the op and its line; the line of `add` follows.
+    // What propagation refuses names the op and its line, then that of `add`.
     wrong("  add('add', op.inputs)", "a.lua:4: ");
     wrong("  add('sum', op.inputs, nil, op.outputs)",
           "a.lua:4: decompose of softmax %3: sum returns f32[], a type that differs from the type of output %");

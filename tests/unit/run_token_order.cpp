@@ -110,8 +110,8 @@ TEST_CASE("ranks read the tokens of rows in order, with numbers that the source 
                     CHECK(here == moved);
                 }
                 if (!documents) CHECK(made.arrays.at("positions") == made.arrays.at("places"));
-                CHECK((std::ranges::max(row_of(made.arrays.at("documents"), r)) > 0) == documents);
             }
+            CHECK((std::ranges::max(made.arrays.at("documents")) > 0) == documents);
         }
     std::remove(path.c_str());
 }

@@ -44,7 +44,7 @@ std::string shares_text(const TokenOrder& order, int64_t length, const std::vect
         return largest_share(token_runs(of, length, documents), order.members, documents);
     };
     return fmt::format(
-        "; read in {} order: the largest rank's pairs of query and key are {:.3f} of the mean (natural: "
+        "; read in the order {}: the largest rank's pairs of query and key are {:.3f} of the mean (natural: "
         "{:.3f})",
         order.text(), share(order), share({}));
 }

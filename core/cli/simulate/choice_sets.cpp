@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/suggest.h"
@@ -42,13 +42,15 @@ void keep_options(SearchSpace& space, const Host::Options& options) {
 }
 
 /// Returns the script's methods of context parallelism, each with each order, beginning with the configured ones.
+/// `auto` is none of them: it stands for one of the others.
 std::vector<std::pair<std::string, std::string>> contexts_of(const Choice& start, const Host::Options& options) {
     const auto values = [&](const char* key, const std::string& first) {
-        std::vector<std::string> all = {first};
-        if (const auto found = options.find(key); found != options.end())
-            std::ranges::copy_if(found->second.one_of, std::back_inserter(all),
-                                 [&](const std::string& value) { return value != first; });
-        return all;
+        std::vector<std::string> all;
+        if (const auto found = options.find(key); found != options.end()) all = found->second.one_of;
+        std::erase(all, "auto");
+        const auto at = std::ranges::find(all, first);
+        if (at != all.end()) std::rotate(all.begin(), at, at + 1);
+        return all.empty() ? std::vector{first} : all;
     };
     std::vector<std::pair<std::string, std::string>> all;
     for (const std::string& method : values("context", start.context))
@@ -136,7 +138,10 @@ SearchSpace space_of(const Compiled& compiled, const Host::Options& options, con
     space.varies_mapping = !kept(command, "mapping");
     keep_options(space, options);
     space.has_cp = declares("context");
-    if (space.has_cp && !kept(command, "context")) space.contexts = contexts_of(space.start, options);
+    if (space.has_cp && !kept(command, "context")) {
+        space.contexts = contexts_of(space.start, options);
+        std::tie(space.start.context, space.start.order) = space.contexts.front();
+    }
     const Mesh& mesh = compiled.mesh;
     const auto size = [&](const char* axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
     space.start.pp = size("pp");

@@ -208,8 +208,9 @@ void refuse(const FoundReport& report) {
     // If nothing fits, choices whose state alone is too large may have been left out without simulation.
     const bool judged_large = std::any_of(found.refused.begin(), found.refused.end(),
                                           [](const Refused& one) { return one.closest.why_not.empty(); });
-    if (!judged_large && !found.left_out.empty()) text += least_state(report);
-    if (judged_large || !found.left_out.empty()) text += "\n  " + more_room(report);
+    const bool left_large = found.left_out.count(no_room) > 0;
+    if (!judged_large && left_large) text += least_state(report);
+    if (judged_large || left_large) text += "\n  " + more_room(report);
     if (found.refused.empty() && found.left_out.empty())
         text += fmt::format(
             "\n  no mesh of {} ranks in the search splits {} sequences per step into micro-batches "

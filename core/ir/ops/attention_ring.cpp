@@ -15,9 +15,9 @@ constexpr int seq_dim = 1;  // of q, k, v and the index
 
 class Ring {
 public:
-    Ring(const OpLayouts& at, const AddPart& add, std::vector<ValueId> inputs, AxisId axis)
+    Ring(const OpLayouts& at, const AddPart& part, std::vector<ValueId> inputs, AxisId axis)
         : at_(at),
-          add_(add),
+          part_(part),
           inputs_(std::move(inputs)),
           steps_(at.mesh.size(axis)),
           block_(shape_of(at.program, inputs_[1])[seq_dim] / steps_) {
@@ -35,13 +35,13 @@ public:
         for (int64_t step = 1; step < steps_; ++step) {
             const std::vector<ValueId> part = attend(step);
             const std::vector<ValueId> both{sum[0], sum[1], part[0], part[1]};
-            sum = add_("merge", both, {}, is_result(step) ? made : std::vector<ValueId>());
+            sum = add("merge", both, {}, is_result(step) ? made : std::vector<ValueId>());
         }
         if (type == DType::f32) return sum;
         const Attributes narrow{{"dtype", std::string(name_of(type))}};
         const Attributes same{{"shape", shape_of(at_.program, sum[1])}};
-        return {add_("cast", {sum[0]}, narrow, one_of(made, 0)).front(),
-                add_("reshape", {sum[1]}, same, one_of(made, 1)).front()};
+        return {add("cast", {sum[0]}, narrow, one_of(made, 0)).front(),
+                add("reshape", {sum[1]}, same, one_of(made, 1)).front()};
     }
 
     /// dq, dk and dv. The gradients of the other blocks are at home before that of the own block is added.
@@ -58,15 +58,20 @@ public:
     }
 
 private:
+    std::vector<ValueId> add(std::string_view kind, const std::vector<ValueId>& inputs, const Attributes& attributes,
+                             const std::vector<ValueId>& made) {
+        return part_(kind, inputs, attributes, made);
+    }
+
     static std::vector<ValueId> one_of(const std::vector<ValueId>& made, size_t i) {
         return made.empty() ? made : std::vector<ValueId>{made[i]};
     }
 
     ValueId plus(ValueId a, ValueId b, const std::vector<ValueId>& made = {}) {
-        return add_(op_combining(ReduceOp::sum), {a, b}, {}, made).front();
+        return add(op_combining(ReduceOp::sum), {a, b}, {}, made).front();
     }
 
-    ValueId roll(ValueId id) { return add_("roll", {id}, {{"dim", int64_t{seq_dim}}, {"by", block_}}, {}).front(); }
+    ValueId roll(ValueId id) { return add("roll", {id}, {{"dim", int64_t{seq_dim}}, {"by", block_}}, {}).front(); }
 
     /// Adds the op over the keys of a step, after the rolls that fetch those of the next one.
     std::vector<ValueId> attend(int64_t step) {
@@ -76,11 +81,11 @@ private:
         Attributes attributes = at_.op.attributes;
         attributes.set("blocks", steps_);
         if (!indexed_) attributes.set("rolled", step * block_);
-        return add_(at_.op.kind, now, attributes, {});
+        return add(at_.op.kind, now, attributes, {});
     }
 
     const OpLayouts& at_;
-    const AddPart& add_;
+    const AddPart& part_;
     std::vector<ValueId> inputs_;
     int64_t steps_, block_;
     bool indexed_ = false;

@@ -96,7 +96,12 @@ int add(lua_State* L) {
             if (set_by_passes(key)) attributes.set(key, value);
     const std::vector<ValueId> made = lua_isnoneornil(L, 4) ? std::vector<ValueId>{} : check_values(L, 4, tape, "made");
     state_of(L).charge_op();
-    const std::vector<ValueId> outputs = (*tape->add)(def.name, inputs, std::move(attributes), made);
+    std::vector<ValueId> outputs;
+    try {
+        outputs = (*tape->add)(def.name, inputs, std::move(attributes), made);
+    } catch (const Error& error) {  // it names the line of the decomposed op
+        throw Error(fmt::format("{}\n  added at {}", error.what(), where(L).text()), error.fault());
+    }
     luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
     for (const ValueId id : outputs) push_symbol(L, tape, id);
     return static_cast<int>(outputs.size());

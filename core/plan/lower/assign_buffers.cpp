@@ -276,6 +276,20 @@ void Emitter::keep_sent() {
     }
 }
 
+/// Keeps the sent block of a rolled dim until the received one is used. Otherwise a kernel in between, which overlaps
+/// with the messages, could write to its memory and would wait for them.
+void Emitter::keep_rolled() {
+    std::vector<int> next(out_.buffers.size(), none);  // by buffer: the next instruction that uses it
+    for (size_t at = out_.stream.size(); at-- > 0;) {
+        const Instruction& i = out_.stream[at];
+        if (i.opcode == Opcode::receive && i.relative && contract(i.axis).queued) {
+            int& last = out_.buffers[out_.stream[at - 1].operands[0].buffer].last;
+            last = std::max(last, next[i.operands[0].buffer] - 1);
+        }
+        for (const Operand& operand : i.operands) next[operand.buffer] = static_cast<int>(at);
+    }
+}
+
 /// Keeps buffers of concurrent messages until their group ends. Adjacent messages form a group, as in the executor.
 void Emitter::keep_groups() {
     int end = none;

@@ -105,6 +105,7 @@ bool Emitter::run() {
     at_ = nullptr;
     final_copies();
     keep_sent();
+    keep_rolled();
     keep_groups();
     std::stable_sort(out_.per_rank.begin(), out_.per_rank.end(),
                      [](const PerRank& a, const PerRank& b) { return a.kernel < b.kernel; });

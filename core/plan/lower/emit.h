@@ -71,6 +71,7 @@ private:
     int further_queue(AxisId axis, int peer, Opcode what);
     int queue_of(AxisId axis);
     void keep_sent();
+    void keep_rolled();
     void keep_groups();
     void joined(const Step& step);
     void gather(const Step& step, const Operand& in, Underway& message);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ir/describe.h"
 #include "ir/op.h"
 #include "layout/shards.h"
 #include "run/control/rendezvous.h"
@@ -292,9 +293,25 @@ private:
             const bool same = &plan_.class_of(a.rank) == &plan_.class_of(b.rank);
             return same ? a.index < b.index : a.op < b.op;
         });
-        for (Finding& finding : report_.roots)
+        for (Finding& finding : report_.roots) {
             if (!finding.edge.empty()) blame_members(finding);
+            finding.replaces = replaced_by(finding.value);
+        }
         report_.roots_in_all = report_.roots.size();
+    }
+
+    /// Describes the traced op that has this output, if another op of the plan makes it: one of its decomposition. ""
+    /// otherwise, also for an op that fuses it or is its 8-bit variant.
+    std::string replaced_by(ValueId value) const {
+        const ValueId id = original_of(plan_.program, value);
+        if (id < 0 || id >= std::ssize(verified_.annotated.values)) return "";
+        const OpId traced = verified_.annotated.value(id).op, made = plan_.program.value(id).op;
+        if (traced == none || made == none) return "";
+        const Op& before = verified_.annotated.op(traced);
+        const OpDef& now = op_def(plan_.program.op(made).kind);
+        const bool same = now.name == before.kind || now.name == op_def(before.kind).quantized ||
+                          std::ranges::count(now.fused_of, before.kind) > 0;
+        return same ? "" : describe(verified_.annotated, before);
     }
 
     void blame_members(Finding& finding) {

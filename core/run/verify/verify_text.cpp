@@ -71,6 +71,7 @@ std::string finding_text(const Plan& plan, const Finding& f) {
     const OpId op = f.op != none ? f.op : program.value(f.value).op;
     std::string text = fmt::format("  tensor    {}\n", title(program, f.value));
     if (op != none) text += fmt::format("  op        {}\n", describe(program, program.op(op)));
+    if (!f.replaces.empty()) text += fmt::format("  replaces  {}\n", f.replaces);
     const std::string& axis = f.edge.empty() || op == none ? "" : program.op(op).attributes.text("axis");
     text += f.members.empty() ? fmt::format("  where     {}", rank_text(plan.mesh, f.rank))
                               : fmt::format("  where     communicator {} of ranks {}", axis, members_text(f.members));

@@ -15,8 +15,6 @@ constexpr size_t at_once = 8;
 /// If a step in an option slows a mesh by more than this factor, the mesh does not try the step with other options.
 constexpr double clearly = 1.02;
 
-constexpr const char* no_room =
-    "the state of their parameters does not fit, or what the same takes with another ZeRO stage says so";
 constexpr const char* too_slow =
     "kernels at the best rate so far and the pipeline's bubble alone take longer than those told below";
 constexpr const char* no_need = "a smaller cp with the same tp and pp fits, or does not run either";

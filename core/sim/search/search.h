@@ -30,6 +30,10 @@ struct Judged {
     bool fits() const { return why_not.empty() && (memory_limit == 0 || over() <= 0); }
 };
 
+/// The reason in Found::left_out of configurations that cannot fit.
+constexpr const char* no_room =
+    "the state of their parameters does not fit, or what the same takes with another ZeRO stage says so";
+
 /// Configurations that do not run or do not fit for the same reason.
 struct Refused {
     Judged closest;  ///< the configuration closest to fitting; `why_not` is "" if it runs but does not fit

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <atomic>
-#include <nlohmann/json.hpp>
 
+#include "orrery/json_text.h"
 #include "store.h"
 
 namespace documents {
@@ -14,21 +14,6 @@ namespace {
 constexpr int64_t piece = 1 << 20;  ///< bytes that are read at once
 
 std::atomic<int64_t> stores = 0;
-
-/// Returns the string under `field` of an object of JSON. Throws Error that says what is wrong, but not in which line.
-std::string text_of(const std::string& line, const std::string& field) {
-    try {
-        const nlohmann::json object = nlohmann::json::parse(line);
-        if (!object.is_object()) throw Error("it is not an object, but " + std::string(object.type_name()));
-        const auto found = object.find(field);
-        if (found == object.end() || !found->is_string()) throw Error("it has no string \"" + field + "\"");
-        return found->get<std::string>();
-    } catch (const nlohmann::json::parse_error& problem) {
-        const std::string why = problem.what();  // "[json.exception ...] parse error at line 1, column 13: why"
-        throw Error("it is not JSON at its byte " + text(static_cast<int64_t>(problem.byte)) + ": " +
-                    why.substr(std::min(why.size(), why.find(": ") + 2)));
-    }
-}
 
 class Lines final : public Store {
 public:
@@ -70,7 +55,7 @@ public:
             line.resize(static_cast<size_t>(of.bytes));
             file_.read(sample, of.begin, line.data(), of.bytes);
             try {
-                bytes = text_of(line, field_);
+                bytes = orrery::json_text(line, field_);
             } catch (const Error&) {
                 bytes.clear();
             }
@@ -96,7 +81,7 @@ private:
     void add(const std::string& line, int64_t number, int64_t line_begin) {
         if (line.find_first_not_of(" \t\r") == std::string::npos) return;
         try {
-            const std::string found = text_of(line, field_);
+            const std::string found = orrery::json_text(line, field_);
             for (const char c : found) most_ = std::max<int64_t>(most_, static_cast<unsigned char>(c));
             lines_.push_back({line_begin, static_cast<int64_t>(line.size())});
             begins_.push_back(begins_.back() + static_cast<int64_t>(found.size()));
