@@ -261,14 +261,15 @@ TEST_CASE("documents end by a separator, by an index, or where a line of JSON do
     CHECK_THAT(refusal(spec_of(folder.name("a.txt"), 7, {{"separator", int64_t{10}}})),
                Contains("has 6 tokens; one row has 7\n  use more data"));
     const auto line = [&](const std::string& of_json) { return refusal(spec_of(folder.write("b.jsonl", of_json), 1)); };
-    CHECK_THAT(line("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"), Contains("b.jsonl, line 2: it has no string \"text\"\n"));
+    CHECK_THAT(line("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"),
+               Contains("b.jsonl, line 2: the object has no string \"text\"\n"));
     CHECK_THAT(line("{\"text\": \"a}\n"),
-               Contains("line 1: it is not JSON at its byte 13: syntax error while parsing value") &&
+               Contains("line 1: invalid JSON at byte 13 of the line: syntax error while parsing value") &&
                    Contains("missing closing quote"));
-    CHECK_THAT(line("[1]"), Contains("line 1: it is not an object, but array"));
-    CHECK_THAT(line("{\"text\": \"\\ud800\"}"), Contains("line 1: it is not JSON at its byte ") && Contains("U+D800"));
+    CHECK_THAT(line("[1]"), Contains("line 1: expected a JSON object, found array"));
+    CHECK_THAT(line("{\"text\": \"\\ud800\"}"), Contains("line 1: invalid JSON at byte ") && Contains("U+D800"));
     CHECK_THAT(line("{\"text\": \"\\x\"}"),
-               Contains("line 1: it is not JSON at its byte 12: ") && Contains("after backslash"));
+               Contains("line 1: invalid JSON at byte 12 of the line: ") && Contains("after backslash"));
     CHECK_THAT(line("{\"text\": \"\"}"), Contains("has no text in its 1 lines"));
 }
 

@@ -15,18 +15,18 @@ constexpr int64_t piece = 1 << 20;  ///< bytes that are read at once
 
 std::atomic<int64_t> stores = 0;
 
-/// Returns the string under `field` of an object of JSON. Throws Error that says what is wrong, but not in which line.
+/// Returns the string under `field` of a JSON object. The message of a thrown Error has the reason without the line.
 std::string text_of(const std::string& line, const std::string& field) {
     try {
         const nlohmann::json object = nlohmann::json::parse(line);
-        if (!object.is_object()) throw Error("it is not an object, but " + std::string(object.type_name()));
+        if (!object.is_object()) throw Error("expected a JSON object, found " + std::string(object.type_name()));
         const auto found = object.find(field);
-        if (found == object.end() || !found->is_string()) throw Error("it has no string \"" + field + "\"");
+        if (found == object.end() || !found->is_string()) throw Error("the object has no string \"" + field + "\"");
         return found->get<std::string>();
     } catch (const nlohmann::json::parse_error& problem) {
         const std::string why = problem.what();  // "[json.exception ...] parse error at line 1, column 13: why"
-        throw Error("it is not JSON at its byte " + text(static_cast<int64_t>(problem.byte)) + ": " +
-                    why.substr(std::min(why.size(), why.find(": ") + 2)));
+        throw Error("invalid JSON at byte " + text(static_cast<int64_t>(problem.byte)) +
+                    " of the line: " + why.substr(std::min(why.size(), why.find(": ") + 2)));
     }
 }
 
@@ -76,8 +76,8 @@ public:
             }
             if (static_cast<int64_t>(bytes.size()) != size(document))
                 throw Error(asked_,
-                            "data file " + file_.path() + " changed while it was read: the line at its byte " +
-                                text(of.begin) + " is another one\n  start again when the file is complete",
+                            "data file " + file_.path() + " changed while it was read: the line at byte " +
+                                text(of.begin) + " differs\n  start again when the file is complete",
                             orrery::Fault::failed);
             store = id_, last = document;
         }
@@ -102,7 +102,7 @@ private:
             begins_.push_back(begins_.back() + static_cast<int64_t>(found.size()));
         } catch (const Error& why) {
             throw Error(asked_, "data file " + file_.path() + ", line " + text(number) + ": " + why.what() +
-                                    "\n  each line is an object of JSON; `field` names the key of its text");
+                                    "\n  each line must be a JSON object; `field` names the key of its text");
         }
     }
 
