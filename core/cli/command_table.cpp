@@ -261,7 +261,10 @@ Command plan(ScriptCommand& script, PlanCommand& plan) {
         Flag("--most-tp", &plan.most_tp,
              "the largest tp that is searched; a node's accelerators, or all ranks here, if left out", some),
         Flag("--most-pp", &plan.most_pp, "the largest pp that is searched; 64 if left out", some),
-        Flag("--most-cp", &plan.most_cp, "the largest cp that is searched; 64 if left out", some),
+        Flag(
+            "--most-cp", &plan.most_cp,
+            "the largest cp that is searched; if left out, so that a rank has 4,096 tokens of a row, or all ranks here",
+            some),
         Flag("--jobs", &plan.jobs, "choices that are looked at at the same time; one a processor if left out",
              in_range(1, 1024)),
         Flag("-o,--out", &plan.simulate.out, "draw time against memory of all choices to this .svg file", file_name()),

@@ -89,8 +89,8 @@ struct Recipe {
     /// Runs work that calls the recipe's functions on the script's thread, which waits in run:train. Thread-safe.
     std::function<void(const std::function<void()>& work)> later;
 
-    /// A hash of names and numbers of the recipe, and of the text of its decompositions, which ranks compare before they
-    /// make programs. What its functions and strategies do is compared later, by fingerprints of plans.
+    /// A hash of names and numbers of the recipe, and of its decompositions' text, which ranks compare before they make
+    /// programs. What its functions and strategies do is compared later, by fingerprints of plans.
     std::string digest() const;
 };
 

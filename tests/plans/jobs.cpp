@@ -74,6 +74,17 @@ void pipelines(std::vector<Job>& all) {
         all.push_back(job({"llama", "dp = 2\ntp = 2", "zero = 3\nsequence = true\n", "bf16", transport, 2}));
 }
 
+/// Rows over the ranks of one axis, by each method, and of two.
+void rows(std::vector<Job>& all) {
+    for (const char* method : {"heads", "gather", "ring"}) {
+        const std::string by = fmt::format("cp = \"{}\"\n", method);
+        all.push_back(job({"llama", "cp = 2", by, "bf16", "threads", 2}));
+        all.push_back(job({"gpt", "pp = 2\ncp = 2", pipeline("zb_h1") + by, "f32", "gloo", 4}));
+    }
+    all.push_back(
+        job({"llama", "co = 2\ncp = 2", "co = \"ring\"\ncp = \"heads\"\nrecompute = \"full\"\n", "f32", "grouped", 2}));
+}
+
 /// scripts/gpt.lua, as its users set it.
 void shipped(std::vector<Job>& all) {
     const std::string small =
@@ -140,6 +151,7 @@ std::vector<Job> jobs() {
     std::vector<Job> all;
     strategies(all);
     pipelines(all);
+    rows(all);
     shipped(all);
     at_random(all, 60);
     return all;

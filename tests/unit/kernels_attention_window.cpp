@@ -155,3 +155,48 @@ TEST_CASE("attention reads no key or query that lies behind the window") {
         }
     }
 }
+
+TEST_CASE("the rules hand blocks on as parts of the batch, and to a rank with one block its shift") {
+    static Attention given;
+    rules::Target target{.kernels = reference::table()};
+    target.attention_by_index = true;
+    target.attention = [](const Attention& s, Type, bool) -> rules::Launch {
+        given = s;
+        return {};
+    };
+    constexpr i64 time = 16, blocks = 4, block = time / blocks;
+    // `rank`: of `blocks` ranks; -1: one device
+    const auto read = [&](i64 rank, i64 rolled, i64 window = 0) {
+        const i64 own = rank < 0 ? time : block;
+        const rules::Operand q{Type::f32, {2, own, 4, 8}}, k{Type::f32, {2, own, 2, 8}};
+        rules::Spec spec{"attention", {{"blocks", blocks}, {"causal", true}}, {q, k, k}, {q, {Type::f32, {2, 4, own}}}};
+        if (rank >= 0) {
+            spec.attributes.emplace_back("global_shape", std::vector<i64>{2, time, 4, 8});
+            spec.attributes.emplace_back("offset", std::vector<i64>{0, rank * block, 0, 0});
+        }
+        if (rolled > 0) spec.attributes.emplace_back("rolled", rolled);
+        if (window > 0) spec.attributes.emplace_back("window", window);
+        given = {};
+        rules::resolve(spec, target);
+        return given;
+    };
+    for (const i64 rank : {0, 1, 2, 3}) {
+        INFO(rank);
+        CHECK(read(rank, 0).causal);  // the plain triangle
+        CHECK(read(rank, 0).shift == 0);
+        CHECK(read(rank, 0).blocks == 1);
+        CHECK(read(rank, 2 * block).causal == (rank < 2));  // of an earlier block all, of a later one none
+        CHECK(read(rank, 2 * block).shift == (rank < 2 ? -block : 0));
+        CHECK(read(rank, block, 5).shift == (rank < 1 ? -block : block));
+        CHECK(read(rank, block, 5).window == (rank < 1 ? 0 : 5));
+    }
+    const Attention all = read(-1, 2 * block);
+    CHECK(all.batch == 2 * blocks);
+    CHECK((all.queries == block && all.keys == block && all.blocks == blocks && all.blind == 2));
+    CHECK(all.part(1).shift == -block);
+    CHECK(all.part(2).shift == 2 * block);
+    CHECK(all.part(blocks).shift == -block);
+    CHECK(all.statistic(blocks + 1, 3, 2) == ((4 + 3) * blocks + 1) * block + 2);
+    target.attention_by_index = false;
+    CHECK_THROWS_WITH(read(-1, 0), Catch::Contains("this device has no attention in blocks"));
+}

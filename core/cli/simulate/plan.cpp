@@ -133,7 +133,8 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     space.ranks = ranks;
     space.most_tp = command.most_tp > 0 ? command.most_tp : site.usual_tp(ranks);
     space.most_pp = command.most_pp > 0 ? command.most_pp : std::min<int64_t>(ranks, 64);
-    space.most_cp = !space.has_cp ? 1 : command.most_cp > 0 ? command.most_cp : std::min<int64_t>(ranks, 64);
+    const int64_t tokens = first.compiled.tokens_per_step / first.compiled.sizes.full();
+    space.most_cp = !space.has_cp ? 1 : command.most_cp > 0 ? command.most_cp : site.usual_cp(ranks, tokens);
     require_tp(space, command.simulate.tp_chunks);
     site.describe(space);
     const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());

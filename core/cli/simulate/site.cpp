@@ -53,6 +53,10 @@ public:
         for (const NodeKind& kind : cluster_.kinds) widest = std::max(widest, kind.accelerators);
         return widest;
     }
+    int64_t usual_cp(int64_t, int64_t tokens) const override {
+        constexpr int64_t fewest = 4096;  // of a row on a rank: shorter parts cost messages, and time to search
+        return std::max<int64_t>(1, tokens / fewest);
+    }
     std::string name() const override { return cluster_.name; }
     std::vector<std::string> facts() const override { return {cluster_.name, cluster_.text()}; }
 
@@ -107,6 +111,7 @@ public:
         return ran_on_ > 0 ? ran_on_ : static_cast<int64_t>(allowed_processors().size());
     }
     int64_t usual_tp(int64_t ranks) const override { return ranks; }
+    int64_t usual_cp(int64_t ranks, int64_t) const override { return ranks; }
     std::string name() const override { return "this machine"; }
 
     std::vector<std::string> facts() const override {

@@ -29,6 +29,8 @@ public:
     virtual int64_t usual_ranks() const = 0;
     /// Max size of tp that is searched unless the user gives one.
     virtual int64_t usual_tp(int64_t ranks) const = 0;
+    /// Max size of cp that is searched unless the user gives one. `tokens`: of a row.
+    virtual int64_t usual_cp(int64_t ranks, int64_t tokens) const = 0;
     /// Compiles the script as configured. `ranks`: number of ranks of each choice. Throws Error as a prediction does.
     virtual FirstLook first(const ScriptCommand& script, int64_t ranks) = 0;
     /// Sets memory, rates, cost of idle ranks, and whether mappings vary, for `space.ranks`. Call first() before it.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two ranks train as one does, by messages from rank to rank; a ring that rolls by the wrong number and one that leaves a
-# block out are found by verify, at the output of attention.
+# Two ranks train as one does, by messages from rank to rank; verify finds a ring that rolls by the wrong number, and
+# one that leaves a block out, at the output of attention.
 # usage: test.sh ORRERY
 . "$(dirname "$0")/harness.sh"
 must check run --set mesh.cp=2
