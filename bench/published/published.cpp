@@ -167,8 +167,8 @@ std::vector<const Asked*> judged(const std::vector<Asked>& all) {
     return some;
 }
 
-/// Those of the rows that constants are fitted to: rows with context parallelism only show how a model fitted without
-/// them predicts them.
+/// The rows that constants are fitted to. Rows with context parallelism are held out: they show how well a model fitted
+/// without them predicts them.
 std::vector<const Asked*> fitted_to(std::vector<const Asked*> rows) {
     std::erase_if(rows, [](const Asked* asked) { return asked->row.cp > 1; });
     return rows;

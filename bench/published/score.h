@@ -64,7 +64,7 @@ struct Equal {
 };
 std::vector<Equal> equal_rows(const std::vector<Scored>& rows);
 
-/// All of it as text. Rows with context parallelism, to which nothing is fitted, count in their own lines alone.
+/// The scores as text. Rows with context parallelism, which are held out of the fit, count only in separate lines.
 std::string report(const std::vector<Scored>& rows);
 
 }  // namespace orrery::published

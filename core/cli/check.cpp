@@ -39,7 +39,7 @@ void list_marks(const Program& program) {
                     mark.origin.text().c_str());
 }
 
-/// Prints the order of tokens in rows that strategies ask for, and the work of its largest member.
+/// Prints the order of tokens in rows that strategies ask for, and the work of the busiest rank.
 void say_order(const Program& program, const Mesh& mesh) {
     const TokenOrder order = token_order(program, mesh);
     if (order.natural()) return;
@@ -47,8 +47,8 @@ void say_order(const Program& program, const Mesh& mesh) {
     for (const ValueId id : program.inputs())
         if (const auto seq = program.dim(id, "seq")) length = program.value(id).type.shape[static_cast<size_t>(*seq)];
     std::printf(
-        "tokens: in the order %s; of rows of one document the largest rank's pairs of query and key are %.3f of the "
-        "mean (natural: %.3f)\n",
+        "tokens: in the order %s; in rows of one document the busiest rank has %.3f times the mean number of query-key "
+        "pairs (natural: %.3f)\n",
         order.text().c_str(), largest_share(token_runs(order, length, {}), order.members, {}),
         largest_share(token_runs({}, length, {}), order.members, {}));
 }

@@ -312,7 +312,7 @@ Command calibrate(ScriptCommand& script, CalibrateCommand& command) {
     std::vector<Flag> flags = {
         Flag("-o,--out", set(command.out), "JSON file; standard output if left out"),
         Flag("--keep", &command.keep,
-             "keep the rows for this machine, over older ones, in the user's cache folder: runs are held against "
+             "save the rows for this machine in the user's cache folder, over older ones: runs are compared with "
              "them"),
         Flag("--refit", &command.refit,
              "measure nothing: runs' folders whose costs.json go into the table of -o or --keep"),

@@ -124,10 +124,9 @@ void Program::edge(std::string_view axis, std::optional<Phase> phase, std::strin
     option.check(axis, value, origin);
     for (const EdgeMark& other : edges_)
         if (option.of_one_axis && other.option == name && other.axis != axis)
-            throw Error(origin,
-                        fmt::format("{} over {}: {} has one already, and a program has one {}\n  give it to one "
-                                    "strategy, that of the outer axis",
-                                    name, axis, other.axis, name));
+            throw Error(origin, fmt::format("{} over {}: {} has one already, and a program can have only one {}\n  "
+                                            "set it for the outer axis only",
+                                            name, axis, other.axis, name));
     if (!phase) phase = option.phase;
     const bool split = std::any_of(edges_.begin(), edges_.end(), [&](const EdgeMark& taken) {
         return taken.axis == axis && taken.option == name && taken.phase;

@@ -55,7 +55,7 @@ private:
                 const int64_t to = from * part.size;
                 const bool equal = from == begin && to == end, meet = from < end && begin < to;
                 if (part.ordered && meet && !equal)
-                    refuse(op, "cuts the tokens of a row in parts", "leave the dim seq whole");
+                    refuse(op, "splits the dim seq into several dims", "keep seq as one dim");
                 ordered[f] = ordered[f] || (part.ordered && equal);
                 from = to;
             }
@@ -64,7 +64,7 @@ private:
         return ordered;
     }
 
-    /// Whether the op's kernel depends on the index along a factor, otherwise than by ids.
+    /// Whether the op's kernel depends on the index along a factor, other than as an id to match.
     static bool depends_on_index(const Op& op, const OpDef& def, const FactorRule& rule, int factor) {
         if (!def.indexed || (def.indexed_if && !def.indexed_if(op)) || def.loss) return false;
         if (std::ranges::any_of(rule.factors, [](const Factor& f) { return f.kind == Factor::Kind::index; }))
@@ -107,7 +107,7 @@ private:
         each([&](ValueId id, size_t factor, bool there) {
             if (ordered[factor] && !there && !constant(id))
                 refuse(op, fmt::format("combines tokens with {}, which is in natural order", describe(program_, id)),
-                       "make it from the positions of the tokens, or their places in what is drawn");
+                       "compute it from the positions of the tokens, or for a random value from their places");
         });
         if (std::ranges::count(ordered, true) == 0) return;
         for (size_t o = 0; o < op.outputs.size(); ++o)
@@ -125,9 +125,10 @@ private:
         if (depends_on_index(op, def, rule, factor))
             refuse(op, "depends on the index of a token in its row",
                    attention ? "give it the documents and positions of the tokens"
-                             : "give it the positions of the tokens, or their places in what is drawn");
+                             : "give it the positions of the tokens, or their places if it draws random numbers");
         if (kind == Factor::Kind::index || (kind == Factor::Kind::whole && !attention))
-            refuse(op, "mixes positions, which only attention can do in another order", "compute it by attention");
+            refuse(op, "mixes positions, which only attention can do in another order",
+                   "use attention (with fused = true)");
     }
 
     const Program& program_;

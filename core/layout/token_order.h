@@ -17,7 +17,7 @@ struct TokenOrder {
     enum class Kind : uint8_t {
         natural,   ///< as in the text
         zigzag,    ///< of 2 P equal chunks member p gets p and 2 P - 1 - p
-        balanced,  ///< blocks of documents, the dearest first, go to the member with the fewest pairs
+        balanced,  ///< blocks of tokens, by decreasing number of pairs, go to the member with the fewest pairs
     };
     Kind kind = Kind::natural;
     std::string axis;     ///< "" if natural

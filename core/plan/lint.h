@@ -29,11 +29,11 @@ struct LayerTraffic {
     std::string by, axis;                   ///< `by`: the strategies, with their lines
     std::map<std::string, int64_t> counts;  ///< messages by opcode
     int64_t bytes = 0;                      ///< bytes sent
-    int64_t kept = 0;  ///< bytes of what gathers and all-to-alls of the forward pass made, and the backward pass reads
+    int64_t kept = 0;  ///< bytes of results of forward gathers and all-to-alls that the backward pass reads
 };
 
-/// All redistributions of a step, sorted by bytes sent, largest first, and in `layers`, unless null, those of a layer
-/// by strategy and axis. Linear in the program and its streams.
+/// All redistributions of a step, sorted by bytes sent, largest first. `layers`, unless null, receives the traffic of a
+/// layer for each strategy and axis. Linear in the program and its streams.
 std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires = {},
                                             std::vector<LayerTraffic>* layers = nullptr);
 

@@ -71,7 +71,7 @@ void read_attention(const KernelSpec& spec, KernelWork& work) {
         return;
     }
     if (!spec.attributes.flag("causal")) return;
-    // With an index, rows are in an order, and each rank sees half of the scores; what documents hide is not known.
+    // With an index, equal work is assumed: each rank sees half of the scores. What documents mask is not known.
     // Without one, a rank has a contiguous part of the row, and the last rank, for which the others wait, sees all
     // keys but its own triangle.
     const bool indexed = spec.inputs.size() >= (work.work == Work::attention ? 7 : 10);

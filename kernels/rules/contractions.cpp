@@ -80,11 +80,11 @@ void read_blocks(const Request& r, const Sizes& all, Attention& s) {
     if (blocks < 2 || whole % blocks != 0) r.refuse("blocks must be at least 2 and divide the queries");
     const i64 block = whole / blocks, first = r.offset(1), own = std::max<i64>(s.queries / block, 1);
     if (s.keys % own != 0 || (own > 1 && s.queries % block != 0) || first % block + s.queries / own > block)
-        r.refuse("queries and keys are not those of whole blocks, or of one block");
+        r.refuse("queries and keys of a rank must be whole blocks, or part of one block");
     s.blocks = own, s.batch *= own, s.queries /= own, s.keys /= own;
     if (s.indexed || !s.causal) return;
     if (s.keys != block) r.refuse("causal blocks need as many queries as keys");
-    // The keys of block p were those of block p - turn: of a block after the queries, for the first `turn` blocks.
+    // Block p holds the keys of block p - turn. For the first `turn` blocks these keys come after the queries.
     const i64 rolled = r.spec.integer("rolled"), turn = rolled / block;
     s.shift = rolled + first % block;
     s.blind = std::clamp<i64>(turn - first / block, 0, own);

@@ -126,7 +126,7 @@ function Value:state() end
 ---@return integer?
 function Value:first_dim_divisible_by(n) end
 --- Strategies: the splits that store marks so far ask for, in order, with dims from 1. Decompositions: those of the
---- layout in which the op reads the value, or in which it was added. `gathered`: it is used in another way on the axis.
+--- layout in which the op reads the value, or in which it was added. `gathered`: a use mark has the same axis.
 ---@return { axis: string, dim: integer, gathered: boolean }[]
 function Value:splits() end
 --- Strategies: the ops that read the value, in order.
@@ -300,8 +300,8 @@ function Update:result(name, value) end
 ---@field axis string        the axis of the decomposition, which splits at least one input
 ---@field size integer       ranks of the axis
 
---- Adds an op of the table and returns its outputs. Dims in `attributes` are names or count from 1. `made`: outputs of
---- the decomposed op that it makes, all that the added op has; else they are new values. It adds no collectives:
+--- Adds an op of the table and returns its outputs. Dims in `attributes` are names or count from 1. `made`: the
+--- outputs of the decomposed op that this op makes, one for each of its own; nil: new values. It adds no collectives:
 --- propagation inserts those that the layouts of the added ops need.
 ---@alias AddPart fun(kind: string, inputs: Value[], attributes?: table, made?: Value[]): Value ...
 
@@ -398,8 +398,8 @@ function Mesh:text() end
 ---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
---- `one_of` lists the values of a text: { "heads", "help", one_of = { "heads", "gather" } }; others are refused, and
---- `orrery plan` searches those of `context` and `order` but "auto", if the script declares them.
+--- `one_of` lists the valid values of a text: { "heads", "help", one_of = { "heads", "gather" } }; others are refused.
+--- `orrery plan` searches those of the options `context` and `order`, except "auto".
 ---@param defaults table
 ---@return table
 function orrery.options(defaults) end

@@ -84,17 +84,17 @@ def main():
             finite = torch.isfinite(b)
             if not torch.equal(a[~finite], b[~finite]) or a.shape != b.shape:
                 bad += 1
-                print(f"case {count}: {name} has other infinities")
+                print(f"case {count}: {name} has infinities at other elements")
                 continue
             off = float((a - b)[finite].abs().max() / b[finite].abs().max().clamp(min=1)) if finite.any() else 0.0
             worst[name] = max(worst[name], off)
             if off > 1e-10:
                 bad += 1
-                print(f"case {count}: {name} differs by {off:.2g} of its largest")
+                print(f"case {count}: {name} differs by {off:.2g} of its largest number")
     lines = [f"# Against torch {torch.__version__.split('+')[0]}", "",
-             f"{datetime.date.today()}, `scripts/conformance/attention.py`: {count} attentions by index in float64, "
-             f"{blind} queries that see no key.", "",
-             "| array | largest difference, of its largest number |", "|---|---|"]
+             f"{datetime.date.today()}, `scripts/conformance/attention.py`: {count} attentions by documents and "
+             f"positions in float64, {blind} queries that see no key.", "",
+             "| array | largest difference relative to its largest number |", "|---|---|"]
     lines += [f"| {name} | {worst[name]:.1e} |" for name in arrays]
     print("\n".join(lines))
     if asked.table:

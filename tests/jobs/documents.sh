@@ -137,7 +137,7 @@ paste <(perplexity whole) <(perplexity balanced) <(perplexity moved) |
 $orrery sample balanced -p "3 word" -n 8 -t 0 > said.txt 2>&1 || { cat said.txt; fail "sample in order"; }
 $orrery export moved exported > said.txt 2>&1 || { cat said.txt; fail "export in order"; }
 $orrery data balanced --step 3 > said.txt || fail "orrery data in order"
-[ "$(grep -c "; read in the order balanced over cp=2: the largest rank's pairs of query" said.txt)" -eq 8 ] ||
+[ "$(grep -c "; read in the order balanced over cp=2: the busiest rank has" said.txt)" -eq 8 ] ||
     { cat said.txt; fail "orrery data does not say the order"; }
 ordered=($script --config a.toml "${small[@]}" --set mesh.cp=2 --set script.order=balanced)
 $orrery check "${ordered[@]}" > said.txt && grep -q "^tokens: in the order balanced over cp=2; " said.txt &&

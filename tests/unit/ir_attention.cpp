@@ -293,14 +293,15 @@ TEST_CASE("blocks that divide nothing, and keys rolled by no block, are refused 
     refuses(given(2, 0),
             "m.lua:4: attention: blocks = 2 does not divide 5 queries and 5 keys: x f32[2,5,4,6] (m.lua:3)");
     refuses(given(-1, 0), "blocks = -1 does not divide");
-    refuses(given(0, 1), "rolled = 1 is not a number of blocks: there are 1 blocks of 5 keys; give blocks, and");
+    refuses(given(0, 1),
+            "of 2 or more: there are 1 blocks of 5 keys; give blocks, and as rolled a multiple of the keys");
     Program program;
     Builder b(program);
     const ValueId x = b.input("x", {DType::f32, {2, 6, 4, 6}}, {}, {}), d = b.input("d", {DType::i32, {2, 6}}, {}, {});
     CHECK_THROWS_WITH(b.add("attention", {x, x, x, d, d, d, d}, given(3, 2), {}),
                       Catch::Contains("both rolled = 2 and an index give the places of keys"));
     CHECK_THROWS_WITH(b.add("attention", {x, x, x}, given(3, 1), {}),
-                      Catch::Contains("rolled = 1 is not a number of blocks: there are 3 blocks of 2 keys"));
+                      Catch::Contains("rolled = 1 must move whole blocks, of 2 or more: there are 3 blocks of 2 keys"));
     const auto stored = [&](const Attributes& attributes) {
         return program.op(program.value(b.add("attention", {x, x, x}, attributes, {})[0]).op).attributes;
     };

@@ -161,7 +161,7 @@ TEST_CASE("ring: what cannot go around is refused with the reason") {
     };
     Attending two({"causal"}, {"cp", "co"});
     two.m.split_names({{"seq", "co"}, {"keys", "co"}});
-    refused(two.m.program, Mesh({{"cp", 2}, {"co", 3}}), "they are marked to go around cp already");
+    refused(two.m.program, Mesh({{"cp", 2}, {"co", 3}}), "a ring over cp passes them already");
     Attending inside({"causal"}, {"co"});
     inside.m.split_names({{"seq", "co"}, {"keys", "co"}});
     refused(inside.m.program, Mesh({{"cp", 2}, {"co", 3}}), "around co=3: their sequence is split by cp outside");

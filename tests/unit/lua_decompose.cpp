@@ -127,7 +127,7 @@ TEST_CASE("decompositions of a script: those that replace nothing are remarked o
     CHECK(remark(decompose("softmax", ""), "[mesh]\ndp = 2\n") == of_softmax + "1 op: the mesh has no axis cp");
     CHECK(has(remark(decompose("layernorm", ""), cp), "over cp replaces none of 0 ops: the step has no such op"));
     const std::string other = "o.decompose { op = 'softmax', axis = 'dp', parts = function() end }";
-    CHECK(has(remark(other, "[mesh]\ncp = 2\ndp = 2\n"), "none reads a value split by dp: a strategy marks"));
+    CHECK(has(remark(other, "[mesh]\ncp = 2\ndp = 2\n"), "none reads a value split by dp: mark what they read"));
 }
 
 TEST_CASE("decompositions of a script: their text is part of the recipe's digest") {
@@ -170,7 +170,7 @@ TEST_CASE("decompositions of a script: what they cannot be or add is refused at 
     wrong("  add('exp', op.inputs, { dim = 1 })", "add: exp has no attribute \"dim\"; it has none");
     wrong("  add('sum', op.inputs, { dims = { 'sec' } })", "no dim \"sec\" in %");
     wrong("  add('sum', op.inputs, { dims = { 3 } })", "dim 3 of %");
-    wrong("  local x = op.inputs[1] + op.inputs[1]", "a decomposition adds ops by the function that it is given");
+    wrong("  local x = op.inputs[1] + op.inputs[1]", "a decomposition adds ops with its argument add, as in add(");
     wrong("  op.inputs[1]:store { cp = 1 }", "store: can only be called inside a strategy's function");
 
     // What propagation refuses names the op and its line, then that of `add`.
@@ -185,7 +185,7 @@ TEST_CASE("decompositions of a script: what they cannot be or add is refused at 
             "a.lua:4: decompose of softmax %3 (a.lua:11) added ops, but returned false", "before it adds an op");
     refused(decompose("softmax", "  add('exp', op.inputs)\n  return true"),
             "a.lua:4: decompose of softmax %3 (a.lua:11) returned true, but no op that it added makes the output %3",
-            "name it as what an op makes");
+            "give it as `made` of an added op");
 }
 
 TEST_CASE("decompositions of a script: values and add belong to one call, and declarations to before a compilation") {

@@ -38,13 +38,13 @@ std::string by_document(const std::vector<int32_t>& ids, const std::vector<int32
     return all;
 }
 
-/// How equal an order makes the work of ranks on a row of documents (empty: one document).
+/// Describes how evenly an order spreads the work on a row of documents (empty: one document) over ranks.
 std::string shares_text(const TokenOrder& order, int64_t length, const std::vector<int32_t>& documents) {
     const auto share = [&](const TokenOrder& of) {
         return largest_share(token_runs(of, length, documents), order.members, documents);
     };
     return fmt::format(
-        "; read in the order {}: the largest rank's pairs of query and key are {:.3f} of the mean (natural: "
+        "; read in the order {}: the busiest rank has {:.3f} times the mean number of query-key pairs (natural: "
         "{:.3f})",
         order.text(), share(order), share({}));
 }

@@ -21,8 +21,8 @@ struct TextOfIds {
 
 /// Prints the training samples [first, first + count) in the order of their batch. Each has a line with its location
 /// and the length of its text, then the text, unless it has no token ids; if it has an array "documents", each document
-/// has a line and its text. The text is in natural order; of another one the line has the largest rank's share of the
-/// pairs of query and key. `put` receives all that is printed of one sample.
+/// has a line and its text. The text is in natural order; for another order the line adds the busiest rank's
+/// query-key pairs relative to the mean. `put` receives all that is printed of one sample.
 void print_samples(const Dataset& data, int64_t first, int64_t count, const TextOfIds& text, const TokenOrder& order,
                    const std::function<void(const std::string&)>& put);
 

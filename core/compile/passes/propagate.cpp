@@ -133,8 +133,8 @@ private:
                 return inputs;
             }
             // Two ops that need the same part, such as attention and its gradient, share its result and its
-            // redistributions. Activations are rolled again, since the results would stay in memory between the two,
-            // and an op that runs again for the backward pass shares nothing with its first run.
+            // redistributions. A roll of activations is repeated, since its result would stay in memory between them.
+            // A recomputed op shares nothing with its first run.
             const bool rolls = op_def(kind).moves == Moves::rolls && is_float(type_of(inputs.at(0)));
             if (!made.empty() || rolls)
                 return add_part(op, index, kind, std::move(inputs), std::move(attributes), made);
@@ -196,10 +196,10 @@ private:
         if (replaced ? lacking == op.outputs.end() : !added) return replaced;
         const std::string what =
             replaced ? fmt::format(
-                           "returned true, but no op that it added makes the output {}\n  name it as what an op "
-                           "makes, or return false and add no op",
+                           "returned true, but no op that it added makes the output {}\n  give it as `made` of "
+                           "an added op, or return false and add no op",
                            describe(versions_.program, *lacking))
-                     : "added ops, but returned false\n  check what it cannot replace before it adds an op";
+                     : "added ops, but returned false\n  decide whether it can replace the op before it adds an op";
         throw Error(op.origin, fmt::format("decompose of {}{} {}", title(op), by.empty() ? "" : " (" + by + ")", what));
     }
 
@@ -214,7 +214,7 @@ private:
                                        : tried_[i].calls > 0
                                            ? "its function returned false for all of them"
                                            : fmt::format(
-                                                 "none reads a value split by {}: a strategy marks what they read, "
+                                                 "none reads a value split by {}: mark what they read in a strategy, "
                                                  "as in x:use {{ {} = S(2) }}",
                                                  own.axis, own.axis);
             versions_.program.note(none,
@@ -552,8 +552,8 @@ private:
     const Program& annotated_;
     const Mesh& mesh_;
     const PropagateOptions& options_;
-    /// What a decomposition of the script met: ops of its kind, of these those with inputs split by its axis, of these
-    /// those that it replaced.
+    /// Counts for a decomposition of the script: ops of its kind; of these, calls for ops with an input split by its
+    /// axis; of these, ops that it replaced.
     struct Tried {
         int64_t ops = 0, calls = 0, replaced = 0;
     };
@@ -563,8 +563,8 @@ private:
     Versions versions_;
     std::map<ValueId, ValueId> targets_;       // by new value: the param or state that it updates
     std::map<ValueId, Layout> redistributed_;  // layouts that a decomposition requires for its parts
-    /// Values that parts of decompositions made, by kind and stage of the part, whether it is recomputed, and its
-    /// inputs; then by its attributes.
+    /// Outputs of ops that decompositions added, by kind, stage, whether the op is recomputed, and inputs; then by
+    /// attributes.
     std::map<std::tuple<std::string, int, bool, std::vector<ValueId>>,
              std::vector<std::pair<Attributes, std::vector<ValueId>>>>
         parts_;

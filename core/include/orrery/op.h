@@ -85,7 +85,7 @@ struct OpLayouts {
     const Op& op;
     const Mesh& mesh;
     std::vector<Layout> inputs;  ///< layouts of op.inputs, in order
-    /// By input: the axes that split it because a strategy marked its use so (Mark::What::use).
+    /// By input: the axes over which a strategy marked this use of it as split (Mark::What::use).
     std::vector<std::vector<AxisId>> asked;
 };
 

@@ -59,11 +59,11 @@ void check_blocks(Infer& at, bool indexed) {
     const int64_t rolled = at.attributes.integer("rolled"), block = keys / std::max<int64_t>(blocks, 1);
     if (indexed && rolled != 0)
         at.fail(fmt::format("both rolled = {} and an index give the places of keys", rolled),
-                "roll the documents and positions of keys as the keys, and leave rolled out");
+                "roll the documents and positions of keys with the keys, and leave rolled out");
     if (rolled % block != 0 || (blocks < 2 && rolled != 0))
-        at.fail(fmt::format("rolled = {} is not a number of blocks: there are {} blocks of {} keys", rolled,
+        at.fail(fmt::format("rolled = {} must move whole blocks, of 2 or more: there are {} blocks of {} keys", rolled,
                             std::max<int64_t>(blocks, 1), block),
-                "give blocks, and a multiple of the keys of one");
+                "give blocks, and as rolled a multiple of the keys in a block");
     const int64_t by = (rolled % keys + keys) % keys;
     if (by == 0 || !at.attributes.flag("causal"))
         at.attributes.erase("rolled");

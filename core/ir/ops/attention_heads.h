@@ -29,7 +29,7 @@ std::optional<AxisId> ring_axis(const OpLayouts& at);
 ///     rank 2   q2 k2    `-> q2 k1    `-> q2 k0
 ///
 /// Forward, the P attentions are merged. For the gradient, given o and lse of all keys, the terms of dq are added, and
-/// dk and dv travel with their block until they are home. With U bytes of keys and values on a rank and U' bytes of
+/// dk and dv travel with their block back to its rank. With U bytes of keys and values on a rank and U' bytes of
 /// their gradients, a rank sends (P-1) U forward, and (P-1) (U + U') for the gradient; an index is rolled once for all
 /// layers of a stage. `made` is as for AddPart.
 std::vector<ValueId> add_attention(const OpLayouts& at, const AddPart& add, const std::vector<ValueId>& inputs,

@@ -44,10 +44,10 @@ public:
                 add("reshape", {sum[1]}, same, one_of(made, 1)).front()};
     }
 
-    /// dq, dk and dv. The gradients of the other blocks are at home before that of the own block is added.
+    /// Returns dq, dk and dv. A rank adds its own terms of dk and dv to the sums that the other ranks send back to it.
     std::vector<ValueId> backward(const std::vector<ValueId>& made) {
         const std::vector<ValueId> own = attend(0);
-        std::vector<ValueId> sum = own;  // dq, and what travels of dk and dv
+        std::vector<ValueId> sum = own;  // dq, and the sums of dk and dv that travel
         for (int64_t step = 1; step < steps_; ++step) {
             const std::vector<ValueId> part = attend(step);
             for (const size_t i : {1, 2}) sum[i] = roll(step == 1 ? part[i] : plus(sum[i], part[i]));
@@ -106,11 +106,11 @@ std::optional<AxisId> ring_axis(const OpLayouts& at) {
                                                describe(at.program, op.outputs[0]), name, what));
         };
         if (ring)
-            refuse(fmt::format("they are marked to go around {} already; mark their use as split over one axis",
+            refuse(fmt::format("a ring over {} passes them already; mark their use as split over one axis",
                                at.mesh.axis(*ring).name));
         if (op.attributes.has("blocks")) refuse("the op has blocks of its own; leave blocks out, or gather its keys");
         if (at.inputs[1].splits()[seq_dim].front() != axis)
-            refuse(fmt::format("their sequence is split by {} outside; let the axis of the ring split it outside",
+            refuse(fmt::format("their sequence is split by {} outside; split it over the axis of the ring first",
                                at.mesh.axis(at.inputs[1].splits()[seq_dim].front()).name));
         for (const int64_t size : {q[seq_dim], k[seq_dim]})
             if (size % at.mesh.size(axis) != 0)

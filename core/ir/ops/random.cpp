@@ -19,8 +19,8 @@ void check_draw(Infer& at, size_t seed, const Typed& y) {
     const Shape& places = at.shape(seed + 1);
     const Shape& shape = y.type.shape;
     if (places.size() == 2 && shape.size() >= 2 && places[0] == shape[0] && places[1] == shape[1]) return;
-    at.fail(fmt::format("{} does not fit {}: places are of the first two dims", at.show(seed + 1), y.type.text()),
-            "give places [batch, seq] to what is [batch, seq, ...]");
+    at.fail(fmt::format("{} does not match the first two dims of {}", at.show(seed + 1), y.type.text()),
+            "give places [batch, seq] for a value [batch, seq, ...]");
 }
 
 std::vector<Typed> infer_random(Infer& at) {

@@ -52,7 +52,7 @@ std::vector<DataArray> placed(lua_State* L, const DataSource& source) {
     for (const DataArray& array : source.arrays())
         if (!row && !array.dims.empty() && array.dims[0].first == "seq") row = &array;
     if (!row)
-        fail(L, fmt::format("data.placed: no array of {} begins with a dim seq, so it has no places to give",
+        fail(L, fmt::format("data.placed: no array of {} has seq as its first dim after batch\n  use data.signature",
                             source.place()));
     for (const char* name : {"documents", "positions", "places"})
         if (std::ranges::find(arrays, name, &DataArray::name) == arrays.end())

@@ -24,8 +24,8 @@ Tape& recording(lua_State* L, const Symbol& symbol) {
         fail(L, fmt::format("a strategy cannot add ops, it can only mark values\n  an op uses {}", name));
     if (tape.use == TapeUse::decompose)
         fail(L,
-             fmt::format("a decomposition adds ops by the function that it is given: add(\"mul\", {{ a, b }})\n  an op "
-                         "uses {}",
+             fmt::format("a decomposition adds ops with its argument add, as in add(\"mul\", {{ a, b }})\n  an op was "
+                         "called with {}",
                          name));
     fail(L,
          fmt::format("{} belongs to the program \"{}\", whose trace has ended\n  use values only inside the function "

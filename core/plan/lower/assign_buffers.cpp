@@ -276,8 +276,8 @@ void Emitter::keep_sent() {
     }
 }
 
-/// Keeps the sent block of a rolled dim until the received one is used. Otherwise a kernel in between, which overlaps
-/// with the messages, could write to its memory and would wait for them.
+/// Retains the buffer of a sent block of a roll until the received block is used. If a kernel in between got the same
+/// memory, it would wait for the messages instead of overlapping with them.
 void Emitter::keep_rolled() {
     std::vector<int> next(out_.buffers.size(), none);  // by buffer: the next instruction that uses it
     for (size_t at = out_.stream.size(); at-- > 0;) {

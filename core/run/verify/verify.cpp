@@ -300,8 +300,8 @@ private:
         report_.roots_in_all = report_.roots.size();
     }
 
-    /// Describes the traced op that has this output, if another op of the plan makes it: one of its decomposition. ""
-    /// otherwise, also for an op that fuses it or is its 8-bit variant.
+    /// Describes the traced op of this output if an op of its decomposition makes it. Returns "" otherwise, also if a
+    /// fused op or an 8-bit variant makes it.
     std::string replaced_by(ValueId value) const {
         const ValueId id = original_of(plan_.program, value);
         if (id < 0 || id >= std::ssize(verified_.annotated.values)) return "";

@@ -53,7 +53,7 @@ struct Finding {
     bool own = false;      ///< whether the op replayed on the rank's own values gives other bits
     bool exact = false;
     bool infected = false;         ///< whether an input of the instruction was already wrong on this rank
-    std::string replaces;          ///< the traced op, where the value is its output but an op of its decomposition's
+    std::string replaces;          ///< the traced op, if an op of its decomposition made this output of it
     std::string edge;              ///< for communication: the name of the message
     std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if all of them have a wrong value
 };

@@ -32,7 +32,7 @@ struct Judged {
 
 /// The reason in Found::left_out of configurations that cannot fit.
 constexpr const char* no_room =
-    "the state of their parameters does not fit, or what the same takes with another ZeRO stage says so";
+    "their parameter state does not fit, or their memory, derived from that with another ZeRO stage, does not";
 
 /// Configurations that do not run or do not fit for the same reason.
 struct Refused {
@@ -85,8 +85,8 @@ private:
     /// Lower bound of a rank's step time divided by its computing time: above 1 with bubbles or shared processors.
     double stretch(const Choice& choice) const;
     double least_seconds(const Choice& choice) const;
-    /// Whether cp only adds messages: a smaller cp with the same tp and pp fits as it is and its pipeline waits no
-    /// longer, or it does not run with any method.
+    /// Whether cp would only add messages: the same tp and pp with a smaller cp fits without recomputation and has no
+    /// larger pipeline bubble, or does not run with any method.
     bool needless(const Choice& choice) const;
     double worst_kept() const;
     Choice at_best(const Choice& choice) const;

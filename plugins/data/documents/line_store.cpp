@@ -61,8 +61,8 @@ public:
             }
             if (static_cast<int64_t>(bytes.size()) != size(document))
                 throw Error(asked_,
-                            "data file " + file_.path() + " changed while it was read: the line at its byte " +
-                                text(of.begin) + " is another one\n  start again when the file is complete",
+                            "data file " + file_.path() + " changed while it was read: the line at byte " +
+                                text(of.begin) + " differs\n  start again when the file is complete",
                             orrery::Fault::failed);
             store = id_, last = document;
         }
@@ -87,7 +87,7 @@ private:
             begins_.push_back(begins_.back() + static_cast<int64_t>(found.size()));
         } catch (const Error& why) {
             throw Error(asked_, "data file " + file_.path() + ", line " + text(number) + ": " + why.what() +
-                                    "\n  each line is an object of JSON; `field` names the key of its text");
+                                    "\n  each line must be a JSON object; `field` names the key of its text");
         }
     }
 

@@ -9,8 +9,8 @@ local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 10
                    eps = 1e-5, tied = true, fused = true, rows = 0, loss_tile = -1 }
 
 --- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits. `packed`:
--- { documents = , positions = , places = }, i32 [B, T], of rows of packed documents, or in another order than in the
--- text; places, which masks of dropout belong to, may be left out
+-- { documents = , positions = , places = }, i32 [B, T], for packed documents or tokens in another order than in the
+-- text; places, which dropout masks depend on, may be left out
 function GPT:head(tokens, packed)
   local c = self.config
   local vocab, embed = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }

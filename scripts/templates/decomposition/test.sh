@@ -4,7 +4,7 @@
 # usage: test.sh ORRERY
 . "$(dirname "$0")/harness.sh"
 must check run --set mesh.cp=2
-! grep -q "IMPLICIT" "$work/log.txt" || { cat "$work/log.txt"; fail "what no mark asks for is gathered"; }
+! grep -q "IMPLICIT" "$work/log.txt" || { cat "$work/log.txt"; fail "a value is gathered that no mark asks for"; }
 for ranks in 1 2; do train run$ranks --set mesh.cp=$ranks; done
 agree run1 run2 5 "two ranks do not train as one does"
 must verify run --set mesh.cp=2

@@ -37,11 +37,10 @@ void backward(Backward& g) {
     g.give(0, g.one("add", {dy, g.one("mul", {dy, g.one("sin", {twice})})}));
 }
 
-/// Optional: the same in other ops, where axes of the mesh split x in a way that suits them better. It adds ops that
-/// make all outputs and returns true, or adds none and returns false, and the kernels run. An op that needs all of a
-/// dim would here compute with a rank's part of it, and reduce what ranks must share: a sum over a split dim becomes
-/// an all-reduce. This one is an example, since it needs no other element: where the last dim is split, it is made of
-/// ops of the table.
+/// Optional: replaces the op by others for some layouts of x. It adds ops that make all outputs and returns true, or
+/// adds none and returns false; then the kernels run. An op that needs all of a split dim would compute here with a
+/// rank's part of it, and reduce over the axis: a sum over a split dim becomes an all-reduce. This op needs no other
+/// element, so it is only an example: where the last dim is split, ops of the table replace it.
 bool decompose(const OpLayouts& at, const AddPart& add) {
     const auto axes = at.inputs[0].splits();  // by dim: the axes that split it
     if (axes.empty() || axes.back().empty()) return false;
