@@ -66,6 +66,8 @@ TEST_CASE("context strategy: attention by other ops is remarked on") {
         INFO(kind);
         CHECK(std::ranges::any_of(
             remarks, [](const Remark& one) { return one.text.find("method does nothing") != std::string::npos; }));
+        CHECK_THROWS_WITH(made(apart, "s.context { method = 'ring' }" + both, kind),
+                          Catch::Contains("method = \"ring\" applies to op attention, which the program lacks"));
     }
 }
 

@@ -136,7 +136,12 @@ bool call_parts(State& state, int parts, const Decomposition& own, const OpLayou
         push_decomposed(L, tape, own.axis);
         push_symbol(L, tape, at.op.outputs.at(0));
         lua_pushcclosure(L, guard<add>, 1);
+        const size_t declared = state.decompositions.size();
         lua_call(L, 2, 1);
+        if (state.decompositions.size() > declared)
+            throw Error(state.decompositions.back().origin,
+                        "o.decompose: called by a decomposition, whose program is compiled already; declare "
+                        "decompositions before program:compile()");
         if (!lua_isnil(L, -1) && !lua_isboolean(L, -1))
             throw Error(own.origin,
                         fmt::format("o.decompose: the function returned {} for {}\n  return true if it made "
@@ -147,18 +152,14 @@ bool call_parts(State& state, int parts, const Decomposition& own, const OpLayou
     return replaced;
 }
 
-/// The lines of a file that define the Lua function on top of the stack.
-std::string text_of_function(lua_State* L) {
+/// The text of the file that defines the Lua function on top of the stack: the function may call others of its file.
+std::string text_around_function(lua_State* L) {
     lua_Debug frame;
     lua_pushvalue(L, -1);
     lua_getinfo(L, ">S", &frame);
     const auto& sources = state_of(L).sources;
     const auto source = sources.find(*frame.source == '@' ? frame.source + 1 : "");
-    if (source == sources.end()) return "";
-    const std::vector<std::string> lines = split(source->second, '\n');
-    std::string text;
-    for (int line = frame.linedefined; line <= frame.lastlinedefined; ++line) text += lines.at(line - 1) + "\n";
-    return text;
+    return source == sources.end() ? "" : source->second;
 }
 
 /// o.decompose { op = , axis = , parts = function(op, add) }: declares a decomposition for programs compiled later.
@@ -182,7 +183,7 @@ int decompose(lua_State* L) {
                          own.op));
     fields.push_field("parts");
     if (!lua_isfunction(L, -1)) fields.wrong("parts", "a function (op, add)");
-    own.text = text_of_function(L);
+    own.text = text_around_function(L);
     const int parts = luaL_ref(L, LUA_REGISTRYINDEX);
     fields.finish();
     own.parts = [&state, parts, asked = Decomposition{own.op, own.axis, "", own.origin, {}}](const OpLayouts& at,

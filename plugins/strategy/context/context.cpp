@@ -35,7 +35,8 @@ public:
         if (order_ != "natural" && order_ != "zigzag" && order_ != "balanced")
             throw Error(options.where("order"), "strategy context: order is \"" + order_ +
                                                     "\"; there are \"natural\", \"zigzag\" and \"balanced\"");
-        if (method_ == "auto") method_ = order_ == "natural" ? "heads" : "gather";
+        given_ = method_ != "auto";
+        if (!given_) method_ = order_ == "natural" ? "heads" : "gather";
         if (method_ == "heads" && order_ != "natural")
             throw Error(options.where("order"),
                         "strategy context: order applies only to methods that split the queries in attention; with "
@@ -74,6 +75,11 @@ public:
             else
                 read_keys(program, op);
         }
+        if (!found && given_)
+            throw Error(origin_, "strategy context: method = \"" + method_ +
+                                     "\" applies to op attention, which the program lacks; its ops that mix positions "
+                                     "would gather the sequence\n  use attention (gpt.lua, llama.lua: script.fused = "
+                                     "true), or leave method out");
         if (!found)
             program.note(split,
                          "has no op attention among its readers: method does nothing, and ops that mix positions "
@@ -195,6 +201,7 @@ private:
     }
 
     std::string axis_, method_, order_;
+    bool given_ = false;  ///< the method is not "auto"
     bool keep_;
     Origin origin_;
 };

@@ -137,7 +137,8 @@ return strategy.define("context", defaults, function(program, mesh, options)
   if order ~= "natural" and order ~= "zigzag" and order ~= "balanced" then
     refuse("order is \"%s\"; there are \"natural\", \"zigzag\" and \"balanced\"", order)
   end
-  if method == "auto" then method = order == "natural" and "heads" or "gather" end
+  local given = method ~= "auto"
+  if not given then method = order == "natural" and "heads" or "gather" end
   if method == "heads" and order ~= "natural" then
     refuse("order applies only to methods that split the queries in attention; with method \"heads\" every rank reads "
       .. "whole rows, and does the same work in natural order\n  leave order out, or give method = \"gather\" or "
@@ -160,7 +161,10 @@ return strategy.define("context", defaults, function(program, mesh, options)
     if is_attention(op) and method == "heads" then split_heads(op, axis, n)
     elseif is_attention(op) then read_keys(op, axis, method == "ring" and S(2) or R, options.keep) end
   end
-  if not found then
+  if not found and given then
+    refuse("method = \"%s\" applies to op attention, which the program lacks; its ops that mix positions would gather "
+      .. "the sequence\n  use attention (gpt.lua, llama.lua: script.fused = true), or leave method out", method)
+  elseif not found then
     program:note(split, "has no op attention among its readers: method does nothing, and ops that mix positions gather "
       .. "the sequence")
   end
