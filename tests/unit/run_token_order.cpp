@@ -115,3 +115,38 @@ TEST_CASE("ranks read the tokens of rows in order, with numbers that the source 
         }
     std::remove(path.c_str());
 }
+
+TEST_CASE("the dim seq of an array may follow others") {
+    struct Counts : DataSource {  // each element is its index in the sample
+        std::vector<DataArray> all{{"x", DType::i32, {{"kind", 3}, {"seq", 8}, {"pair", 2}}}};
+        std::string hash = "counts";
+        const std::vector<DataArray>& arrays() const override { return all; }
+        void open(int64_t) override {}
+        int64_t samples() const override { return 64; }
+        const std::string& digest() const override { return hash; }
+        std::string place() const override { return hash; }
+        void read(size_t, const DataSample&, const Shape& offset, const Tensor& block) const override {
+            auto* to = static_cast<int32_t*>(block.data);
+            for (int64_t kind = offset[0]; kind < offset[0] + block.shape[0]; ++kind)
+                for (int64_t i = offset[1]; i < offset[1] + block.shape[1]; ++i)
+                    for (int64_t pair = offset[2]; pair < offset[2] + block.shape[2]; ++pair)
+                        *to++ = static_cast<int32_t>((kind * 8 + i) * 2 + pair);
+        }
+    };
+    DataSpec spec;
+    spec.source = std::make_shared<Counts>();
+    spec.validation = 0;
+    const Dataset data(spec);
+    const RowOrders orders(data, {TokenOrder::Kind::zigzag, "cp", 2});
+    Value input;
+    input.name = "x";
+    input.type = {DType::i32, {4, 3, 8, 2}};
+    input.dims = {"batch", "kind", "seq", "pair"};
+    Ids here(2 * 4 * 2), expected;
+    RowReader(input, data, orders, {})
+        .read(Split::train, 0, {1, 2, 0}, {2, 4, 2}, reinterpret_cast<std::byte*>(here.data()));
+    for (const int32_t kind : {1, 2})
+        for (const int32_t place : {6, 7, 2, 3})  // of 0 1 6 7 2 3 4 5 from index 2 on
+            for (const int32_t pair : {0, 1}) expected.push_back((kind * 8 + place) * 2 + pair);
+    CHECK(here == expected);
+}
