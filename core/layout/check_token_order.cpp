@@ -26,7 +26,14 @@ public:
     void run() {
         for (const ValueId id : program_.inputs()) {
             const Value& value = program_.value(id);
-            if (!program_.dim(id, "seq")) continue;
+            const auto seq = program_.dim(id, "seq");
+            if (!seq) continue;
+            const int64_t size = value.type.shape[static_cast<size_t>(*seq)];
+            const int64_t parts = order_.kind == TokenOrder::Kind::zigzag ? 2 * order_.members : order_.members;
+            if (size % parts != 0)
+                throw Error(value.origin, fmt::format("rows of {} tokens cannot be in the order {}: {} is not a "
+                                                      "multiple of {}\n  use rows of {} tokens, or another order",
+                                                      size, order_.text(), size, parts, (size / parts + 1) * parts));
             for (size_t d = 0; d < value.dims.size(); ++d)
                 dims_[id].push_back({{value.type.shape[d], value.dims[d] == "seq"}});
         }

@@ -129,3 +129,16 @@ TEST_CASE("an order is for one axis, and for none of one rank") {
     CHECK_THROWS_WITH(program.edge("cp", std::nullopt, "order", std::string("striped"), {}),
                       Catch::Contains("tokens cannot be in the order \"striped\" over cp"));
 }
+
+TEST_CASE("rows that an order cannot deal to all members are refused") {
+    const auto checked = [](const char* order, int64_t length) {
+        Program program;
+        Builder(program).input("tokens", {DType::i32, {2, length}}, {"batch", "seq"}, {});
+        program.edge("cp", std::nullopt, "order", std::string(order), {});
+        check_token_order(program, Mesh({{"cp", 4}}));
+    };
+    CHECK_NOTHROW(checked("zigzag", 16));
+    CHECK_THROWS_WITH(checked("zigzag", 12), Catch::Contains("12 is not a multiple of 8\n  use rows of 16 tokens"));
+    CHECK_NOTHROW(checked("balanced", 12));
+    CHECK_THROWS_WITH(checked("balanced", 14), Catch::Contains("14 is not a multiple of 4"));
+}

@@ -38,21 +38,24 @@ public:
             sum = add("merge", both, {}, is_result(step) ? made : std::vector<ValueId>());
         }
         if (type == DType::f32) return sum;
-        const Attributes narrow{{"dtype", std::string(name_of(type))}};
         const Attributes same{{"shape", shape_of(at_.program, sum[1])}};
-        return {add("cast", {sum[0]}, narrow, one_of(made, 0)).front(),
-                add("reshape", {sum[1]}, same, one_of(made, 1)).front()};
+        return {cast(sum[0], type, one_of(made, 0)), add("reshape", {sum[1]}, same, one_of(made, 1)).front()};
     }
 
     /// Returns dq, dk and dv. A rank adds its own terms of dk and dv to the sums that the other ranks send back to it.
+    /// dq is summed in f32; the sums of dk and dv travel, and are rounded to their type in each step.
     std::vector<ValueId> backward(const std::vector<ValueId>& made) {
+        const DType type = at_.program.value(at_.op.outputs[0]).type.dtype;
+        const auto wide = [&](ValueId id) { return type == DType::f32 ? id : cast(id, DType::f32, {}); };
         const std::vector<ValueId> own = attend(0);
-        std::vector<ValueId> sum = own;  // dq, and the sums of dk and dv that travel
+        std::vector<ValueId> sum{wide(own[0]), own[1], own[2]};  // dq, and the sums of dk and dv that travel
         for (int64_t step = 1; step < steps_; ++step) {
             const std::vector<ValueId> part = attend(step);
             for (const size_t i : {1, 2}) sum[i] = roll(step == 1 ? part[i] : plus(sum[i], part[i]));
-            sum[0] = plus(sum[0], part[0], step + 1 < steps_ ? std::vector<ValueId>() : one_of(made, 0));
+            const bool is_result = step + 1 == steps_ && type == DType::f32;
+            sum[0] = plus(sum[0], wide(part[0]), is_result ? one_of(made, 0) : std::vector<ValueId>());
         }
+        if (type != DType::f32) sum[0] = cast(sum[0], type, one_of(made, 0));
         for (const size_t i : {1, 2}) sum[i] = plus(sum[i], own[i], one_of(made, i));
         return sum;
     }
@@ -65,6 +68,10 @@ private:
 
     static std::vector<ValueId> one_of(const std::vector<ValueId>& made, size_t i) {
         return made.empty() ? made : std::vector<ValueId>{made[i]};
+    }
+
+    ValueId cast(ValueId id, DType type, const std::vector<ValueId>& made) {
+        return add("cast", {id}, {{"dtype", std::string(name_of(type))}}, made).front();
     }
 
     ValueId plus(ValueId a, ValueId b, const std::vector<ValueId>& made = {}) {

@@ -71,7 +71,7 @@ std::optional<size_t> array_of(const Value& input, const DataSource& source) {
 const std::vector<TokenRun>& RowOrders::runs(Split split, int64_t draw, int64_t length) const {
     const DataArray* const documents =
         order_.kind == TokenOrder::Kind::balanced ? find(data_.source(split), "documents") : nullptr;
-    const auto [found, added] = known_.try_emplace(documents ? draw : -1);
+    const auto [found, added] = known_.try_emplace({length, documents ? draw : -1});
     if (!added) return found->second;
     std::vector<int32_t> numbers;
     if (documents && documents->dtype == DType::i32 && documents->shape() == Shape{length}) {

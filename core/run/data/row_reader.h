@@ -36,7 +36,8 @@ public:
 private:
     const Dataset& data_;
     const TokenOrder order_;
-    mutable std::map<int64_t, std::vector<TokenRun>> known_;  ///< by draw, or -1 if the same for all
+    /// By number of tokens, and draw or, if the same for all draws, -1.
+    mutable std::map<std::pair<int64_t, int64_t>, std::vector<TokenRun>> known_;
 };
 
 /// Reads blocks of rows for one data input, with tokens in the order of the program. One thread at a time.
