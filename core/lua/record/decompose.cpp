@@ -140,7 +140,7 @@ bool call_parts(State& state, int parts, const Decomposition& own, const OpLayou
         lua_call(L, 2, 1);
         if (state.decompositions.size() > declared)
             throw Error(state.decompositions.back().origin,
-                        "o.decompose: called by a decomposition, whose program is compiled already; declare "
+                        "o.decompose: called by a decomposition while its program is compiled; declare "
                         "decompositions before program:compile()");
         if (!lua_isnil(L, -1) && !lua_isboolean(L, -1))
             throw Error(own.origin,
