@@ -451,7 +451,7 @@ function orrery.random(spec) end
 ---     end }
 ---
 --- `orrery verify` compares what the ops compute with the op on one rank; `orrery check` lists a decomposition that
---- replaces nothing. The text of the function's file is among what ranks compare before they start.
+--- replaces nothing. The function's text is among what ranks compare before they start.
 ---@param options { op: string, axis: string, parts: fun(op: DecomposedOp, add: AddPart): boolean? }
 function orrery.decompose(options) end
 --- Joins values along a dim that they have: as a:concat(b, c, { dim = }), for lists of any length. A call of

@@ -12,7 +12,7 @@ namespace orrery {
 struct Decomposition {
     std::string op;    ///< the kind of the ops that it replaces
     std::string axis;  ///< it is called for ops that read a value in a layout split by this axis
-    std::string text;  ///< the text of the file that defines the function
+    std::string text;  ///< the source text of the script's function
     Origin origin;     ///< the line of the script
     /// Adds ops that make all outputs of the op and returns true, or adds none and returns false. It may add no
     /// collective. Call it where functions of the Recipe may be called.

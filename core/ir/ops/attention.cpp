@@ -50,7 +50,7 @@ void check_index(Infer& at, size_t first) {
 /// Checks the attributes `blocks` and `rolled`; those that change nothing are removed.
 void check_blocks(Infer& at, bool indexed) {
     const int64_t blocks = at.attributes.integer("blocks"), queries = at.shape(0)[1], keys = at.shape(1)[1];
-    if ((at.attributes.has("blocks") && blocks < 1) || (blocks > 1 && (queries % blocks != 0 || keys % blocks != 0)))
+    if (blocks < 0 || (blocks > 1 && (queries % blocks != 0 || keys % blocks != 0)))
         at.fail(fmt::format("blocks = {} does not divide {} queries and {} keys: {} and {}", blocks, queries, keys,
                             at.show(0), at.show(1)),
                 "give a number that divides both");

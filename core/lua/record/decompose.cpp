@@ -152,14 +152,18 @@ bool call_parts(State& state, int parts, const Decomposition& own, const OpLayou
     return replaced;
 }
 
-/// The text of the file that defines the Lua function on top of the stack: the function may call others of its file.
-std::string text_around_function(lua_State* L) {
+/// The lines of a file that define the Lua function on top of the stack.
+std::string text_of_function(lua_State* L) {
     lua_Debug frame;
     lua_pushvalue(L, -1);
     lua_getinfo(L, ">S", &frame);
     const auto& sources = state_of(L).sources;
     const auto source = sources.find(*frame.source == '@' ? frame.source + 1 : "");
-    return source == sources.end() ? "" : source->second;
+    if (source == sources.end()) return "";
+    const std::vector<std::string> lines = split(source->second, '\n');
+    std::string text;
+    for (int line = frame.linedefined; line <= frame.lastlinedefined; ++line) text += lines.at(line - 1) + "\n";
+    return text;
 }
 
 /// o.decompose { op = , axis = , parts = function(op, add) }: declares a decomposition for programs compiled later.
@@ -183,7 +187,7 @@ int decompose(lua_State* L) {
                          own.op));
     fields.push_field("parts");
     if (!lua_isfunction(L, -1)) fields.wrong("parts", "a function (op, add)");
-    own.text = text_around_function(L);
+    own.text = text_of_function(L);
     const int parts = luaL_ref(L, LUA_REGISTRYINDEX);
     fields.finish();
     own.parts = [&state, parts, asked = Decomposition{own.op, own.axis, "", own.origin, {}}](const OpLayouts& at,
