@@ -1,5 +1,7 @@
 // `verify` on a lowered plan, with the CPU device and ranks as threads.
 #pragma once
+#include <catch2/catch.hpp>
+
 #include "plan_ranks.h"
 #include "run/verify/inject.h"
 #include "run/verify/verify.h"
@@ -25,6 +27,19 @@ inline VerifyReport verify_plan(const Program& annotated, const Lowered& lowered
     return verify({annotated, lowered.plan, lowered.persistent, device, threads_transport, contents,
                    std::chrono::milliseconds(60'000), how.collectives},
                   how.options);
+}
+
+/// Requires that verify passes, and that it names `tensor` and rank 1 if that rank multiplies the tensor by 1.5.
+inline void check_names_rank_1(const Program& annotated, const Lowered& lowered, const std::string& tensor) {
+    const VerifyReport report = verify_plan(annotated, lowered);
+    INFO(report.text(lowered.plan, {}));
+    CHECK(report.passed());
+    Verifying wrong;
+    wrong.options.injections = {parse_injection("scale,rank=1,tensor=" + tensor + ",by=1.5")};
+    const VerifyReport found = verify_plan(annotated, lowered, wrong);
+    CHECK_FALSE(found.passed());
+    REQUIRE(!found.roots.empty());
+    CHECK_THAT(found.text(lowered.plan, wrong.options), Catch::Contains(tensor) && Catch::Contains("rank 1"));
 }
 
 }  // namespace orrery::test

@@ -46,11 +46,8 @@ void say_order(const Program& program, const Mesh& mesh) {
     int64_t length = 0;
     for (const ValueId id : program.inputs())
         if (const auto seq = program.dim(id, "seq")) length = program.value(id).type.shape[static_cast<size_t>(*seq)];
-    std::printf(
-        "tokens: in the order %s; in rows of one document the busiest rank has %.3f times the mean number of query-key "
-        "pairs (natural: %.3f)\n",
-        order.text().c_str(), largest_share(token_runs(order, length, {}), order.members, {}),
-        largest_share(token_runs({}, length, {}), order.members, {}));
+    std::printf("tokens: in the order %s; in rows of one document %s\n", order.text().c_str(),
+                work_text(order, length, {}).c_str());
 }
 
 /// Returns why collectives over axes could not be joined: each reason once, for the first program that has it.

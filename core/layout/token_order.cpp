@@ -119,4 +119,12 @@ double largest_share(std::span<const TokenRun> runs, int64_t members, std::span<
     return static_cast<double>(std::ranges::max(pairs)) * static_cast<double>(members) / static_cast<double>(all);
 }
 
+std::string work_text(const TokenOrder& order, int64_t length, std::span<const int32_t> documents) {
+    const auto share = [&](const TokenOrder& of) {
+        return largest_share(token_runs(of, length, documents), order.members, documents);
+    };
+    return fmt::format("the busiest rank has {:.3f} times the mean number of query-key pairs (natural: {:.3f})",
+                       share(order), share({}));
+}
+
 }  // namespace orrery

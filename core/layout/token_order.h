@@ -63,6 +63,10 @@ std::vector<int64_t> pairs_of_members(std::span<const TokenRun> runs, int64_t me
 /// The largest over the mean of pairs_of_members; 1 without any pair.
 double largest_share(std::span<const TokenRun> runs, int64_t members, std::span<const int32_t> documents);
 
+/// "the busiest rank has 1.500 times the mean number of query-key pairs (natural: 1.875)": how evenly an order spreads
+/// the work on a row of `length` tokens over ranks, compared with the natural order.
+std::string work_text(const TokenOrder& order, int64_t length, std::span<const int32_t> documents);
+
 /// Throws Error, naming the op, if the forward pass does not give the same result for tokens in another order: an op
 /// other than attention mixes positions, or depends on the index of a token (a causal mask without positions, rope
 /// without them, a draw without places), or combines tokens with an array in natural order (positions by index).

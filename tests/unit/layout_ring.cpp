@@ -214,12 +214,5 @@ TEST_CASE("ring: verify passes, and names the rank that changes its keys") {
     const Program& program = attending.m.program;
     const Mesh mesh({{"cp", 3}});
     const Lowered lowered = compile(program, mesh, threads(mesh));
-    const VerifyReport report = verify_plan(program, lowered);
-    INFO(report.text(lowered.plan, {}));
-    CHECK(report.passed());
-    Verifying wrong;
-    wrong.options.injections = {parse_injection("scale,rank=1,tensor=keys,by=1.5")};
-    const VerifyReport found = verify_plan(program, lowered, wrong);
-    CHECK_FALSE(found.passed());
-    CHECK_THAT(found.text(lowered.plan, wrong.options), Contains("keys") && Contains("rank 1"));
+    check_names_rank_1(program, lowered, "keys");
 }

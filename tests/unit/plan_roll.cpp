@@ -212,15 +212,7 @@ TEST_CASE("roll: verify passes, and names the receive that a rank changes") {
     for (const int64_t members : {2, 3}) {
         const Program program = rolled(12 / members, -12 / members).program;
         const Lowered lowered = compile(program, ring(members, 2), threads());
-        const VerifyReport report = verify_plan(program, lowered);
-        INFO(report.text(lowered.plan, {}));
-        CHECK(report.passed());
-        Verifying wrong;
-        wrong.options.injections = {parse_injection("scale,rank=1,tensor=far,by=1.5")};
-        const VerifyReport found = verify_plan(program, lowered, wrong);
-        CHECK_FALSE(found.passed());
-        REQUIRE(!found.roots.empty());
-        CHECK_THAT(found.text(lowered.plan, wrong.options), Contains("far") && Contains("rank 1"));
+        check_names_rank_1(program, lowered, "far");
     }
 }
 

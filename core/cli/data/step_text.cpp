@@ -38,17 +38,6 @@ std::string by_document(const std::vector<int32_t>& ids, const std::vector<int32
     return all;
 }
 
-/// Describes how evenly an order spreads the work on a row of documents (empty: one document) over ranks.
-std::string shares_text(const TokenOrder& order, int64_t length, const std::vector<int32_t>& documents) {
-    const auto share = [&](const TokenOrder& of) {
-        return largest_share(token_runs(of, length, documents), order.members, documents);
-    };
-    return fmt::format(
-        "; read in the order {}: the busiest rank has {:.3f} times the mean number of query-key pairs (natural: "
-        "{:.3f})",
-        order.text(), share(order), share({}));
-}
-
 }  // namespace
 
 std::string TextOfIds::of(const std::vector<int32_t>& ids) const {
@@ -82,7 +71,8 @@ void print_samples(const Dataset& data, int64_t first, int64_t count, const Text
             if (ignored > 0) said += fmt::format(", {} targets ignored", ignored);
         }
         const std::vector<int32_t> numbers = documents < 0 ? std::vector<int32_t>() : ids_of(data, draw, documents);
-        if (!order.natural()) said += shares_text(order, std::ssize(ids), numbers);
+        if (!order.natural())
+            said += fmt::format("; read in the order {}: {}", order.text(), work_text(order, std::ssize(ids), numbers));
         put(said + "\n" + (documents < 0 ? printed + "\n" : by_document(ids, numbers, text)));
     }
 }

@@ -18,9 +18,8 @@ constexpr size_t most_reasons = 6;
 std::string known(const std::string& word) { return word.empty() ? "-" : word; }
 
 const char* header() {
-    return "    step s  MFU %     memory    pp    dp   cp   tp sample  zero  schedule       seq   recompute  mapping   "
-           " "
-           "context         binds\n";
+    return "    step s  MFU %     memory    pp    dp   cp   tp sample  zero  schedule       seq   recompute  "
+           "mapping    context         binds\n";
 }
 
 std::string row(const Judged& j, const FoundReport& report) {

@@ -6,10 +6,6 @@
 
 namespace orrery {
 
-namespace {
-Shape without_batch(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
-}  // namespace
-
 void read_batch(const Dataset& data, Split split, int64_t first, const Value& input, const IdRange& allowed,
                 const TokenOrder& order, std::byte* to) {
     const RowOrders orders(data, order);

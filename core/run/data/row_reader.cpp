@@ -14,8 +14,6 @@ namespace orrery {
 
 namespace {
 
-Shape below(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
-
 /// Describes an array of a data source: "tokens" i32[batch,seq 64].
 std::string text_of(const DataArray& array) {
     std::string dims = "batch";
@@ -48,6 +46,8 @@ bool made_by_host(const Value& input, const DataSource& source) {
 
 }  // namespace
 
+Shape without_batch(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
+
 bool is_data_input(const Value& value) { return value.role == Role::input && filler_of(value) == Filler::data; }
 
 std::optional<size_t> array_of(const Value& input, const DataSource& source) {
@@ -61,7 +61,7 @@ std::optional<size_t> array_of(const Value& input, const DataSource& source) {
                         quote(input.name), input.type.text(), offers(source)));
     const Shape& shape = input.type.shape;
     const bool batched = !shape.empty() && !input.dims.empty() && input.dims[0] == "batch";
-    if (!batched || input.type.dtype != found->dtype || below(shape) != found->shape())
+    if (!batched || input.type.dtype != found->dtype || without_batch(shape) != found->shape())
         throw Error(input.origin, fmt::format("input {} is {}{}; {}\n  give o.trace the signature of the data source",
                                               quote(input.name), input.type.text(),
                                               batched ? "" : " and has no first dim \"batch\"", offers(source)));

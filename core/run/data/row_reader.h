@@ -11,6 +11,8 @@
 
 namespace orrery {
 
+/// The shape without its first dim, `batch`.
+Shape without_batch(const Shape& shape);
 /// Whether a data source fills the input; otherwise the host does.
 bool is_data_input(const Value& value);
 /// Describes the token ids that an input may have: "the model has ids 0 to 63, and ignores -1".

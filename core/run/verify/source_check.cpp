@@ -96,8 +96,6 @@ Shape sum(Shape a, const Shape& b) {
     return a;
 }
 
-Shape below(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
-
 }  // namespace
 
 void SourceCheck::fail(const Block& block, const std::string& fault, const std::string& element,
@@ -240,10 +238,10 @@ void SourceCheck::ranks(const Plan& plan, const std::map<std::string, IdRange>& 
             if (found == wholes.end())
                 found = wholes
                             .emplace(block.index, whole({Split::train, block.index, array, Shape(all.size() - 1, 0),
-                                                         below(all), block.reader},
+                                                         without_batch(all), block.reader},
                                                         allowed))
                             .first;
-            if (block.shape != below(all)) compare(block, found->second);
+            if (block.shape != without_batch(all)) compare(block, found->second);
         };
         for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
             if (!host_inputs(plan.program, plan.class_of(rank)).offset(id)) continue;
@@ -253,7 +251,7 @@ void SourceCheck::ranks(const Plan& plan, const std::map<std::string, IdRange>& 
                 for (int64_t i = 0; i < local[0]; ++i) {
                     const int64_t index = draws[static_cast<size_t>(offset[0] + i)];
                     reader.blocks(
-                        Split::train, index, below(offset), below(local),
+                        Split::train, index, without_batch(offset), without_batch(local),
                         [&](const Shape& from, const Shape& shape, int64_t) {
                             check({Split::train, index, array, from, shape, fmt::format(", read by rank {}", rank)});
                         });

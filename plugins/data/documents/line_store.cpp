@@ -48,10 +48,13 @@ public:
     }
 
     void read(int64_t sample, int64_t document, int64_t from, int64_t count, int32_t* to) const override {
+        const Line& of = lines_[static_cast<size_t>(document)];
         thread_local std::string line, bytes;
-        if (thread_local int64_t store = 0, last = 0; store != id_ || last != document) {
+        if (of.text >= 0) {
+            line.resize(static_cast<size_t>(count));
+            file_.read(sample, of.text + from, line.data(), count);
+        } else if (thread_local int64_t store = 0, last = 0; store != id_ || last != document) {
             store = 0;  // `bytes` has no document until it has been read whole
-            const Line& of = lines_[static_cast<size_t>(document)];
             line.resize(static_cast<size_t>(of.bytes));
             file_.read(sample, of.begin, line.data(), of.bytes);
             try {
@@ -66,7 +69,8 @@ public:
                             orrery::Fault::failed);
             store = id_, last = document;
         }
-        for (int64_t i = 0; i < count; ++i) to[i] = static_cast<unsigned char>(bytes[static_cast<size_t>(from + i)]);
+        const char* const begin = of.text >= 0 ? line.data() : bytes.data() + from;
+        for (int64_t i = 0; i < count; ++i) to[i] = static_cast<unsigned char>(begin[i]);
     }
 
     int64_t byte_of(int64_t document) const override { return lines_[static_cast<size_t>(document)].begin; }
@@ -76,6 +80,7 @@ public:
 private:
     struct Line {
         int64_t begin, bytes;
+        int64_t text;  ///< the byte of the file at which the text begins, -1 if it has escapes
     };
 
     void add(const std::string& line, int64_t number, int64_t line_begin) {
@@ -83,7 +88,9 @@ private:
         try {
             const std::string found = orrery::json_text(line, field_);
             for (const char c : found) most_ = std::max<int64_t>(most_, static_cast<unsigned char>(c));
-            lines_.push_back({line_begin, static_cast<int64_t>(line.size())});
+            const size_t quoted = line.find('"' + found + '"');
+            lines_.push_back({line_begin, static_cast<int64_t>(line.size()),
+                              quoted == std::string::npos ? -1 : line_begin + static_cast<int64_t>(quoted) + 1});
             begins_.push_back(begins_.back() + static_cast<int64_t>(found.size()));
         } catch (const Error& why) {
             throw Error(asked_, "data file " + file_.path() + ", line " + text(number) + ": " + why.what() +
