@@ -84,6 +84,9 @@ void add_indices(KernelCases& cases, DType f, const Model& z) {
     cases.add("scatter_add", {picked, ids}, {{"dim", int64_t{1}}, {"size", experts}}, "scatter_add elements");
     cases.add("top_k", {gates}, {{"k", chosen}}, "top_k 8 of 64");
     cases.add("top_k", {{f, {64, z.vocab}}}, {{"k", int64_t{40}}}, "top_k 40 of the vocabulary");
+    const Attributes slots{{"experts", experts}, {"slots", tokens * chosen / experts}};
+    cases.add("assign_slots", {ids}, slots);
+    cases.add("assign_slots", {ids, picked}, slots, "assign_slots by weight");
     cases.add("cumsum", {gates}, last, "cumsum rows");
     cases.add("cumsum", {x}, first, "cumsum columns");
     cases.add("iota", {}, {{"shape", x.shape}, {"dtype", std::string("f32")}});

@@ -162,6 +162,22 @@ ORRERY_HOST_DEVICE Picks picks_of(const Embedding& s) {
     return {.x = {1, s.rows, s.cols}, .picks = s.tokens, .start = s.start, .rows = true, .accumulate = s.accumulate};
 }
 
+/// A mixture of experts: rows x [groups, tokens, cols], slots i32 [groups, tokens, choices] and y [groups, experts,
+/// slots, cols]. The number of a slot is expert * slots + place. This shard has `experts` experts from `start` on; other
+/// numbers, such as -1, select nothing.
+struct Slots {
+    std::int64_t groups = 1, tokens = 0, choices = 0, experts = 0, slots = 0, cols = 0, start = 0;
+
+    ORRERY_HOST_DEVICE std::int64_t chosen() const { return tokens * choices; }  ///< choices of a group
+    ORRERY_HOST_DEVICE std::int64_t held() const { return experts * slots; }     ///< slots of a group
+    ORRERY_HOST_DEVICE std::int64_t first() const { return start * slots; }      ///< number of the first slot held
+    /// Index of a slot among those of the shard, or -1.
+    ORRERY_HOST_DEVICE std::int64_t local(std::int32_t slot) const {
+        const std::int64_t at = slot - first();
+        return slot >= 0 && at >= 0 && at < held() ? at : -1;
+    }
+};
+
 /// Columns start .. start+cols-1 of rows of logits over a vocabulary.
 struct VocabShard {
     std::int64_t rows = 0, cols = 0, start = 0, vocab = 0;
@@ -309,6 +325,19 @@ struct Kernels {
     void (*iota)(Context&, const Along&, i64 start, Out y);
     /// y [n, cols] = 1 in column id - start, else 0; y i32 or f.
     void (*one_hot)(Context&, const std::int32_t* ids, i64 n, i64 start, i64 cols, Out y);
+
+    /// slots i32 like ids [groups, tokens, choices], load i32 [groups, experts]: each choice, in order, gets the next
+    /// place of its expert, or -1 when none is left or its id is not of an expert. With weights (absent: data null) the
+    /// choices of largest weight get places (in the order of top_k), in order again. load counts all choices.
+    void (*assign_slots)(Context&, const Slots&, const std::int32_t* ids, In weights, std::int32_t* slots,
+                         std::int32_t* load);
+    /// y = x by slots, times weights (absent: data null), 0 where no choice has the slot; a slot of several choices
+    /// gets their sum, in f32 in order.
+    void (*dispatch)(Context&, const Slots&, In x, const std::int32_t* slots, In weights, Out y);
+    /// x [groups, tokens, cols] = the sum over choices of weight * the row of its slot in y, in f32 in order.
+    void (*combine)(Context&, const Slots&, In y, const std::int32_t* slots, In weights, Out x);
+    /// dots f32 like slots: the inner product of the token's row of x with the slot's of y, or 0.
+    void (*slot_dots)(Context&, const Slots&, In y, In x, const std::int32_t* slots, Out dots);
 
     /// o = softmax(scale q k^T) v, lse = log of the sum of exponentials. A query that sees no key: o = 0, lse = -inf.
     void (*attention)(Context&, const Attention&, In q, In k, In v, const AttentionIndex&, Out o, Out lse);

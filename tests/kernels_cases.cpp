@@ -254,11 +254,43 @@ void selections(Cases& c, Type f, i64 outer, i64 n, i64 inner) {
     }
 }
 
+/// Two groups of n tokens with two choices of four experts, and `slots` slots for each of them.
+void mixtures(Cases& c, Type f, i64 n, i64 slots, i64 width) {
+    const i64 experts = 4;
+    const Operand chosen{Type::i32, {2, n, 2}}, load{Type::i32, {2, experts}}, weights{f, {2, n, 2}};
+    const Operand x{f, {2, n, width}}, y{f, {2, experts, slots, width}}, dots{Type::f32, chosen.shape};
+    const Attributes sizes{{"experts", experts}, {"slots", slots}};
+    const Buffer ids = c.source().integers(chosen.count(), -1, experts);
+    c.add("assign_slots", sizes, {chosen}, {chosen, load}).in[0] = ids;
+    for (const bool ties : {false, true}) {
+        OpCase& one = c.add("assign_slots", sizes, {chosen, weights}, {chosen, load});
+        one.in[0] = ids;
+        std::vector<double> v = one.in[1].values();
+        for (size_t i = 0; i < v.size() && ties; ++i) v[i] = static_cast<double>(i % 3);
+        for (size_t i = 4; i < v.size() && ties; i += 9) v[i] = static_cast<double>(NAN);
+        one.in[1].set(v);
+    }
+    // Slots of other shards, slots that repeat, and slots that no choice has.
+    const Buffer where = c.source().integers(chosen.count(), -1, experts * slots + slots);
+    for (const i64 start : {i64{0}, i64{1}}) {
+        const Attributes shard{{"offset", Sizes{0, start, 0, 0}}};
+        Attributes sized = shard;
+        sized.insert(sized.end(), sizes.begin(), sizes.end());
+        c.add("dispatch", sized, {x, chosen}, {y}).in[1] = where;
+        c.add("dispatch", sized, {x, chosen, weights}, {y}).in[1] = where;
+        c.add("dispatch", sized, {x, chosen, {Type::f32, chosen.shape}}, {y}).in[1] = where;
+        c.add("combine", shard, {y, chosen}, {x}).in[1] = where;
+        c.add("combine", shard, {y, chosen, weights}, {x}).in[1] = where;
+        c.add("slot_dots", shard, {y, x, chosen}, {dots}).in[2] = where;
+    }
+}
+
 }  // namespace
 
 void indices(Cases& c, Type f, i64 outer, i64 n, i64 inner) {
     picks(c, f, outer, n, inner);
     selections(c, f, outer, n, inner);
+    mixtures(c, f, n, n / 4 + 1, inner);
     const Operand x{f, {outer, n, inner}};
     for (const bool reverse : {false, true}) {
         for (const bool exclusive : {false, true}) {

@@ -14,6 +14,7 @@ void add_merge(Kernels&);
 void add_loss(Kernels&);
 void add_tokens(Kernels&);
 void add_index(Kernels&);
+void add_dispatch(Kernels&);
 void add_attention(Kernels&);
 void add_update(Kernels&);
 
@@ -30,6 +31,7 @@ const Kernels& table() {
         add_loss(k);
         add_tokens(k);
         add_index(k);
+        add_dispatch(k);
         add_attention(k);
         add_update(k);
         return k;

@@ -76,6 +76,7 @@ const Kernels& table() {
         add_attention(k);
         add_tokens(k);
         add_index(k);
+        add_dispatch(k);
         add_update(k);
         add_layout(k);
         return k;

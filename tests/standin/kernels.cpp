@@ -140,6 +140,7 @@ void add_loss(K& k) {
         &K::cross_entropy_grad, &K::tiled_loss>(k);
 }
 void add_tokens(K& k) { add<&K::embedding, &K::embedding_grad, &K::rope>(k); }
+void add_dispatch(K& k) { add<&K::assign_slots, &K::dispatch, &K::combine, &K::slot_dots>(k); }
 void add_index(K& k) { add<&K::gather, &K::scatter_add, &K::top_k, &K::cumsum, &K::iota, &K::one_hot>(k); }
 void add_attention(K& k) { add<&K::attention, &K::attention_grad>(k); }
 void add_merge(K& k) { add<&K::merge, &K::merge_grad>(k); }

@@ -17,6 +17,7 @@ std::vector<OpDef> reduce_ops();
 std::vector<OpDef> norm_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> index_ops();
+std::vector<OpDef> dispatch_ops();
 std::vector<OpDef> attention_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> merge_ops();
@@ -40,6 +41,7 @@ std::vector<OpDef> make_table() {
              ops::norm_ops,
              ops::embedding_ops,
              ops::index_ops,
+             ops::dispatch_ops,
              ops::attention_ops,
              ops::cross_entropy_ops,
              ops::merge_ops,

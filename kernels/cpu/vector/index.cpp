@@ -1,5 +1,6 @@
 // Indices along one dim: gather, scatter_add, top_k, running sums, iota and one_hot.
 #include "kernels/cpu/picks.h"
+#include "kernels/cpu/ranks.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
@@ -58,27 +59,6 @@ void scatter_add(Context& c, const Picks& s, In x, const std::int32_t* ids, Out 
     if (s.accumulate) each_tile([&](i64 at, i64 size) { fetch(y, at, size, sums + at); });
     add_picks(c, s, x, ids, sums);
     each_tile([&](i64 at, i64 size) { flush(y, at, size, sums + at); });
-}
-
-/// Keys in the order of top_k, larger first: NaN above all numbers, -0 as 0, equal ones by index.
-ORRERY_INLINE std::uint64_t rank_key(float x, i64 index) {
-    auto bits = std::bit_cast<std::uint32_t>(x);
-    if ((bits & 0x7fffffffu) == 0) bits = 0;
-    const std::uint32_t order = x != x ? ~0u : (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-    return std::uint64_t{order} << 32 | (~static_cast<std::uint32_t>(index));
-}
-ORRERY_INLINE i64 index_of(std::uint64_t key) { return ~static_cast<std::uint32_t>(key); }
-
-/// Restores the heap property at heap[at]; the root of the n keys is the smallest.
-inline void sift(std::uint64_t* heap, i64 at, i64 n) {
-    const std::uint64_t key = heap[at];
-    for (i64 child = 2 * at + 1; child < n; child = 2 * at + 1) {
-        if (child + 1 < n && heap[child + 1] < heap[child]) ++child;
-        if (heap[child] >= key) break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = key;
 }
 
 /// The k largest keys offered so far.

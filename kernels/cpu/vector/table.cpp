@@ -16,6 +16,7 @@ const Kernels& table() {
         add_norm(k);
         add_tokens(k);
         add_index(k);
+        add_dispatch(k);
         add_update(k);
         add_layout(k);
         return k;
