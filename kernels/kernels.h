@@ -163,8 +163,8 @@ ORRERY_HOST_DEVICE Picks picks_of(const Embedding& s) {
 }
 
 /// A mixture of experts: rows x [groups, tokens, cols], slots i32 [groups, tokens, choices] and y [groups, experts,
-/// slots, cols]. The number of a slot is expert * slots + place. This shard has `experts` experts from `start` on; other
-/// numbers, such as -1, select nothing.
+/// slots, cols]. The number of a slot is expert * slots + place. This shard has `experts` experts from `start` on;
+/// other numbers, such as -1, select nothing.
 struct Slots {
     std::int64_t groups = 1, tokens = 0, choices = 0, experts = 0, slots = 0, cols = 0, start = 0;
 
