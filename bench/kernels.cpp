@@ -90,7 +90,7 @@ void add_indices(KernelCases& cases, DType f, const Model& z) {
     cases.add("one_hot", {{DType::i32, {tokens}}}, {{"size", experts}, {"dtype", std::string(name_of(f))}});
 }
 
-/// As many rows as tokens, for 8 experts and for 32, each with its matrix, in slabs without room to spare and sorted.
+/// As many rows as tokens, for 8 experts and for 32, each with its matrix, in slabs that are full.
 void add_experts(KernelCases& cases, DType f, const Model& z) {
     for (const int64_t experts : {int64_t{8}, int64_t{32}}) {
         const int64_t slots = z.batch * z.time / experts;

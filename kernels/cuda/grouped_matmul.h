@@ -1,4 +1,4 @@
-// Products of rows by the matrix of their expert, in tiles of 64 x 64 with f32 sums. Blocks read the counts themselves:
+// GEMMs of rows by the matrix of their expert, in tiles of 64 x 64 with f32 sums. Blocks read the counts themselves:
 // there is a block for each tile that full slabs would need, and those without rows only write zeros.
 #pragma once
 
@@ -68,7 +68,7 @@ struct GroupedRows {
     AnyOut y;
     i64 tiles_n, tiles_slab;  // tiles of the columns, and of the rows of a slab
 
-    /// Row tiles of all experts. Sorted: each expert has at most one that is not full, and so have the zeros.
+    /// Row tiles of all experts. Sorted: the last one of each expert, and of the zeros, may be partly full.
     static i64 row_tiles(const GroupedMatmul& s) {
         return s.sorted ? s.slots / GroupedTile::side + s.experts + 1
                         : s.groups * s.experts * divide_up(s.slots, GroupedTile::side);

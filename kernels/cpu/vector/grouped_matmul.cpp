@@ -1,4 +1,4 @@
-// Products of rows by the matrix of their expert: for each expert one product of the table's kind over the rows that
+// GEMMs of rows by the matrix of their expert: for each expert one product of the table's kind over the rows that
 // count, on one thread. Rows of an expert in several groups are copied together if there are few in each, so that its
 // matrix is packed once: a copy moves rows (k + n) elements, packing k n.
 #include <cstring>
@@ -14,8 +14,8 @@ namespace {
 ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 ORRERY_INLINE i64 within(i64 x, i64 least, i64 most) { return x < least ? least : smaller(x, most); }
 
-/// Most rows that are copied together, and most of a product of 16-bit operands in place.
-constexpr i64 most_copied = 512, most_native = 4096;
+/// Max rows that are copied together, and max rows of a product of 16-bit operands in place.
+constexpr i64 max_copied = 512, max_native = 4096;
 
 In at(In x, i64 elements) { return {x.as<char>() + elements * size_of(x.type), x.type}; }
 Out at(Out y, i64 elements) { return {y.as<char>() + elements * size_of(y.type), y.type}; }
@@ -32,7 +32,7 @@ struct Grouped {
     i64 unit() const { return by == Products::native && has_native(first.type) ? 64 : 1; }
     bool copies() const { return s.groups > 1 || unit() > 1; }
     /// From so many rows of one group on, they are a product of their own, in place.
-    i64 large() const { return within(s.k * s.n / (s.k + s.n), 1, most_copied); }
+    i64 large() const { return within(s.k * s.n / (s.k + s.n), 1, max_copied); }
     /// Elements of a row of the second copied operand: dy, or y on the way back.
     Type other() const { return gradient ? second.type : result.type; }
     /// The product of `rows` rows: x w, or x^T dy.
@@ -42,13 +42,13 @@ struct Grouped {
     }
     bool sums() const { return gradient && result.type != Type::f32; }
 
-    // Floats of a thread's scratch: copied rows of both operands, sums of dw in f32, and what its products need.
+    // Floats of a thread's scratch: copied rows of both operands, sums of dw in f32, and what its GEMMs need.
     i64 copied_floats(i64 cols, Type type) const {
-        return copies() ? rounded(most_copied * cols * size_of(type) / 4, 16) : 0;
+        return copies() ? rounded(max_copied * cols * size_of(type) / 4, 16) : 0;
     }
     i64 sums_floats() const { return sums() ? rounded(s.k * s.n, 16) : 0; }
     i64 product_floats() const {
-        const i64 rows = s.slots > most_copied ? s.slots : most_copied;
+        const i64 rows = s.slots > max_copied ? s.slots : max_copied;
         const Matmul p = product(rows, false);
         const Out to = gradient ? Out(static_cast<float*>(nullptr)) : result;
         return rounded(matmul_rows_floats(by, p, first, second, to), 16);
@@ -82,12 +82,12 @@ i64 count_rows(const ExpertRows* groups, i64 n) {
 }
 
 /// Calls f(pieces, number of pieces, rows) for rows begin .. end-1 of an expert: a large piece alone, or small ones of
-/// at most most_copied rows.
+/// max_copied rows or fewer.
 template <class F>
 void for_batches(const Grouped& call, const ExpertRows* groups, i64 begin, i64 end, F f) {
-    ExpertRows pieces[most_copied];
+    ExpertRows pieces[max_copied];
     i64 count = 0, rows = 0, position = 0;
-    const i64 unit = call.unit(), large = call.large(), step = unit > 1 ? most_native : call.s.slots;
+    const i64 unit = call.unit(), large = call.large(), step = unit > 1 ? max_native : call.s.slots;
     const auto flush = [&] {
         if (rows > 0) f(pieces, count, rows);
         count = rows = 0;
@@ -103,11 +103,11 @@ void for_batches(const Grouped& call, const ExpertRows* groups, i64 begin, i64 e
         }
         left = {left.first + whole, left.count - whole};
         while (left.count > 0) {
-            const i64 taken = smaller(left.count, most_copied - rows);
+            const i64 taken = smaller(left.count, max_copied - rows);
             pieces[count++] = {left.first, taken};
             rows += taken;
             left = {left.first + taken, left.count - taken};
-            if (rows == most_copied) flush();
+            if (rows == max_copied) flush();
         }
     }
     flush();
