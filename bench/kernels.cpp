@@ -93,6 +93,19 @@ void add_indices(KernelCases& cases, DType f, const Model& z) {
     cases.add("one_hot", {{DType::i32, {tokens}}}, {{"size", experts}, {"dtype", std::string(name_of(f))}});
 }
 
+/// As many rows as tokens, for 8 experts and for 32, each with its matrix, in slabs that are full.
+void add_experts(KernelCases& cases, DType f, const Model& z) {
+    for (const int64_t experts : {int64_t{8}, int64_t{32}}) {
+        const int64_t slots = z.batch * z.time / experts;
+        const TensorType x{f, {experts, slots, z.width}}, y{f, {experts, slots, z.inner}};
+        const TensorType w{f, {experts, z.width, z.inner}}, counts{DType::i32, {experts}};
+        const std::string of = fmt::format(" of {} experts", experts);
+        cases.add("grouped_matmul", {x, w, counts}, {}, "grouped_matmul" + of);
+        cases.add("grouped_matmul", {y, w, counts}, {{"trans_b", true}}, "grouped_matmul dx" + of);
+        cases.add("grouped_matmul_dw", {x, y, counts}, {}, "grouped_matmul_dw" + of);
+    }
+}
+
 /// nullptr where it cannot run here, after the reason was printed.
 std::unique_ptr<Device> open_device(const std::string& asked, const std::string& name) {
     Registry registry;
@@ -117,6 +130,7 @@ std::vector<KernelCase> cases_of(DType type, bool gpu, const std::string& wanted
         add_products(cases, type, z);
         add_rows(cases, type, z);
         add_indices(cases, type, z);
+        add_experts(cases, type, z);
     }
     cases.suffix("");
     const TensorType p{DType::f32, {int64_t{1} << (gpu ? 27 : 22)}};

@@ -60,6 +60,35 @@ struct Matmul {
     bool operator==(const Matmul&) const = default;
 };
 
+/// Rows x [groups, experts, slots, k], each times the matrix of its expert, w [experts, k, n] (trans_b: [experts, n,
+/// k]). Only the first counts[group, expert] of an expert's slots hold rows. `sorted`: x is [slots, k], where the rows
+/// of each expert follow those of the expert before; there is one group.
+struct GroupedMatmul {
+    std::int64_t groups = 1, experts = 0, slots = 0, k = 0, n = 0;
+    bool sorted = false, trans_b = false;
+    bool accumulate = false;  ///< grouped_matmul_dw only: dw += instead of dw =
+
+    /// Rows of x and y, with those that do not count.
+    ORRERY_HOST_DEVICE std::int64_t rows() const { return sorted ? slots : groups * experts * slots; }
+};
+
+/// Rows of x that count for one expert in one group: from `first` on.
+struct ExpertRows {
+    std::int64_t first = 0, count = 0;
+};
+/// Sorted rows: O(expert). Counts below 0 and rows beyond the last slot do not count.
+ORRERY_HOST_DEVICE ExpertRows expert_rows(const GroupedMatmul& s, const std::int32_t* counts, std::int64_t group,
+                                          std::int64_t expert) {
+    std::int64_t first = s.sorted ? 0 : (group * s.experts + expert) * s.slots, left = s.slots;
+    for (std::int64_t e = 0; s.sorted && e < expert; ++e) {
+        const std::int64_t before = counts[e] < 0 ? 0 : counts[e] < left ? counts[e] : left;
+        first += before;
+        left -= before;
+    }
+    const std::int64_t count = counts[group * s.experts + expert];
+    return {first, count < 0 ? 0 : count < left ? count : left};
+}
+
 /// q [B, queries, H, D], k [B, keys, G, D], v [B, keys, G, V], o [B, queries, H, V], lse f32 [B, H, queries]. G divides
 /// H. With `indexed` the operands have an AttentionIndex, and `shift` has no effect. With `blocks`, each of the
 /// adjacent parts of a row has its own queries and keys: B counts the parts of all rows, and lse is [B / blocks, H,
@@ -279,6 +308,10 @@ struct Kernels {
     void (*matmul_bias_gelu)(Context&, const Matmul&, Unary op, In a, In b, In bias, Out y, Out pre);
     /// dx = gelu'(pre) * (a b). op: gelu_tanh or gelu_erf; pre like dx. No accumulate.
     void (*matmul_gelu_grad)(Context&, const Matmul&, UnaryGrad op, In a, In b, In pre, Out dx);
+    /// See GroupedMatmul. y[row] = x[row] op(w[expert]); 0 for rows that do not count, which are not read. One f.
+    void (*grouped_matmul)(Context&, const GroupedMatmul&, In x, In w, const std::int32_t* counts, Out y);
+    /// dw [experts, k, n] = x^T dy over the rows of each expert that count. x and dy one f; dw any, summed in f32.
+    void (*grouped_matmul_dw)(Context&, const GroupedMatmul&, In x, In dy, const std::int32_t* counts, Out dw);
 
     /// y = sum or max of x over the dims whose bit is set in dims (bit d: dim d). accumulate: y += (sum only).
     void (*reduce)(Context&, Reduce, In x, Shape shape, std::uint32_t dims, Out y, bool accumulate);

@@ -130,6 +130,61 @@ void products(Cases& c, Type f, i64 m, i64 n, i64 k) {
     }
 }
 
+namespace {
+
+/// Rows that do not count are not numbers.
+void spoil(Buffer& x, const GroupedMatmul& s, const std::vector<double>& held) {
+    const std::vector<std::int32_t> counts(held.begin(), held.end());
+    const i64 rows = s.rows(), cols = x.count() / rows;
+    std::vector<double> values = x.values(), all(values.size(), static_cast<double>(NAN));
+    for (i64 g = 0; g < s.groups; ++g) {
+        for (i64 e = 0; e < s.experts; ++e) {
+            const ExpertRows at = expert_rows(s, counts.data(), g, e);
+            std::copy_n(values.begin() + at.first * cols, at.count * cols, all.begin() + at.first * cols);
+        }
+    }
+    x.set(all);
+}
+
+}  // namespace
+
+void grouped_products(Cases& c, Type f, i64 experts, i64 slots, i64 n, i64 k) {
+    const Operand w{f, {experts, k, n}}, turned{f, {experts, n, k}}, dw{Type::f32, {experts, k, n}}, own{f, dw.shape};
+    const Attributes plain, transposed{{"trans_b", true}}, adds{{"accumulate", true}};
+    const auto both = [&](Sizes x, Sizes y, const Sizes& counts, const std::vector<double>& held) {
+        const Operand of_x{f, std::move(x)}, of_y{f, std::move(y)}, count{Type::i32, counts};
+        const auto add = [&](const char* op, const Attributes& a, const Operand& second, const Operand& result) {
+            OpCase& one = c.add(op, a, {of_x, second, count}, {result});
+            one.in[2].set(held);
+            const GroupedMatmul s{.groups = counts.size() > 1 ? counts[0] : 1,
+                                  .experts = experts,
+                                  .slots = of_x.shape[of_x.shape.size() - 2],
+                                  .sorted = of_x.shape.size() == 2};
+            spoil(one.in[0], s, held);
+            if (second.shape == of_y.shape) spoil(one.in[1], s, held);
+        };
+        add("grouped_matmul", plain, w, of_y);
+        add("grouped_matmul", transposed, turned, of_y);
+        add("grouped_matmul_dw", plain, of_y, dw);
+        add("grouped_matmul_dw", adds, of_y, dw);
+        add("grouped_matmul_dw", plain, of_y, own);
+        add("grouped_matmul_dw", adds, of_y, own);
+    };
+    // Of the four kinds of counts each group begins with another one.
+    const auto held_by = [&](i64 i) {
+        return i % 4 == 0 ? slots / 2 + 1 : i % 4 == 1 ? 0 : i % 4 == 2 ? slots + 3 : -1;
+    };
+    std::vector<double> held;
+    for (i64 g = 0; g < 3; ++g)
+        for (i64 e = 0; e < experts; ++e) held.push_back(static_cast<double>(held_by(g + e)));
+    both({3, experts, slots, k}, {3, experts, slots, n}, {3, experts}, held);
+    held.resize(static_cast<size_t>(experts));
+    both({experts, slots, k}, {experts, slots, n}, {experts}, held);
+    // Rows that are left after the last expert, and too few for the last ones.
+    both({2 * experts * slots, k}, {2 * experts * slots, n}, {experts}, held);
+    both({slots, k}, {slots, n}, {experts}, held);
+}
+
 void mixed_products(Cases& c, Type f, i64 m, i64 n, i64 k) {
     c.add("matmul", {}, {{f, {m, k}}, {Type::f32, {k, n}}}, {{f, {m, n}}});
     c.add("matmul", {}, {{f, {m, k}}, {f, {k, n}}, {Type::f32, {n}}}, {{f, {m, n}}});

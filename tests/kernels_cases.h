@@ -43,6 +43,8 @@ void broadcasts(Cases& c, Type f, i64 n);
 void broadcasts(Cases& c, Type f);
 void random(Cases& c, i64 rows, i64 cols);
 void products(Cases& c, Type f, i64 m, i64 n, i64 k);
+/// Rows by the matrix of their expert, in slabs of `slots` and sorted: experts with no rows, some, all and too many.
+void grouped_products(Cases& c, Type f, i64 experts, i64 slots, i64 n, i64 k);
 /// Operands of two types.
 void mixed_products(Cases& c, Type f, i64 m, i64 n, i64 k);
 /// Outputs of the forward op become inputs of its gradient.

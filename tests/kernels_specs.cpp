@@ -55,6 +55,8 @@ std::vector<OpCase> op_cases(Source& source) {
         for (const auto& [m, n, k] : {std::tuple<i64, i64, i64>{5, 7, 3}, {70, 65, 33}, {64, 128, 48}})
             products(c, f, m, n, k);
         mixed_products(c, f, 9, 24, 16);
+        grouped_products(c, f, 3, 70, 65, 33);
+        grouped_products(c, f, 5, 13, 24, 9);
         for (const Heads& z :
              {Heads{2, 37, 37, 4, 2, 16, true}, Heads{1, 70, 70, 2, 2, 64, true}, Heads{1, 33, 50, 3, 1, 24, false},
               Heads{1, 20, 20, 2, 1, 136, true}, Heads{2, 139, 139, 4, 2, 8, true, 33},
@@ -98,6 +100,8 @@ std::vector<OpCase> size_cases(Source& source, i64 n) {
         products(c, f, 3, n, n + 2);
         products(c, f, n, n + 2, 3);
         mixed_products(c, f, n + 2, 5, n);
+        grouped_products(c, f, 3, n, n + 2, 5);
+        grouped_products(c, f, 2, 3, n, n + 2);
         attentions(c, f, {1, n, n, 2, 1, n, true});
         attentions(c, f, {1, n, n + 3, 2, 1, n, true, n / 2 + 2});
         attentions(c, f, {1, n, 2 * n + 1, 3, 3, n + 2, false});
@@ -135,6 +139,7 @@ std::vector<OpCase> block_cases(Source& source) {
         broadcasts(c, f, 1027);
         products(c, f, 3, 771, 1027);
         products(c, f, 515, 5, 1027);
+        grouped_products(c, f, 3, 521, 67, 35);
         attentions(c, f, {1, 67, 259, 2, 1, 17, true});
         attentions(c, f, {1, 67, 391, 2, 1, 17, true, 269});
         attentions(c, f, {1, 67, 391, 2, 1, 17, true, 269, 33, true});

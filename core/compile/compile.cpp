@@ -339,6 +339,17 @@ std::vector<Calls> evaluation_calls(const Compiled& compiled, int64_t samples) {
     return all;
 }
 
+namespace {
+
+/// Number of remarks about what strategies left as it was, and of marks that had no effect.
+size_t remarks(const Compiled& compiled) {
+    if (!compiled.find("train")) return 0;
+    const Program& program = compiled.train().program;
+    return program.remarks().size() + program.ignored().size();
+}
+
+}  // namespace
+
 std::string summary(const Compiled& compiled) {
     std::string text = fmt::format("{}: {} parameters, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
@@ -353,6 +364,8 @@ std::string summary(const Compiled& compiled) {
             text +=
                 fmt::format("{} over {}: {} in {}\n", name_of(table.collective), axis, table.name, cost(table).text());
     if (compiled.ramp.start > 0) text += fmt::format("batch: {}\n", compiled.sizes.text());
+    if (const size_t left = remarks(compiled))
+        text += fmt::format("strategies: {} remark{}, which orrery check prints\n", left, left > 1 ? "s" : "");
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     const size_t most = largest_class(arenas);
     text += fmt::format("memory: {}{}, {} for params, states, inputs and results of {} programs, {} of scratch",

@@ -92,12 +92,17 @@ ORRERY_INLINE float scalar(In x) {
 /// The table's matmul, and the bytes of scratch that it requests, for kernels that contain matrix products.
 void matmul(Context&, const Matmul&, In a, In b, In bias, Out y);
 i64 matmul_scratch(const Context&, const Matmul&, In a, In b, In bias, Out y);
+/// Rows begin .. end-1 of y, as matmul makes them, on this thread alone; s.batch is 1. scratch: matmul_rows_floats of a
+/// product that is at least as large.
+void matmul_rows(Products, const Matmul& s, In a, In b, Out y, i64 begin, i64 end, float* scratch);
+i64 matmul_rows_floats(Products, const Matmul& s, In a, In b, Out y);
 
 /// Each file has one function, which fills its members of the table.
 void add_elementwise(Kernels&);
 void add_broadcast(Kernels&);
 void add_random(Kernels&);
 void add_matmul(Kernels&);
+void add_grouped_matmul(Kernels&);
 void add_reduce(Kernels&);
 void add_norm(Kernels&);
 void add_attention(Kernels&);

@@ -8,6 +8,7 @@ void add_elementwise(Kernels&);
 void add_moves(Kernels&);
 void add_random(Kernels&);
 void add_product(Kernels&);
+void add_grouped_matmul(Kernels&);
 void add_reduce(Kernels&);
 void add_norm(Kernels&);
 void add_merge(Kernels&);
@@ -25,6 +26,7 @@ const Kernels& table() {
         add_moves(k);
         add_random(k);
         add_product(k);
+        add_grouped_matmul(k);
         add_reduce(k);
         add_norm(k);
         add_merge(k);

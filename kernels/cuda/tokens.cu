@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/grouped_matmul.h"
 #include "kernels/cuda/index.h"
 #include "kernels/cuda/moves.h"
 #include "kernels/cuda/product.h"

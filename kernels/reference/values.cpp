@@ -71,6 +71,7 @@ const Kernels& table() {
         add_elementwise(k);
         add_random(k);
         add_matmul(k);
+        add_grouped_matmul(k);
         add_reduce(k);
         add_norm(k);
         add_attention(k);

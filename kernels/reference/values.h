@@ -24,6 +24,7 @@ i64 count(Shape shape);
 void add_elementwise(Kernels&);
 void add_random(Kernels&);
 void add_matmul(Kernels&);
+void add_grouped_matmul(Kernels&);
 void add_reduce(Kernels&);
 void add_norm(Kernels&);
 void add_attention(Kernels&);

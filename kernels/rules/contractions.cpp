@@ -73,6 +73,44 @@ Launch matmul_gelu_grad(const Request& r) {
     };
 }
 
+/// x [G..., E, S, K] with counts [G..., E], or x [R, K] with counts [E]; `other` has the same dims but the last one.
+GroupedMatmul grouped_sizes(const Request& r, const Operand& other) {
+    const Sizes &x = r.input(0).shape, &counts = r.input(2).shape;
+    if (x.size() < 2 || counts.empty()) r.refuse("x needs two dims at least and counts one");
+    GroupedMatmul s;
+    s.sorted = x.size() == 2;
+    s.experts = counts.back();
+    s.groups = rows_of(r.input(2));
+    s.slots = x[x.size() - 2];
+    s.k = x.back();
+    s.n = cols_of(other);
+    const bool same = s.sorted ? counts.size() == 1
+                               : counts.size() + 2 == x.size() && std::equal(counts.begin(), counts.end(), x.begin());
+    if (!same) r.refuse("counts has other dims than x");
+    if (other.shape.size() != x.size() || !std::equal(x.begin(), x.end() - 1, other.shape.begin()))
+        r.refuse("the dims before the last one differ");
+    return s;
+}
+
+Launch grouped_matmul(const Request& r) {
+    GroupedMatmul s = grouped_sizes(r, r.output(0));
+    s.trans_b = r.spec.flag("trans_b");
+    const Sizes w = s.trans_b ? Sizes{s.experts, s.n, s.k} : Sizes{s.experts, s.k, s.n};
+    if (r.input(1).shape != w) r.refuse("expected w [E,K,N], or [E,N,K] with trans_b");
+    return [f = r.target.kernels.grouped_matmul, s](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), static_cast<const std::int32_t*>(t[2].data), out(t[3]));
+    };
+}
+
+Launch grouped_matmul_dw(const Request& r) {
+    GroupedMatmul s = grouped_sizes(r, r.input(1));
+    s.accumulate = r.accumulate();
+    if (r.output(0).shape != Sizes{s.experts, s.k, s.n}) r.refuse("expected dw [E,K,N]");
+    return [f = r.target.kernels.grouped_matmul_dw, s](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), static_cast<const std::int32_t*>(t[2].data), out(t[3]));
+    };
+}
+
 /// Reads the attributes `blocks` and `rolled`, for a rank that has whole blocks or a part of one. `offset` and
 /// `global_shape` give the place of its queries.
 void read_blocks(const Request& r, const Sizes& all, Attention& s) {
@@ -166,6 +204,8 @@ constexpr KernelRule lines[] = {
     {"matmul_dw_bias", matmul_dw_bias, true},
     {"matmul_bias_gelu", matmul_bias_gelu, true},
     {"matmul_gelu_grad", matmul_gelu_grad, true},
+    {"grouped_matmul", grouped_matmul, true},
+    {"grouped_matmul_dw", grouped_matmul_dw, true},
     {"attention", attention, true},
     {"attention_grad", attention_grad, true},
 };

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "follow.h"
+#include "layout/token_order.h"
 #include "plan/summary.h"
 
 using namespace orrery;
@@ -41,24 +42,36 @@ test::Contents step_of(const Row& row, const std::string& mesh, const std::strin
                                "tokens_per_sequence = {}\n[script]\nmodel = \"llama\"\npacked = {}\n{}\n",
                                mesh, row.tokens.size(), packed, script));
     show_gradients(made->train());
+    const test::Lowered lowered = compiled(*made);
+    std::vector<int32_t> documents, positions, places(row.tokens.size());
+    for (size_t d = 0; d < row.documents.size(); ++d)
+        for (int64_t p = 0; p < row.documents[d]; ++p) {
+            documents.push_back(static_cast<int32_t>(d));
+            positions.push_back(static_cast<int32_t>(p));
+        }
+    std::iota(places.begin(), places.end(), 0);
+    // In the order of the mesh, as the feed fills a row.
+    const auto runs = token_runs(token_order(lowered.plan.program, lowered.plan.mesh), std::ssize(row.tokens),
+                                 packed ? std::span<const int32_t>(documents) : std::span<const int32_t>());
+    const auto ordered = [&](const std::vector<int32_t>& all) {
+        std::vector<int32_t> filled;
+        for (const TokenRun& run : runs)
+            filled.insert(filled.end(), all.begin() + run.first, all.begin() + run.first + run.count);
+        return bytes_of(filled);
+    };
     test::Running how;
     how.steps = 1;
     how.every_step = true;
     how.reference = false;
     how.contents = [&](const Value& value, int64_t step) {
-        std::vector<int32_t> documents, positions;
-        for (size_t d = 0; d < row.documents.size(); ++d)
-            for (int64_t p = 0; p < row.documents[d]; ++p) {
-                documents.push_back(static_cast<int32_t>(d));
-                positions.push_back(static_cast<int32_t>(p));
-            }
-        if (value.name == "tokens") return bytes_of(row.tokens);
-        if (value.name == "targets") return bytes_of(row.targets);
-        if (value.name == "documents") return bytes_of(documents);
-        if (value.name == "positions") return bytes_of(positions);
+        if (value.name == "tokens") return ordered(row.tokens);
+        if (value.name == "targets") return ordered(row.targets);
+        if (value.name == "documents") return ordered(documents);
+        if (value.name == "positions") return ordered(positions);
+        if (value.name == "places") return ordered(places);
         return draw(value, step, 40);
     };
-    return run_steps(compiled(*made), how).steps.at(0);
+    return run_steps(lowered, how).steps.at(0);
 }
 
 /// Each document as a row of its own on one rank: the sums of losses, counts, and gradients, which are those of sums.
@@ -91,24 +104,32 @@ TEST_CASE("a row of packed documents over ranks has the losses and gradients of 
         double all = 0;
         for (const auto& [name, values] : expected)
             if (name.starts_with("result grad ")) all += norm(values) * norm(values);
-        for (const char* method : {"ring", "gather"})
+        const std::pair<const char*, const char*> methods[] = {{"ring", "natural"},
+                                                               {"gather", "natural"},
+                                                               {"heads", "natural"},
+                                                               {"ring", "zigzag"},
+                                                               {"gather", "balanced"}};
+        for (const auto& [method, order] : methods)
             for (const int64_t members : {3, 4}) {
-                INFO(lengths.size() << " documents, " << method << " of " << members);
+                if (std::string_view(method) == "heads" && members == 3) continue;  // of 4 heads
+                INFO(lengths.size() << " documents, " << method << " of " << members << ", " << order);
                 const test::Contents step =
-                    step_of(row, fmt::format("cp = {}", members), fmt::format("context = \"{}\"", method), true);
+                    step_of(row, fmt::format("cp = {}", members),
+                            fmt::format("context = \"{}\"\norder = \"{}\"", method, order), true);
                 CHECK(loss_of(step) == Approx(loss_of(expected)).epsilon(1e-5));
                 CHECK(at(step, "result count") == at(expected, "result count"));
                 Gradients gradients(std::sqrt(all));
                 for (const auto& [name, values] : expected)
                     if (name.starts_with("result grad ")) gradients.add(name, at(step, name), values);
-                CHECK(print(fmt::format("{} documents, {} of {}, against one by one", lengths.size(), method, members),
+                CHECK(print(fmt::format("{} documents, {} of {}, {}, against one by one", lengths.size(), method,
+                                        members, order),
                             {gradients.line("gradients")}) <= 1);
             }
     }
 }
 
 TEST_CASE("65,536 tokens need 1/P of the activations on P ranks, and the blocks that a method states", "[ring]") {
-    constexpr int64_t tokens = 65536, heads = 6, embed = 384;
+    constexpr int64_t tokens = 65536, heads = 8, embed = 384;
     const auto activations = [&](const std::string& mesh, const std::string& method) {
         const auto made = experiment(
             "tests/equivalence/models.lua",
@@ -119,11 +140,12 @@ TEST_CASE("65,536 tokens need 1/P of the activations on P ranks, and the blocks 
         return summary(compiled(*made).plan).classes.at(0).activations;
     };
     const int64_t one = activations("", "");
-    for (const char* method : {"ring", "gather"})
+    for (const std::string method : {"ring", "gather", "heads"})
         for (const int64_t P : {2, 4, 8}) {
             const int64_t U = 2 * (tokens / P) * embed * 4;
-            // ring: two further blocks of k and v, three of their gradients; gather: those of all ranks.
-            const int64_t stated = std::string(method) == "ring" ? 2 * U + 3 * U : 2 * (P - 1) * U;
+            // ring: two further blocks of k and v, three of their gradients; gather: those of all ranks; heads: q, k, v
+            // and o by heads, of the size of those by tokens.
+            const int64_t stated = method == "ring" ? 2 * U + 3 * U : method == "gather" ? 2 * (P - 1) * U : 2 * U;
             const int64_t needs = activations(fmt::format("cp = {}", P), method);
             fmt::print("  {} over {}: {:.4f} of 1/P of one rank's {:.1f} MiB, with the stated blocks {:.4f}\n", method,
                        P, static_cast<double>(needs * P) / static_cast<double>(one), static_cast<double>(one) / 1048576,

@@ -75,12 +75,13 @@ TEST_CASE("every mesh draws one rank's dropout", "[trajectories]") {
 }
 
 TEST_CASE("tokens in any order draw one rank's dropout and follow its trajectory", "[trajectories]") {
-    const auto lowered = [](const std::string& mesh, const std::string& script) {
-        const auto made =
-            experiment("tests/equivalence/models.lua",
-                       fmt::format("[mesh]\n{}[train]\nsteps = {}\nsequences_per_step = 8\n[data]\npath = \"none\"\n"
-                                   "tokens_per_sequence = 8\n[script]\nmodel = \"gpt\"\ndropout = 0.1\n{}",
-                                   mesh, steps, script));
+    const auto lowered = [](const std::string& mesh, const std::string& script, const std::string& model = "gpt",
+                            int microbatches = 1) {
+        const auto made = experiment(
+            "tests/equivalence/models.lua",
+            fmt::format("[mesh]\n{}[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n[data]\n"
+                        "path = \"none\"\ntokens_per_sequence = 8\n[script]\nmodel = \"{}\"\ndropout = 0.1\n{}",
+                        mesh, steps, microbatches, model, script));
         show_gradients(made->train());
         return equivalence::compiled(*made);
     };
@@ -90,13 +91,27 @@ TEST_CASE("tokens in any order draw one rank's dropout and follow its trajectory
         {"dp = 2\ncp = 2\n", "cp = \"gather\"\norder = \"balanced\"\nzero = 3\n"},
         {"cp = 2\ntp = 2\n", "cp = \"auto\"\norder = \"balanced\"\nsequence = true\n"},
         {"cp = 2\n", "cp = \"ring\"\norder = \"zigzag\"\nzero = 1\n"},
-        {"cp = 4\n", "cp = \"ring\"\norder = \"balanced\"\n"}};
+        {"cp = 4\n", "cp = \"ring\"\norder = \"balanced\"\n"},
+        {"co = 2\ncp = 2\n", "co = \"ring\"\ncp = \"heads\"\norder = \"zigzag\"\n"},
+        {"dp = 2\ncp = 2\n", "cp = \"ring\"\norder = \"balanced\"\nzero = 2\n"}};
+    const std::pair<std::string, std::string> stages[] = {
+        {"pp = 2\ncp = 2\n", "cp = \"ring\"\norder = \"zigzag\"\nschedule = \"zb_h1\"\n"},
+        {"pp = 2\ncp = 2\n", "cp = \"gather\"\norder = \"balanced\"\n"}};
     const std::string packed = "packed = true\n";
     for (const bool documents : {false, true}) {  // or one a row
         const test::Ran alone = run_drawn(lowered("", packed), steps, vocab, documents);
         for (const auto& [mesh, script] : meshes)
             CHECK(print(fmt::format("gpt, dropout 0.1, {}{}", mesh, script),
                         follow(run_drawn(lowered(mesh, script + packed), steps, vocab, documents), alone)) <= 1);
+        for (const auto& [mesh, script] : stages)
+            CHECK(print(fmt::format("gpt, dropout 0.1, 2 micro-batches, {}{}", mesh, script),
+                        follow(run_drawn(lowered(mesh, script + packed, "gpt", 2), steps, vocab, documents), alone)) <=
+                  1);
+        const test::Ran llama = run_drawn(lowered("", packed, "llama"), steps, vocab, documents);
+        const std::string zigzag = "cp = \"ring\"\norder = \"zigzag\"\n";
+        CHECK(print("llama, cp = 4\n" + zigzag,
+                    follow(run_drawn(lowered("cp = 4\n", zigzag + packed, "llama"), steps, vocab, documents), llama)) <=
+              1);
         // Rows of one document have the masks and losses of a model that knows neither documents nor places.
         if (!documents)
             CHECK(print("the same without places", follow(run_drawn(lowered("", ""), steps, vocab), alone)) <= 1);

@@ -133,6 +133,7 @@ void add_elementwise(K& k) {
 void add_moves(K& k) { add<&K::full, &K::transpose, &K::slice, &K::concat, &K::pad, &K::roll>(k); }
 void add_random(K& k) { add<&K::random, &K::dropout>(k); }
 void add_product(K& k) { add<&K::matmul, &K::matmul_bias_gelu, &K::matmul_gelu_grad>(k); }
+void add_grouped_matmul(K& k) { add<&K::grouped_matmul, &K::grouped_matmul_dw>(k); }
 void add_reduce(K& k) { add<&K::reduce, &K::sumsq, &K::all_finite>(k); }
 void add_norm(K& k) { add<&K::layernorm, &K::layernorm_grad, &K::rmsnorm, &K::rmsnorm_grad>(k); }
 void add_loss(K& k) {
@@ -146,7 +147,7 @@ void add_attention(K& k) { add<&K::attention, &K::attention_grad>(k); }
 void add_merge(K& k) { add<&K::merge, &K::merge_grad>(k); }
 void add_update(K& k) { add<&K::adamw>(k); }
 // One that is in no list above would be null.
-static_assert(sizeof(Kernels) == 48 * sizeof(void*));
+static_assert(sizeof(Kernels) == 54 * sizeof(void*));
 
 /// With products of its own.
 void tiled_loss(Call& call, const TiledLoss& s, const TiledLossData& t, const TileProduct&) {

@@ -144,3 +144,34 @@ TEST_CASE("cpu: attention and its gradient", "[slow]") {
         }
     }
 }
+
+TEST_CASE("cpu: grouped_matmul of many rows, in place and copied together", "[slow]") {
+    Source source;
+    constexpr i64 groups = 3, experts = 4, slots = 700, k = 40, n = 56;
+    const GroupedMatmul s{.groups = groups, .experts = experts, .slots = slots, .k = k, .n = n};
+    // Large pieces, small ones of which several go together, an expert with rows in one group alone, and one without.
+    std::vector<double> held{700, 3, 0, 0, 129, 60, 650, 0, 20, 999, 0, -4};
+    const Buffer ids = [&] {
+        Buffer b(Type::i32, groups * experts);
+        b.set(held);
+        return b;
+    }();
+    const auto* const counts = static_cast<const std::int32_t*>(ids.in().data);
+    for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+        const Buffer x = source.uniform(type, s.rows() * k), w = source.uniform(type, experts * k * n);
+        const Buffer dy = source.uniform(type, s.rows() * n), dw = source.uniform(Type::f32, experts * k * n);
+        const Buffer own = source.uniform(type, experts * k * n);
+        compare_with_reference(
+            source, {Buffer(type, s.rows() * n), Buffer(type, s.rows() * n), dw, dw, own},
+            [&](const Kernels& kernels, Context& c, std::vector<Buffer>& out) {
+                GroupedMatmul turned = s, adds = s;
+                turned.trans_b = adds.accumulate = true;
+                kernels.grouped_matmul(c, s, x.in(), w.in(), counts, out[0].out());
+                kernels.grouped_matmul(c, turned, x.in(), w.in(), counts, out[1].out());
+                kernels.grouped_matmul_dw(c, s, x.in(), dy.in(), counts, out[2].out());
+                kernels.grouped_matmul_dw(c, adds, x.in(), dy.in(), counts, out[3].out());
+                kernels.grouped_matmul_dw(c, adds, x.in(), dy.in(), counts, out[4].out());
+            },
+            every_kind);
+    }
+}

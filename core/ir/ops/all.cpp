@@ -12,6 +12,7 @@ namespace orrery {
 namespace ops {
 std::vector<OpDef> elementwise_ops();
 std::vector<OpDef> matmul_ops();
+std::vector<OpDef> grouped_matmul_ops();
 std::vector<OpDef> f8_ops();
 std::vector<OpDef> reduce_ops();
 std::vector<OpDef> norm_ops();
@@ -36,6 +37,7 @@ std::vector<OpDef> make_table() {
              ops::random_ops,
              ops::elementwise_ops,
              ops::matmul_ops,
+             ops::grouped_matmul_ops,
              ops::f8_ops,
              ops::reduce_ops,
              ops::norm_ops,

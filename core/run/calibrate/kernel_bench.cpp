@@ -69,6 +69,20 @@ std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     return bytes;
 }
 
+/// Returns the bytes of an integer operand. That of a matrix product says how many rows each of its matrices has: then
+/// it is timed with all rows, evenly.
+std::vector<char> integers_of(const KernelSpec& spec, int operand) {
+    const TensorType& type = spec.inputs.at(static_cast<size_t>(operand));
+    const Work work = op_def(spec.op).work;
+    if (work != Work::product && work != Work::weight_product) return whole_numbers(type, bound_of(spec, operand));
+    const TensorType& rows = spec.inputs[0];
+    const std::vector<int32_t> counts(static_cast<size_t>(type.count()),
+                                      static_cast<int32_t>(rows.count() / rows.shape.back() / type.count()));
+    std::vector<char> bytes(static_cast<size_t>(type.bytes()));
+    std::memcpy(bytes.data(), counts.data(), bytes.size());
+    return bytes;
+}
+
 /// Times launches that use different places in memory in turn; a place fits all operands. The memory has two
 /// regions: one is only read and filled once for all cases, the other one is written or has integers.
 class Bench {
@@ -178,7 +192,7 @@ private:
         for (const int i : c.refilled) {
             const TensorType& type = c.asked->run.inputs[static_cast<size_t>(i)];
             std::vector<char> numbers;
-            if (!is_float(type.dtype)) numbers = whole_numbers(type, bound_of(c.asked->run, i));
+            if (!is_float(type.dtype)) numbers = integers_of(c.asked->run, i);
             for (const std::vector<Tensor>& place : places_) {
                 auto* const to = static_cast<char*>(place[static_cast<size_t>(i)].data);
                 if (numbers.empty())

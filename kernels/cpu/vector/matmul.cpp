@@ -331,6 +331,15 @@ i64 matmul_scratch(const Context& c, const Matmul& s, In a, In b, In bias, Out y
     return Shares(c.threads(), Product{s, a, b, finish, c.products()}).all_floats * 4;
 }
 
+void matmul_rows(Products by, const Matmul& s, In a, In b, Out y, i64 begin, i64 end, float* scratch) {
+    const Finish finish{.bias = {}, .y = y, .pre = {}, .accumulate = s.accumulate};
+    run_tile(Product{s, a, b, finish, by}, begin, end, 0, s.n, scratch);
+}
+
+i64 matmul_rows_floats(Products by, const Matmul& s, In a, In b, Out y) {
+    return scratch_floats(Product{s, a, b, {.bias = {}, .y = y, .pre = {}}, by}, s.m, s.n);
+}
+
 void add_matmul(Kernels& k) {
     k.matmul = matmul;
     k.matmul_bias_gelu = matmul_bias_gelu;

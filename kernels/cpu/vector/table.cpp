@@ -10,6 +10,7 @@ const Kernels& table() {
         add_elementwise(k);
         add_broadcast(k);
         add_matmul(k);
+        add_grouped_matmul(k);
         add_attention(k);
         add_random(k);
         add_reduce(k);

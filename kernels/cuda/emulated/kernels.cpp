@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/grouped_matmul.h"
 #include "kernels/cuda/index.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/merge.h"
