@@ -11,11 +11,7 @@ namespace {
 
 test::Ran run(const std::string& mesh, const std::string& precision, const std::string& script, int64_t steps,
               int64_t microbatches = 1) {
-    const auto made = experiment(
-        "tests/equivalence/models.lua",
-        fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\nprecision = \"{}\"\n"
-                    "[data]\npath = \"none\"\ntokens_per_sequence = 8\n[script]\nmodel = \"llama\"\n{}\n",
-                    mesh, steps, microbatches, precision, script));
+    const auto made = experiment({"llama", mesh, script, microbatches, precision, 8, steps});
     return run_drawn(compiled(*made), steps, 40);
 }
 

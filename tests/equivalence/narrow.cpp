@@ -13,11 +13,7 @@ namespace {
 constexpr int64_t steps = 20, vocab = 40;
 
 test::Ran run(const std::string& mesh, const std::string& script, int64_t microbatches) {
-    const auto made =
-        experiment("tests/equivalence/models.lua",
-                   fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n[data]\n"
-                               "path = \"none\"\ntokens_per_sequence = 8\n[script]\nmodel = \"llama\"\n{}\n",
-                               mesh, steps, microbatches, script));
+    const auto made = experiment({"llama", mesh, script, microbatches, "f32", 8, steps});
     show_gradients(made->train());
     return run_drawn(compiled(*made), steps, vocab);
 }

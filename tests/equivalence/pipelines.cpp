@@ -28,14 +28,11 @@ struct Asked {
 };
 
 std::unique_ptr<Experiment> made(const Asked& asked) {
-    return experiment(
-        "tests/equivalence/models.lua",
-        fmt::format("[mesh]\npp = {}\ndp = {}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n"
-                    "[data]\npath = \"none\"\ntokens_per_sequence = 8\n"
-                    "[script]\nmodel = \"{}\"\nlayers = 8\nembed = 16\nschedule = \"{}\"\n"
-                    "chunks = {}\nstages = \"{}\"\nends = {}\nrecompute = \"{}\"\n",
-                    asked.pp, asked.dp, steps, asked.micro, asked.model, asked.schedule, asked.chunks, asked.stages,
-                    asked.ends, asked.recompute));
+    return experiment({asked.model, fmt::format("pp = {}\ndp = {}", asked.pp, asked.dp),
+                       fmt::format("layers = 8\nembed = 16\nschedule = \"{}\"\nchunks = {}\nstages = \"{}\"\n"
+                                   "ends = {}\nrecompute = \"{}\"",
+                                   asked.schedule, asked.chunks, asked.stages, asked.ends, asked.recompute),
+                       asked.micro, "f32", 8, steps});
 }
 
 CompileOptions options_for(const Experiment& experiment) {

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "follow.h"
-#include "layout/token_order.h"
 #include "plan/summary.h"
 
 using namespace orrery;
@@ -53,22 +52,17 @@ test::Contents step_of(const Row& row, const std::string& mesh, const std::strin
     // In the order of the mesh, as the feed fills a row.
     const auto runs = token_runs(token_order(lowered.plan.program, lowered.plan.mesh), std::ssize(row.tokens),
                                  packed ? std::span<const int32_t>(documents) : std::span<const int32_t>());
-    const auto ordered = [&](const std::vector<int32_t>& all) {
-        std::vector<int32_t> filled;
-        for (const TokenRun& run : runs)
-            filled.insert(filled.end(), all.begin() + run.first, all.begin() + run.first + run.count);
-        return bytes_of(filled);
-    };
+    const auto filled = [&](const std::vector<int32_t>& all) { return bytes_of(ordered(all, runs)); };
     test::Running how;
     how.steps = 1;
     how.every_step = true;
     how.reference = false;
     how.contents = [&](const Value& value, int64_t step) {
-        if (value.name == "tokens") return ordered(row.tokens);
-        if (value.name == "targets") return ordered(row.targets);
-        if (value.name == "documents") return ordered(documents);
-        if (value.name == "positions") return ordered(positions);
-        if (value.name == "places") return ordered(places);
+        if (value.name == "tokens") return filled(row.tokens);
+        if (value.name == "targets") return filled(row.targets);
+        if (value.name == "documents") return filled(documents);
+        if (value.name == "positions") return filled(positions);
+        if (value.name == "places") return filled(places);
         return draw(value, step, 40);
     };
     return run_steps(lowered, how).steps.at(0);

@@ -9,38 +9,17 @@ using namespace orrery::equivalence;
 
 namespace {
 
-constexpr int64_t steps = 20;
 constexpr int64_t vocab = 40;
 
-struct Asked {
-    std::string model;
-    std::string mesh = {};    ///< "dp = 2, tp = 2"
-    std::string script = {};  ///< options of the script: "zero = 3\nsequence = true"
-    int64_t microbatches = 1;
-    std::string precision = "f32";
-    int64_t tokens = 8;
-};
-
-std::unique_ptr<Experiment> made(const Asked& asked) {
-    std::string mesh = asked.mesh;
-    std::replace(mesh.begin(), mesh.end(), ',', '\n');
-    return experiment(
-        "tests/equivalence/models.lua",
-        fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n"
-                    "precision = \"{}\"\n[data]\npath = \"none\"\ntokens_per_sequence = {}\n"
-                    "[script]\nmodel = \"{}\"\n{}\n",
-                    mesh, steps, asked.microbatches, asked.precision, asked.tokens, asked.model, asked.script));
+test::Lowered compiled(const ModelRun& asked) {
+    const auto made = experiment(asked);
+    show_gradients(made->train());
+    return equivalence::compiled(*made);
 }
 
-test::Lowered compiled(const Asked& asked) {
-    const auto experiment = made(asked);
-    show_gradients(experiment->train());
-    return equivalence::compiled(*experiment);
-}
+test::Ran run(const ModelRun& asked) { return run_drawn(compiled(asked), asked.steps, vocab); }
 
-test::Ran run(const Asked& asked) { return run_drawn(compiled(asked), steps, vocab); }
-
-std::string title(const Asked& asked) {
+std::string title(const ModelRun& asked) {
     std::string script = asked.script;
     std::replace(script.begin(), script.end(), '\n', ' ');
     return fmt::format("{} {}, {} {}, {} micro-batches, against one rank", asked.model, asked.precision, asked.mesh,
@@ -90,7 +69,7 @@ TEST_CASE("tensor, sequence, zero and recompute follow the trajectory of one ran
         const test::Ran alone = run({model});
         for (const auto& [mesh, script] : grid)
             for (int64_t microbatches : {1, 2}) {
-                const Asked asked{model, mesh, script, microbatches};
+                const ModelRun asked{model, mesh, script, microbatches};
                 CHECK(print(title(asked), follow(run(asked), alone)) <= 1);
             }
     }
@@ -101,9 +80,9 @@ TEST_CASE("zero splits what divides, where tp splits the sequence unevenly for i
     const std::string uneven = "sequence = true\ncontext = 6\n";
     const test::Ran alone = run({"gpt", "", "context = 6\n", 1, "f32", 6});
     for (const char* zero : {"", "zero = 1", "zero = 2", "zero = 3"}) {
-        const Asked asked{"gpt", "dp = 2, tp = 2", uneven + zero, 2, "f32", 6};
+        const ModelRun asked{"gpt", "dp = 2, tp = 2", uneven + zero, 2, "f32", 6};
         CHECK(print(title(asked), follow(run(asked), alone)) <= 1);
-        Asked low = asked;
+        ModelRun low = asked;
         low.precision = "bf16";
         CHECK_NOTHROW(compiled(low));
     }
@@ -111,7 +90,7 @@ TEST_CASE("zero splits what divides, where tp splits the sequence unevenly for i
 
 TEST_CASE("what cannot be split is refused with the reason, or listed where it may stay whole", "[sharding]") {
     const auto ask = [&](const std::string& model, const std::string& mesh, const std::string& script) {
-        return made({model, mesh, script});
+        return experiment({model, mesh, script});
     };
     CHECK_THROWS_WITH(ask("llama", "tp = 4", ""), Catch::Contains("tp=4 is larger than kv_heads = 2"));
     CHECK_THROWS_WITH(ask("gpt", "tp = 2", "mlp = 51"),
@@ -140,12 +119,12 @@ TEST_CASE("bf16 under zero and pipelines follows one rank within its noise", "[s
     for (const char* model : {"gpt", "llama"}) {
         const test::Ran alone = run({model, "", "", 1, "bf16"});
         for (const char* zero : {"zero = 1", "zero = 2", "zero = 3"}) {
-            const Asked asked{model, "dp = 2", zero, 2, "bf16"};
+            const ModelRun asked{model, "dp = 2", zero, 2, "bf16"};
             CHECK(print(title(asked), follow(run(asked), alone, bounds)) <= 1);
         }
         for (const auto& [mesh, script] : {std::pair<std::string, std::string>{"pp = 2", ""},
                                            {"pp = 2, dp = 2", "zero = 1\nschedule = \"zb_h1\""}}) {
-            const Asked asked{model, mesh, script, 4, "bf16"};
+            const ModelRun asked{model, mesh, script, 4, "bf16"};
             CHECK(print(title(asked), follow(run(asked), alone, bounds)) <= 1);
         }
     }

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include <map>
+
 #include "follow.h"
 
 using namespace orrery;
@@ -22,13 +24,9 @@ struct Asked {
 };
 
 std::unique_ptr<Experiment> made(const Asked& asked) {
-    return experiment(
-        "tests/equivalence/models.lua",
-        fmt::format(
-            "[mesh]\ndp = {}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\nprecision = \"{}\"\n"
-            "[data]\npath = \"none\"\ntokens_per_sequence = 8\n"
-            "[script]\nmodel = \"{}\"\nstrategy = \"{}\"\ndropout = {:.2f}\n",
-            asked.dp, steps, asked.microbatches, asked.precision, asked.model, asked.strategy, asked.dropout));
+    return experiment({asked.model, fmt::format("dp = {}", asked.dp),
+                       fmt::format("strategy = \"{}\"\ndropout = {:.2f}", asked.strategy, asked.dropout),
+                       asked.microbatches, asked.precision, 8, steps});
 }
 
 test::Lowered compiled(const Asked& asked) {
@@ -75,46 +73,36 @@ TEST_CASE("every mesh draws one rank's dropout", "[trajectories]") {
 }
 
 TEST_CASE("tokens in any order draw one rank's dropout and follow its trajectory", "[trajectories]") {
-    const auto lowered = [](const std::string& mesh, const std::string& script, const std::string& model = "gpt",
-                            int microbatches = 1) {
-        const auto made = experiment(
-            "tests/equivalence/models.lua",
-            fmt::format("[mesh]\n{}[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n[data]\n"
-                        "path = \"none\"\ntokens_per_sequence = 8\n[script]\nmodel = \"{}\"\ndropout = 0.1\n{}",
-                        mesh, steps, microbatches, model, script));
+    const auto ran = [](ModelRun asked, bool documents) {
+        asked.script += "dropout = 0.1\n";
+        const auto made = experiment(asked);
         show_gradients(made->train());
-        return equivalence::compiled(*made);
+        return run_drawn(equivalence::compiled(*made), steps, vocab, documents);
     };
-    const std::pair<std::string, std::string> meshes[] = {
-        {"cp = 2\n", "cp = \"auto\"\norder = \"zigzag\"\n"},
-        {"cp = 4\n", "cp = \"gather\"\norder = \"zigzag\"\nstrategy = \"twin\"\n"},
-        {"dp = 2\ncp = 2\n", "cp = \"gather\"\norder = \"balanced\"\nzero = 3\n"},
-        {"cp = 2\ntp = 2\n", "cp = \"auto\"\norder = \"balanced\"\nsequence = true\n"},
-        {"cp = 2\n", "cp = \"ring\"\norder = \"zigzag\"\nzero = 1\n"},
-        {"cp = 4\n", "cp = \"ring\"\norder = \"balanced\"\n"},
-        {"co = 2\ncp = 2\n", "co = \"ring\"\ncp = \"heads\"\norder = \"zigzag\"\n"},
-        {"dp = 2\ncp = 2\n", "cp = \"ring\"\norder = \"balanced\"\nzero = 2\n"}};
-    const std::pair<std::string, std::string> stages[] = {
-        {"pp = 2\ncp = 2\n", "cp = \"ring\"\norder = \"zigzag\"\nschedule = \"zb_h1\"\n"},
-        {"pp = 2\ncp = 2\n", "cp = \"gather\"\norder = \"balanced\"\n"}};
+    const ModelRun meshes[] = {
+        {"gpt", "cp = 2", "cp = \"auto\"\norder = \"zigzag\"\n"},
+        {"gpt", "cp = 4", "cp = \"gather\"\norder = \"zigzag\"\nstrategy = \"twin\"\n"},
+        {"gpt", "dp = 2, cp = 2", "cp = \"gather\"\norder = \"balanced\"\nzero = 3\n"},
+        {"gpt", "cp = 2, tp = 2", "cp = \"auto\"\norder = \"balanced\"\nsequence = true\n"},
+        {"gpt", "cp = 2", "cp = \"ring\"\norder = \"zigzag\"\nzero = 1\n"},
+        {"gpt", "cp = 4", "cp = \"ring\"\norder = \"balanced\"\n"},
+        {"gpt", "co = 2, cp = 2", "co = \"ring\"\ncp = \"heads\"\norder = \"zigzag\"\n"},
+        {"gpt", "dp = 2, cp = 2", "cp = \"ring\"\norder = \"balanced\"\nzero = 2\n"},
+        {"gpt", "pp = 2, cp = 2", "cp = \"ring\"\norder = \"zigzag\"\nschedule = \"zb_h1\"\n", 2},
+        {"gpt", "pp = 2, cp = 2", "cp = \"gather\"\norder = \"balanced\"\n", 2},
+        {"llama", "cp = 4", "cp = \"ring\"\norder = \"zigzag\"\n"}};
     const std::string packed = "packed = true\n";
     for (const bool documents : {false, true}) {  // or one a row
-        const test::Ran alone = run_drawn(lowered("", packed), steps, vocab, documents);
-        for (const auto& [mesh, script] : meshes)
-            CHECK(print(fmt::format("gpt, dropout 0.1, {}{}", mesh, script),
-                        follow(run_drawn(lowered(mesh, script + packed), steps, vocab, documents), alone)) <= 1);
-        for (const auto& [mesh, script] : stages)
-            CHECK(print(fmt::format("gpt, dropout 0.1, 2 micro-batches, {}{}", mesh, script),
-                        follow(run_drawn(lowered(mesh, script + packed, "gpt", 2), steps, vocab, documents), alone)) <=
-                  1);
-        const test::Ran llama = run_drawn(lowered("", packed, "llama"), steps, vocab, documents);
-        const std::string zigzag = "cp = \"ring\"\norder = \"zigzag\"\n";
-        CHECK(print("llama, cp = 4\n" + zigzag,
-                    follow(run_drawn(lowered("cp = 4\n", zigzag + packed, "llama"), steps, vocab, documents), llama)) <=
-              1);
+        std::map<std::string, test::Ran> alone;
+        for (const char* model : {"gpt", "llama"}) alone[model] = ran({model, "", packed}, documents);
+        for (ModelRun asked : meshes) {
+            asked.script += packed;
+            CHECK(print(fmt::format("{}, {}, {} micro-batches\n{}", asked.model, asked.mesh, asked.microbatches,
+                                    asked.script),
+                        follow(ran(asked, documents), alone.at(asked.model))) <= 1);
+        }
         // Rows of one document have the masks and losses of a model that knows neither documents nor places.
-        if (!documents)
-            CHECK(print("the same without places", follow(run_drawn(lowered("", ""), steps, vocab), alone)) <= 1);
+        if (!documents) CHECK(print("the same without places", follow(ran({"gpt"}, false), alone.at("gpt"))) <= 1);
     }
 }
 

@@ -1,12 +1,12 @@
 #include "trial.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <random>
-#include <span>
 #include <stdexcept>
 
 #include "folders.h"
-#include "layout/token_order.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
@@ -65,6 +65,14 @@ std::vector<int32_t> packed(const Value& value, int64_t step) {
 
 }  // namespace
 
+std::vector<int32_t> ordered(std::span<const int32_t> row, std::span<const TokenRun> runs) {
+    std::vector<int32_t> filled(row.size());
+    each_run(runs, 0, std::ssize(row), [&](int64_t place, int64_t count, int64_t to) {
+        std::copy_n(row.begin() + place, count, filled.begin() + to);
+    });
+    return filled;
+}
+
 std::function<std::vector<char>(const Value& value, int64_t step)> drawn_for(const Plan& plan, int64_t vocab,
                                                                              bool packed) {
     return [order = token_order(plan.program, plan.mesh), vocab, packed](const Value& value, int64_t step) {
@@ -81,11 +89,7 @@ std::function<std::vector<char>(const Value& value, int64_t step)> drawn_for(con
             if (packed) documents = {reinterpret_cast<const int32_t*>(drawn.data()) + at, length};
             if (numbers && (!packed || value.name == "places"))
                 for (size_t i = 0; i < length; ++i) row[i] = value.name == "documents" ? 0 : static_cast<int32_t>(i);
-            const std::vector<int32_t> natural(row.begin(), row.end());
-            each_run(token_runs(order, value.type.shape[1], documents), 0, value.type.shape[1],
-                     [&](int64_t place, int64_t count, int64_t to) {
-                         std::copy_n(natural.begin() + place, count, row.begin() + to);
-                     });
+            std::ranges::copy(ordered(row, token_runs(order, value.type.shape[1], documents)), row.begin());
         }
         return bytes;
     };
@@ -97,6 +101,16 @@ std::unique_ptr<Experiment> experiment(const std::string& script, const std::str
     run_script(in_source(script), host);
     if (!host.experiment) throw std::runtime_error(script + " compiled nothing");
     return std::move(host.experiment);
+}
+
+std::unique_ptr<Experiment> experiment(const ModelRun& run) {
+    std::string mesh = run.mesh;
+    std::replace(mesh.begin(), mesh.end(), ',', '\n');
+    return experiment("tests/equivalence/models.lua",
+                      fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n"
+                                  "precision = \"{}\"\n[data]\npath = \"none\"\ntokens_per_sequence = {}\n"
+                                  "[script]\nmodel = \"{}\"\n{}\n",
+                                  mesh, run.steps, run.microbatches, run.precision, run.tokens, run.model, run.script));
 }
 
 test::Lowered compiled(const Experiment& experiment) {

@@ -2,9 +2,11 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "layout/token_order.h"
 #include "plan_ranks.h"
 #include "run/checkpoint/restore/pretrained.h"
 #include "run/script_interface.h"
@@ -14,11 +16,26 @@ namespace orrery::equivalence {
 /// Runs a script of this folder or of scripts/ with a configuration in TOML and returns what it compiled.
 std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& toml);
 
+/// A run of models.lua over 8 sequences a step.
+struct ModelRun {
+    std::string model;
+    std::string mesh = {};    ///< "dp = 2, tp = 2", or a line each
+    std::string script = {};  ///< options of the script, a line each
+    int64_t microbatches = 1;
+    std::string precision = "f32";
+    int64_t tokens = 8;  ///< of a sequence
+    int64_t steps = 20;
+};
+std::unique_ptr<Experiment> experiment(const ModelRun& run);
+
 /// What it compiled with its schedule, proved for the threads transport, which runs it here.
 test::Lowered compiled(const Experiment& experiment);
 
 /// "grad NAME" becomes a result for every param that has a gradient.
 void show_gradients(Program& program);
+
+/// A row in an order of its tokens.
+std::vector<int32_t> ordered(std::span<const int32_t> row, std::span<const TokenRun> runs);
 
 /// Global contents of a source, the same on every mesh: params as their `init` says, from the name; tokens below
 /// `vocab` and targets that follow from them, about a quarter of them ignored, more in the first sequences; documents
