@@ -53,6 +53,37 @@
 ---@field std? number
 ---@field std_out? number
 
+---@class MoeOptions
+---@field experts integer
+---@field top_k integer   experts of a token
+---@field mlp integer     width of an expert
+---@field capacity? number   1.25; slots of an expert, as a multiple of its even share
+---@field parts? integer     1; groups of tokens in a sequence
+---@field overflow? "drop"
+---@field drop? "position" | "weight"
+---@field scores? "softmax" | "sigmoid"
+---@field first? "scores" | "top_k"
+---@field renormalise? boolean
+---@field scale? number
+---@field groups? integer
+---@field top_groups? integer
+---@field router_bias? boolean
+---@field correction? Value   [experts]
+---@field shared? integer     width of an expert for all tokens
+---@field shared_gate? boolean
+---@field std? number
+---@field std_out? number
+
+---@class Route
+---@field logits Value    f32 [..., experts]
+---@field scores Value    f32 [..., experts]
+---@field ids Value       i32 [..., top_k]
+---@field weights Value   f32 [..., top_k]
+---@field load Value      i32 [batch, experts], or [batch, parts, experts]: all choices, dropped ones included
+---@field slots integer   of an expert in a group
+---@field experts integer
+---@field top_k integer
+
 ---@class AdamWOptions
 ---@field lr? Rate
 ---@field beta1? number
@@ -603,6 +634,12 @@ function nn.mlp(x, options) end
 ---@param options { mlp: integer, std?: number, std_out?: number }
 ---@return Value
 function nn.swiglu(x, options) end
+
+---@param x Value
+---@param options MoeOptions
+---@return Value y
+---@return Route route
+function nn.moe(x, options) end
 
 ---@class orrery.optim
 local optim = {}
