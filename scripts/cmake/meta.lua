@@ -118,6 +118,10 @@ function Value:dim(dim) end
 ---@return Value
 function Value:named(name) end
 
+--- Declares what a state of o.state is after the step; another call for the same state is an error. What is partial over
+--- micro-batches or ranks is added up. Without effect in evaluation and sampling.
+---@param value Value   of the state's type
+function Value:next(value) end
 --- The same elements with other dims: x:reshape { "batch", "seq", { "heads", 12 }, { "head_dim", 64 } }.
 ---@param dims NewDim[]
 ---@return Value
@@ -314,6 +318,10 @@ function Update:loss_scale() end
 ---@param init? "zeros" | "ones"
 ---@return Value
 function Update:state(p, name, init) end
+--- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. Only a function that calls
+--- update:loss_scale needs this: otherwise they change when all gradients are finite.
+---@param apply Value
+function Update:states(apply) end
 --- Assigns the value to the param or state at the end of the step, if all gradients are finite.
 ---@param target Value
 ---@param value Value
@@ -449,6 +457,13 @@ function orrery.array(dtype, shape) end
 ---@param spec ParamSpec
 ---@return Value
 function orrery.param(spec) end
+--- An array in the current scope that no optimizer owns, such as a bias or statistics of the last step. The value is what
+--- the array was before the step; a train step must say what it is after it with state:next(value). A step that is
+--- skipped changes neither params nor states. Checkpoints have states, verify compares them, evaluation and sampling read
+--- them. A state is whole on every rank, also under ZeRO, unless a strategy marks it.
+---@param spec { name: string, shape: ({ [1]: string, [2]: integer } | integer)[], initial?: number, dtype?: DType }
+---@return Value
+function orrery.state(spec) end
 --- Calls the function; its ops and params are in the scope `name`.
 ---@param name string
 ---@param fn function
