@@ -21,7 +21,7 @@ namespace orrery {
 struct WeightSource {
     std::string param;
     std::string tensor;
-    std::string from = {};   ///< tensor that files to load have instead of `tensor`, without * for all indices; "": none
+    std::string from = {};   ///< tensor that files to load have instead, without * for all indices; "": the same
     bool stacked = false;    ///< the param has a tensor for each index along its first dim
     bool fresh = false;      ///< a file may lack this tensor: the param then keeps its initial values
     bool transpose = false;  ///< the tensor in the file is [.., out, in], the param is [.., in, out]
