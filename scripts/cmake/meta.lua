@@ -260,8 +260,9 @@ function Program:text() end
 
 ---@class TensorSource
 ---@field param string
----@field tensor string
----@field transpose? boolean
+---@field tensor string      "experts.*.up.weight": a tensor for each index along the param's first dim, from 0
+---@field from? string       the tensor that files to load have instead; without * it fills all indices
+---@field transpose? boolean the tensor's last two dims are swapped in the param
 ---@field part? integer[]   { dim, index, count } of the stored tensor, from 1
 
 ---@class Run
