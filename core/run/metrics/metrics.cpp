@@ -70,7 +70,8 @@ void MetricsWriter::resume(int64_t resumed_step) {
 void MetricsWriter::header(const TrainedNumbers& has) {
     note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}{}", "step", "loss", "grad_norm", "lr",
                      has.tokens ? "tok/s" : "samples/s", "TFLOP/s", "MFU", "memory",
-                     has.scale ? " loss_scale skipped" : ""));
+                     has.scale ? " loss_scale skipped" : "") +
+         (has.capacity ? " capacity  again" : ""));
 }
 
 void MetricsWriter::write_line(const StepMetrics& m) {
@@ -133,7 +134,8 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
                          static_cast<double>(m.has.tokens ? m.tokens : m.samples) * rate, m.flops * rate / 1e12,
                          m.peak_flops > 0 ? 100 * m.flops * rate / m.peak_flops : 0,
                          static_cast<double>(m.memory_bytes) / (1 << 20),
-                         m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : ""));
+                         m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : "") +
+             (m.has.capacity ? fmt::format(" {:>8g} {:>6}", m.capacity, m.again) : ""));
     }
     if (interactive_) bar(m);
 }
