@@ -47,9 +47,11 @@ end
 -- capacity. Without a loss scale the run ends if they are not finite. With one, sets the next scale: times `growth`
 -- after `interval` consecutive finite steps, times `backoff` after one that is not finite. Records the results
 -- loss_scale and skipped, the number of steps without an update. A step that overflows changes nothing: it runs again.
+-- The states of o.state change with the params.
 local function applies(update, scaling, total)
   local finite, overflow = total:all_finite(), update:overflow()
   local made = overflow and finite:select(overflow, native.constant(1)):less_equal(0) or finite
+  update:states(made)
   if not scaling then
     update:result("update.sumsq", total)
     return made
