@@ -8,6 +8,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "compile/passes/status_word.h"
+#include "compile/step_value.h"
 #include "ir/describe.h"
 #include "lua/fields.h"
 #include "lua/record/capacity.h"
@@ -280,7 +281,25 @@ ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     return symbol.id;
 }
 
+/// Declares a value of the whole step as result `name`: f32, a scalar or a list.
+int step_value(lua_State* L, const std::shared_ptr<Tape>& tape, const std::string& name) {
+    const Symbol& symbol = check<Symbol>(L, 2);
+    const TensorType& type = symbol.value().type;
+    if (symbol.tape != tape || type.dtype != DType::f32 || type.shape.size() > 1)
+        bad_argument(
+            L, 2,
+            fmt::format("{} is not an f32 scalar or list of this program", describe(*symbol.tape->program, symbol.id)));
+    if (!tape->declares || !tape->training) return 0;
+    const Quotient quotient = quotient_of(name);
+    const std::string full = name + std::string(step_value_ending);
+    if (tape->program->result(full) || tape->program->result(quotient.sum))
+        bad_argument(L, 1, fmt::format("duplicate result {}; give one another name", quote(name)));
+    tape->builder.result(full, symbol.id, where(L));
+    return 0;
+}
+
 /// native.result(name, sum, count): reports sum / count for each step and evaluation. `count` may be a number.
+/// native.result(name, value): reports a value of the whole step for each step.
 int result(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.result");
     if (tape->use != TapeUse::forward)
@@ -289,6 +308,7 @@ int result(lua_State* L) {
              "update:result(name, value)");
     const std::string name = check_text(L, 1);
     check_name(L, 1, name, "a result");
+    if (lua_isnoneornil(L, 3)) return step_value(L, tape, name);
     const ValueId sum = check_part(L, 2, tape);
     if (lua_type(L, 3) == LUA_TNUMBER) {
         lua_settop(L, 3);
@@ -298,7 +318,7 @@ int result(lua_State* L) {
     const ValueId count = check_part(L, 3, tape);
     if (!tape->declares) return 0;
     const Quotient quotient = quotient_of(name);
-    if (tape->program->result(quotient.sum))
+    if (tape->program->result(quotient.sum) || tape->program->result(name + std::string(step_value_ending)))
         bad_argument(L, 1, fmt::format("duplicate result {}; add up its parts and call o.result once", quote(name)));
     tape->builder.result(quotient.sum, sum, where(L));
     tape->builder.result(quotient.count, count, where(L));

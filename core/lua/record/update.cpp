@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "compile/program_set.h"
+#include "compile/step_value.h"
 #include "ir/describe.h"
 #include "lua/record/capacity.h"
 #include "lua/record/guard.h"
@@ -111,6 +112,10 @@ int update_states(lua_State* L) {
 int update_result(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     const std::string name = check_text(L, 2);
+    if (name.ends_with(step_value_ending))
+        bad_argument(L, 2,
+                     fmt::format("result {} would be read as one of o.result without a count; give it another name",
+                                 quote(name)));
     const size_t told = quotients(*tape->program).size();
     tape->builder.result(name, check<Symbol>(L, 3).id, where(L));
     if (quotients(*tape->program).size() != told)

@@ -8,6 +8,7 @@
 #include "compile/capacity.h"
 #include "compile/passes/loss_scale.h"
 #include "compile/passes/status_word.h"
+#include "compile/step_value.h"
 #include "orrery/error.h"
 #include "plan/host_places.h"
 #include "run/metrics/step_metrics.h"
@@ -74,7 +75,13 @@ std::vector<RecordedResult> recorded_results(const Program& program) {
     for (const Result& result : program.results) {
         if (taken.contains(result.name)) continue;
         const Value& value = program.value(result.value);
-        add(value, {result.name, why_not(result.name, value)});
+        std::string name = result.name;
+        const bool shown = name.ends_with(step_value_ending);
+        if (shown) name.resize(name.size() - step_value_ending.size());
+        RecordedResult recorded{name, why_not(name, value)};
+        recorded.value = result.name;
+        recorded.shown = shown;
+        add(value, std::move(recorded));
     }
     return results;
 }

@@ -12,6 +12,8 @@ struct RecordedResult {
     std::string name;
     std::string why_not;                 ///< line saying why metrics.jsonl lacks the result; "": it has the result
     std::optional<Quotient> parts = {};  ///< sum and count of a mean that o.result declares
+    std::string value = {};              ///< without parts: the program's name of the result
+    bool shown = false;                  ///< the line of a step shows its largest element (step_value_ending)
 };
 /// Returns the declared results of a train step. Throws Error if two names, or a name and a standard key, are equal.
 std::vector<RecordedResult> recorded_results(const Program& program);

@@ -19,6 +19,7 @@ struct StepResult {
     std::vector<std::string> tags;    ///< TensorBoard tags, one for each element
     std::vector<std::string> labels;  ///< Prometheus labels, one for each element: name="rows",index="3"
     std::vector<double> values;
+    bool shown = false;  ///< the printed line of a step has its largest element
 };
 
 /// The optional numbers that a training has. Missing ones are left out of files and stay blank in printed lines.

@@ -101,7 +101,6 @@ private:
         if (const std::string told = data_.told(sizes_.samples_before(run_.options.steps + 1)); !told.empty())
             note(told);
         if (run_.metrics) run_.metrics->resume(resumed.step);
-        if (run_.metrics && first <= run_.options.steps) run_.metrics->header(has_);
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = seconds_since(begin);
@@ -180,7 +179,10 @@ private:
                           other.data());
         const StopVote vote(session_.job().ranks);
         if (run_.metrics) peak_flops();  // measured now, so that the measurement is not part of a step
-        if (run_.metrics) prepare_results();
+        if (run_.metrics) {
+            prepare_results();
+            run_.metrics->header(has_, told_);
+        }
         saving_.prepare(first, evaluation_);
         session_.keep();
         if (run_.resumed) run_.resumed(first - 1);
@@ -387,8 +389,10 @@ private:
     void prepare_results() {
         const HostResults& results = steps_.results();
         for (const RecordedResult& result : recorded_)
-            if (result.why_not.empty())
-                told_.emplace_back(result.name, result.parts ? 1 : static_cast<size_t>(results.count(result.name)));
+            if (result.why_not.empty()) {
+                told_.emplace_back(result.name, result.parts ? 1 : static_cast<size_t>(results.count(result.value)));
+                told_.back().shown = result.shown;
+            }
         size_t most = 0;
         for (const StepResult& result : told_) most = std::max(most, result.values.size());
         elements_.resize(most);
@@ -403,7 +407,7 @@ private:
                 values[0] = results.scalar(result.parts->sum) / results.scalar(result.parts->count);
                 continue;
             }
-            results.read(result.name, elements_.data());
+            results.read(result.value, elements_.data());
             std::copy_n(elements_.begin(), values.size(), values.begin());
         }
     }
