@@ -53,8 +53,8 @@ local takes = {                                               -- options that no
   mixtral = { kv_heads = true, window = true },
   qwen3_moe = { kv_heads = true, expert_mlp = true, dense = true },
 }
-local of_experts = { "experts", "top_k", "capacity", "parts", "drop" }
-for _, key in ipairs(of_experts) do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
+local of_experts = "experts top_k capacity parts drop"
+for key in of_experts:gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
 for other, keys in pairs(takes) do
   for key in pairs(keys) do
@@ -78,7 +78,9 @@ else
   sizes.kv_heads = opt.kv_heads ~= 0 and opt.kv_heads or opt.heads
 end
 if mine.window then sizes.window = opt.window end
-for _, key in ipairs(mine.experts and of_experts or {}) do sizes[key] = opt[key] end
+if mine.experts then
+  for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
+end
 if opt.model == "qwen3_moe" then
   sizes.head_dim, sizes.dense = opt.embed // opt.heads, opt.dense
   sizes.expert_mlp = opt.expert_mlp ~= 0 and opt.expert_mlp or sizes.mlp

@@ -36,7 +36,7 @@ end
 
 --- The architecture of a mixture of experts with these options, or nil with the reason why there is none.
 local function family_of_mixture(c)
-  local plain = c.scores == "softmax" and c.scale == 1 and (c.first == "scores" or c.renormalise)
+  local plain = c.scores ~= "sigmoid" and c.scale == 1 and (c.first ~= "top_k" or c.renormalise)
   local gated = c.shared > 0 and c.shared_gate
   if plain and c.qkv_bias and not c.qk_norm and not c.bias and gated then return "qwen2_moe" end
   if plain and not c.qkv_bias and not c.windows and c.shared == 0 then
