@@ -12,13 +12,15 @@ Llama.__index = Llama
 -- rope_scaling: options of the op rope in addition to theta, as { factor = 2 }. qkv_bias: biases in q, k and v; bias:
 -- also in the output projection. fused = false: attention as separate ops. rows: of the table, `vocab` have a word.
 -- loss_tile: see nn.loss. experts: of a mixture in place of the feed-forward block, in all layers but the first `dense`
--- ones; expert_mlp: width of one, 0: mlp. The other options of the mixture are those of nn.moe, with shared as a width.
+-- ones; expert_mlp: width of one, 0: mlp. The other options of the mixture are those of nn.moe, with shared as a width;
+-- the losses of `balance` count the tokens that the loss counts.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
                    fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
                    capacity = 1.25, parts = 1, overflow = "drop", drop = "position", scores = "softmax",
-                   first = "scores", renormalise = true, scale = 1.0, shared = 0, shared_gate = false }
+                   first = "scores", renormalise = true, scale = 1.0, shared = 0, shared_gate = false,
+                   balance = false }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
@@ -47,7 +49,12 @@ function Llama:block(i, x_BTC)
   if c.experts == 0 or i < c.dense then
     return nn.swiglu(x_BTC, { mlp = c.mlp, std = c.std, std_out = c.std_out or c.std })
   end
-  local y_BTC, route = nn.moe(x_BTC, mixture(c))
+  local options = mixture(c)
+  if c.balance then
+    options.balance = { targets = self.targets }
+    for key, value in pairs(c.balance) do options.balance[key] = value end
+  end
+  local y_BTC, route = nn.moe(x_BTC, options)
   self.routes[i] = route
   return y_BTC
 end
@@ -88,12 +95,19 @@ function Llama:head(tokens, packed)
 end
 
 --- tokens i32 [B, T] -> logits [B, T, V]. `packed`: see head.
-function Llama:logits(tokens, packed) return nn.logits(self:head(tokens, packed)) end
+function Llama:logits(tokens, packed)
+  self.targets = nil
+  return nn.logits(self:head(tokens, packed))
+end
 
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []. `packed`: see head.
 function Llama:loss(tokens, targets, packed)
+  self.targets = targets
   local x_BTC, weight, options = self:head(tokens, packed)
-  return nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
+  local loss, count = nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
+  local routes = {}
+  for i = 0, self.config.layers - 1 do routes[#routes + 1] = self.routes[i] end
+  return nn.balanced(routes, loss, count), count
 end
 
 --- The tensors of a published checkpoint (safetensors) for the params: a list of { param, tensor, transpose = }.
