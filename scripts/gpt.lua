@@ -59,11 +59,9 @@ local takes = {                                               -- options that no
   mixtral = { kv_heads = true, window = true },
   qwen3_moe = { kv_heads = true, expert_mlp = true, dense = true },
 }
-local of_experts = { "experts", "top_k", "capacity", "parts", "drop" }
-local of_balance = { "balance", "balance_loss", "balance_groups", "bias_rate", "z_loss" }
-for _, list in ipairs { of_experts, of_balance } do
-  for _, key in ipairs(list) do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
-end
+local of_experts = "experts top_k capacity parts drop"
+local of_balance = " balance balance_loss balance_groups bias_rate z_loss"
+for key in (of_experts .. of_balance):gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
 for other, keys in pairs(takes) do
   for key in pairs(keys) do
@@ -87,8 +85,8 @@ else
   sizes.kv_heads = opt.kv_heads ~= 0 and opt.kv_heads or opt.heads
 end
 if mine.window then sizes.window = opt.window end
-for _, key in ipairs(mine.experts and of_experts or {}) do sizes[key] = opt[key] end
 if mine.experts then
+  for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
   sizes.balance = { loss = opt.balance, coefficient = opt.balance_loss, groups = opt.balance_groups, z = opt.z_loss,
                     rate = opt.bias_rate }
 end
