@@ -127,7 +127,9 @@ function moe.experts(nn, x, given)
   end)
   local balanced
   if c.balance then
-    if c.correction and (c.balance.rate or 0) > 0 then fail("a correction and a bias that balances: give one of them") end
+    if c.correction and (c.balance.rate or 0) > 0 then
+      fail("a correction, and a bias that balances: give one of them")
+    end
     local bias
     balanced, bias = balance.begin(c.balance, c.experts, batch)
     c.correction = bias or c.correction
