@@ -7,6 +7,7 @@
 
 #include "folders.h"
 #include "interpreter.h"
+#include "ir/flops.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
@@ -88,6 +89,16 @@ TEST_CASE("nn.moe and its gradients are those of experts that compute every toke
     }
 }
 
+TEST_CASE("FLOPs and active parameters of a mixture are those of the experts that a token chooses") {
+    const Program slots = mixture("o.nn.moe", ", top_k = 2, capacity = 3"), all = mixture("mixture", ", top_k = 2");
+    constexpr double tokens = 24, in = 5 * 8, gate = 8 * 6, expert = 3 * 8 * 7;
+    CHECK(active_parameters(slots) == in + gate + 2 * expert);
+    CHECK(active_parameters(all) == in + gate + 6 * expert);
+    CHECK(model_flops(slots) == 2 * tokens * (2 * in + 3 * gate + 2 * 3 * expert));  // x has no gradient
+    CHECK(model_flops(mixture("o.nn.moe", ", top_k = 2, capacity = 0.5")) ==
+          2 * tokens * (2 * in + 3 * gate) + 2 * (2 * 6 * 2) * 3 * expert);  // 2 slots of 6 experts in 2 sequences
+}
+
 TEST_CASE("nn.moe says what to do about options that do not fit") {
     const auto refused = [](const std::string& options, const std::string& words) {
         INFO(options);
@@ -99,7 +110,8 @@ TEST_CASE("nn.moe says what to do about options that do not fit") {
     refused(", top_k = 2, groups = 4", "4 groups do not divide 6 experts: give a number that does");
     refused(", top_k = 3, groups = 3, top_groups = 1", "top_k = 3 is more than the 2 experts of 1 groups");
     refused(", top_k = 2, groups = 2, top_groups = 3", "top_groups = 3 is more than the 2 groups");
-    refused(", top_k = 2, capacity = 0.1, parts = 2", "fewer than the 2 experts of a token\n  set capacity to at least");
+    refused(", top_k = 2, capacity = 0.1, parts = 2",
+            "fewer than the 2 experts of a token\n  set capacity to at least");
     refused(", top_k = 2, capacity = 0", "capacity = 0: expected a number above 0");
     refused(", top_k = 2, drop = 'late'", "drop = late: expected \"position\" or \"weight\"");
     refused(", top_k = 2, overflow = 'grow'", "overflow = grow: expected \"drop\"");

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ir/ops/common.h"
+#include "ir/ops/dispatch.h"
 
 namespace orrery::ops {
 
@@ -219,6 +220,16 @@ Samples dots() {
 }
 
 }  // namespace
+
+const Op* assigned(const Program& program, ValueId load) {
+    while (program.value(load).op != none) {
+        const Op& op = program.op(program.value(load).op);
+        if (op.kind == "assign_slots") return &op;
+        if (op.inputs.size() != 1) break;
+        load = op.inputs[0];
+    }
+    return nullptr;
+}
 
 std::vector<OpDef> dispatch_ops() {
     return {
