@@ -71,8 +71,17 @@
 ---@field correction? Value   [experts]
 ---@field shared? integer     width of an expert for all tokens
 ---@field shared_gate? boolean
+---@field balance? BalanceOptions
 ---@field std? number
 ---@field std_out? number
+
+---@class BalanceOptions
+---@field loss? "none" | "sequence" | "groups" | "last_step"
+---@field coefficient? number   0.01
+---@field groups? integer       equal parts of the batch, for loss = "groups"
+---@field z? number             0; factor of the z-loss
+---@field rate? number          0; of the bias against the loads
+---@field targets? Value        i32 [batch, seq]: tokens with a negative one do not count
 
 ---@class Route
 ---@field logits Value    f32 [..., experts]
@@ -83,6 +92,10 @@
 ---@field slots integer   of an expert in a group
 ---@field experts integer
 ---@field top_k integer
+---@field tokens integer   of a sequence
+---@field scored "softmax" | "sigmoid"
+---@field balance_loss? Value   f32 []
+---@field z_loss? Value         f32 []
 
 ---@class AdamWOptions
 ---@field lr? Rate
@@ -118,8 +131,8 @@ function Value:dim(dim) end
 ---@return Value
 function Value:named(name) end
 
---- Declares what a state of o.state is after the step; another call for the same state is an error. What is partial over
---- micro-batches or ranks is added up. Without effect in evaluation and sampling.
+--- Declares what a state of o.state is after the step; another call for the same state is an error. What is partial
+--- over micro-batches or ranks is added up. Without effect in evaluation and sampling.
 ---@param value Value   of the state's type
 function Value:next(value) end
 --- The same elements with other dims: x:reshape { "batch", "seq", { "heads", 12 }, { "head_dim", 64 } }.
@@ -312,6 +325,10 @@ function Update:count() end
 --- scale, and the function guards its updates itself.
 ---@return LossScaleState?
 function Update:loss_scale() end
+--- What the capacity of the step does not hold, f32 [], when the model declares it (o.overflow). Above 0, the step
+--- must change nothing, as it runs again; a function that guards its updates itself reads it.
+---@return Value?
+function Update:overflow() end
 --- A state of the param, f32 of its shape.
 ---@param p Value
 ---@param name string
@@ -322,7 +339,8 @@ function Update:state(p, name, init) end
 --- update:loss_scale needs this: otherwise they change when all gradients are finite.
 ---@param apply Value
 function Update:states(apply) end
---- Assigns the value to the param or state at the end of the step, if all gradients are finite.
+--- Assigns the value to the param or state at the end of the step, if all gradients are finite and the step does not
+--- overflow its capacity.
 ---@param target Value
 ---@param value Value
 function Update:set(target, value) end
@@ -457,10 +475,10 @@ function orrery.array(dtype, shape) end
 ---@param spec ParamSpec
 ---@return Value
 function orrery.param(spec) end
---- An array in the current scope that no optimizer owns, such as a bias or statistics of the last step. The value is what
---- the array was before the step; a train step must say what it is after it with state:next(value). A step that is
---- skipped changes neither params nor states. Checkpoints have states, verify compares them, evaluation and sampling read
---- them. A state is whole on every rank, also under ZeRO, unless a strategy marks it.
+--- An array in the current scope that no optimizer owns, such as a bias or statistics of the last step. The value is
+--- what the array was before the step; a train step must say what it is after it with state:next(value). A step that is
+--- skipped changes neither params nor states. Checkpoints have states, verify compares them, evaluation and sampling
+--- read them. A state is whole on every rank, also under ZeRO, unless a strategy marks it.
 ---@param spec { name: string, shape: ({ [1]: string, [2]: integer } | integer)[], initial?: number, dtype?: DType }
 ---@return Value
 function orrery.state(spec) end
@@ -518,12 +536,26 @@ function orrery.step() end
 --- False while evaluation and sampling programs are traced.
 ---@return boolean
 function orrery.training() end
+--- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step is
+--- compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
+---@param sizes number[]
+---@return number
+function orrery.capacity(sizes) end
+--- Declares that a train step overflows if an element of `load` [..., n] (i32, f32) is above room(capacity). Such a
+--- step changes no param or state: all ranks run the same batch again with the next larger capacity. The next step
+--- begins with the capacity that was large enough; after 50 steps that did not need it, the next smaller one is taken.
+--- If the largest one overflows, the run ends with scope, element and load. Only where o.training() is true.
+---@param load Value
+---@param room fun(capacity: number): number
+function orrery.overflow(load, room) end
 --- Declares a number in addition to the loss, in the function given to o.trace or one that it calls: metrics.jsonl has
 --- sum / count in the line of each step, and as eval_NAME in that of each evaluation. Both are f32 scalars, added up
---- over micro-batches, ranks and batches as the loss and its count are. Without effect in a function of program:metric.
+--- over micro-batches, ranks and batches as the loss and its count are. Without a count, `sum` is an f32 scalar or list
+--- of the whole step, such as each layer's largest load: the line of a step has it, on the terminal its largest
+--- element, and no evaluation has. Without effect in a function of program:metric.
 ---@param name string
 ---@param sum Value
----@param count Value|number
+---@param count? Value|number
 function orrery.result(name, sum, count) end
 
 ---@class orrery.data
@@ -655,6 +687,12 @@ function nn.swiglu(x, options) end
 ---@return Value y
 ---@return Route route
 function nn.moe(x, options) end
+--- The sum of losses with those of the routes; reports the loads of their experts. Call it once.
+---@param routes Route[]   in the order of layers
+---@param loss Value
+---@param count Value
+---@return Value
+function nn.balanced(routes, loss, count) end
 
 ---@class orrery.optim
 local optim = {}

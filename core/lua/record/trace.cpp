@@ -11,6 +11,7 @@
 #include "compile/step_value.h"
 #include "ir/describe.h"
 #include "lua/fields.h"
+#include "lua/record/capacity.h"
 #include "lua/record/op_call.h"
 #include "lua/record/traced.h"
 #include "lua/state.h"
@@ -431,7 +432,7 @@ struct Recorded {
     std::string_view given_to;
     std::string_view sum;
     const Origin& origin;
-    bool* mean;            ///< set to whether the function returns no count
+    Declared& declared;    ///< set to what the function says of its program
     bool declares = true;  ///< whether o.result adds results during the call
 };
 
@@ -462,7 +463,8 @@ void require_next(const Program& program) {
     }
 }
 
-Program record(lua_State* L, const Traced& traced, const Recorded& recorded, bool training, const Sizes& sizes) {
+Program record(lua_State* L, const Traced& traced, const Recorded& recorded, const ProgramEntry& entry) {
+    const Sizes sizes{entry.batch, entry.length};
     State& state = state_of(L);
     if (state.tape)
         fail(L, fmt::format("{} cannot be called inside another trace; call it at the top level of the script",
@@ -474,7 +476,8 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     Program start;
     start.name = traced.recipe.name;
     const auto tape = std::make_shared<Tape>(std::move(start));
-    tape->training = training;
+    tape->training = entry.role == ProgramRole::train;
+    tape->capacity = entry.capacity;
     tape->declares = recorded.declares;
     state.tape = tape;
     state.recorded_again = other_sizes(traced, sizes);
@@ -486,8 +489,8 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     call_for(L, 1, 2, origin);
     const ValueId loss_sum = check_result(L, top + 1, recorded, *tape, recorded.sum);
     ValueId count = none;
-    *recorded.mean = lua_isnil(L, top + 2);
-    if (*recorded.mean) {
+    recorded.declared = {lua_isnil(L, top + 2), tape->capacities};
+    if (recorded.declared.mean) {
         count = tape->builder.one(
             "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", 1.0}, {"dtype", std::string("f32")}}, origin);
     } else {
@@ -497,21 +500,20 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     tape->builder.result("loss_sum", loss_sum, origin);
     tape->builder.result("count", count, origin);
     tape->use = TapeUse::closed;
-    if (training) require_next(*tape->program);
+    if (tape->training) require_next(*tape->program);
     return *tape->program;
 }
 
 }  // namespace
 
-Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean, int64_t length) {
-    return record(L, traced, {traced.function, "o.trace", "the loss", traced.recipe.trace_origin, &mean}, training,
-                  {batch, length});
+Program record_forward(lua_State* L, const Traced& traced, const ProgramEntry& entry, Declared& declared) {
+    return record(L, traced, {traced.function, "o.trace", "the loss", traced.recipe.trace_origin, declared}, entry);
 }
 
-Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean) {
+Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, Declared& declared) {
     const AddedProgram& added = traced.recipe.added[which];
-    return record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin, &mean, false},
-                  false, {batch, 0});
+    return record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin, declared, false},
+                  {.role = ProgramRole::evaluate, .batch = batch});
 }
 
 void open_trace(lua_State* L) {
@@ -521,6 +523,7 @@ void open_trace(lua_State* L) {
         {"iota", guard<iota>},     {"array", guard<array>},       {"fail", guard<fail_there>},
         {"result", guard<result>}, {"random", guard<random>},     {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
+    open_capacity(L);
 }
 
 void add_state_methods(lua_State* L) {

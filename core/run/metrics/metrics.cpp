@@ -83,6 +83,7 @@ void MetricsWriter::resume(int64_t resumed_step) {
 
 void MetricsWriter::header(const TrainedNumbers& has, std::span<const StepResult> results) {
     std::string more = has.scale ? " loss_scale skipped" : "";
+    if (has.capacity) more += " capacity  again";
     for (const StepResult& result : results)
         if (result.shown) more += fmt::format(" {:>{}}", result.name, result_width);
     note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}{}", "step", "loss", "grad_norm", "lr",
@@ -149,7 +150,8 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
             m.has.rate ? fmt::format("{:.2e}", m.lr) : "",
             static_cast<double>(m.has.tokens ? m.tokens : m.samples) * rate, m.flops * rate / 1e12,
             m.peak_flops > 0 ? 100 * m.flops * rate / m.peak_flops : 0, static_cast<double>(m.memory_bytes) / (1 << 20),
-            m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : "", shown_text(m.results)));
+            m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : "",
+            (m.has.capacity ? fmt::format(" {:>8g} {:>6}", m.capacity, m.again) : "") + shown_text(m.results)));
     }
     if (interactive_) bar(m);
 }

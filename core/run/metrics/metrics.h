@@ -36,7 +36,7 @@ public:
     /// or during the call leaves metrics.jsonl unchanged.
     void resume(int64_t resumed_step);
     /// Prints the column heads: samples/s instead of tok/s without tokens, loss_scale and skipped with a loss scale,
-    /// and the names of results that are shown.
+    /// capacity and again with capacities, and the names of results that are shown.
     void header(const TrainedNumbers& has, std::span<const StepResult> results = {});
     /// Takes less than 50 us, not counting the terminal and the Prometheus file, which is written at most once a
     /// second. Allocates nothing, except for a printed line, once lines have had their largest size.
