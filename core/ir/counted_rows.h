@@ -18,7 +18,7 @@ struct CountedRows {
 };
 
 /// The slots of an op's first operand; nullopt if the op has no operand `counts`, if its rows are sorted by expert
-/// instead, or if the counts are not those of an op that looks up experts by ids. Follows counts through collectives.
+/// instead, or if another kind of op made the counts.
 std::optional<CountedRows> counted_rows(const Program& program, const Op& op);
 
 }  // namespace orrery
