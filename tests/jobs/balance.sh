@@ -51,8 +51,8 @@ dp="mesh.dp=2 train.microbatches=2" pp="mesh.pp=2 train.microbatches=4"
 balanced "loss=groups groups=4" "$dp"
 balanced "loss=sequence z=0.001" "$dp" "$pp" "mesh.tp=2"
 balanced "loss=last_step rate=0.01" "$dp" "$pp"
-exits 0 verify $orrery verify balance.lua "${settings[@]}" --steps 2 --set script.loss=last_step --set script.rate=0.01 \
-    --set script.z=0.001 --set mesh.pp=2 --set mesh.dp=2 --set train.microbatches=2
+exits 0 verify $orrery verify balance.lua "${settings[@]}" --steps 2 --set script.loss=last_step \
+    --set script.rate=0.01 --set script.z=0.001 --set mesh.pp=2 --set mesh.dp=2 --set train.microbatches=2
 grep -qE "memory expert_load expert_drop$" one.log || { cat one.log; fail "the step line has no loads"; }
 # A group that micro-batches tear apart is refused.
 refused "choose a size divisible by micro=4" $orrery check balance.lua "${settings[@]}" --set script.loss=groups \
