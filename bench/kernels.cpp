@@ -87,6 +87,11 @@ void add_indices(KernelCases& cases, DType f, const Model& z) {
     const Attributes slots{{"experts", experts}, {"slots", tokens * chosen / experts}};
     cases.add("assign_slots", {ids}, slots);
     cases.add("assign_slots", {ids, picked}, slots, "assign_slots by weight");
+    const TensorType held{f, {experts, tokens * chosen / experts, z.width}}, by{DType::f32, ids.shape};
+    cases.add("dispatch", {x, ids}, slots);
+    cases.add("dispatch", {x, ids, by}, slots, "dispatch with weights");
+    cases.add("combine", {held, ids, by});
+    cases.add("slot_dots", {held, x, ids});
     cases.add("cumsum", {gates}, last, "cumsum rows");
     cases.add("cumsum", {x}, first, "cumsum columns");
     cases.add("iota", {}, {{"shape", x.shape}, {"dtype", std::string("f32")}});

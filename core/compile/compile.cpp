@@ -351,8 +351,12 @@ size_t remarks(const Compiled& compiled) {
 }  // namespace
 
 std::string summary(const Compiled& compiled) {
-    std::string text = fmt::format("{}: {} parameters, mesh {}\n", compiled.name, count_text(compiled.parameters),
-                                   compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
+    std::string active;
+    if (const CompiledProgram* train = compiled.find("train"))
+        if (const int64_t count = active_parameters(train->plan.program); count != compiled.parameters)
+            active = fmt::format(", {} active for a token", count_text(count));
+    std::string text = fmt::format("{}: {} parameters{}, mesh {}\n", compiled.name, count_text(compiled.parameters),
+                                   active, compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
     if (compiled.find("train"))
         text += fmt::format("{} and {:.3g} TFLOP a step\n{}",
                             compiled.tokens_per_step > 0 ? count_text(compiled.tokens_per_step) + " tokens"

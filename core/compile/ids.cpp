@@ -33,9 +33,8 @@ std::map<std::string, IdRange> ids_of(const Program& recorded) {
         if (input == none) continue;
         const auto& rows = lookup.rows.output ? op.outputs : op.inputs;
         const Shape& shape = recorded.value(rows.at(lookup.rows.index)).type.shape;
-        const int64_t dim = lookup.dim_attribute.empty() ? lookup.dim : op.attributes.integer(lookup.dim_attribute);
         IdRange& range = ranges[recorded.value(input).name];
-        const int64_t size = dim < 0 ? shape.back() : shape.at(dim);
+        const int64_t size = ids_looked_up(lookup, shape, op.attributes);
         range.count = fewest(range.count, fewest(size, op.attributes.integer("ids")));
         if (!lookup.skips) range.least = 0;
     }

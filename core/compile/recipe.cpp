@@ -185,6 +185,24 @@ const MarkedProgram* Experiment::find(std::string_view name) const {
     return found == programs.end() ? nullptr : &*found;
 }
 
+Shape WeightSource::stored_shape(Shape param) const {
+    if (stacked && !param.empty()) param.erase(param.begin());
+    if (transpose && param.size() >= 2) std::swap(param[param.size() - 2], param.back());
+    return param;
+}
+
+std::string WeightSource::tensor_at(int64_t index) const {
+    const size_t at = stacked ? tensor.find('*') : std::string::npos;
+    return at == std::string::npos ? tensor : tensor.substr(0, at) + std::to_string(index) + tensor.substr(at + 1);
+}
+
+std::vector<std::string> WeightSource::tensors(const Shape& param) const {
+    if (tensor_at(0) == tensor) return {tensor};
+    std::vector<std::string> names;
+    for (int64_t i = 0; i < param.at(0); ++i) names.push_back(tensor_at(i));
+    return names;
+}
+
 std::string Recipe::digest() const {
     std::string text = fmt::format("{} batch {} microbatches {} precision {} ramp {} {} {}\n", name, batch,
                                    microbatches, name_of(precision), ramp.start, ramp.increment, ramp.samples);

@@ -16,18 +16,28 @@
 
 namespace orrery {
 
-/// The tensor of a published checkpoint (safetensors) that a param is loaded from, as the script declares.
+/// The tensor of a published checkpoint (safetensors) that a param is loaded from, as the script declares. A param may
+/// be stacked: then there is a tensor for each index along its first dim, and `tensor` has * in place of the index.
 struct WeightSource {
     std::string param;
     std::string tensor;
+    std::string from = {};   ///< tensor that files to load have instead, without * for all indices; "": the same
+    bool stacked = false;    ///< the param has a tensor for each index along its first dim
     bool fresh = false;      ///< a file may lack this tensor: the param then keeps its initial values
-    bool transpose = false;  ///< the tensor in the file is [out, in], the param is [in, out]
+    bool transpose = false;  ///< the tensor in the file is [.., out, in], the param is [.., in, out]
     int dim = -1;            ///< dim of which only `size` elements from `start` are read; -1: the whole tensor is read
     int64_t start = 0;
     int64_t size = 0;
     int padded = -1;  ///< dim that has only `rows` elements in the file; the param adds zeros; -1: none
     int64_t rows = 0;
     Origin origin;
+
+    /// The shape of a tensor that stores a whole param of shape `param`: one index of it, if it is stacked.
+    Shape stored_shape(Shape param) const;
+    /// The name of the tensor at an index along the first dim of the param.
+    std::string tensor_at(int64_t index) const;
+    /// The names of all tensors that a param of shape `param` is stored in.
+    std::vector<std::string> tensors(const Shape& param) const;
 };
 
 /// A tensor of a published checkpoint that may repeat another one (`of`), such as a head tied to the embedding.

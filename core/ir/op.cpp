@@ -172,6 +172,13 @@ std::string_view op_combining(ReduceOp how) {
     assert(found != ops.end());
     return (*found)->name;
 }
+int64_t ids_looked_up(const Lookup& lookup, const Shape& shape, const Attributes& attributes) {
+    int64_t dim = lookup.dim_attribute.empty() ? lookup.dim : attributes.integer(lookup.dim_attribute);
+    if (dim < 0) dim += static_cast<int64_t>(shape.size());
+    int64_t ids = 1;
+    for (int64_t d = dim; d < dim + lookup.dims; ++d) ids *= shape.at(static_cast<size_t>(d));
+    return ids;
+}
 std::string_view kernel_of(const OpDef& def) { return def.kernel.empty() ? def.name : def.kernel; }
 bool communicates(const OpDef& def) { return def.collective.value_or(Opcode::kernel) != Opcode::kernel; }
 bool exchanges_blocks(const OpDef& def, const Op& op) { return def.moves == Moves::rolls && op.attributes.has("axis"); }

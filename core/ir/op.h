@@ -17,6 +17,8 @@ std::string_view op_combining(ReduceOp how);
 bool set_by_passes(std::string_view attribute);
 /// The name of the kernel that does the op's work: OpDef::kernel, or the op's name if that is empty.
 std::string_view kernel_of(const OpDef& def);
+/// How many ids a lookup takes: the size of its dim, or of its dims together. `shape`: that of its rows.
+int64_t ids_looked_up(const Lookup& lookup, const Shape& shape, const Attributes& attributes);
 /// True if a communicator runs the op, not a device.
 bool communicates(const OpDef& def);
 /// True for a roll of a split dim: ranks of the attribute `axis` exchange blocks by messages, and no device runs it.

@@ -7,20 +7,21 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-/// The sum of `value` over the threads before this one, by way of `room` [threads], and over all threads in `total`.
-/// Every thread must call it.
-ORRERY_DEVICE std::uint64_t sum_before(const Block& b, std::uint64_t value, std::uint64_t* room, std::uint64_t& total) {
+/// The sum of `value` over the threads before this one, and over all threads in `total`. partial [threads] is shared
+/// memory. Every thread must call it.
+ORRERY_DEVICE std::uint64_t sum_before(const Block& b, std::uint64_t value, std::uint64_t* partial,
+                                       std::uint64_t& total) {
     b.sync();
-    room[b.thread()] = value;
+    partial[b.thread()] = value;
     for (int step = 1; step < b.threads(); step *= 2) {
         b.sync();
-        const std::uint64_t before = b.thread() >= step ? room[b.thread() - step] : 0;
+        const std::uint64_t before = b.thread() >= step ? partial[b.thread() - step] : 0;
         b.sync();
-        room[b.thread()] += before;
+        partial[b.thread()] += before;
     }
     b.sync();
-    total = room[b.threads() - 1];
-    return room[b.thread()] - value;
+    total = partial[b.threads() - 1];
+    return partial[b.thread()] - value;
 }
 
 /// A block for each expert of a group: it counts the group's ids, and gives places to the choices of its expert.
@@ -39,7 +40,7 @@ struct AssignSlots {
 
     /// Calls f(choice, how many of the expert are before it) for the choices of the expert; returns their number.
     template <class F>
-    ORRERY_DEVICE i64 visit(const Block& b, const std::int32_t* own_ids, i64 e, std::uint64_t* room, F f) const {
+    ORRERY_DEVICE i64 visit(const Block& b, const std::int32_t* own_ids, i64 e, std::uint64_t* partial, F f) const {
         i64 carried = 0;
         for (i64 first = 0; first < s.chosen(); first += i64{each} * b.threads()) {
             const i64 begin = first + i64{each} * b.thread();
@@ -50,7 +51,7 @@ struct AssignSlots {
                 mask |= 1u << j;
                 ++count;
             }
-            i64 place = carried + static_cast<i64>(sum_before(b, count, room, total));
+            i64 place = carried + static_cast<i64>(sum_before(b, count, partial, total));
             for (int j = 0; j < each; ++j) {
                 if ((mask >> j & 1u) != 0) f(begin + j, place++);
             }
@@ -60,38 +61,39 @@ struct AssignSlots {
     }
 
     /// Choices of experts before e.
-    ORRERY_DEVICE i64 before(const Block& b, const std::int32_t* own_ids, i64 e, std::uint64_t* room) const {
+    ORRERY_DEVICE i64 before(const Block& b, const std::int32_t* own_ids, i64 e, std::uint64_t* partial) const {
         std::uint64_t count = 0, total = 0;
         for (i64 c = b.thread(); c < s.chosen(); c += b.threads()) count += own_ids[c] >= 0 && own_ids[c] < e ? 1 : 0;
-        sum_before(b, count, room, total);
+        sum_before(b, count, partial, total);
         return static_cast<i64>(total);
     }
 
-    /// The largest key that at least `slots` of n keys reach.
-    ORRERY_DEVICE std::uint32_t threshold(const Block& b, const std::uint32_t* own, i64 n, std::uint64_t* room) const {
+    /// The largest key that `slots` of n keys or more reach.
+    ORRERY_DEVICE std::uint32_t threshold(const Block& b, const std::uint32_t* own, i64 n,
+                                          std::uint64_t* partial) const {
         std::uint32_t least = 0;
         for (int bit = 31; bit >= 0; --bit) {
             const std::uint32_t trial = least | 1u << bit;
             std::uint64_t count = 0, total = 0;
             for (i64 j = b.thread(); j < n; j += b.threads()) count += own[j] >= trial ? 1 : 0;
-            sum_before(b, count, room, total);
+            sum_before(b, count, partial, total);
             if (static_cast<i64>(total) >= s.slots) least = trial;
         }
         return least;
     }
 
     /// Places for n listed choices, more than there are slots: those above the threshold, and the first of those at it.
-    ORRERY_DEVICE void place(const Block& b, i64 from, i64 n, i64 e, std::int32_t* to, std::uint64_t* room) const {
-        const std::uint32_t *own = keys + from, least = threshold(b, own, n, room);
+    ORRERY_DEVICE void place(const Block& b, i64 from, i64 n, i64 e, std::int32_t* to, std::uint64_t* partial) const {
+        const std::uint32_t *own = keys + from, least = threshold(b, own, n, partial);
         std::uint64_t above = 0, total = 0;
         for (i64 j = b.thread(); j < n; j += b.threads()) above += own[j] > least ? 1 : 0;
-        sum_before(b, above, room, total);
+        sum_before(b, above, partial, total);
         const i64 equal = s.slots - static_cast<i64>(total);  // places for keys at the threshold
         i64 carried_above = 0, carried_equal = 0;
         for (i64 first = 0; first < n; first += b.threads()) {
             const i64 j = first + b.thread();
             const std::uint64_t is_above = j < n && own[j] > least ? 1 : 0, is_equal = j < n && own[j] == least ? 1 : 0;
-            const std::uint64_t both = sum_before(b, is_above << 32 | is_equal, room, total);
+            const std::uint64_t both = sum_before(b, is_above << 32 | is_equal, partial, total);
             const i64 higher = carried_above + static_cast<i64>(both >> 32);
             const i64 same = carried_equal + static_cast<i64>(both & 0xffffffffu);
             const bool kept = is_above != 0 || (is_equal != 0 && same < equal);
@@ -103,7 +105,7 @@ struct AssignSlots {
     }
 
     ORRERY_DEVICE void operator()(const Block& b) const {
-        auto* const room = b.shared<std::uint64_t>();
+        auto* const partial = b.shared<std::uint64_t>();
         const i64 group = b.index() / s.experts, e = b.index() % s.experts, n = s.chosen();
         const std::int32_t* own_ids = ids + group * n;
         std::int32_t* to = slots + group * n;
@@ -111,8 +113,8 @@ struct AssignSlots {
             if (own_ids[c] < 0 || own_ids[c] >= s.experts) to[c] = -1;
         }
         i64 from = 0;
-        if (keys != nullptr) from = group * n + before(b, own_ids, e, room);
-        const i64 count = visit(b, own_ids, e, room, [&](i64 c, i64 place) {
+        if (keys != nullptr) from = group * n + before(b, own_ids, e, partial);
+        const i64 count = visit(b, own_ids, e, partial, [&](i64 c, i64 place) {
             to[c] = place < s.slots ? static_cast<std::int32_t>(e * s.slots + place) : -1;
             if (keys == nullptr) return;
             keys[from + place] = static_cast<std::uint32_t>(rank_key(weights.at(group * n + c), 0) >> 32);
@@ -121,14 +123,14 @@ struct AssignSlots {
         if (b.thread() == 0) load[b.index()] = static_cast<std::int32_t>(count);
         if (keys == nullptr || count <= s.slots) return;
         b.sync();
-        place(b, from, count, e, to, room);
+        place(b, from, count, e, to, partial);
     }
 };
 
 void assign_slots(kernels::Context& context, const Slots& s, const std::int32_t* ids, In weights, std::int32_t* slots,
                   std::int32_t* load) {
     Call& call = call_of(context);
-    const bool ranks = weights.data != nullptr;
+    const bool ranks = call.rehearsal || weights.data != nullptr;  // a rehearsal sees no addresses
     auto* keys = ranks ? call.take_array<std::uint32_t>(s.groups * s.chosen()) : nullptr;
     auto* listed = ranks ? call.take_array<std::int32_t>(s.groups * s.chosen()) : nullptr;
     const i64 wanted = power_above(divide_up(s.chosen(), AssignSlots::each));

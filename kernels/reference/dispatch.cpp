@@ -33,7 +33,7 @@ void assign_slots(Context&, const Slots& s, const std::int32_t* ids, In weights,
     }
 }
 
-/// Calls f(choice, row of x, row of y) for each choice whose slot is in this shard.
+/// Calls f(choice, row of x, row of y) for each choice of a slot in this shard.
 template <class F>
 void each_choice(const Slots& s, const std::int32_t* slots, F f) {
     for (i64 c = 0; c < s.groups * s.chosen(); ++c) {

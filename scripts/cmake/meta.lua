@@ -53,6 +53,37 @@
 ---@field std? number
 ---@field std_out? number
 
+---@class MoeOptions
+---@field experts integer
+---@field top_k integer   experts of a token
+---@field mlp integer     width of an expert
+---@field capacity? number   1.25; slots of an expert, as a multiple of its even share
+---@field parts? integer     1; groups of tokens in a sequence
+---@field overflow? "drop"
+---@field drop? "position" | "weight"
+---@field scores? "softmax" | "sigmoid"
+---@field first? "scores" | "top_k"
+---@field renormalise? boolean
+---@field scale? number
+---@field groups? integer
+---@field top_groups? integer
+---@field router_bias? boolean
+---@field correction? Value   [experts]
+---@field shared? integer     width of an expert for all tokens
+---@field shared_gate? boolean
+---@field std? number
+---@field std_out? number
+
+---@class Route
+---@field logits Value    f32 [..., experts]
+---@field scores Value    f32 [..., experts]
+---@field ids Value       i32 [..., top_k]
+---@field weights Value   f32 [..., top_k]
+---@field load Value      i32 [batch, experts], or [batch, parts, experts]: all choices, dropped ones included
+---@field slots integer   of an expert in a group
+---@field experts integer
+---@field top_k integer
+
 ---@class AdamWOptions
 ---@field lr? Rate
 ---@field beta1? number
@@ -87,6 +118,10 @@ function Value:dim(dim) end
 ---@return Value
 function Value:named(name) end
 
+--- Declares what a state of o.state is after the step; another call for the same state is an error. What is partial over
+--- micro-batches or ranks is added up. Without effect in evaluation and sampling.
+---@param value Value   of the state's type
+function Value:next(value) end
 --- The same elements with other dims: x:reshape { "batch", "seq", { "heads", 12 }, { "head_dim", 64 } }.
 ---@param dims NewDim[]
 ---@return Value
@@ -225,8 +260,9 @@ function Program:text() end
 
 ---@class TensorSource
 ---@field param string
----@field tensor string
----@field transpose? boolean
+---@field tensor string      "experts.*.up.weight": a tensor for each index along the param's first dim, from 0
+---@field from? string       the tensor that files to load have instead; without * it fills all indices
+---@field transpose? boolean the tensor's last two dims are swapped in the param
 ---@field part? integer[]   { dim, index, count } of the stored tensor, from 1
 
 ---@class Run
@@ -282,6 +318,10 @@ function Update:loss_scale() end
 ---@param init? "zeros" | "ones"
 ---@return Value
 function Update:state(p, name, init) end
+--- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. Only a function that calls
+--- update:loss_scale needs this: otherwise they change when all gradients are finite.
+---@param apply Value
+function Update:states(apply) end
 --- Assigns the value to the param or state at the end of the step, if all gradients are finite.
 ---@param target Value
 ---@param value Value
@@ -417,6 +457,13 @@ function orrery.array(dtype, shape) end
 ---@param spec ParamSpec
 ---@return Value
 function orrery.param(spec) end
+--- An array in the current scope that no optimizer owns, such as a bias or statistics of the last step. The value is what
+--- the array was before the step; a train step must say what it is after it with state:next(value). A step that is
+--- skipped changes neither params nor states. Checkpoints have states, verify compares them, evaluation and sampling read
+--- them. A state is whole on every rank, also under ZeRO, unless a strategy marks it.
+---@param spec { name: string, shape: ({ [1]: string, [2]: integer } | integer)[], initial?: number, dtype?: DType }
+---@return Value
+function orrery.state(spec) end
 --- Calls the function; its ops and params are in the scope `name`.
 ---@param name string
 ---@param fn function
@@ -602,6 +649,12 @@ function nn.mlp(x, options) end
 ---@param options { mlp: integer, std?: number, std_out?: number }
 ---@return Value
 function nn.swiglu(x, options) end
+
+---@param x Value
+---@param options MoeOptions
+---@return Value y
+---@return Route route
+function nn.moe(x, options) end
 
 ---@class orrery.optim
 local optim = {}

@@ -36,6 +36,7 @@ end
 --- The architecture of Llama's family with these options, or nil with the reason why there is none.
 local function family(c)
   local window = c.window > 0
+  if c.experts > 0 then return nil, "mixtures of experts have no published names here", {} end
   if c.windows and not (c.qk_norm or c.qkv_bias) then
     return nil, "no architecture has windows of some layers without biases in q, k and v or a norm of q and k", {}
   end

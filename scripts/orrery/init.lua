@@ -8,6 +8,7 @@ return {
   trace    = native.trace,                  -- records a function as a program
   array    = native.array,                  -- one input of a signature
   param    = native.param,
+  state    = native.state,                  -- an array that no optimizer owns, which the model reads and sets
   scope    = native.scope,
   constant = native.constant,
   iota     = native.iota,                   -- indices along a dim

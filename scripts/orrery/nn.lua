@@ -2,6 +2,7 @@
 -- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, V vocab; `...` any leading dims.
 local native = require "orrery.native"
 local attention = require "orrery.attention"
+local moe = require "orrery.moe"
 
 local nn = { scope = native.scope, param = native.param }
 
@@ -237,6 +238,27 @@ function nn.swiglu(x, options)
   local gate = nn.linear(x, "gate", { "mlp", options.mlp }, plain)
   local up = nn.linear(x, "up", { "mlp", options.mlp }, plain)
   return nn.linear(gate:swiglu(up), "down", last(x), { bias = false, std = options.std_out or options.std })
+end
+
+local moe_options = options_of("experts top_k mlp capacity parts overflow drop scores first renormalise scale groups "
+  .. "top_groups router_bias correction shared shared_gate std std_out")
+
+--- A mixture of experts in place of nn.swiglu: x [B, T, C] -> y [B, T, C], route. A router scores E experts; each token
+-- goes to the k of highest score, each of them a block as nn.swiglu; y is their sum, by weight. In a group of tokens an
+-- expert has S = ceil(capacity * tokens * k / E) slots, and choices that find none are dropped. A group is a sequence,
+-- or one of `parts` equal parts of it, so the mesh does not change what is dropped.
+-- options: experts, top_k, mlp (width of an expert), capacity (1.25; experts / top_k drops nothing), parts (1),
+-- overflow ("drop"), drop ("position": choices of later tokens; "weight": those of less weight), scores ("softmax" |
+-- "sigmoid"), first ("scores": the best scores are chosen; "top_k": the best logits, and scores are made of them
+-- alone), renormalise (a token's weights are divided by their sum), scale (1; multiplies the weights), groups and
+-- top_groups (only experts of the best top_groups of `groups` groups are chosen; a group ranks by the sum of its two
+-- highest), router_bias (false), correction ([E], added for the choice, not to the weights), shared (width of an expert
+-- for all tokens), shared_gate (false; a sigmoid gate of that expert), std (1/sqrt(in)), std_out (std).
+-- route: logits and scores f32 [..., E], ids i32 and weights f32 [..., k], load i32 [B, E], or [B, P, E] of P parts
+-- (all choices of an expert in a group, dropped ones included), slots (S), experts, top_k.
+function nn.moe(x, options)
+  check_options("nn.moe", options, moe_options)
+  return moe.experts(nn, x, options)
 end
 
 return nn

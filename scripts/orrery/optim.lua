@@ -44,11 +44,12 @@ local function sum_of_squares(update)
 end
 
 --- Whether the squares of all gradients are finite, u8 [], so the update is made. Without a loss scale the run ends if
--- they are not. With one, sets the next scale: times `growth` after `interval` consecutive finite steps, times
+-- they are not. The states of o.state change with the params. With a loss scale, sets the next scale: times `growth` after `interval` consecutive finite steps, times
 -- `backoff` after one that is not finite. Records the results loss_scale and skipped, the number of steps without an
 -- update.
 local function applies(update, scaling, total)
   local finite = total:all_finite()
+  update:states(finite)
   if not scaling then
     update:result("update.sumsq", total)
     return finite

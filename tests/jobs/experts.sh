@@ -1,44 +1,16 @@
 #!/usr/bin/env bash
-# A mixture of experts made of ops by index: each sequence sends its tokens to the two experts of the largest gates, as
-# many as an expert has room for. It trains and verifies on one rank and under dp, tp and ZeRO, with the same losses.
+# A mixture of experts in which a part of the choices finds no slot. It trains and verifies on one rank and under dp, tp
+# and ZeRO, with the same losses.
 source "$(dirname "$0")/lib.sh"
 
 cat > experts.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
 local opt = o.options { zero = { 0, "stage of ZeRO" } }
 local data = o.data.text {}
-local experts, chosen, room = 4, 2, 20     -- room: of the 64 choices that the 32 tokens of a sequence make
-
-local function mixture(x)                  -- x [batch, seq, embed]
-  local batch, seq, embed = table.unpack(x.shape)
-  local choices = seq * chosen
-  local gates, ids = nn.linear(x, "gate", { "experts", experts }, { bias = false }):softmax():top_k(chosen)
-  ids = ids:reshape { "batch", { "choices", choices }, 1 }
-  gates = gates:reshape { "batch", { "choices", choices }, 1 }
-  -- How many choices of a sequence went to the same expert before; what finds no room goes nowhere.
-  local hot = ids:reshape { "batch", "choices" }:one_hot(experts)
-  local place = hot:cumsum("choices", { exclusive = true }):gather(ids, 3)
-  local slot = place:less(room):select(ids:cast "f32" * room + place, o.constant(-1)):cast "i32"
-  local token = o.iota { shape = { { "batch", batch }, { "seq", seq }, chosen }, dim = "seq" }
-  token = token:reshape { "batch", { "choices", choices }, 1 }
-  local h = x:gather(token, 2):scatter_add(slot, 2, experts * room)
-  h = h:reshape { "batch", { "expert", experts }, { "room", room }, "embed" }:transpose { 2, 1, 3, 4 }
-  h = h:reshape { "expert", { "rows", batch * room }, "embed" }
-  local init = { kind = "normal", scale = 0.1 }
-  local function weight(name, from, to)
-    return nn.param { name = name, shape = { { "expert", experts }, from, to }, init = init }
-  end
-  h = h:matmul(weight("up", { "embed", embed }, { "mlp", 32 })):gelu()
-  h = h:matmul(weight("down", { "mlp", 32 }, { "embed", embed }))
-  h = h:reshape { "expert", { "batch", batch }, { "room", room }, "embed" }:transpose { 2, 1, 3, 4 }
-  h = h:reshape { "batch", { "slots", experts * room }, "embed" }:gather(slot, 2) * gates
-  return h:reshape { "batch", { "seq", seq }, { "chosen", chosen }, "embed" }:sum { dims = { 3 } }
-end
-
 local program = o.trace("experts", data.signature, function(batch)
   local x = nn.embedding(batch.tokens, "tokens", { "vocab", data.vocab }, { "embed", 24 })
   x = x + nn.scope("attn", nn.attention, nn.layernorm(x, "ln_1"), { heads = 2 })
-  x = x + nn.scope("mixture", mixture, nn.layernorm(x, "ln_2"))
+  x = x + nn.scope("mlp", nn.moe, nn.layernorm(x, "ln_2"), { experts = 4, top_k = 2, mlp = 32, std = 0.1, parts = 2 })
   return nn.linear(nn.layernorm(x, "ln_f"), "head", { "vocab", data.vocab }):cross_entropy(batch.targets)
 end)
 program:train_with(o.optim.adamw { lr = 1e-2, decay = 0 })

@@ -5,6 +5,9 @@ local sizes = {
   gpt = { layers = 2, embed = 12, heads = 3, vocab = 17, seq = 4 },
   llama = { layers = 2, embed = 12, heads = 6, kv_heads = 2, mlp = 20, vocab = 17 },
   qwen2 = { layers = 2, embed = 12, heads = 6, kv_heads = 2, mlp = 20, vocab = 17 },
+  mixtral = { layers = 2, embed = 12, heads = 6, kv_heads = 2, mlp = 20, vocab = 17, experts = 4 },
+  qwen3_moe = { layers = 2, embed = 12, heads = 6, kv_heads = 2, head_dim = 2, mlp = 20, expert_mlp = 8, vocab = 17,
+                experts = 6, top_k = 3, dense = 1 },
 }
 local data = o.data.text {}
 for name, size in pairs(sizes) do

@@ -34,6 +34,10 @@ std::vector<Variable> spread(const Mesh& mesh) {
     for (const char* name : {"q", "k", "v"}) add(name, {12, 6}, {{"tp", 1}});
     for (const char* name : {"q.b", "k.b", "v.b"}) add(name, {6}, {{"dp", 0}});
     add("norm", {12}, {});
+    add("gate", {4, 6, 8}, {{"tp", 0}, {"dp", 2}});
+    add("up", {4, 6, 8}, {{"tp", 2}});
+    add("down", {4, 8, 6}, {{"dp", 0}});
+    add("down.b", {4, 6}, {{"tp", 1}});
     add("head.m", {10, 24}, {{"tp", 1}});
     return all;
 }
@@ -52,6 +56,17 @@ PublishedRecord record() {
         matrix.start = bias.start = 6 * i, matrix.size = bias.size = 6;
         out.params.push_back(matrix);
         out.params.push_back(bias);
+    }
+    for (int64_t i = 0; i < 2; ++i) {  // one tensor of two stacks of matrices
+        WeightSource fused = source(i == 0 ? "gate" : "up", "experts.gate_up");
+        fused.transpose = true;
+        fused.dim = 1, fused.start = 8 * i, fused.size = 8;
+        out.params.push_back(fused);
+    }
+    for (const std::string name : {"down", "down.b"}) {  // a tensor for each expert
+        WeightSource stacked = source(name, "experts.*." + name);
+        stacked.stacked = stacked.transpose = true;
+        out.params.push_back(stacked);
     }
     return out;
 }
@@ -98,7 +113,26 @@ void check_all(const WeightFiles& files) {
         for (const float x : saved(name)) biases.push_back(x);
     CHECK(read(files, "attn.bias") == bits_of(biases));
     CHECK(read(files, "norm.weight") == bits_of(saved("norm")));
-    CHECK(files.tensors().size() == 5);
+    std::vector<float> fused;
+    for (size_t expert = 0; expert < 4; ++expert) {
+        for (const char* name : {"gate", "up"}) {
+            const std::vector<float> matrices = saved(name);
+            for (size_t out = 0; out < 8; ++out)
+                for (size_t in = 0; in < 6; ++in) fused.push_back(matrices[expert * 48 + in * 8 + out]);
+        }
+        std::vector<float> down;
+        const std::vector<float> matrices = saved("down"), rows = saved("down.b");
+        for (size_t out = 0; out < 6; ++out)
+            for (size_t in = 0; in < 8; ++in) down.push_back(matrices[expert * 48 + in * 6 + out]);
+        const std::string name = "experts." + std::to_string(expert) + ".down";
+        CHECK(read(files, name) == bits_of(down));
+        CHECK(files.tensor(name).type.shape == Shape{6, 8});
+        const auto first = rows.begin() + static_cast<std::ptrdiff_t>(expert) * 6;
+        CHECK(read(files, name + ".b") == bits_of({first, first + 6}));
+    }
+    CHECK(read(files, "experts.gate_up") == bits_of(fused));
+    CHECK(files.tensor("experts.gate_up").type.shape == Shape{4, 16, 6});
+    CHECK(files.tensors().size() == 14);
 }
 
 std::string text_of_file(const std::filesystem::path& path) {
@@ -135,9 +169,9 @@ TEST_CASE("an export has every element where it belongs, whatever the mesh, the 
             if (block == 100) options.file_bytes = 900;
             const std::string out = at.out(std::to_string(block));
             const Exported told = export_checkpoint(*at.store, at.manifest, record(), out, options);
-            CHECK(told.tensors == 5);
-            CHECK(told.elements == 2 * 210 + 12 + 216 + 18);
-            CHECK(told.files == (block == 100 ? 4 : 1));
+            CHECK(told.tensors == 14);
+            CHECK(told.elements == 2 * 210 + 12 + 216 + 18 + 3 * 192 + 24);
+            CHECK(told.files == (block == 100 ? 6 : 1));
             const WeightFiles files(out);
             check_all(files);
             for (const auto& [key, value] : files.file_of("norm.weight").header().metadata) {
@@ -159,8 +193,9 @@ TEST_CASE("raw exports have the params, whole, under their own names") {
     options.raw = true;
     export_checkpoint(*at.store, at.manifest, record(), at.out(), options);
     const WeightFiles files(at.out());
-    CHECK(files.tensors().size() == 9);
-    for (const char* name : {"table", "head", "q", "k.b", "norm"}) CHECK(read(files, name) == bits_of(saved(name)));
+    CHECK(files.tensors().size() == 13);
+    for (const char* name : {"table", "head", "q", "k.b", "norm", "down"})
+        CHECK(read(files, name) == bits_of(saved(name)));
     CHECK(files.tensor("head").type.shape == Shape{10, 24});
     CHECK_FALSE(std::filesystem::exists(at.out() + "/config.json"));
 }

@@ -87,6 +87,9 @@ TEST_CASE("ids of an input are those of all that they look up, and -1 where that
     build.one("scatter_add", {x, to}, {{"dim", int64_t{0}}, {"size", int64_t{40}}}, {});
     build.one("one_hot", {both}, {{"size", int64_t{9}}}, {});
     build.one("embedding", {both, x}, {}, {});
+    const Attributes experts{{"experts", int64_t{3}}, {"slots", int64_t{5}}};
+    build.add("assign_slots", {ids("chosen", {8, 2})}, experts, {});
+    build.one("dispatch", {x, ids("slots", {8, 2})}, experts, {});
     const auto ranges = ids_of(program);
     const auto is = [&](const char* name, int64_t least, int64_t count) {
         return ranges.at(name).least == least && ranges.at(name).count == count;
@@ -95,6 +98,8 @@ TEST_CASE("ids of an input are those of all that they look up, and -1 where that
     CHECK(is("picks", -1, 6));
     CHECK(is("to", -1, 40));
     CHECK(is("both", 0, 8));
+    CHECK(is("chosen", -1, 3));
+    CHECK(is("slots", -1, 15));
 }
 
 TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipeline's line") {

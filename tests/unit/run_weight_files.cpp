@@ -165,3 +165,96 @@ TEST_CASE("a model is read from several files as from one") {
               read_weights(single, param, source, from, param.type.shape));
     }
 }
+
+TEST_CASE("a param of experts is read from a tensor of each, from one of all, or from one that fills all") {
+    const Folder folder("weights_stacked");
+    constexpr int64_t experts = 3, in = 4, out = 5;
+    std::vector<float> each(experts * out * in), rows(experts * in), dense(out * in);
+    for (size_t i = 0; i < each.size(); ++i) each[i] = static_cast<float>(i);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = 100 + static_cast<float>(i);
+    for (size_t i = 0; i < dense.size(); ++i) dense[i] = -static_cast<float>(i);
+    const auto files_with = [&](int64_t count, const Shape& last) {
+        std::vector<NamedTensor> all{{"mlp.w", {dense.data(), DType::f32, {out, in}}},
+                                     {"model.fused", {each.data(), DType::f32, {experts, out, in}}}};
+        for (int64_t e = 0; e < count; ++e) {
+            const std::string name = "model.experts." + std::to_string(e);
+            all.push_back(
+                {name + ".w",
+                 {&each[static_cast<size_t>(e * out * in)], DType::f32, e + 1 == count ? last : Shape{out, in}}});
+            all.push_back({name + ".b", {&rows[static_cast<size_t>(e * in)], DType::f32, {in}}});
+        }
+        folder.tensors("model.safetensors", all);
+    };
+    const auto host_of = [&](const std::string& weights) {
+        auto host = std::make_unique<FakeHost>();
+        run_script_text(
+            "local o = require 'orrery'\n"
+            "local p = o.trace('m', { x = o.array('f32', { { 'batch', 1 } }) }, function(b)\n"
+            "  local w = o.param { name = 'w', shape = { { 'experts', 3 }, { 'in', 4 }, { 'out', 5 } } }\n"
+            "  local v = o.param { name = 'v', shape = { { 'experts', 3 }, { 'in', 4 } } }\n"
+            "  return b.x:sum() * w:sum() * v:sum(), b.x:sum()\nend)\n"
+            "p:train_with(o.optim.sgd {})\n"
+            "p:weights { prefix = 'model.', ignore = { 'mlp.w', '*fused', '*experts.*' }, " +
+                weights + " }\np:compile()\n",
+            "a.lua", "", *host);
+        return host;
+    };
+    const std::string v = ", { param = 'v', tensor = 'model.experts.*.b' }";
+    const std::string by_expert = "{ param = 'w', tensor = 'model.experts.*.w', transpose = true }" + v;
+    const auto said = [&](const std::string& weights) -> std::string {
+        try {
+            const auto host = host_of(weights);
+            check_weights(host->experiment->train(), folder.path, host->experiment->recipe->weights);
+        } catch (const Error& problem) {
+            return problem.what();
+        }
+        return "";
+    };
+    /// The block of w at `offset`, element by element.
+    const auto check = [&](const std::string& weights, const Shape& offset, const Shape& shape, bool same) {
+        const auto host = host_of(weights);
+        const Program& program = host->experiment->train();
+        const WeightFiles files(folder.path);
+        const PublishedWeights table = as_named(host->experiment->recipe->weights, files);
+        const Value& param = program.value(*program.find("w"));
+        const std::vector<float> block = read_weights(files, param, table.sources[0], offset, shape);
+        size_t at = 0, wrong = 0;
+        for (int64_t e = offset[0]; e < offset[0] + shape[0]; ++e)
+            for (int64_t i = offset[1]; i < offset[1] + shape[1]; ++i)
+                for (int64_t o = offset[2]; o < offset[2] + shape[2]; ++o)
+                    wrong += block[at++] != (same ? dense[static_cast<size_t>(o * in + i)]
+                                                  : each[static_cast<size_t>((e * out + o) * in + i)]);
+        CHECK(wrong == 0);
+        CHECK(at == block.size());
+    };
+    files_with(3, {out, in});
+    CHECK(said(by_expert) == "");
+    const std::string fused = "{ param = 'w', tensor = 'model.fused', transpose = true }" + v;
+    const std::string upcycled =
+        "{ param = 'w', tensor = 'model.experts.*.w', from = 'model.mlp.w', transpose = true }" + v;
+    CHECK(said(fused) == "");
+    CHECK(said(upcycled) == "");
+    const std::pair<Shape, Shape> blocks[] = {{{0, 0, 0}, {3, 4, 5}},
+                                              {{1, 0, 0}, {2, 4, 5}},
+                                              {{2, 1, 0}, {1, 2, 5}},
+                                              {{1, 2, 3}, {1, 2, 2}},
+                                              {{0, 0, 4}, {3, 1, 1}}};
+    for (const auto& [offset, shape] : blocks) {
+        check(by_expert, offset, shape, false);
+        check(fused, offset, shape, false);
+        check(upcycled, offset, shape, true);
+    }
+    CHECK_THAT(said("{ param = 'w', tensor = 'model.*.*.w' }" + v), Contains("one * stands for the index"));
+    CHECK_THAT(said("{ param = 'w', tensor = 'w', from = 'mlp.*.w' }" + v), Contains("one * stands for the index"));
+    files_with(2, {out, in});
+    CHECK_THAT(said(by_expert), Contains("a.lua:8: " + folder.path +
+                                         ": no tensor \"model.experts.2.w\": param w is "
+                                         "f32[3,4,5] and needs 3 of them, for indices 0 to 2 along its dim experts, "
+                                         "but the files have 2\n  give the model the number"));
+    CHECK_THAT(said(by_expert + ", fresh = { 'w', 'v' }"), Contains("no tensor \"model.experts.2.w\""));
+    files_with(3, {in, out});
+    CHECK_THAT(said(by_expert), Contains("tensor model.experts.2.w is f32[4,5], expected [5,4]"));
+    files_with(0, {});
+    CHECK_THAT(said(by_expert), Contains("no tensor \"model.experts.0.w\""));
+    CHECK(said(by_expert + ", fresh = { 'w', 'v' }") == "");
+}

@@ -27,10 +27,13 @@ public:
         program_.ops.clear();
         program_.ops.reserve(old.size() + program_.values.size() / 2);
         for (Op& op : old) rewrite(std::move(op));
-        // Scalar results stay f32, as the host reads them.
+        // Scalar results stay f32, as the host reads them; a state takes its next value in its own type.
         for (Result& result : program_.results)
             if (value(result.value).type == TensorType{compute_, {}} && value(result.value).op != none)
                 result.value = cast_of(result.value, DType::f32, program_.op(value(result.value).op));
+        for (Update& update : program_.updates)
+            if (const DType type = value(update.target).type.dtype; type != value(update.value).type.dtype)
+                update.value = cast_of(update.value, type, program_.op(value(update.value).op));
     }
 
 private:

@@ -41,13 +41,15 @@ enum class Moves : uint8_t {
     rolls,
 };
 
-/// Says that the elements of operand `ids` are indices into dim `dim` of operand `rows` (-1: its last dim).
+/// Says that the elements of operand `ids` are indices into dim `dim` of operand `rows` (-1: its last dim), or into
+/// `dims` dims together, from that one on, in row-major order: then each index is used once.
 struct Lookup {
     int ids = 0;
     OperandRef rows = {};
     int dim = 0;
     bool skips = false;                   ///< an id of -1 is legal and selects no row
     std::string_view dim_attribute = {};  ///< attribute that gives the dim; "": the member `dim` does
+    int dims = 1;
 };
 
 /// What determines the simulated time of a kernel launch.

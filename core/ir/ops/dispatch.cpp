@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ir/ops/common.h"
+#include "ir/ops/dispatch.h"
 
 namespace orrery::ops {
 
@@ -18,7 +19,7 @@ int64_t at_least_one(Infer& at, std::string_view key) {
     return n;
 }
 
-// Returns E and S, whose slots are numbered in i32.
+// Returns E and S. All slots together are numbered in i32.
 std::pair<int64_t, int64_t> experts_and_slots(Infer& at) {
     const int64_t experts = at_least_one(at, "experts"), slots = at_least_one(at, "slots");
     constexpr int64_t most = std::numeric_limits<int32_t>::max();
@@ -188,6 +189,9 @@ int64_t slot_flops(const Program& program, const Op& op) {
     return 2 * program.value(slots).type.count() * y.back();
 }
 
+/// Numbers of slots count dims E and S of y [.., E, S, D].
+Lookup slots_of(int slots, OperandRef y) { return {.ids = slots, .rows = y, .dim = -3, .skips = true, .dims = 2}; }
+
 // Samples: 2 groups of 9 tokens with 3 choices among 4 experts with 6 slots. Slots of a gradient's sample may repeat,
 // and some are out of range at both ends.
 const Attributes experts_4{{"experts", int64_t{4}}, {"slots", int64_t{6}}};
@@ -217,6 +221,16 @@ Samples dots() {
 
 }  // namespace
 
+const Op* assigned(const Program& program, ValueId load) {
+    while (program.value(load).op != none) {
+        const Op& op = program.op(program.value(load).op);
+        if (op.kind == "assign_slots") return &op;
+        if (op.inputs.size() != 1) break;
+        load = op.inputs[0];
+    }
+    return nullptr;
+}
+
 std::vector<OpDef> dispatch_ops() {
     return {
         {.name = "assign_slots",
@@ -226,6 +240,7 @@ std::vector<OpDef> dispatch_ops() {
          .infer = infer_assign_slots,
          .rule = assign_slots_rule,
          .flops = choice_flops,
+         .looks_up = Lookup{0, {true, 1}, -1, true},
          .samples = assignments},
         {.name = "dispatch",
          .operands = {"x", "slots", "weights?"},
@@ -236,6 +251,7 @@ std::vector<OpDef> dispatch_ops() {
          .gradient = grad_dispatch,
          .flops = slot_flops,
          .indexed = OperandRef{true, 0},
+         .looks_up = slots_of(1, {true, 0}),
          .samples = dispatches},
         {.name = "combine",
          .operands = {"y", "slots", "weights?"},
@@ -245,6 +261,7 @@ std::vector<OpDef> dispatch_ops() {
          .gradient = grad_combine,
          .flops = slot_flops,
          .indexed = OperandRef{false, 0},
+         .looks_up = slots_of(1, {false, 0}),
          .samples = combinations},
         {.name = "slot_dots",
          .operands = {"y", "x", "slots"},
@@ -253,6 +270,7 @@ std::vector<OpDef> dispatch_ops() {
          .rule = slot_dots_rule,
          .flops = slot_flops,
          .indexed = OperandRef{false, 0},
+         .looks_up = slots_of(2, {false, 0}),
          .samples = dots},
     };
 }

@@ -3,7 +3,12 @@
 // `counts` says; the others are neither read nor multiplied, and their results are 0.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
+#include "ir/flops.h"
 #include "ir/ops/common.h"
+#include "ir/ops/dispatch.h"
 
 namespace orrery::ops {
 
@@ -68,8 +73,16 @@ FactorRule grouped_rule(const Program& program, const Op& op) {
     return at.make.rule;
 }
 
+// Rows of x that can count: all, or as many as tokens have choices if those are fewer.
+int64_t rows_of(const Program& program, const Op& op) {
+    const Shape& x = shape_of(program, op.inputs[0]);
+    const int64_t rows = program.value(op.inputs[0]).type.count() / x.back();
+    const Op* choices = assigned(program, op.inputs[2]);
+    return choices ? std::min(rows, program.value(choices->inputs[0]).type.count()) : rows;
+}
+
 int64_t grouped_flops(const Program& program, const Op& op) {
-    return 2 * program.value(op.outputs[0]).type.count() * shape_of(program, op.inputs[0]).back();
+    return 2 * rows_of(program, op) * shape_of(program, op.inputs[0]).back() * shape_of(program, op.outputs[0]).back();
 }
 
 // dx = dy w^T by rows, and dw[e] = x^T dy over the rows of expert e. Rows that do not count get 0 and add nothing.
@@ -104,7 +117,7 @@ FactorRule grouped_dw_rule(const Program& program, const Op& op) {
 }
 
 int64_t grouped_dw_flops(const Program& program, const Op& op) {
-    return 2 * program.value(op.inputs[0]).type.count() * shape_of(program, op.inputs[1]).back();
+    return 2 * rows_of(program, op) * shape_of(program, op.inputs[0]).back() * shape_of(program, op.inputs[1]).back();
 }
 
 // Counts below 0 mean 0, and those above the slots all slots. The sums of sorted rows may be less or more than the
@@ -156,3 +169,25 @@ std::vector<OpDef> grouped_matmul_ops() {
 }
 
 }  // namespace orrery::ops
+
+namespace orrery {
+
+int64_t active_parameters(const Program& program) {
+    int64_t count = 0;
+    for (const ValueId id : program.params()) count += program.value(id).type.count();
+    std::set<ValueId> experts;
+    for (const Op& op : program.ops) {
+        if (op.kind != "grouped_matmul" || op.phase != Phase::forward) continue;
+        const Op* choices = ops::assigned(program, op.inputs[2]);
+        ValueId w = op.inputs[1];
+        while (program.value(w).op != none && program.op(program.value(w).op).inputs.size() == 1)
+            w = program.op(program.value(w).op).inputs[0];  // of a cast or a collective
+        if (!choices || program.value(w).role != Role::param || !experts.insert(w).second) continue;
+        const Shape& shape = program.value(w).type.shape;
+        const int64_t chosen = std::min(shape[0], program.value(choices->inputs[0]).type.shape.back());
+        count -= program.value(w).type.count() / shape[0] * (shape[0] - chosen);
+    }
+    return count;
+}
+
+}  // namespace orrery

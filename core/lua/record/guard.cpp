@@ -2,6 +2,9 @@
 // The ops are those of guard(update) in orrery/optim.lua.
 #include "lua/record/guard.h"
 
+#include <fmt/format.h>
+
+#include "ir/describe.h"
 #include "lua/state.h"
 
 namespace orrery::lua {
@@ -58,6 +61,23 @@ ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target,
     push_symbol(L, tape, value);
     push_symbol(L, tape, target);
     return called(L, 2);
+}
+
+void guard_states(Tape& tape, ValueId apply) {
+    for (size_t i = 0; i < tape.states; ++i) {
+        Update& update = tape.program->updates[i];
+        const Origin& origin = tape.program->value(update.target).origin;
+        update.value = tape.builder.one("select", {apply, update.value, update.target}, {}, origin);
+    }
+    tape.states = 0;
+}
+
+void require_states(lua_State* L, const std::shared_ptr<Tape>& tape) {
+    if (tape->states > 0) begin_guard(L, tape);  // calls update:states
+    if (tape->states > 0)
+        fail(L, fmt::format("the optimizer handles the loss scale itself, but not {} (o.state)\n  call "
+                            "update:states(apply), where apply, u8 [], is 0 in a step that must change nothing",
+                            describe(*tape->program, tape->program->updates.front().target)));
 }
 
 void ask_for_scale(lua_State* L, Tape& tape) {

@@ -9,6 +9,12 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 /// Returns the value that update:set writes to `target`: `value` when the step's gradients are finite, otherwise the
 /// old value. Returns `value` unchanged when the optimizer's function handles the loss scale itself.
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value);
+/// Implements update:states(apply): the states of o.state take their next values in steps in which `apply`, u8 [], is
+/// not 0.
+void guard_states(Tape& tape, ValueId apply);
+/// Does so with the guard's own condition unless the optimizer's function did. Throws Error if that handles the loss
+/// scale itself.
+void require_states(lua_State* L, const std::shared_ptr<Tape>& tape);
 /// Implements update:loss_scale(): from this call on, the optimizer's function itself handles the loss scale and skips
 /// updates that are not finite. Throws Error after p:grad() or update:set.
 void ask_for_scale(lua_State* L, Tape& tape);

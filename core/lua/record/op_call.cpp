@@ -139,6 +139,11 @@ private:
         return nullptr;
     }
 
+    const AttributeDef* attribute_of(std::string_view key) const {
+        const auto found = std::ranges::find(def_.attributes, key, &AttributeDef::name);
+        return found == def_.attributes.end() ? nullptr : &*found;
+    }
+
     /// Whether the list on top of the stack is the op's next attribute, as in x:transpose { "heads", "seq" }.
     bool list_attribute_next() const {
         const AttributeDef* next = next_attribute();
@@ -185,17 +190,17 @@ private:
         for (size_t i = 1; i < def_.operands.size(); ++i) {
             known.emplace_back(plain_name(def_.operands[i]));
             if (known.back() != key) continue;
+            if (i < operands_.size() && attribute_of(key)) break;  // the slots of dispatch: a value and a number
             if (i < operands_.size() || !test<Symbol>(L_, -1))
                 fail(L_, fmt::format("{}: {} is {}, expected a value", def_.name, key, type_text(L_, -1)));
             given_[i] = checked(lua_gettop(L_));
             return;
         }
-        for (const AttributeDef& attribute : def_.attributes) {
-            known.emplace_back(attribute.name);
-            if (attribute.name != key) continue;
-            attributes_.set(key, attribute_at(L_, -1, def_, attribute, x_));
+        if (const AttributeDef* attribute = attribute_of(key)) {
+            attributes_.set(key, attribute_at(L_, -1, def_, *attribute, x_));
             return;
         }
+        for (const AttributeDef& attribute : def_.attributes) known.emplace_back(attribute.name);
         fail(L_, fmt::format("{}: unknown option {}{}", def_.name, quote(key), choices("known", key, known)));
     }
 

@@ -146,7 +146,8 @@ int train_with(lua_State* L) {
     Recipe recording = recipe_of(L, traced);
     recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };
     traced.step = train_step(recording, recipe.batch);
-    if (traced.step.updates.empty())
+    const auto of_param = [&](const Update& u) { return traced.step.value(u.target).role == Role::param; };
+    if (std::ranges::none_of(traced.step.updates, of_param))
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
     smaller_batches(recipe);  // throws errors of smaller batches here, not at compile()
     attempt.done = true;

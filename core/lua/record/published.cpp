@@ -18,12 +18,11 @@ namespace {
 void read_part(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
     const std::vector<int64_t> part = fields.integers("part");
     if (part.empty()) return;
-    Shape shape = program.value(*program.find(source.param)).type.shape;
+    const Shape shape = source.stored_shape(program.value(*program.find(source.param)).type.shape);
     const auto rank = static_cast<int64_t>(shape.size());
     const bool fits = part.size() == 3 && part[0] >= 1 && part[0] <= rank && part[1] >= 1 && part[1] <= part[2];
     if (!fits)
         fail(L, fmt::format("weights: part of {} must be {{ dim, index, count }}, counted from 1", source.param));
-    if (source.transpose && rank == 2) std::swap(shape[0], shape[1]);
     source.dim = static_cast<int>(part[0] - 1);
     source.size = shape[static_cast<size_t>(source.dim)];
     source.start = (part[1] - 1) * source.size;
@@ -33,10 +32,10 @@ void read_part(lua_State* L, Fields& fields, const Program& program, WeightSourc
 void read_padded(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
     const std::vector<int64_t> padded = fields.integers("padded");
     if (padded.empty()) return;
-    const Shape& shape = program.value(*program.find(source.param)).type.shape;
+    const Shape shape = source.stored_shape(program.value(*program.find(source.param)).type.shape);
     const auto rank = static_cast<int64_t>(shape.size());
     const bool fits = padded.size() == 2 && padded[0] >= 1 && padded[0] <= rank && padded[1] >= 1 && source.dim < 0 &&
-                      padded[1] <= shape[static_cast<size_t>(source.transpose ? rank - padded[0] : padded[0] - 1)];
+                      padded[1] <= shape[static_cast<size_t>(padded[0] - 1)];
     if (!fits)
         fail(L,
              fmt::format("weights: padded of {} must be {{ dim, count }} of the stored tensor, with count at most the "
@@ -44,6 +43,24 @@ void read_padded(lua_State* L, Fields& fields, const Program& program, WeightSou
                          source.param));
     source.padded = static_cast<int>(padded[0] - 1);
     source.rows = padded[1];
+}
+
+/// tensor = "experts.*.up.weight": a tensor for each index along the param's first dim. from = "mlp.up.weight": the
+/// tensor that files to load have instead; without * it fills all indices.
+void read_names(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
+    source.tensor = fields.text("tensor").value_or(source.param);
+    source.from = fields.text("from").value_or("");
+    source.stacked = source.tensor.find('*') != std::string::npos;
+    const TensorType& type = program.value(*program.find(source.param)).type;
+    const auto stars = [](const std::string& name) { return std::ranges::count(name, '*'); };
+    if (source.stacked && type.shape.empty())
+        fail(L, fmt::format("weights: {} has tensors {}, one for each index along its first dim, but is a scalar",
+                            source.param, source.tensor));
+    if (stars(source.tensor) > 1 || stars(source.from) > stars(source.tensor))
+        fail(L, fmt::format("weights: tensor of {} is {}{}: one * stands for the index along the param's first dim, in "
+                            "`tensor` and, if the files have a tensor for each index, in `from`",
+                            source.param, quote(source.tensor),
+                            source.from.empty() ? "" : fmt::format(", from {}", quote(source.from))));
 }
 
 /// copies = { ["lm_head.weight"] = "wte.weight" }: the published tensor lm_head.weight is a copy of wte.weight.
@@ -92,12 +109,12 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
         WeightSource source;
         source.origin = origin;
         source.param = fields.text("param").value_or("");
-        source.tensor = fields.text("tensor").value_or(source.param);
         source.transpose = fields.flag("transpose").value_or(false);
         if (std::ranges::find(params, source.param) == params.end())
             fail(L, fmt::format("weights: no param {}{}", quote(source.param), choices("known", source.param, params)));
         if (!named.insert(source.param).second) fail(L, fmt::format("weights: {} is named twice", source.param));
         source.fresh = is_fresh(source.param);
+        read_names(L, fields, program, source);
         read_part(L, fields, program, source);
         read_padded(L, fields, program, source);
         fields.finish();

@@ -62,6 +62,7 @@ struct Tape {
     std::unordered_map<std::string, ValueId> params;
     std::optional<LossScale> loss_scale;
     UpdateGuard guard;
+    size_t states = 0;  ///< in an optimizer: the first updates of the program that are of o.state and not guarded yet
 };
 
 /// Closes the view of a program when its function returns: values that the script retains must not refer to it.
@@ -98,6 +99,8 @@ ValueId host_input(lua_State* L, Tape& tape, const std::string& name, DType type
 /// Returns the dim of a value that a Lua argument names: a logical name, or a number counted from 1.
 int check_dim(lua_State* L, int index, const Symbol& of);
 
+/// Adds the method of values of o.state: next.
+void add_state_methods(lua_State* L);
 /// Adds the methods of values for strategies and optimizers: store, use, grad, state, first_dim_divisible_by.
 void add_mark_methods(lua_State* L);
 

@@ -120,6 +120,54 @@ int param(lua_State* L) {
     return 1;
 }
 
+/// native.state { name =, shape =, initial =, dtype = } -> what an array that no optimizer owns was before the step:
+/// all elements are `initial` (0) at first. The current scope is prepended to the name.
+int state(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "o.state");
+    if (tape->use != TapeUse::forward) fail(L, "o.state: can only be called inside the function given to o.trace");
+    Fields fields(L, 1, "o.state");
+    std::string name = fields.text("name").value_or("");
+    if (name.empty()) fields.wrong("name", "a text");
+    if (!tape->builder.scope().empty()) name = tape->builder.scope() + "." + name;
+    TensorType type{dtype_field(L, fields, DType::f32), {}};
+    if (!is_float(type.dtype))
+        fail(L, fmt::format("o.state: {} is {}, expected a float type: f32 counts exactly up to 2^24", quote(name),
+                            name_of(type.dtype)));
+    std::vector<std::string> dims;
+    shape_fields(L, fields, type.shape, dims);
+    const double initial = fields.number("initial").value_or(0);
+    if (!std::isfinite(initial)) fields.wrong("initial", "a finite number");
+    fields.finish();
+    const Attributes init{{"kind", std::string("ones")}, {"scale", initial}};
+    const ValueId id = tape->builder.state(none, name, std::move(type), init, where(L));
+    tape->program->value(id).dims = std::move(dims);
+    push_symbol(L, tape, id);
+    return 1;
+}
+
+/// state:next(value): declares what a state of o.state is after the step. Without effect in evaluation and sampling.
+int next(lua_State* L) {
+    const Symbol& state = check<Symbol>(L, 1);
+    const Symbol& value = check<Symbol>(L, 2);
+    Tape& tape = recording(L, state);
+    const Program& program = *tape.program;
+    if (tape.use != TapeUse::forward)
+        fail(L, "next: can only be called inside the function given to o.trace; an optimizer has update:set");
+    if (state.value().role != Role::state)
+        fail(L, fmt::format("next: {} is not a state: o.state makes one", describe(program, state.id)));
+    if (value.tape != state.tape)
+        fail(L, fmt::format("next: {} belongs to another program", describe(*value.tape->program, value.id)));
+    if (state.value().type != value.value().type)
+        fail(L, fmt::format("next: {} cannot become {}: the types differ", describe(program, state.id),
+                            describe(program, value.id)));
+    for (const Update& update : program.updates)
+        if (update.target == state.id)
+            fail(L, fmt::format("next: {} has a next value already: {}\n  combine both and call next once",
+                                describe(program, state.id), describe(program, update.value)));
+    if (tape.training && tape.declares) tape.builder.update(state.id, value.id, where(L));
+    return 0;
+}
+
 /// native.scope(name, function, ...) -> the function's results. Ops and params in the function are in the scope `name`.
 int scope(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.scope");
@@ -382,6 +430,18 @@ ValueId check_result(lua_State* L, int index, const Recorded& recorded, const Ta
     return symbol->id;
 }
 
+/// Throws Error if a train step has a state of o.state without a next value.
+void require_next(const Program& program) {
+    for (ValueId id = 0; id < std::ssize(program.values); ++id) {
+        const Value& value = program.value(id);
+        const auto sets = [&](const Update& update) { return update.target == id; };
+        if (value.role != Role::state || std::ranges::any_of(program.updates, sets)) continue;
+        throw Error(value.origin, fmt::format("o.state: {} has no next value, so it would never change\n  call "
+                                              "state:next(value) once in each trace, or use o.constant",
+                                              describe(program, id)));
+    }
+}
+
 Program record(lua_State* L, const Traced& traced, const Recorded& recorded, bool training, const Sizes& sizes) {
     State& state = state_of(L);
     if (state.tape)
@@ -417,6 +477,7 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     tape->builder.result("loss_sum", loss_sum, origin);
     tape->builder.result("count", count, origin);
     tape->use = TapeUse::closed;
+    if (training) require_next(*tape->program);
     return *tape->program;
 }
 
@@ -434,18 +495,17 @@ Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t b
 }
 
 void open_trace(lua_State* L) {
-    const luaL_Reg functions[] = {{"param", guard<param>},
-                                  {"scope", guard<scope>},
-                                  {"step", guard<step>},
-                                  {"training", guard<training>},
-                                  {"constant", guard<constant>},
-                                  {"iota", guard<iota>},
-                                  {"array", guard<array>},
-                                  {"fail", guard<fail_there>},
-                                  {"result", guard<result>},
-                                  {"random", guard<random>},
-                                  {nullptr, nullptr}};
+    const luaL_Reg functions[] = {
+        {"param", guard<param>},   {"state", guard<state>},       {"scope", guard<scope>},
+        {"step", guard<step>},     {"training", guard<training>}, {"constant", guard<constant>},
+        {"iota", guard<iota>},     {"array", guard<array>},       {"fail", guard<fail_there>},
+        {"result", guard<result>}, {"random", guard<random>},     {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
+}
+
+void add_state_methods(lua_State* L) {
+    const luaL_Reg methods[] = {{"next", guard<next>}, {nullptr, nullptr}};
+    luaL_setfuncs(L, methods, 0);
 }
 
 }  // namespace orrery::lua

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "compile/program_set.h"
+#include "ir/describe.h"
 #include "lua/record/guard.h"
 #include "lua/record/loss_scale.h"
 #include "lua/record/traced.h"
@@ -84,6 +85,16 @@ int update_set(lua_State* L) {
     return 0;
 }
 
+/// update:states(apply): the states of o.state take their next values where `apply`, u8 [], is not 0.
+int update_states(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    const Symbol& apply = check<Symbol>(L, 2);
+    if (apply.value().type != TensorType{DType::u8, {}})
+        bad_argument(L, 2, fmt::format("{} is not u8 []: write x:all_finite()", describe(*tape->program, apply.id)));
+    guard_states(*tape, apply.id);
+    return 0;
+}
+
 /// update:result(name, value): reports the value to the host after each step.
 int update_result(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
@@ -109,6 +120,7 @@ Program record_update(lua_State* L, const Traced& traced, Program program) {
     const auto tape = std::make_shared<Tape>(std::move(program));
     for (const ValueId id : tape->program->inputs()) tape->inputs.emplace(tape->program->value(id).name, id);
     tape->use = TapeUse::update;
+    tape->states = tape->program->updates.size();
     tape->loss_scale = traced.recipe.loss_scale;
     tape->builder.set_phase(Phase::update);
     tape->builder.push_scope("optimizer");
@@ -125,17 +137,15 @@ Program record_update(lua_State* L, const Traced& traced, Program program) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, traced.optimizer);
     push_update(L, tape);
     call_for(L, 1, 0, traced.recipe.train_origin);
+    require_states(L, tape);
     return *tape->program;
 }
 
 void open_update(lua_State* L) {
-    const luaL_Reg update[] = {{"params", guard<update_params>},
-                               {"count", guard<update_count>},
-                               {"state", guard<update_state>},
-                               {"set", guard<update_set>},
-                               {"result", guard<update_result>},
-                               {"loss_scale", guard<update_loss_scale>},
-                               {nullptr, nullptr}};
+    const luaL_Reg update[] = {{"params", guard<update_params>},         {"count", guard<update_count>},
+                               {"state", guard<update_state>},           {"set", guard<update_set>},
+                               {"states", guard<update_states>},         {"result", guard<update_result>},
+                               {"loss_scale", guard<update_loss_scale>}, {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }
 

@@ -294,6 +294,7 @@ void open_values(lua_State* L) {
                                 {"dim", guard<dim>},
                                 {nullptr, nullptr}};
     luaL_newlib(L, methods);
+    add_state_methods(L);
     add_mark_methods(L);
     lua_pushvalue(L, -1);
     lua_setfield(L, -3, "methods");

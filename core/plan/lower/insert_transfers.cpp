@@ -66,21 +66,25 @@ private:
                std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
     }
 
-    /// Assigns each param and its states to the first stage that reads the param.
+    /// Assigns each param and its states to the first stage that reads the param, and a state that the model reads
+    /// (o.state) to the first stage of its forward pass that does.
     void find_homes() {
         for (const Op& op : program_.ops)
             for (ValueId input : op.inputs) {
-                const bool source = program_.value(input).role == Role::param;
+                const Value& v = program_.value(input);
+                const bool kept = v.role == Role::state && v.of == none && op.phase == Phase::forward;
+                const bool source = v.role == Role::param || kept;
                 if (source && op.stage != none && (stage(input) == none || op.stage < stage(input)))
                     lives(input, op.stage);
             }
         for (ValueId id = 0; id < std::ssize(program_.values); ++id) {
             const Value& v = program_.values[id];
-            if (v.role == Role::param && stage(id) == none) lives(id, 0);
+            const bool owned = v.role == Role::state && v.of != none;
+            if (v.role != Role::temporary && v.role != Role::input && !owned && stage(id) == none) lives(id, 0);
         }
         for (size_t i = 0; i < program_.values.size(); ++i) {
             const Value& v = program_.values[i];
-            if (v.role == Role::state) lives(i, v.of == none ? 0 : stage(v.of));
+            if (v.role == Role::state && v.of != none) lives(i, stage(v.of));
         }
     }
 

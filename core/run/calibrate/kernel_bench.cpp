@@ -44,17 +44,17 @@ std::vector<char> pattern() {
     return bytes;
 }
 
-/// Upper bound of the random numbers to put into an integer operand: the number of rows for ids, 2 for other integers.
-int64_t bound_of(const KernelSpec& spec, int operand) {
-    if (op_def(spec.op).looks_up && op_def(spec.op).looks_up->ids == operand) {
-        const Lookup& lookup = *op_def(spec.op).looks_up;
-        const auto& of = lookup.rows.output ? spec.outputs : spec.inputs;
-        const Shape& rows = of.at(static_cast<size_t>(lookup.rows.index)).shape;
-        int64_t dim = lookup.dim_attribute.empty() ? lookup.dim : spec.attributes.integer(lookup.dim_attribute);
-        if (dim < 0) dim += static_cast<int64_t>(rows.size());
-        return std::max<int64_t>(1, rows.at(static_cast<size_t>(dim)));
-    }
-    return 2;
+/// The lookup whose ids an operand holds; nullptr: it holds other integers.
+const Lookup* lookup_of(const KernelSpec& spec, int operand) {
+    const std::optional<Lookup>& lookup = op_def(spec.op).looks_up;
+    return lookup && lookup->ids == operand ? &*lookup : nullptr;
+}
+
+/// How many rows the ids of a lookup choose from.
+int64_t rows_of(const KernelSpec& spec, const Lookup& lookup) {
+    const auto& of = lookup.rows.output ? spec.outputs : spec.inputs;
+    const Shape& rows = of.at(static_cast<size_t>(lookup.rows.index)).shape;
+    return std::max<int64_t>(1, ids_looked_up(lookup, rows, spec.attributes));
 }
 
 /// Returns a tensor's bytes: random integers below the bound; 1 for a scalar that is a switch or a seed.
@@ -69,18 +69,38 @@ std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     return bytes;
 }
 
-/// Returns the bytes of an integer operand. That of a matrix product says how many rows each of its matrices has: then
-/// it is timed with all rows, evenly.
-std::vector<char> integers_of(const KernelSpec& spec, int operand) {
-    const TensorType& type = spec.inputs.at(static_cast<size_t>(operand));
-    const Work work = op_def(spec.op).work;
-    if (work != Work::product && work != Work::weight_product) return whole_numbers(type, bound_of(spec, operand));
-    const TensorType& rows = spec.inputs[0];
+/// Returns the bytes of ids below `rows`, each once in every group, in mixed order; -1 where ids are more than rows.
+/// type: [.., T, k], T k ids in a group.
+std::vector<char> distinct_ids(const TensorType& type, int64_t rows) {
+    const int64_t each = type.shape.back() * type.shape.at(type.shape.size() - 2), all = std::max(each, rows);
+    int64_t step = all * 618 / 1000 + 1;
+    while (std::gcd(step, all) > 1) ++step;
+    std::vector<char> bytes(static_cast<size_t>(type.bytes()));
+    for (int64_t i = 0; i < type.count(); ++i) {
+        const int64_t mixed = i % each * step % all;
+        const auto id = static_cast<int32_t>(mixed < rows ? mixed : -1);
+        std::memcpy(&bytes[static_cast<size_t>(i) * sizeof id], &id, sizeof id);
+    }
+    return bytes;
+}
+
+/// Returns how many rows each matrix of a product has: as many as fit, evenly.
+std::vector<char> even_counts(const TensorType& type, const TensorType& rows) {
     const std::vector<int32_t> counts(static_cast<size_t>(type.count()),
                                       static_cast<int32_t>(rows.count() / rows.shape.back() / type.count()));
     std::vector<char> bytes(static_cast<size_t>(type.bytes()));
     std::memcpy(bytes.data(), counts.data(), bytes.size());
     return bytes;
+}
+
+/// Returns the bytes of an integer operand: counts of rows of a matrix product, ids of rows, or other small integers.
+std::vector<char> integers_of(const KernelSpec& spec, int operand) {
+    const TensorType& type = spec.inputs.at(static_cast<size_t>(operand));
+    const Work work = op_def(spec.op).work;
+    if (work == Work::product || work == Work::weight_product) return even_counts(type, spec.inputs[0]);
+    const Lookup* const lookup = lookup_of(spec, operand);
+    if (lookup == nullptr) return whole_numbers(type, 2);
+    return lookup->dims > 1 ? distinct_ids(type, rows_of(spec, *lookup)) : whole_numbers(type, rows_of(spec, *lookup));
 }
 
 /// Times launches that use different places in memory in turn; a place fits all operands. The memory has two

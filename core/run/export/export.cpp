@@ -132,7 +132,8 @@ private:
 
     /// Writes the part of a tensor that comes from one param: reads and converts blocks of whole rows of the param.
     void write(BlockReader& params, size_t tensor, const TensorPiece& piece, int64_t block_bytes) {
-        Shape shape = piece.place.shape;
+        const size_t rank = piece.place.shape.size(), matrix = piece.transpose ? rank - 2 : 0;
+        Shape shape(piece.place.shape.begin() + static_cast<std::ptrdiff_t>(matrix), piece.place.shape.end());
         if (piece.transpose) std::swap(shape[0], shape[1]);
         if (count_of(shape) == 0) return;
         const int64_t rows = shape.empty() ? 1 : shape[0], columns = count_of(shape) / rows;
@@ -145,8 +146,12 @@ private:
             Block source{Shape(shape.size(), 0), shape}, part = piece.place;
             if (!shape.empty()) {
                 source.offset[0] = row, source.shape[0] = count;
-                const size_t dim = piece.transpose ? 1 : 0;
+                const size_t dim = piece.transpose ? rank - 1 : 0;
                 part.offset[dim] += row, part.shape[dim] = count;
+            }
+            if (piece.index >= 0) {
+                source.offset.insert(source.offset.begin(), piece.index);
+                source.shape.insert(source.shape.begin(), 1);
             }
             write_block(params, tensor, piece, source, part, columns);
         }
@@ -166,9 +171,9 @@ private:
                                                 columns, piece.transpose);
         if (lost >= 0)
             throw Error(fmt::format(
-                "export: param {} has a value that overflows {}, in its rows {} to {}\n  choose "
-                "another type: --dtype bf16 or f32",
-                piece.param->name, name_of(type.dtype), source.offset[0], source.offset[0] + source.shape[0] - 1));
+                "export: param {} has a value that overflows {}, in its block {}\n  choose another type: --dtype bf16 "
+                "or f32",
+                piece.param->name, name_of(type.dtype), source.text()));
         uint32_t crc = 0;
         runs(tensor, part, [&](int64_t at, int64_t from, int64_t bytes) {
             const auto run = turned.subspan(static_cast<size_t>(from), static_cast<size_t>(bytes));

@@ -27,6 +27,7 @@ WeightSource source_of(const Json& json) {
     source.param = json.at("param").get<std::string>();
     const std::string what = "param " + quote(source.param);
     if (json.contains("tensor")) source.tensor = json["tensor"].get<std::string>();
+    source.stacked = source.tensor.find('*') != std::string::npos;
     if (json.contains("turned")) source.transpose = json["turned"].get<bool>();
     const auto dim_of = [&](const Json& part) {
         const int64_t dim = whole_number(part.at("dim"), what + ": a dim");

@@ -20,19 +20,28 @@ const ManifestTensor& param_of(const Manifest& manifest, const WeightSource& sou
             fmt::format("export: the checkpoint of step {} has no param {}\n  the checkpoint and the record of "
                         "the published model are from different scripts",
                         manifest.step, source.param));
-    if (!is_exported(param->type.dtype) || (source.transpose && param->type.shape.size() > 2))
+    const size_t rank = param->type.shape.size();
+    if (!is_exported(param->type.dtype) || (source.transpose && rank > 3) || (source.stacked && rank == 0))
         throw Error(fmt::format("export: param {} is {}, expected f32, bf16 or f16{}", source.param, param->type.text(),
-                                source.transpose ? " with at most two dims" : ""));
+                                source.transpose ? " with at most three dims"
+                                : source.stacked ? " with a dim"
+                                                 : ""));
     return *param;
 }
 
-TensorPiece piece_of(const Manifest& manifest, const WeightSource& source) {
+struct NamedPiece {
+    std::string tensor;
+    TensorPiece piece;
+};
+
+/// Returns the pieces that a param is stored in: one for each index of its first dim if it is stacked, or if it is a
+/// stack of matrices that are transposed.
+std::vector<NamedPiece> pieces_of(const Manifest& manifest, const WeightSource& source) {
     TensorPiece piece;
     piece.param = &param_of(manifest, source);
-    piece.transpose = source.transpose && piece.param->type.shape.size() == 2;
-    Shape shape = piece.param->type.shape;
-    if (piece.transpose) std::swap(shape[0], shape[1]);
-    Shape offset(shape.size(), 0);
+    const Shape& whole = piece.param->type.shape;
+    Shape shape = source.stored_shape(whole), offset(shape.size(), 0);
+    piece.transpose = source.transpose && shape.size() >= 2;
     const auto cut = [&](int dim, int64_t least, int64_t most) {
         const bool fits = static_cast<size_t>(dim) < shape.size() && least <= shape[static_cast<size_t>(dim)] &&
                           shape[static_cast<size_t>(dim)] <= most;
@@ -50,8 +59,19 @@ TensorPiece piece_of(const Manifest& manifest, const WeightSource& source) {
         cut(source.padded, source.rows, INT64_MAX);
         shape[static_cast<size_t>(source.padded)] = source.rows;
     }
-    piece.place = {offset, shape};
-    return piece;
+    const bool matrices = piece.transpose && shape.size() == 3;
+    if (!source.stacked && !matrices) {
+        piece.place = {offset, shape};
+        return {{source.tensor, piece}};
+    }
+    std::vector<NamedPiece> pieces;
+    if (matrices) shape[0] = 1;
+    for (piece.index = 0; piece.index < whole[0]; ++piece.index) {
+        piece.place = {offset, shape};
+        if (matrices) piece.place.offset[0] += piece.index;
+        pieces.push_back({source.tensor_at(piece.index), piece});
+    }
+    return pieces;
 }
 
 /// Returns the shape of the tensor that the pieces form. Throws Error if they overlap or leave a hole.
@@ -84,9 +104,11 @@ std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Ma
     std::map<std::string, size_t> places;
     for (const WeightSource& source : record.params) {
         if (source.tensor.empty()) throw Error("export: no published tensor has param " + source.param);
-        const auto [place, fresh] = places.try_emplace(source.tensor, tensors.size());
-        if (fresh) tensors.push_back({source.tensor, {dtype, {}}, {}});
-        tensors[place->second].pieces.push_back(piece_of(manifest, source));
+        for (NamedPiece& one : pieces_of(manifest, source)) {
+            const auto [place, fresh] = places.try_emplace(one.tensor, tensors.size());
+            if (fresh) tensors.push_back({one.tensor, {dtype, {}}, {}});
+            tensors[place->second].pieces.push_back(std::move(one.piece));
+        }
     }
     for (OutTensor& tensor : tensors) tensor.type.shape = shape_of(tensor);
     return tensors;
@@ -97,7 +119,7 @@ std::vector<OutTensor> own_tensors(const PublishedRecord& record, const Manifest
     for (const WeightSource& source : record.params) {
         WeightSource own;
         own.param = own.tensor = source.param;
-        TensorPiece piece = piece_of(manifest, own);
+        TensorPiece piece = std::move(pieces_of(manifest, own).front().piece);
         TensorType type{dtype, piece.place.shape};
         tensors.push_back({source.param, std::move(type), {std::move(piece)}});
     }

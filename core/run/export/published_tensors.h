@@ -8,10 +8,12 @@
 
 namespace orrery {
 
-/// The part of an output tensor that comes from one param of a checkpoint, or from its first rows.
+/// The part of an output tensor that comes from one param of a checkpoint, from its first rows, or from one index along
+/// its first dim.
 struct TensorPiece {
     const ManifestTensor* param = nullptr;
-    bool transpose = false;  ///< whether the param is [in, out] and the tensor [out, in]
+    bool transpose = false;  ///< whether the piece of the param is a matrix [in, out], and the tensor [.., out, in]
+    int64_t index = -1;      ///< index along the param's first dim; -1: all
     Block place;
 };
 

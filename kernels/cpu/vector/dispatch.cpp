@@ -24,9 +24,9 @@ struct OwnedExperts {
             if (has(ids[c])) ++load[ids[c]];
     }
 
-    /// least [experts]: the smallest key that has a place. keys [tokens * choices]: those of an expert are adjacent;
+    /// smallest [experts]: the smallest key that has a place. keys [tokens * choices]: those of an expert are adjacent;
     /// next [experts]: the end of them. The first `slots` of an expert become a heap of its largest.
-    void rank(const std::int32_t* load, i64* next, std::uint64_t* keys, std::uint64_t* least) const {
+    void rank(const std::int32_t* load, i64* next, std::uint64_t* keys, std::uint64_t* smallest) const {
         for (i64 e = begin, at = 0; e < end; at += load[e++]) next[e] = at;
         for (i64 c = 0; c < s.chosen(); ++c) {
             if (!has(ids[c])) continue;
@@ -34,7 +34,7 @@ struct OwnedExperts {
             keys[next[ids[c]]++] = rank_key(*fetch(weights, group * s.chosen() + c, 1, &buffer), c);
         }
         for (i64 e = begin; e < end; ++e) {
-            least[e] = 0;
+            smallest[e] = 0;
             if (load[e] <= s.slots) continue;
             std::uint64_t* heap = keys + next[e] - load[e];
             for (i64 r = s.slots / 2; r-- > 0;) sift(heap, r, s.slots);
@@ -43,12 +43,12 @@ struct OwnedExperts {
                 heap[0] = heap[j];
                 sift(heap, 0, s.slots);
             }
-            least[e] = heap[0];
+            smallest[e] = heap[0];
         }
     }
 
-    /// least: null without weights.
-    void place(i64* next, const std::uint64_t* least, std::int32_t* slots) const {
+    /// smallest: null without weights.
+    void place(i64* next, const std::uint64_t* smallest, std::int32_t* slots) const {
         for (i64 e = begin; e < end; ++e) next[e] = 0;
         for (i64 c = 0; c < s.chosen(); ++c) {
             const i64 e = ids[c];
@@ -57,9 +57,9 @@ struct OwnedExperts {
                 continue;
             }
             bool kept = next[e] < s.slots;
-            if (kept && least != nullptr && least[e] != 0) {
+            if (kept && smallest != nullptr && smallest[e] != 0) {
                 float buffer;
-                kept = rank_key(*fetch(weights, group * s.chosen() + c, 1, &buffer), c) >= least[e];
+                kept = rank_key(*fetch(weights, group * s.chosen() + c, 1, &buffer), c) >= smallest[e];
             }
             slots[c] = kept ? static_cast<std::int32_t>(e * s.slots + next[e]++) : -1;
         }
@@ -73,18 +73,18 @@ void assign_slots(Context& c, const Slots& s, const std::int32_t* ids, In weight
     const int parts = parts_of(c.threads(), at_most(s.groups * n, all * grain), grain);
     const bool ranks = weights.data != nullptr;
     const i64 words = s.experts * (ranks ? 2 : 1) + (ranks ? n : 0);  // of one thread
-    auto* const room = static_cast<std::uint64_t*>(c.scratch(parts * words * 8));
+    auto* const memory = static_cast<std::uint64_t*>(c.scratch(parts * words * 8));
     team(parts, [&](int part) {
         const i64 last = cut(all, parts, part + 1, 1);
-        i64* const next = reinterpret_cast<i64*>(room + part * words);
-        std::uint64_t* const least = ranks ? room + part * words + s.experts : nullptr;
+        i64* const next = reinterpret_cast<i64*>(memory + part * words);
+        std::uint64_t* const smallest = ranks ? memory + part * words + s.experts : nullptr;
         for (i64 first = cut(all, parts, part, 1), end = 0; first < last; first = end) {
             const i64 group = first / s.experts, from = group * s.experts;
             end = at_most(last, from + s.experts);
             const OwnedExperts own{s, ids + group * n, weights, group, first - from, end - from};
             own.count(load + from);
-            if (ranks) own.rank(load + from, next, least + s.experts, least);
-            own.place(next, least, slots + group * n);
+            if (ranks) own.rank(load + from, next, smallest + s.experts, smallest);
+            own.place(next, smallest, slots + group * n);
         }
     });
 }

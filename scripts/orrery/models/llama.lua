@@ -11,13 +11,46 @@ Llama.__index = Llama
 -- windows: a list of such numbers, one a layer, instead.
 -- rope_scaling: options of the op rope in addition to theta, as { factor = 2 }. qkv_bias: biases in q, k and v; bias:
 -- also in the output projection. fused = false: attention as separate ops. rows: of the table, `vocab` have a word.
--- loss_tile: see nn.loss.
+-- loss_tile: see nn.loss. experts: of a mixture in place of the feed-forward block, in all layers but the first `dense`
+-- ones; expert_mlp: width of one, 0: mlp. The other options of the mixture are those of nn.moe, with shared as a width.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
-                   fused = true, rows = 0, loss_tile = -1 }
+                   fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
+                   capacity = 1.25, parts = 1, overflow = "drop", drop = "position", scores = "softmax",
+                   first = "scores", renormalise = true, scale = 1.0, shared = 0, shared_gate = false }
 
 local function or_nil(n) return n ~= 0 and n or nil end
+
+--- Options of nn.moe for layers with experts.
+local function mixture(c)
+  local options = { experts = c.experts, mlp = or_nil(c.expert_mlp) or c.mlp, shared = or_nil(c.shared), std = c.std,
+                    std_out = c.std_out or c.std }
+  for _, key in ipairs { "top_k", "capacity", "parts", "overflow", "drop", "scores", "first", "renormalise", "scale",
+                         "shared_gate" } do options[key] = c[key] end
+  return options
+end
+
+--- Names of the weights of a layer's mixture.
+local function mixture_params(c)
+  local list = { "gate", "experts.gate", "experts.up", "experts.down" }
+  if c.shared > 0 then
+    for _, name in ipairs { "gate", "up", "down" } do list[#list + 1] = "shared_experts." .. name end
+  end
+  if c.shared_gate then list[#list + 1] = "shared_expert_gate" end
+  return list
+end
+
+--- The feed-forward block of layer i, from 0; routes[i] is then what nn.moe says of its tokens.
+function Llama:block(i, x_BTC)
+  local c = self.config
+  if c.experts == 0 or i < c.dense then
+    return nn.swiglu(x_BTC, { mlp = c.mlp, std = c.std, std_out = c.std_out or c.std })
+  end
+  local y_BTC, route = nn.moe(x_BTC, mixture(c))
+  self.routes[i] = route
+  return y_BTC
+end
 
 --- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits. `packed`:
 -- { documents = , positions = }, i32 [B, T], of rows of packed documents
@@ -35,13 +68,13 @@ function Llama:head(tokens, packed)
                       window = or_nil(c.window), bias = c.bias or c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps,
                       fused = c.fused, std = std, std_out = std_out }
   if packed then attention.documents, attention.positions = packed.documents, packed.positions end
+  self.routes = {}                                                    -- of layers with experts, by number from 0
   local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, embed_std, c.vocab)
   for i = 0, c.layers - 1 do
     if c.windows then attention.window = or_nil(c.windows[i + 1]) end
     nn.scope("layers." .. i, function()
       x_BTC = x_BTC + nn.scope("self_attn", nn.attention, nn.rmsnorm(x_BTC, "input_layernorm", c.eps), attention)
-      x_BTC = x_BTC + nn.scope("mlp", nn.swiglu, nn.rmsnorm(x_BTC, "post_attention_layernorm", c.eps),
-        { mlp = c.mlp, std = std, std_out = std_out })
+      x_BTC = x_BTC + nn.scope("mlp", self.block, self, i, nn.rmsnorm(x_BTC, "post_attention_layernorm", c.eps))
     end)
   end
   x_BTC = nn.rmsnorm(x_BTC, "norm", c.eps)
@@ -84,8 +117,14 @@ function Llama:tensors()
     for _, name in ipairs(self.config.qk_norm and { "q", "k" } or {}) do
       add(ours .. "self_attn." .. name .. "_norm.weight", theirs .. "self_attn." .. name .. "_norm.weight")
     end
-    for _, name in ipairs { "gate", "up", "down" } do
-      add(ours .. "mlp." .. name .. ".weight", theirs .. "mlp." .. name .. "_proj.weight", true)
+    if self.config.experts > 0 and i >= self.config.dense then
+      for _, name in ipairs(mixture_params(self.config)) do
+        add(ours .. "mlp." .. name .. ".weight", theirs .. "mlp." .. name .. ".weight")
+      end
+    else
+      for _, name in ipairs { "gate", "up", "down" } do
+        add(ours .. "mlp." .. name .. ".weight", theirs .. "mlp." .. name .. "_proj.weight", true)
+      end
     end
     for _, name in ipairs { "input_layernorm", "post_attention_layernorm" } do
       add(ours .. name .. ".weight", theirs .. name .. ".weight")

@@ -30,22 +30,31 @@ float element(const std::byte* data, DType dtype, int64_t i) {
     return dtype == DType::bf16 ? widen_bf16(half) : widen_f16(half);
 }
 
-/// The shape that a param's tensor must have in the file, before padding and slices are taken into account.
-Shape stored_shape(const WeightSource& source, const Shape& param) {
-    return source.transpose ? Shape(param.rbegin(), param.rend()) : param;
+/// Throws Error if the files have some tensors of a stacked param and lack others.
+void check_all_there(const WeightFiles& files, const Value& param, const WeightSource& source) {
+    const std::vector<std::string> names = source.tensors(param.type.shape);
+    const auto there = std::ranges::count_if(names, [&](const auto& name) { return files.has(name); });
+    if (there == 0 || there == std::ssize(names)) return;
+    const auto lacking = std::ranges::find_if(names, [&](const auto& name) { return !files.has(name); });
+    throw Error(source.origin,
+                fmt::format("{}: no tensor {}: param {} is {} and needs {} of them, for indices 0 to {} along its dim "
+                            "{}, but the files have {}\n  give the model the number that the files have, or copy the "
+                            "missing files",
+                            files.path(), quote(*lacking), param.name, param.type.text(), names.size(),
+                            names.size() - 1, param.dims.empty() ? "0" : param.dims[0], there));
 }
 
-void check_one(const WeightFiles& files, const Value& param, const WeightSource& source) {
-    const StoredTensor& tensor = files.tensor(source.tensor);
+void check_one(const WeightFiles& files, const Value& param, const WeightSource& source, const std::string& name) {
+    const StoredTensor& tensor = files.tensor(name);
     const TensorType& stored = tensor.type;
-    Shape want = stored_shape(source, param.type.shape);
+    Shape want = source.stored_shape(param.type.shape);
     if (source.padded >= 0) want[static_cast<size_t>(source.padded)] = source.rows;
     const auto refuse = [&](const std::string& why) {
         throw Error(
             source.origin,
             fmt::format(
                 "{}: tensor {} is {}, {}\n  param {} is {}: give the model the sizes of the file, or another file",
-                files.file_of(source.tensor).path(), source.tensor, tensor.text(), why, param.name, param.type.text()));
+                files.file_of(name).path(), name, tensor.text(), why, param.name, param.type.text()));
     };
     if (!tensor.foreign.empty() || !is_float(stored.dtype)) refuse("expected a floating-point type");
     if (stored.shape.size() != want.size()) refuse(fmt::format("expected {}", text_of(want)));
@@ -55,6 +64,11 @@ void check_one(const WeightFiles& files, const Value& param, const WeightSource&
             refuse(fmt::format("expected {}{}", text_of(want),
                                cut ? fmt::format(" from {} of dim {}", source.start, d) : ""));
     }
+}
+
+void check_param(const WeightFiles& files, const Value& param, const WeightSource& source) {
+    check_all_there(files, param, source);
+    for (const std::string& tensor : source.tensors(param.type.shape)) check_one(files, param, source, tensor);
 }
 
 const WeightSource& source_of(std::span<const WeightSource> sources, const Value& param, const std::string& path) {
@@ -74,59 +88,83 @@ std::string kind_of(const std::string& tensor) {
     return join(parts, ".");
 }
 
-/// Reads a block of a tensor at `offset`, widens it to f32 and puts it into `values`, of shape `shape`; [columns, rows]
-/// if the source is transposed. The file has only the block's leading part, of shape `stored`; the rest is padding and
-/// is not changed. Reads 16 MiB at a time.
-void read_block(const SafetensorsFile& file, const WeightSource& source, const Shape& offset, const Shape& stored,
-                const Shape& shape, std::vector<float>& values) {
-    const DType dtype = file.tensor(source.tensor).type.dtype;
+/// Reads a block of a tensor at `offset`, widens it to f32 and puts it into `values`, of shape `shape`; its last two
+/// dims are swapped there if `transpose`. The file has only the block's leading part, of shape `stored`; the rest is
+/// padding and is not changed. Reads 16 MiB at a time.
+void read_block(const SafetensorsFile& file, const std::string& tensor, bool transpose, const Shape& offset,
+                const Shape& stored, const Shape& shape, std::span<float> values) {
+    const DType dtype = file.tensor(tensor).type.dtype;
     const int64_t rows = stored.empty() ? 1 : stored[0];
     if (count_of(stored) == 0) return;
     const int64_t step = std::max<int64_t>(1, (int64_t{16} << 20) / (byte_count(dtype, stored) / rows));
-    const int64_t columns = shape.size() == 2 ? shape[1] : 1;
+    const int64_t columns = shape.size() >= 2 ? shape.back() : 1, height = shape.size() >= 2 ? shape.end()[-2] : 1;
     std::vector<std::byte> raw;
     for (int64_t row = 0; row < rows; row += step) {
         Shape from = offset, piece = stored, place(shape.size(), 0);
         if (!stored.empty()) from[0] += row, place[0] = row, piece[0] = std::min(step, rows - row);
         raw.resize(static_cast<size_t>(byte_count(dtype, piece)));
-        file.read(source.tensor, from, {raw.data(), dtype, piece});
+        file.read(tensor, from, {raw.data(), dtype, piece});
         const Block part{place, piece};
         for_runs(part, part, whole(shape), [&](int64_t at, int64_t to, int64_t count) {
-            if (!source.transpose) {
+            if (!transpose || shape.size() < 2) {
                 for (int64_t i = 0; i < count; ++i)
                     values[static_cast<size_t>(to + i)] = element(raw.data(), dtype, at + i);
                 return;
             }
             int64_t r = to / columns, c = to % columns;
             for (int64_t i = 0; i < count; ++i) {
-                values[static_cast<size_t>(c * shape[0] + r)] = element(raw.data(), dtype, at + i);
+                const int64_t matrix = r / height * height * columns;
+                values[static_cast<size_t>(matrix + c * height + r % height)] = element(raw.data(), dtype, at + i);
                 if (++c == columns) c = 0, ++r;
             }
         });
     }
 }
 
-bool keeps_initial(const WeightFiles& files, const WeightSource& source) {
-    return source.fresh && !files.has(source.tensor);
+/// Reads the block of a param from one tensor: at `offset`, of shape `shape`, both in dims of a matrix of the param.
+void read_tensor(const WeightFiles& files, const std::string& tensor, const WeightSource& source, Shape offset,
+                 Shape shape, std::span<float> values) {
+    if (source.transpose && shape.size() >= 2) {
+        std::swap(offset.end()[-2], offset.back());
+        std::swap(shape.end()[-2], shape.back());
+    }
+    if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
+    Shape stored = shape;  // shape of the block's part that the file has, without padding
+    if (source.padded >= 0) {
+        const auto dim = static_cast<size_t>(source.padded);
+        offset[dim] = std::min(offset[dim], source.rows);
+        stored[dim] = std::min(shape[dim], source.rows - offset[dim]);
+    }
+    read_block(files.file_of(tensor), tensor, source.transpose, offset, stored, shape, values);
+}
+
+bool keeps_initial(const WeightFiles& files, const Value& param, const WeightSource& source) {
+    if (!source.fresh) return false;
+    const std::vector<std::string> names = source.tensors(param.type.shape);
+    return std::ranges::none_of(names, [&](const std::string& name) { return files.has(name); });
 }
 
 /// Throws if params read parts of a tensor that overlap, or that do not cover it. Params may share the same part.
-void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
+void check_parts(const Program& program, const WeightFiles& files, const PublishedWeights& weights) {
     struct Parts {
         const WeightSource* first;
         std::set<std::pair<int64_t, int64_t>> ranges;  // [start, end) of each part along the dim
     };
     std::map<std::string, Parts> cut;
     for (const WeightSource& source : weights.sources) {
-        if (source.dim < 0 || keeps_initial(files, source)) continue;
-        Parts& parts = cut.try_emplace(source.tensor, Parts{&source, {}}).first->second;
-        if (parts.first->dim != source.dim)
-            throw Error(source.origin,
-                        fmt::format("{}: tensor {} is split along dim {} for param {}, but along dim {} for param {}\n"
-                                    "  split it along one dim in the model's tensors()",
-                                    files.file_of(source.tensor).path(), source.tensor, source.dim + 1, source.param,
-                                    parts.first->dim + 1, parts.first->param));
-        parts.ranges.insert({source.start, source.start + source.size});
+        const Value& param = program.value(*program.find(source.param));
+        if (source.dim < 0 || keeps_initial(files, param, source)) continue;
+        for (const std::string& tensor : source.tensors(param.type.shape)) {
+            Parts& parts = cut.try_emplace(tensor, Parts{&source, {}}).first->second;
+            if (parts.first->dim != source.dim)
+                throw Error(
+                    source.origin,
+                    fmt::format("{}: tensor {} is split along dim {} for param {}, but along dim {} for param {}\n"
+                                "  split it along one dim in the model's tensors()",
+                                files.file_of(tensor).path(), tensor, source.dim + 1, source.param,
+                                parts.first->dim + 1, parts.first->param));
+            parts.ranges.insert({source.start, source.start + source.size});
+        }
     }
     for (const auto& [name, parts] : cut) {
         const Shape& shape = files.tensor(name).type.shape;
@@ -160,10 +198,12 @@ bool is_copy(const WeightFiles& files, const std::string& tensor, const Publishe
 }
 
 /// Throws if the files have tensors that no param reads and that are neither ignored nor copies.
-void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
+void check_unread(const Program& program, const WeightFiles& files, const PublishedWeights& weights) {
     const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
     std::set<std::string> read;
-    for (const WeightSource& source : weights.sources) read.insert(source.tensor);
+    for (const WeightSource& source : weights.sources)
+        for (std::string& tensor : source.tensors(program.value(*program.find(source.param)).type.shape))
+            read.insert(std::move(tensor));
     std::map<std::string, int64_t> left;
     int64_t count = 0;
     const std::vector<const StoredTensor*> tensors = files.tensors();
@@ -193,14 +233,15 @@ std::vector<std::string> check_files(const Program& program, const WeightFiles& 
                                      const PublishedWeights& weights) {
     std::vector<std::string> fresh;
     for (ValueId id : program.params()) {
-        const WeightSource& source = source_of(weights.sources, program.value(id), files.path());
-        if (keeps_initial(files, source))
+        const Value& param = program.value(id);
+        const WeightSource& source = source_of(weights.sources, param, files.path());
+        if (keeps_initial(files, param, source))
             fresh.push_back(source.param);
         else
-            check_one(files, program.value(id), source);
+            check_param(files, param, source);
     }
-    check_parts(files, weights);
-    check_unread(files, weights);
+    check_parts(program, files, weights);
+    check_unread(program, files, weights);
     return fresh;
 }
 
@@ -212,7 +253,12 @@ PublishedWeights as_named(PublishedWeights weights, const WeightFiles& files) {
         std::string bare = name.substr(weights.prefix.size());
         if (files.has(bare)) name = std::move(bare);
     };
-    for (WeightSource& source : weights.sources) rename(source.tensor);
+    for (WeightSource& source : weights.sources) {
+        if (!source.from.empty()) source.tensor = source.from;
+        std::string first = source.tensor_at(0);
+        rename(first);
+        if (first != source.tensor_at(0)) source.tensor = source.tensor.substr(weights.prefix.size());
+    }
     for (WeightCopy& copy : weights.copies) rename(copy.tensor), rename(copy.of);
     return weights;
 }
@@ -229,17 +275,21 @@ std::vector<std::string> check_weights(const Program& program, const std::string
 
 std::vector<float> read_weights(const WeightFiles& files, const Value& param, const WeightSource& source, Shape offset,
                                 Shape shape) {
-    check_one(files, param, source);
-    if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
-    if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
-    Shape stored = shape;  // shape of the block's part that the file has, without padding
-    if (source.padded >= 0) {
-        const auto dim = static_cast<size_t>(source.padded);
-        offset[dim] = std::min(offset[dim], source.rows);
-        stored[dim] = std::min(shape[dim], source.rows - offset[dim]);
-    }
+    check_all_there(files, param, source);
     std::vector<float> values(static_cast<size_t>(count_of(shape)));
-    read_block(files.file_of(source.tensor), source, offset, stored, shape, values);
+    if (!source.stacked) {
+        check_one(files, param, source, source.tensor);
+        read_tensor(files, source.tensor, source, std::move(offset), std::move(shape), values);
+        return values;
+    }
+    const Shape from(offset.begin() + 1, offset.end()), matrix(shape.begin() + 1, shape.end());
+    const auto elements = static_cast<size_t>(count_of(matrix));
+    for (int64_t i = 0; i < shape[0]; ++i) {
+        const std::string tensor = source.tensor_at(offset[0] + i);
+        check_one(files, param, source, tensor);
+        read_tensor(files, tensor, source, from, matrix,
+                    std::span(values).subspan(static_cast<size_t>(i) * elements, elements));
+    }
     return values;
 }
 

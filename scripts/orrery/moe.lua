@@ -1,0 +1,155 @@
+--- Mixtures of experts (Shazeer et al. 2017, Fedus et al. 2022): a router sends each token to the few experts that it
+-- scores highest, and their results are summed by weight.
+-- Shapes: B batch, T seq, C embed, P parts of a sequence, N = T / P tokens of a group, E experts, k choices of a token,
+-- S slots of an expert in a group, M mlp. `...` is B, or B, P where a sequence has several parts.
+local native = require "orrery.native"
+
+local moe = {}
+
+local function fail(problem, ...) native.fail(("nn.moe: " .. problem):format(...)) end
+
+--- Throws for a value that is none of the list's.
+local function one_of(key, value, list)
+  for _, known in ipairs(list) do
+    if value == known then return end
+  end
+  fail("%s = %s: expected \"%s\"", key, tostring(value), table.concat(list, "\" or \""))
+end
+
+local function whole(key, value, lowest)
+  if math.type(value) ~= "integer" or value < lowest then
+    fail("%s = %s: expected an integer of at least %d", key, tostring(value), lowest)
+  end
+end
+
+--- Throws for options that exclude each other or the shape of x. Returns them with their defaults.
+local function checked(x, given)
+  local c = { capacity = 1.25, parts = 1, overflow = "drop", drop = "position", scores = "softmax", first = "scores",
+              scale = 1.0, groups = 1 }
+  for name, value in pairs(given) do c[name] = value end
+  for _, key in ipairs { "experts", "top_k", "mlp", "parts", "groups" } do whole(key, c[key], 1) end
+  one_of("overflow", c.overflow, { "drop" })
+  one_of("drop", c.drop, { "position", "weight" })
+  one_of("scores", c.scores, { "softmax", "sigmoid" })
+  one_of("first", c.first, { "scores", "top_k" })
+  if #x.shape ~= 3 then fail("x has %d dims, expected [batch, seq, embed]", #x.shape) end
+  if c.top_k > c.experts then
+    fail("top_k = %d is more than the %d experts: at most %d", c.top_k, c.experts, c.experts)
+  end
+  local tokens = x.shape[2]
+  if tokens % c.parts ~= 0 then
+    fail("%d parts do not divide a sequence of %d tokens: give a number that does, or 1", c.parts, tokens)
+  end
+  if c.experts % c.groups ~= 0 then
+    fail("%d groups do not divide %d experts: give a number that does, or leave groups out", c.groups, c.experts)
+  end
+  c.top_groups = c.top_groups or c.groups
+  whole("top_groups", c.top_groups, 1)
+  if c.top_groups > c.groups then fail("top_groups = %d is more than the %d groups", c.top_groups, c.groups) end
+  local reached = c.top_groups * (c.experts // c.groups)
+  if c.top_k > reached then
+    fail("top_k = %d is more than the %d experts of %d groups: raise top_groups", c.top_k, reached, c.top_groups)
+  end
+  if c.shared_gate and not c.shared then fail("shared_gate without shared, the width of the shared experts") end
+  return c
+end
+
+--- Slots of an expert in a group of `tokens`: `capacity` times the even share, and at most one for each token.
+local function slots_of(c, tokens)
+  if type(c.capacity) ~= "number" or not (c.capacity > 0 and c.capacity < math.huge) then
+    fail("capacity = %s: expected a number above 0", tostring(c.capacity))
+  end
+  if c.capacity * tokens < 1 then
+    fail("a group of %d tokens has %g slots with capacity = %g, fewer than the %d experts of a token\n"
+      .. "  set capacity to at least %g, or make groups larger by fewer parts", tokens, c.capacity * tokens * c.top_k,
+      c.capacity, c.top_k, 1 / tokens)
+  end
+  return math.min(math.ceil(c.capacity * tokens * c.top_k / c.experts), tokens)
+end
+
+--- [..., N, E], by which experts are chosen, -> the same with -1e30 for all but the best groups of experts. A group
+-- ranks by the sum of its two highest (DeepSeek-V3, Liu et al. 2024).
+local function of_best_groups(choice, c)
+  if c.top_groups == c.groups then return choice end
+  local shape, each = choice.shape, c.experts // c.groups
+  local leading = { table.unpack(shape, 1, #shape - 1) }
+  for d, size in ipairs(leading) do
+    leading[d] = choice.dims[d] ~= "" and choice.dims[d] or size
+  end
+  local function with(...)
+    local dims = table.move(leading, 1, #leading, 1, {})
+    for _, dim in ipairs { ... } do dims[#dims + 1] = dim end
+    return dims
+  end
+  local by_group = choice:reshape(with(c.groups, each))
+  local rank = by_group:top_k { k = math.min(2, each) }:sum { dims = { #shape + 1 } }
+  local _, best = rank:top_k { k = c.top_groups }
+  local kept = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(with(c.groups, 1))
+  return kept:greater(0):select(by_group, native.constant(-1e30)):reshape(with { "router", c.experts })
+end
+
+--- logits f32 [..., N, E] -> scores [..., N, E], ids i32 [..., N, k] and their weights [..., N, k].
+local function choose(logits, c)
+  local function score(x) return c.scores == "sigmoid" and x:sigmoid() or x:softmax() end
+  local scores, last = score(logits), #logits.shape
+  local by = c.first == "scores" and scores or logits
+  local choice = of_best_groups(c.correction and by + c.correction or by, c)
+  local weights, ids = choice:top_k { k = c.top_k }
+  if choice ~= by then weights = by:gather(ids, last) end           -- without what was added for the choice
+  if c.first == "top_k" then weights = score(weights) end
+  if c.renormalise then weights = weights / (weights:sum { dims = { last }, keep = true } + 1e-20) end
+  if c.scale ~= 1 then weights = weights:scale(c.scale) end
+  return scores, ids, weights
+end
+
+--- Returns y [B, T, C] and the route; see nn.moe.
+function moe.experts(nn, x, given)
+  local c = checked(x, given)
+  local batch, seq, embed = table.unpack(x.shape)
+  local tokens = seq // c.parts
+  local slots = slots_of(c, tokens)
+  local names = x.dims
+  local function dim(d, size) return names[d] ~= "" and { names[d], size } or size end
+  local group = c.parts > 1 and { dim(1, batch), dim(2, c.parts) } or { dim(1, batch) }
+  local function of_group(...) return { group[1], table.unpack({ group[2], ... }, group[2] and 1 or 2) } end
+
+  local h = c.parts > 1 and x:reshape { dim(1, batch), dim(2, c.parts), tokens, dim(3, embed) } or x
+  local std, std_out = c.std or embed ^ -0.5, c.std_out or c.std or c.mlp ^ -0.5
+  local function param(name, shape, scale)
+    return nn.param { name = name, shape = shape, init = { kind = "normal", scale = scale } }
+  end
+  local logits = nn.scope("gate", function()
+    local router = { "router", c.experts }
+    local w = param("weight", { dim(3, embed), router }, std)
+    local bias = c.router_bias and nn.param { name = "bias", shape = { router } } or nil
+    return h:matmul(w, { bias = bias, dtype = "f32" })
+  end)
+  local scores, ids, weights = choose(logits, c)
+  local size = { experts = c.experts, slots = slots }
+  local places, load = ids:assign_slots(table.unpack(c.drop == "weight" and { weights, size } or { size }))
+  local y = nn.scope("experts", function()
+    local count, wide = { "experts", c.experts }, { "mlp", c.mlp }
+    local function product(name, rows, from, to, scale)
+      local w = nn.scope(name, param, "weight", { count, from, to }, scale)
+      return nn.scope(name, rows.grouped_matmul, rows, w, load)
+    end
+    local rows = h:dispatch(places, size)
+      :reshape(of_group(count, { "slots", slots }, dim(3, embed)))
+    local gate = product("gate", rows, dim(3, embed), wide, std)
+    local up = product("up", rows, dim(3, embed), wide, std)
+    return product("down", gate:swiglu(up), wide, dim(3, embed), std_out):combine(places, weights)
+  end)
+  if c.parts > 1 then y = y:reshape { dim(1, batch), dim(2, seq), dim(3, embed) } end
+  if c.shared then
+    local shared = nn.scope("shared_experts", nn.swiglu, x, { mlp = c.shared, std = c.std, std_out = c.std_out })
+    if c.shared_gate then
+      local open = nn.linear(x, "shared_expert_gate", { "gates", 1 }, { bias = false, std = c.std })
+      shared = shared * open:sigmoid()
+    end
+    y = y + shared
+  end
+  return y, { logits = logits, scores = scores, ids = ids, weights = weights, load = load, slots = slots,
+              experts = c.experts, top_k = c.top_k }
+end
+
+return moe
