@@ -79,13 +79,14 @@ private:
             refuse(op, "splits the dim seq into several dims", "keep seq as one dim");
         const int64_t block = block_of_tokens(order_, length_);
         if (begin > from || block % group == 0) return;
-        refuse(op,
-               fmt::format("splits the dim seq into groups of {} tokens, which the order tears apart: it moves blocks of "
-                           "{}",
-                           group, block),
-               fmt::format("use groups of which {} tokens are a multiple ({} or more groups a row: `parts` of a mixture "
-                           "of experts)",
-                           block, length_ / block));
+        refuse(
+            op,
+            fmt::format("splits the dim seq into groups of {} tokens, which the order tears apart: it moves blocks of "
+                        "{}",
+                        group, block),
+            fmt::format("use groups of which {} tokens are a multiple ({} or more groups a row: `parts` of a mixture "
+                        "of experts)",
+                        block, length_ / block));
     }
 
     /// Whether the op's kernel depends on the index along a factor, other than as an id to match.
@@ -162,7 +163,7 @@ private:
 
     const Program& program_;
     const TokenOrder& order_;
-    int64_t length_ = 0;  ///< tokens of a row
+    int64_t length_ = 0;                             ///< tokens of a row
     std::map<ValueId, std::vector<DimParts>> dims_;  ///< of values of which a dim is ordered
 };
 

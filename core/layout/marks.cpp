@@ -115,8 +115,8 @@ private:
         return target.placement.kind == Kind::split && program_.dim(input, "batch") == target.placement.dim;
     }
 
-    /// Finds the axes that split the batch of inputs, and another dim of an activation instead. An all-to-all takes them
-    /// out of the dim `batch`, so they split it innermost, in the order in which they leave it.
+    /// Finds the axes that split the batch of inputs, and another dim of an activation instead. An all-to-all takes
+    /// them out of the dim `batch`, so they split it innermost, in the order in which they leave it.
     void order_batch() {
         std::set<AxisId> axes;
         for (const ValueId id : program_.inputs())
@@ -128,7 +128,9 @@ private:
                     if (target.placement.kind == Kind::split && program_.dim(id, "batch") &&
                         !splits_batch(id, target) && axes.erase(target.axis) > 0)
                         leaving_.push_back(target.axis);
-        const auto depth = [&](const Target& target) { return leaving_.end() - std::ranges::find(leaving_, target.axis); };
+        const auto depth = [&](const Target& target) {
+            return leaving_.end() - std::ranges::find(leaving_, target.axis);
+        };
         for (const ValueId id : program_.inputs()) std::ranges::stable_sort(marks_.store[id], {}, depth);
     }
 

@@ -22,9 +22,10 @@ std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, 
 /// Groups axes that can share a message. Returns one joined axis per group, in the order of the first axis of each.
 std::vector<AxisId> join_axes(const Mesh& mesh, const AxisCarriers& carriers, const std::vector<AxisId>& axes);
 
-/// Replaces consecutive all-reduces, or all-to-alls, of one value over several axes by one over the joined axis. For N ranks in all,
-/// each sends 2 S (N-1)/N instead of 2 S (P-1)/P per axis of P ranks. The axes must have the same transport and no
-/// all_reduce in [collectives]; nothing else may read the value between. The new op replaces the first one. Linear.
+/// Replaces consecutive all-reduces, or all-to-alls, of one value over several axes by one over the joined axis. For N
+/// ranks in all, each sends 2 S (N-1)/N instead of 2 S (P-1)/P per axis of P ranks. The axes must have the same
+/// transport and no all_reduce in [collectives]; nothing else may read the value between. The new op replaces the first
+/// one. Linear.
 ///
 ///     %7 = all_reduce %6 {axis=rep}  dp:P(sum) rep:R
 ///     %8 = all_reduce %7 {axis=dp}   dp:R rep:R        ->   %8 = all_reduce %6 {axis=rep+dp}  dp:R rep:R

@@ -1,7 +1,7 @@
 // Expert parallelism: the ranks of some axes share the experts of a mixture (Lepikhin et al. 2020, GShard). A rank has
 // the params of its experts, and multiplies the slots that groups of tokens of all ranks have for them. This file only
-// marks; propagation derives the all-to-alls that take tokens to their experts and back, or for ranks that have the same
-// tokens the sum of their experts' results. scripts/orrery/strategies/expert.lua gives the same marks.
+// marks; propagation derives the all-to-alls that take tokens to their experts and back, or for ranks that have the
+// same tokens the sum of their experts' results. scripts/orrery/strategies/expert.lua gives the same marks.
 #include <algorithm>
 #include <map>
 #include <set>

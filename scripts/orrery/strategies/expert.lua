@@ -1,7 +1,7 @@
---- Expert parallelism: the ranks of some axes share the experts of a mixture. Params with a dim `experts` are stored split
--- over the axes, and so are the slabs [.., experts, slots, width] between dispatch and combine, and their gradients. The
--- axes may also split the batch or the sequence, or be an axis of their own: tokens then travel to their experts and back
--- by all-to-alls, which propagation derives. plugins/strategy/expert gives the same program.
+--- Expert parallelism: the ranks of some axes share the experts of a mixture. Params with a dim `experts` are stored
+-- split over the axes, and so are the slabs [.., experts, slots, width] between dispatch and combine, and their
+-- gradients. The axes may split the batch or the sequence as well: tokens then travel to their experts and back by
+-- all-to-alls, which propagation derives. plugins/strategy/expert gives the same program.
 local native, strategy = require "orrery.native", require "orrery.strategy"
 local S = strategy.S
 
@@ -42,8 +42,8 @@ local function refuse_later(p, axes)
   for _, split in ipairs(p:splits()) do
     for _, axis in ipairs(axes) do
       if split.axis == axis then
-        native.fail(("strategy expert must come before other strategies in program:parallel: %s is split over %s already")
-          :format(p.name, axis))
+        native.fail(("strategy expert must come before other strategies in program:parallel: %s is split over %s "
+          .. "already"):format(p.name, axis))
       end
     end
   end
@@ -66,8 +66,8 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
       if name == "experts" then
         local n = p.shape[dim]
         if n % ranks ~= 0 then
-          refuse("cannot split the %d experts of %s over %s: %d is not a multiple of %d\n  %s", n, p.name, over, n, ranks,
-            choices(n))
+          refuse("cannot split the %d experts of %s over %s: %d is not a multiple of %d\n  %s", n, p.name, over, n,
+            ranks, choices(n))
         end
         refuse_later(p, axes)
         split(p, dim, "store")
@@ -84,6 +84,8 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
     -- meant to: an op that reads the value by group asks for an all-to-all over it, where the axis splits groups.
     if op.kind == "dispatch" then split(op.outputs[1], #op.outputs[1].shape - 2, "store")
     elseif op.kind == "combine" then split(op.inputs[1], #op.inputs[1].shape - 2, "use")
-    elseif op.kind == "grouped_matmul" and #op.inputs[1].shape > 2 then split(op.inputs[3], #op.inputs[3].shape, "use") end
+    elseif op.kind == "grouped_matmul" and #op.inputs[1].shape > 2 then
+      split(op.inputs[3], #op.inputs[3].shape, "use")
+    end
   end
 end)
