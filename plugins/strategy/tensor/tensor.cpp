@@ -165,8 +165,6 @@ private:
         for (const ValueId input : program.inputs())
             if (const auto seq = program.dim(input, "seq"))
                 tokens = std::max(tokens, program.value(input).type.shape[static_cast<size_t>(*seq)]);
-        const bool experts =  // over this axis, so that its ranks must have groups of their own
-            std::ranges::any_of(program.params(), [&](ValueId param) { return taken_.contains(param); });
         for (size_t i = 0; i < program.values.size(); ++i) {
             const auto id = static_cast<ValueId>(i);
             if (!activation(program, id) || !program.dim(id, "batch")) continue;
@@ -176,10 +174,8 @@ private:
                                 std::any_of(dims.begin(), dims.end(), [&](const auto& dim) { return has(dims_, dim); });
             if (!seq || inside) continue;
             const int64_t size = program.value(id).type.shape[static_cast<size_t>(*seq)];
-            const bool divides = size % (mesh.size(axis_) * outer.parts) == 0;
-            // Groups of tokens (of a mixture of experts) are whole on every rank, unless the ranks share its experts.
-            if (size < tokens && !(experts && divides)) continue;
-            if (divides)
+            if (size < tokens) continue;  // of groups of tokens (of a mixture of experts), which follow the tokens
+            if (size % (mesh.size(axis_) * outer.parts) == 0)
                 program.store(id, axis_, Placement::split(*seq), origin_);
             else if (optional_)
                 program.note(id, "whole over " + axis_text(mesh, axis_) + ": its seq does not divide", origin_);
