@@ -1,20 +1,28 @@
---- Trains a language model on a text or token file: GPT-2 by default, Llama or Qwen2 by script.model.
+--- Trains a language model on a text or token file: GPT-2 by default; by script.model Llama, Qwen2, Mixtral, Qwen3-MoE.
 -- orrery run scripts/gpt.lua --config configs/quickstart.toml
 local o = require "orrery"
 
 local cfg = o.config                                          -- the TOML file, read-only
 local declared = {
-  model    = { "gpt", "architecture", one_of = { "gpt", "llama", "qwen2" } },
+  model    = { "gpt", "architecture", one_of = { "gpt", "llama", "qwen2", "mixtral", "qwen3_moe" } },
   layers   = { 6, "blocks" },
   embed    = { 384, "width of the residual stream" },
   heads    = { 6, "query heads" },
-  kv_heads = { 0, "key and value heads of llama and qwen2; 0: as many as heads" },
+  kv_heads = { 0, "key and value heads of all but gpt; 0: as many as heads" },
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
   tied     = { "auto", "head shared with the embedding; auto: as in the paper", one_of = { "yes", "no", "auto" } },
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   loss_tile = { -1, "rows of a tile of the loss; 0: all logits at once; -1: at once up to 2^26, else tiles of 64 MiB" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
-  window   = { 0, "llama: keys that a position sees, its own among them; 0: all before it" },
+  experts  = { 8, "mixtral, qwen3_moe: experts of a layer" },
+  top_k    = { 2, "mixtral, qwen3_moe: experts of a token" },
+  expert_mlp = { 0, "qwen3_moe: width of an expert; 0: mlp" },
+  dense    = { 0, "qwen3_moe: first layers without experts" },
+  capacity = { 1.25, "mixtral, qwen3_moe: slots of an expert, as a multiple of its even share; more is dropped" },
+  parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
+  drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or those of least weight",
+               one_of = { "position", "weight" } },
+  window   = { 0, "llama, mixtral: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
   embed_std = { 0.02, "llama: std of the embedding at the start" },
   zero_out = { false, "llama: projections onto the residual stream start at zero" },
@@ -43,7 +51,11 @@ local takes = {                                               -- options that no
   gpt   = { dropout = true },
   llama = { kv_heads = true, window = true, qk_norm = true, embed_std = true, zero_out = true },
   qwen2 = { kv_heads = true },
+  mixtral = { kv_heads = true, window = true },
+  qwen3_moe = { kv_heads = true, expert_mlp = true, dense = true },
 }
+local of_experts = "experts top_k capacity parts drop"
+for key in of_experts:gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
 for other, keys in pairs(takes) do
   for key in pairs(keys) do
@@ -64,10 +76,16 @@ if opt.tied ~= "auto" then sizes.tied = opt.tied == "yes" end
 if opt.model == "gpt" then
   sizes.seq, sizes.dropout = data.seq, opt.dropout            -- gpt learns one vector per position
 else
-  sizes.kv_heads = opt.kv_heads
+  sizes.kv_heads = opt.kv_heads ~= 0 and opt.kv_heads or opt.heads
 end
-if opt.model == "llama" then
-  sizes.window = opt.window
+if mine.window then sizes.window = opt.window end
+if mine.experts then
+  for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
+end
+if opt.model == "qwen3_moe" then
+  sizes.head_dim, sizes.dense = opt.embed // opt.heads, opt.dense
+  sizes.expert_mlp = opt.expert_mlp ~= 0 and opt.expert_mlp or sizes.mlp
+elseif opt.model == "llama" then
   sizes.qk_norm, sizes.embed_std, sizes.std_out = opt.qk_norm, opt.embed_std, opt.zero_out and 0
 end
 local model = require("orrery.models." .. opt.model)(sizes)

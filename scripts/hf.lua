@@ -7,6 +7,10 @@ local opt = o.options {
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   loss_tile = { -1, "rows of a tile of the loss; 0: all logits at once; -1: at once up to 2^26, else tiles of 64 MiB" },
   dropout  = { 0.0, "share of activations dropped while training; gpt2 only" },
+  capacity = { 0.0, "experts: slots of one in a sequence, times the even share; choices that find none are dropped; "
+               .. "0: none is dropped" },
+  experts  = { 0, "makes a mixture of so many copies of a dense model's block, with a new router; 0: as published" },
+  top_k    = { 2, "experts of a token in such a mixture" },
   unread   = { "", "keys of config.json to leave unread, as in key,key" },
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 2e-5, "peak learning rate" },
@@ -39,8 +43,12 @@ local packed = opt.documents or opt.order ~= "natural"        -- attention by do
 local model, published = o.published.model(cfg.checkpoint.load, {
   seq = data.seq, unread = words(opt.unread),
   more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil,
-           loss_tile = opt.loss_tile },
+           loss_tile = opt.loss_tile, capacity = opt.capacity > 0 and opt.capacity or nil,
+           experts = opt.experts > 0 and opt.experts or nil, top_k = opt.experts > 0 and opt.top_k or nil },
 })
+if opt.capacity > 0 and not published.sizes.experts then
+  error(("script.capacity = %g: %s has no experts\n  leave it out"):format(opt.capacity, published.type))
+end
 
 local program = o.trace(published.type, packed and data.placed or data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets, packed and batch or nil)
@@ -65,4 +73,7 @@ program:parallel(strategies)
 
 local run = program:compile()
 print(run:summary())
+if opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
+  print(("experts: a sequence's choices beyond %g of the even share of an expert are dropped"):format(opt.capacity))
+end
 run:train(data)

@@ -18,13 +18,26 @@ namespace {
 /// Ranks of a node, or of one domain of fast links: where zero within a node splits.
 constexpr int64_t node_ranks = 8;
 
+/// Settings of a mixture of experts. Each part of a sequence, over tp where that splits it, is a group of tokens.
+std::string experts_of(const Job& job) {
+    const Experts& experts = job.words.experts;
+    std::string text;
+    if (experts.head_dim > 0) text += fmt::format("head_dim = {}\n", experts.head_dim);
+    if (experts.count == 0) return text;
+    return text + fmt::format("experts = {}\ntop_k = {}\nexpert_mlp = {}\ncapacity = {}\nparts = {}\n", experts.count,
+                              experts.top_k, experts.mlp > 0 ? experts.mlp : job.row.mlp,
+                              fmt::format("{:.4f}", experts.capacity),
+                              job.row.cp * (job.words.sequence ? job.row.tp : 1));
+}
+
 std::string toml_of(const Job& job) {
     const Row& row = job.row;
     const Words& words = job.words;
     std::string mesh = fmt::format("pp = {}\n", row.pp);
     const bool hybrid = words.replicates && row.dp > node_ranks && row.dp % node_ranks == 0;
     if (hybrid) mesh += fmt::format("rep = {}\n", row.dp / node_ranks);
-    mesh += fmt::format("dp = {}\n", hybrid ? node_ranks : row.dp);
+    mesh += fmt::format("dp = {}\n", (hybrid ? node_ranks : row.dp) / row.ep);
+    if (row.ep > 1) mesh += fmt::format("ep = {}\n", row.ep);  // of the ranks of dp: each ep of them share the experts
     if (row.cp > 1) mesh += fmt::format("cp = {}\n", row.cp);
     mesh += fmt::format("tp = {}\n", row.tp);
     const bool bucketed = words.software != Software::eager && words.software != Software::compiled;
@@ -38,7 +51,8 @@ std::string toml_of(const Job& job) {
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
         job.chunks > 1 ? "interleaved" : "1f1b", job.chunks,
         row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence, words.zero,
-        hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute, row.cp > 1 ? "order = \"zigzag\"\n" : "");
+        hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute,
+        (row.cp > 1 ? "order = \"zigzag\"\n" : "") + experts_of(job));
 }
 
 /// Chunks that the schedule can have: whole layers, of which the embedding and the head may be two, and micro-batches
@@ -122,12 +136,13 @@ SoftwareProfile profile_of(const Job& job) {
     profile.all_reduces = words.all_reduces && words.zero > 0;
     profile.adds_apart = words.adds_apart;
     profile.cuts_all_params = words.zero > 0;
+    profile.data = {"dp", "rep", "ep"};
     return profile;
 }
 
 /// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
 int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
-    const int64_t dp = plan.mesh.size("dp") * plan.mesh.size("cp"), tp = plan.mesh.size("tp");
+    const int64_t dp = plan.mesh.size("dp") * plan.mesh.size("ep") * plan.mesh.size("cp"), tp = plan.mesh.size("tp");
     int64_t bytes = 0;
     for (const Operand& place : c.places) {
         const Value& value = plan.program.value(place.value);
@@ -138,14 +153,30 @@ int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
     return bytes;
 }
 
+/// Throws Error for experts that the row does not describe, or that its ranks cannot share.
+void check_experts(const Row& row, const Experts& experts) {
+    const auto refuse = [&](const std::string& problem) { throw Error(fmt::format("row {}: {}", row.id, problem)); };
+    if (experts.count == 0 && row.ep > 1)
+        refuse(fmt::format("ep = {}, but its notes do not say how many experts there are: \"8 experts top2\"", row.ep));
+    if (experts.count == 0) return;
+    if (experts.top_k < 1 || experts.top_k > experts.count)
+        refuse(fmt::format("its notes say {} experts and top{}, expected top1 to top{}", experts.count, experts.top_k,
+                           experts.count));
+    if (!(experts.capacity > 0 && experts.capacity <= static_cast<double>(experts.count)))
+        refuse(fmt::format("its notes say capacity factor {}, expected more than 0 and at most {}", experts.capacity,
+                           experts.count));
+    if (experts.count % row.ep != 0 || row.dp % row.ep != 0)
+        refuse(fmt::format("ep = {} does not divide {} experts and dp = {}", row.ep, experts.count, row.dp));
+}
+
 }  // namespace
 
 std::vector<Job> jobs_of(const Row& row) {
     if (row.tp * row.pp * row.cp * row.dp != row.gpus)
         throw Error(fmt::format("row {}: tp {} x pp {} x cp {} x dp {} are not its {} accelerators", row.id, row.tp,
                                 row.pp, row.cp, row.dp, row.gpus));
-    if (row.ep > 1) throw Error(fmt::format("row {}: ep = {}: there is no expert parallelism yet", row.id, row.ep));
     const Words words = words_of(row);
+    check_experts(row, words.experts);
     const bool open = !row.micro_batch || !words.recompute_stated;
     std::vector<int64_t> micro_batches = {row.micro_batch.value_or(1)};
     if (!row.micro_batch) micro_batches = {4, 2, 1};

@@ -8,6 +8,7 @@ local opt = o.options {
   embed      = { 64, "width of the residual stream" },
   heads      = { 4, "query heads" },
   kv_heads   = { 4, "key and value heads" },
+  head_dim   = { 0, "width of a head; 0: embed / heads" },
   mlp        = { 256, "width of the feed-forward layer" },
   vocab      = { 256, "words" },
   activation = { "gelu", "gelu or relu2 (two products), swiglu (three)" },
@@ -24,6 +25,11 @@ local opt = o.options {
   zero       = { 0, "stage over dp and cp" },
   replicate  = { "", "the axis that repeats what zero splits" },
   bucket_mib = { 160, "largest joined message" },
+  experts    = { 0, "of a mixture in place of each feed-forward layer; 0: none" },
+  top_k      = { 1, "experts of a token" },
+  expert_mlp = { 0, "width of an expert" },
+  capacity   = { 1.0, "slots of the experts over their even share" },
+  parts      = { 1, "groups of tokens in a sequence" },
   recompute  = { "none", "none, full, attention, ops, or every:N and first:N for whole blocks" },
 }
 
@@ -36,6 +42,10 @@ local norm = opt.norm == "rmsnorm" and nn.rmsnorm or nn.layernorm
 
 --- x [B, T, C] -> [B, T, C]: one feed-forward layer.
 local function feed_forward(x)
+  if opt.experts > 0 then
+    return (nn.moe(x, { experts = opt.experts, top_k = opt.top_k, mlp = opt.expert_mlp, capacity = opt.capacity,
+                        parts = opt.parts }))
+  end
   local up = nn.linear(x, "up", { "mlp", opt.mlp }, plain)
   if opt.activation == "swiglu" then
     up = nn.linear(x, "gate", { "mlp", opt.mlp }, plain):swiglu(up)
@@ -52,6 +62,7 @@ local placed = opt.order ~= "natural"         -- tokens are known by documents a
 --- batch.tokens i32 [B, T] -> logits [B, T, V]
 local function logits(batch)
   local attention = { heads = opt.heads, kv_heads = opt.kv_heads, bias = opt.bias,
+                      head_dim = opt.head_dim > 0 and opt.head_dim or nil,
                       rope = opt.positions == "rope" and 1e4 or nil }
   if placed then attention.documents, attention.positions = batch.documents, batch.positions end
   local x = nn.embedding(batch.tokens, "embedding", vocab, embed)
@@ -101,18 +112,20 @@ program:train_with(o.optim.adamw { lr = 1e-4, clip = 1.0 })
 
 local blocks = {}
 for stage = 1, opt.stages do blocks[stage] = opt.layers // opt.stages end
+local data_axes = { "dp", "ep", "cp" }
 local asked = {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
                         ends = opt.stages == 0 },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
 }
+if opt.experts > 0 then table.insert(asked, 2, o.strategy.expert { axes = { "ep" } }) end
 for _, what in ipairs(recomputed() or {}) do asked[#asked + 1] = o.strategy.recompute(what) end
 if opt.zero > 0 then
-  asked[#asked + 1] = o.strategy.zero { axis = { "dp", "cp" }, replicate = opt.replicate, stage = opt.zero,
+  asked[#asked + 1] = o.strategy.zero { axis = data_axes, replicate = opt.replicate, stage = opt.zero,
                                         bucket_mib = opt.bucket_mib }
 else
-  asked[#asked + 1] = o.strategy.data { axis = { "dp", "cp" }, bucket_mib = opt.bucket_mib }
+  asked[#asked + 1] = o.strategy.data { axis = data_axes, bucket_mib = opt.bucket_mib }
 end
 program:parallel(asked)
 program:compile()

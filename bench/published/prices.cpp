@@ -63,8 +63,13 @@ RowWires::RowWires(const Job& job, const Mesh& mesh, const Constants& constants)
 /// What part of a message a collective over data is, where the software keeps gradients and params in flat buffers.
 double RowWires::flat_part(Opcode opcode, AxisId over, int64_t bytes) const {
     const Words& words = job_.words;
-    const std::string& axis = mesh_.axis(over).name;
-    const bool data = axis == "dp" || axis == "dp+cp";
+    bool data = false;
+    for (const AxisId part : mesh_.parts(over)) {
+        const std::string& axis = mesh_.axis(part).name;
+        if (axis != "dp" && axis != "ep" && axis != "cp") return 1;
+        data |= axis != "cp";
+    }
+    if (opcode == Opcode::all_to_all) return 1;  // of experts
     const bool flat = words.software != Software::eager && words.software != Software::compiled;
     if (!data || !flat || words.zero == 0 || words.zero == 3) return 1;
     if (opcode == Opcode::all_reduce && bytes < (1 << 20)) return 1;  // norms and losses

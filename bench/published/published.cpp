@@ -28,6 +28,7 @@ namespace {
 struct Options {
     std::string file, out, keep, explain, script = PUBLISHED_FOLDER "/model.lua";
     bool fit = false, unfitted = false, halves = false, leave_out = false, quick = false;
+    bool experts = false;  ///< also rows with experts that are not to be judged
     size_t every = 1;
     /// Of plans, to be priced again and again.
     bool graphs() const { return fit || halves || leave_out || quick || !explain.empty(); }
@@ -61,6 +62,8 @@ Options read_options(int argc, char** argv) {
             options.leave_out = true;
         else if (word == "--quick")
             options.quick = true;
+        else if (word == "--experts")
+            options.experts = true;
         else if (word == "--out")
             require_writable(word, options.out = next());
         else if (word == "--explain")
@@ -70,10 +73,11 @@ Options read_options(int argc, char** argv) {
         else if (word == "--every")
             options.every = every_of(next());
         else if (word.starts_with("-") || !options.file.empty())
-            throw Error(fmt::format("what is {}?\n  published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] "
-                                    "[--quick] [--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
-                                    word),
-                        Fault::usage);
+            throw Error(
+                fmt::format("what is {}?\n  published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] "
+                            "[--quick] [--experts] [--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
+                            word),
+                Fault::usage);
         else
             options.file = word;
     }
@@ -100,7 +104,9 @@ std::vector<Asked> read_rows(const Options& options) {
     for (size_t i = 0; i < table.rows.size(); ++i) {
         Asked asked;
         asked.label = read_label(with, i);
-        if (!asked.label.asked || seen++ % options.every != 0) continue;
+        const std::string& ep = table.cell(i, "ep");
+        const bool wanted = asked.label.asked || (options.experts && !ep.empty() && ep != "1");
+        if (!wanted || seen++ % options.every != 0) continue;
         asked.why_not = missing_in(table, i);
         try {
             if (asked.why_not.empty()) asked.row = read_row(table, i);
@@ -156,21 +162,21 @@ std::string parallelism_of(const Job& job) {
     if (job.row.tp > 1) text += " tp";
     if (job.row.pp > 1) text += " pp";
     if (job.row.cp > 1) text += " cp";
+    if (job.row.ep > 1) text += " ep";
     return text;
 }
 
-/// Rows that have a plan and a measured time.
-std::vector<const Asked*> judged(const std::vector<Asked>& all) {
+/// Rows that have a plan and a measured time, and are to be judged, or not.
+std::vector<const Asked*> measured(const std::vector<Asked>& all, bool judged = true) {
     std::vector<const Asked*> some;
     for (const Asked& asked : all)
-        if (asked.why_not.empty() && asked.label.measured.step_s > 0) some.push_back(&asked);
+        if (asked.why_not.empty() && asked.label.measured.step_s > 0 && asked.label.asked == judged)
+            some.push_back(&asked);
     return some;
 }
 
-/// The rows that constants are fitted to. Rows with context parallelism are held out: they show how well a model fitted
-/// without them predicts them.
 std::vector<const Asked*> fitted_to(std::vector<const Asked*> rows) {
-    std::erase_if(rows, [](const Asked* asked) { return asked->row.cp > 1; });
+    std::erase_if(rows, [](const Asked* asked) { return !fitted_to(asked->row); });
     return rows;
 }
 
@@ -315,7 +321,7 @@ int run(const Options& options) {
     std::vector<Asked> all = read_rows(options);
     if (options.graphs())
         for_each_row(all, [&](Asked& asked) { asked.jobs = prepare(asked.row, options.script, options.keep); });
-    if (options.fit || options.halves || options.leave_out) must_have_rows(fitted_to(judged(all)));
+    if (options.fit || options.halves || options.leave_out) must_have_rows(fitted_to(measured(all)));
     Constants constants;
     if (options.unfitted) {
         constants.forget_fit();
@@ -323,7 +329,7 @@ int run(const Options& options) {
             for (Prepared& job : asked.jobs) wire(job, constants);
     }
     if (options.fit) {
-        constants = fit_on(fitted_to(judged(all)));
+        constants = fit_on(fitted_to(measured(all)));
         print_constants(constants);
         fmt::print("fitted, {:.1f} s\n", passed());
     }
@@ -334,8 +340,10 @@ int run(const Options& options) {
         if (!asked.why_not.empty()) fmt::print(stderr, "not predicted: {}: {}\n", asked.row.id, asked.why_not);
     }
     fmt::print("{} of {} rows are predicted, {:.1f} s\n", ready, all.size(), passed());
-    const std::vector<const Asked*> known = judged(all);
+    const std::vector<const Asked*> known = measured(all);
     if (!known.empty()) fmt::print("{}", report(scored(known)));
+    if (const std::vector<const Asked*> others = measured(all, false); !others.empty())
+        fmt::print("\n  rows with experts that lack fields, not judged\n{}", each_text(scored(others)));
     if (!options.explain.empty()) explain(all, options.explain, constants);
     if (!options.out.empty()) write_predictions(all, options.out);
     if (options.halves) halves(fitted_to(known));

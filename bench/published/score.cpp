@@ -66,6 +66,16 @@ std::string memory_text(const std::vector<Scored>& rows) {
 
 }  // namespace
 
+std::string each_text(const std::vector<Scored>& rows) {
+    std::string text;
+    for (const Scored& one : rows)
+        text +=
+            fmt::format("    {:58} predicted {:8.4g} s, measured {:8.4g} s, {:+.1f} %{}\n", one.row.id,
+                        one.prediction.step_s, one.label.measured.step_s,
+                        100 * (one.prediction.step_s / one.label.measured.step_s - 1), one.guessed ? ", guessed" : "");
+    return text;
+}
+
 double Scored::measured_tokens_per_s() const {
     return static_cast<double>(row.batch * row.tokens) / label.measured.step_s / static_cast<double>(row.gpus);
 }
@@ -187,12 +197,18 @@ std::vector<Equal> equal_rows(const std::vector<Scored>& rows) {
     return all;
 }
 
+bool fitted_to(const Row& row) { return row.cp == 1 && row.ep == 1; }
+
 std::string report(const std::vector<Scored>& all_rows) {
-    std::vector<Scored> rows, contexts;
-    for (const Scored& one : all_rows) (one.row.cp > 1 ? contexts : rows).push_back(one);
-    const std::string of_contexts =
-        contexts.empty() ? "" : groups("context parallelism, nothing fitted to it", contexts, family_and_precision, 1);
-    if (rows.empty()) return of_contexts;
+    std::vector<Scored> rows, contexts, experts;
+    for (const Scored& one : all_rows) (fitted_to(one.row) ? rows : one.row.ep > 1 ? experts : contexts).push_back(one);
+    std::string held_out;
+    if (!contexts.empty())
+        held_out += groups("context parallelism, nothing fitted to it", contexts, family_and_precision, 1);
+    if (!experts.empty())
+        held_out +=
+            groups("expert parallelism, nothing fitted to it", experts, family_and_precision, 1) + each_text(experts);
+    if (rows.empty()) return held_out;
     const Summary s = summary_of(rows);
     std::string text =
         fmt::format("{} rows: mean over families {:.1f} %, median over rows {:.1f} %, {:.1f} % of rows within 15 %\n",
@@ -228,7 +244,7 @@ std::string report(const std::vector<Scored>& all_rows) {
         text += fmt::format("rows of equal configuration: {} groups, floor {:.1f} to {:.1f} %, median {:.1f} %\n",
                             equal.size(), 100 * *std::min_element(floors.begin(), floors.end()),
                             100 * *std::max_element(floors.begin(), floors.end()), 100 * median_of(floors));
-    return text + of_contexts;
+    return text + held_out;
 }
 
 }  // namespace orrery::published

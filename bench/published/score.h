@@ -64,7 +64,13 @@ struct Equal {
 };
 std::vector<Equal> equal_rows(const std::vector<Scored>& rows);
 
-/// The scores as text. Rows with context parallelism, which are held out of the fit, count only in separate lines.
+/// Of each row a line with its predicted and measured time.
+std::string each_text(const std::vector<Scored>& rows);
+/// Whether constants are fitted to the row: not with context parallelism or experts, which show how well a model fitted
+/// without them predicts them.
+bool fitted_to(const Row& row);
+/// The scores as text. Rows that are held out of the fit count only in separate lines, and those with experts have a
+/// line each.
 std::string report(const std::vector<Scored>& rows);
 
 }  // namespace orrery::published

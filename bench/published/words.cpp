@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 namespace orrery::published {
 namespace {
@@ -27,6 +28,35 @@ std::string_view said(const std::string& prose, std::string_view sets) {
 
 bool gated(const Row& row) { return any(lower(row.model), {"llama", "qwen", "internlm", "mistral"}); }
 
+/// The number that the prose gives for `sets`; `otherwise` where it gives none.
+double number(const std::string& prose, std::string_view sets, double otherwise) {
+    for (const Word& word : number_list()) {
+        if (word.sets != sets) continue;
+        const size_t place = word.text.find('#');
+        const std::string_view before = word.text.substr(0, place), after = word.text.substr(place + 1);
+        for (size_t at = 0; at < prose.size(); ++at) {
+            if (at > 0 && (std::isalnum(static_cast<unsigned char>(prose[at - 1])) || prose[at - 1] == '.')) continue;
+            if (prose.compare(at, before.size(), before) != 0) continue;
+            const char* const begin = prose.data() + at + before.size();
+            double value = 0;
+            const auto [end, problem] = std::from_chars(begin, prose.data() + prose.size(), value);
+            if (problem == std::errc() && std::string_view(end, prose.data() + prose.size()).starts_with(after))
+                return value;
+        }
+    }
+    return otherwise;
+}
+
+void read_experts(const std::string& prose, Experts& experts) {
+    const auto whole = [&](std::string_view sets) {
+        const double value = number(prose, sets, 0);
+        return value >= 1 && value <= 1 << 20 ? static_cast<int64_t>(value) : 0;
+    };
+    experts.count = whole("experts"), experts.top_k = whole("top_k");
+    experts.mlp = whole("expert_mlp"), experts.head_dim = whole("head_dim");
+    experts.capacity = number(prose, "capacity", experts.capacity);
+}
+
 /// The rule of software, first line that holds.
 Software software_of(const Row& row, const std::string& prose) {
     if (contains(lower(row.precision), "fp8")) return Software::eight_bit;
@@ -47,8 +77,8 @@ void read_zero(const Row& row, Words& words) {
 
 void read_recompute(const Row& row, Words& words) {
     const std::string text = lower(row.recompute);
-    words.recompute_stated = !text.empty();
-    if (text.starts_with("none") || text.empty()) return;
+    words.recompute_stated = !text.empty() && !text.starts_with("see");
+    if (text.starts_with("none") || !words.recompute_stated) return;
     if (contains(text, "attention core"))
         words.recompute = "attention";
     else if (contains(text, "every 2nd"))
@@ -97,6 +127,7 @@ const std::vector<Word>& word_list() {
         {"deepspeed", "pipeline=1f1b"},
         {"1f1b", "pipeline=1f1b"},
         {"squared-relu", "activation=relu2"},
+        {"geglu", "activation=swiglu"},  // another gate of the same cost
         {"gelu", "activation=gelu"},
         {"swiglu", "activation=swiglu"},
         {"no tied", "tied=no"},
@@ -118,6 +149,14 @@ const std::vector<Word>& word_list() {
     return list;
 }
 
+const std::vector<Word>& number_list() {
+    static const std::vector<Word> list = {
+        {"# experts", "experts"},          {"top#", "top_k"}, {"moe_ffn #", "expert_mlp"}, {"head_dim #", "head_dim"},
+        {"capacity factor #", "capacity"},
+    };
+    return list;
+}
+
 const std::vector<Default>& default_list() {
     static const std::vector<Default> list = {
         {"activation", "swiglu for llama, qwen, internlm and mistral, else gelu", "words_of"},
@@ -126,7 +165,8 @@ const std::vector<Default>& default_list() {
         {"bias of products", "where the activation is gelu", "words_of"},
         {"tied head", "where the activation is gelu", "words_of"},
         {"attention", "flash; separate where the precision is fp16", "words_of"},
-        {"sequence parallelism", "no", "words_of"},
+        {"sequence parallelism", "no; with experts where tp > 1, which Megatron-LM demands", "words_of"},
+        {"capacity of experts", "1: the even share", "words_of"},
         {"tp overlap", "no", "words_of"},
         {"gradients beside kernels", "with FSDP, and where the software is eager, compiled or 8-bit", "words_of"},
         {"params as gathered", "bf16", "words_of"},
@@ -155,7 +195,9 @@ Words words_of(const Row& row) {
     words.bias = is_gelu && said(prose, "bias") != "no";
     const std::string_view tied = said(prose, "tied");
     words.tied = tied.empty() ? is_gelu : tied == "yes";
-    words.sequence = row.tp > 1 && said(prose, "sequence") == "yes";
+    read_experts(prose, words.experts);
+    const std::string_view sequence = said(prose, "sequence");
+    words.sequence = row.tp > 1 && (sequence.empty() ? words.experts.count > 0 : sequence == "yes");
     words.chunks_tp = words.sequence && said(prose, "tp_overlap") == "yes";
     const std::string_view attention = said(prose, "attention");
     words.separate = attention == "separate" || (attention.empty() && words.software == Software::unfused);

@@ -10,6 +10,13 @@ namespace orrery::published {
 enum class Software { eager, compiled, megatron, unfused, eight_bit };
 std::string_view name_of(Software software);
 
+/// The mixture of experts that takes the place of each feed-forward layer. `count` 0: there is none.
+struct Experts {
+    int64_t count = 0, top_k = 0;
+    int64_t mlp = 0, head_dim = 0;  ///< width of an expert, and of a head; 0: the column ffn, and hidden over heads
+    double capacity = 1;            ///< slots over the even share; 1 where tokens are dropped at it or loads are even
+};
+
 /// What the prose columns say, by a closed list of words, and defaults where a word is missing.
 struct Words {
     Software software = Software::eager;
@@ -30,9 +37,10 @@ struct Words {
     bool replicates = false;  ///< zero splits within a node and repeats over nodes
     std::string recompute = "none";
     bool recompute_stated = true;
+    Experts experts;
 };
 
-/// The words of a row. Reads no number but those that the columns of configuration hold.
+/// The words of a row. Reads no number but those that the columns of configuration hold, and those of experts.
 Words words_of(const Row& row);
 
 /// The closed list, for the README and its test: word, column group, what it sets.
@@ -40,6 +48,8 @@ struct Word {
     std::string_view text, sets;
 };
 const std::vector<Word>& word_list();
+/// The numbers of experts, which no column has: the text around a number "#", and what it says.
+const std::vector<Word>& number_list();
 /// The defaults, one line each: what, value, where.
 struct Default {
     std::string_view what, value, where;

@@ -80,9 +80,10 @@ void prove_there(ScriptRunner& script) {
     script.dataset();
 }
 
-/// Compiles the train step of the full batch, and those of the first `sizes` smaller batches of a ramp.
+/// Compiles the train step of the full batch, and those of the first `sizes` smaller batches of a ramp, each with the
+/// largest and the smallest capacity.
 void compile_sizes(ScriptRunner& script, Experiment experiment, size_t sizes) {
-    make_sizes(experiment, sizes);
+    make_sizes(experiment, sizes, 1);
     script.compile_whole(std::move(experiment));
 }
 

@@ -66,6 +66,7 @@ struct SimulateCommand {
     std::vector<std::string> mapping;  ///< axes of the mesh, from the one inside a node outwards
     std::string software = "compiled";
     int64_t tp_chunks = 0;          ///< split tp collectives into so many chunks, overlapped with matmuls; 0: not split
+    double imbalance = 0;           ///< load of each expert of the busiest rank over the mean; 0: all slots are full
     std::vector<std::string> slow;  ///< "RANK:TIMES": factor on the time of a rank's kernels
     double jitter = 0;
     double restart_s = 300;  ///< seconds from a failure until training continues

@@ -304,11 +304,15 @@ void compile_timed(ScriptRunner& script, Experiment experiment) {
     make_sizes(experiment);
     script.compile_whole(std::move(experiment));
     const size_t sizes = script.compiled().sizes.sizes().size();
-    if (sizes == 1) return;
+    const size_t capacities = std::max<size_t>(1, script.compiled().capacities.size());
+    if (sizes * capacities == 1) return;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     // Another host may be slower: it may need as long again as this one did, until it has compiled and joins.
     script.settings.join_timeout += std::chrono::duration_cast<std::chrono::milliseconds>(took);
-    script.print(fmt::format("batch ramp: train steps of {} batch sizes compiled in {:.1f} s", sizes, took.count()));
+    const std::string of_sizes = sizes > 1 ? fmt::format("{} batch sizes", sizes) : "";
+    const std::string of_capacities = capacities > 1 ? fmt::format("{} capacities", capacities) : "";
+    script.print(fmt::format("{}: train steps of {}{}{} compiled in {:.1f} s", sizes > 1 ? "batch ramp" : "capacity",
+                             of_sizes, sizes > 1 && capacities > 1 ? " and " : "", of_capacities, took.count()));
 }
 
 /// Ends this process from another thread when this rank's thread is blocked. First informs the other ranks, for a

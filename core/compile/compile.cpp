@@ -192,9 +192,12 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
         return compile_one(made.entry, made.program, made.mesh, places, options);
     } catch (const Error& error) {
         if (!is_smaller_step(made.entry, experiment.recipe->batch)) throw;
-        const std::string text = fmt::format(
-            "{}\n  in the step of {} tokens, a size of the batch ramp (train.ramp_start, train.ramp_increment)",
-            error.what(), tokens_of(made.program));
+        std::string text = error.what();
+        if (made.entry.batch < experiment.recipe->batch)
+            text += fmt::format(
+                "\n  in the step of {} tokens, a size of the batch ramp (train.ramp_start, train.ramp_increment)",
+                tokens_of(made.program));
+        if (made.entry.capacity > 0) text += fmt::format("\n  in the step with capacity {:g}", made.entry.capacity);
         if (dynamic_cast<const MemoryError*>(&error)) throw MemoryError(text, error.fault());
         throw Error(text, error.fault());
     }
@@ -217,6 +220,7 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.ramp = experiment.recipe->ramp;
     compiled.loss_scale = experiment.recipe->loss_scale;
     compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
+    compiled.capacities = experiment.recipe->capacities;
     compiled.snapshot = options.snapshot;
     return compiled;
 }
@@ -310,7 +314,7 @@ CompiledProgram compile_shorter(const MarkedProgram& made, Persistent& places, c
 }
 
 bool is_smaller_step(const ProgramEntry& entry, int64_t full) {
-    return entry.role == ProgramRole::train && entry.batch < full;
+    return entry.role == ProgramRole::train && (entry.batch < full || entry.capacity > 0);
 }
 
 void add_program(Compiled& compiled, const Experiment& experiment, const ProgramEntry& entry,
@@ -341,6 +345,22 @@ std::vector<Calls> evaluation_calls(const Compiled& compiled, int64_t samples) {
 
 namespace {
 
+/// The memory that each capacity needs, "capacity: 1 (2 MiB of scratch), 2 (3 MiB)"; "" without capacities.
+std::string capacities_text(const Compiled& compiled) {
+    std::vector<std::string> parts;
+    for (const double capacity : compiled.capacities)
+        for (const CompiledProgram& program : compiled.programs) {
+            const bool largest = program.entry.capacity == 0 && capacity == compiled.capacities.back();
+            if (program.entry.role != ProgramRole::train || program.entry.batch != compiled.sizes.full() ||
+                (!largest && program.entry.capacity != capacity))
+                continue;
+            const std::vector<ArenaBytes> arenas = arena_bytes(compiled.persistent, {&program.plan});
+            parts.push_back(
+                fmt::format("{:g} ({} of scratch)", capacity, bytes_text(arenas[largest_class(arenas)].scratch)));
+        }
+    return parts.empty() ? "" : fmt::format("capacity: {}\n", join(parts, ", "));
+}
+
 /// Number of remarks about what strategies left as it was, and of marks that had no effect.
 size_t remarks(const Compiled& compiled) {
     if (!compiled.find("train")) return 0;
@@ -368,6 +388,7 @@ std::string summary(const Compiled& compiled) {
             text +=
                 fmt::format("{} over {}: {} in {}\n", name_of(table.collective), axis, table.name, cost(table).text());
     if (compiled.ramp.start > 0) text += fmt::format("batch: {}\n", compiled.sizes.text());
+    text += capacities_text(compiled);
     if (const size_t left = remarks(compiled))
         text += fmt::format("strategies: {} remark{}, which orrery check prints\n", left, left > 1 ? "s" : "");
     const std::vector<ArenaBytes> arenas = compiled.arenas();

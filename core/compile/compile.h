@@ -25,8 +25,9 @@ struct Compiled {
     std::vector<CompiledProgram> programs;  ///< in the order of Experiment::programs; the first has params and states
     BatchRamp ramp;
     std::optional<LossScale> loss_scale;
-    BatchSizes sizes;    ///< batch of every step, in sequences
-    std::string recipe;  ///< hash of the recipe (Recipe::digest)
+    BatchSizes sizes;                ///< batch of every step, in sequences
+    std::vector<double> capacities;  ///< capacities of the train step, ascending; empty: it has none
+    std::string recipe;              ///< hash of the recipe (Recipe::digest)
     int64_t parameters = 0;
     double flops_per_step = 0;           ///< floating-point operations of a train step (model_flops)
     int64_t tokens_per_step = 0;         ///< token ids of a train step on all ranks; 0: no input has token ids
@@ -79,7 +80,7 @@ void add_program(Compiled& compiled, const Experiment& experiment, const Program
 /// Adds a snapshot for asynchronous saves to the session. Throws Error if it does not fit in memory.
 void add_snapshot(Compiled& compiled, SnapshotPlace place, int64_t memory_bytes);
 
-/// Whether this is a train step of the batch ramp, with a batch below `full`.
+/// Whether this is a train step with a batch below `full`, or a capacity below the largest.
 bool is_smaller_step(const ProgramEntry& entry, int64_t full);
 
 /// The calls that evaluate `samples` held-out samples: of "eval" and of programs of the script, with smaller batches

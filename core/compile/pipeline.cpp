@@ -27,8 +27,7 @@ constexpr unsigned logits = bit(ProgramRole::logits), all = train | evaluate | l
 void record(Program& p, const PassInput& in) {
     const ProgramRole role = in.entry.role;
     const bool added = in.entry.added >= 0;
-    p = added ? in.recipe->added[in.entry.added].forward(in.entry.batch)
-              : in.recipe->forward(role == ProgramRole::train, in.entry.batch, in.entry.length);
+    p = added ? in.recipe->added[in.entry.added].forward(in.entry.batch) : in.recipe->forward(in.entry);
     p.name = in.recipe->name;
     if (added)
         p.name += "." + in.recipe->added[in.entry.added].name;

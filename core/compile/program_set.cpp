@@ -79,6 +79,13 @@ ProgramEntry at_batch(const ProgramEntry& full, int64_t batch) {
     return part;
 }
 
+ProgramEntry at_capacity(const ProgramEntry& entry, double capacity) {
+    ProgramEntry other = entry;
+    other.name = fmt::format("{} at {:g}", entry.name, capacity);
+    other.capacity = capacity;
+    return other;
+}
+
 ProgramEntry at_length(const ProgramEntry& entry, int64_t length) {
     ProgramEntry other = entry;
     other.name = fmt::format("{} of {} positions", entry.name, length);

@@ -20,13 +20,14 @@ enum class ProgramRole : uint8_t {
 
 /// The name, purpose and sizes of one program of an experiment, from which it is made.
 struct ProgramEntry {
-    std::string name;  ///< "train", "train of 8", "eval", "eval of 3", "logits", or a script's own
+    std::string name;  ///< "train", "train of 8", "train at 1.25", "eval", "eval of 3", "logits", or a script's own
     ProgramRole role = ProgramRole::train;
-    int64_t batch = 0;   ///< number of samples per call: size of the inputs' dim "batch"
-    bool whole = false;  ///< every rank computes all samples; inputs are not split
-    int added = -1;      ///< index in Recipe::added; -1: the program is of the model itself
-    bool mean = false;   ///< the script gives no count, so the loss is a mean over the samples
-    int64_t length = 0;  ///< size of the inputs' dim "seq"; 0: as the script declares it
+    int64_t batch = 0;    ///< number of samples per call: size of the inputs' dim "batch"
+    bool whole = false;   ///< every rank computes all samples; inputs are not split
+    int added = -1;       ///< index in Recipe::added; -1: the program is of the model itself
+    bool mean = false;    ///< the script gives no count, so the loss is a mean over the samples
+    int64_t length = 0;   ///< size of the inputs' dim "seq"; 0: as the script declares it
+    double capacity = 0;  ///< number that o.capacity returns while a train step is recorded; 0: the largest
 
     bool operator==(const ProgramEntry&) const = default;
 };
@@ -83,6 +84,9 @@ std::string declared(const CompiledProgram& program);
 
 /// The entry of a program with a smaller batch than `full`, "eval of 3".
 ProgramEntry at_batch(const ProgramEntry& full, int64_t batch);
+
+/// The entry of a train step with a capacity below the largest, "train at 1.25".
+ProgramEntry at_capacity(const ProgramEntry& entry, double capacity);
 
 /// The entry of a program with another size of the dim "seq", "logits of 64 positions".
 ProgramEntry at_length(const ProgramEntry& entry, int64_t length);

@@ -45,13 +45,14 @@ void check_ramp(const Recipe& recipe, const Program& train, const std::vector<in
     }
 }
 
-/// Throws Error if functions of the script record a different step when called again, as is done for smaller batches.
+/// Throws Error if functions of the script record a different step when called again, as is done for smaller steps.
 void check_repeats(const Recipe& recipe, const Program& step) {
     if (print(train_step(recipe, recipe.batch)) == print(step)) return;
     throw Error(
         recipe.train_origin,
-        "the model or the optimizer is not deterministic: called again for another batch of the ramp, it records "
-        "another step\n  remove what differs between calls, such as a counter, a cache or math.random");
+        "the model or the optimizer is not deterministic: called again for another batch of the ramp or another "
+        "capacity, "
+        "it records another step\n  remove what differs between calls, such as a counter, a cache or math.random");
 }
 
 PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* mesh = nullptr) {
@@ -84,7 +85,7 @@ void require_arrays(const Program& of, const Program& program, const std::string
         if (other && other->role == value.role && other->type == value.type && other->dims == value.dims) continue;
         throw Error(value.origin,
                     fmt::format("params differ: the program {} has {} {}, {} has {}\n  create the same params for "
-                                "every batch",
+                                "every batch and capacity",
                                 name, value.name, text_of(value.type, value.dims), whose,
                                 other ? text_of(other->type, other->dims) : "none of this name"));
     }
@@ -150,7 +151,7 @@ Experiment make_experiment(Recipe given, Program step, const Mesh& mesh, bool st
     made_of.recipe = std::make_shared<const Recipe>(std::move(given));
     const Recipe& recipe = *made_of.recipe;
     const std::vector<int64_t> smaller = smaller_batches(recipe);
-    if (!smaller.empty()) check_repeats(recipe, step);
+    if (!smaller.empty() || recipe.capacities.size() > 1) check_repeats(recipe, step);
     made_of.programs.push_back(marked(recipe, train_entry(recipe, recipe.batch), mesh, std::move(step)));
     check_ramp(recipe, made_of.train(), smaller, mesh);
     if (!step_alone) make_others(made_of, mesh);
@@ -169,12 +170,19 @@ MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& ent
     return made(*experiment.recipe, entry, experiment.mesh.with_microbatches(1), experiment.train());
 }
 
-void make_sizes(Experiment& experiment, size_t most) {
+void make_sizes(Experiment& experiment, size_t batches, size_t capacities) {
+    const Recipe& recipe = *experiment.recipe;
     std::vector<MarkedProgram> sizes;
-    std::vector<int64_t> batches = smaller_batches(*experiment.recipe);
-    batches.resize(std::min(batches.size(), most));
-    for (const int64_t batch : batches)
-        sizes.push_back(make_program(experiment, train_entry(*experiment.recipe, batch)));
+    std::vector<int64_t> all = smaller_batches(recipe);
+    all.resize(std::min(all.size(), batches));
+    all.push_back(recipe.batch);
+    const size_t smaller = recipe.capacities.empty() ? 0 : recipe.capacities.size() - 1;
+    for (const int64_t batch : all) {
+        const ProgramEntry entry = train_entry(recipe, batch);
+        for (size_t i = 0; i < std::min(smaller, capacities); ++i)
+            sizes.push_back(make_program(experiment, at_capacity(entry, recipe.capacities[i])));
+        if (batch != recipe.batch) sizes.push_back(make_program(experiment, entry));
+    }
     experiment.programs.insert(experiment.programs.begin() + 1, std::make_move_iterator(sizes.begin()),
                                std::make_move_iterator(sizes.end()));
 }
@@ -206,6 +214,7 @@ std::vector<std::string> WeightSource::tensors(const Shape& param) const {
 std::string Recipe::digest() const {
     std::string text = fmt::format("{} batch {} microbatches {} precision {} ramp {} {} {}\n", name, batch,
                                    microbatches, name_of(precision), ramp.start, ramp.increment, ramp.samples);
+    for (const double capacity : capacities) text += fmt::format("capacity {}\n", capacity);
     for (const AddedProgram& program : added) text += "adds " + program.name + "\n";
     for (const AskedStrategy& asked : strategies) {
         text += "strategy " + asked.name;

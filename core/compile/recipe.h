@@ -80,9 +80,10 @@ struct Recipe {
     int64_t batch = 0;    ///< number of samples of a full step: size of the inputs' dim "batch"
     Origin trace_origin;  ///< script line that requested the program
     Origin train_origin;  ///< script line that requested the training
-    /// Records the model with results loss_sum and count. `length`: size of each dim "seq"; 0: as the script declares.
-    std::function<Program(bool training, int64_t batch, int64_t length)> forward;
-    bool mean = false;  ///< the model gives no count: its loss is a mean over the batch
+    /// Records the model with results loss_sum and count, for a role and the sizes of an entry.
+    std::function<Program(const ProgramEntry& entry)> forward;
+    bool mean = false;               ///< the model gives no count: its loss is a mean over the batch
+    std::vector<double> capacities;  ///< capacities of the train step (o.capacity), ascending; empty: it has none
     /// Adds the optimizer to a program that has gradients.
     std::function<Program(Program)> update;
     /// Makes the pipeline schedule. If `pipeline.chunks` is 0, sets it to the number of chunks that the schedule needs.
@@ -108,7 +109,7 @@ struct Recipe {
 struct Experiment {
     std::shared_ptr<const Recipe> recipe;
     Mesh mesh;                            ///< mesh with the number of micro-batches of a full step
-    std::vector<MarkedProgram> programs;  ///< train, smaller steps of the ramp made so far, eval, added ones, logits
+    std::vector<MarkedProgram> programs;  ///< train, smaller train steps made so far, eval, added ones, logits
     std::vector<std::string> axes;        ///< axes that options of strategies name
     std::optional<Schedule> schedule;     ///< pipeline schedule; nullopt without a pipeline
 
@@ -126,13 +127,15 @@ Program train_step(const Recipe& recipe, int64_t batch);
 std::vector<int64_t> smaller_batches(const Recipe& recipe);
 ProgramEntry train_entry(const Recipe& recipe, int64_t batch);
 
-/// Makes all programs except the smaller train steps of the ramp, annotated for the mesh (without micro-batches).
+/// Makes all programs except the smaller train steps, annotated for the mesh (without micro-batches).
 /// `step`: result of train_step for the full batch. `step_alone`: make only this one. Throws Error with script lines,
 /// also if a step of the ramp has fewer micro-batches than the schedule of the pipeline has.
 Experiment make_experiment(Recipe recipe, Program step, const Mesh& mesh, bool step_alone = false);
 /// Makes and annotates a further program of the experiment. Throws Error with script lines.
 MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& entry);
-/// Adds train steps of the ramp to the experiment, the smallest first, up to `most` of them.
-void make_sizes(Experiment& experiment, size_t most = std::numeric_limits<size_t>::max());
+/// Adds the smaller train steps to the experiment, the smallest first: those of up to `batches` batches of the ramp
+/// and, for each batch, of up to `capacities` capacities below the largest.
+void make_sizes(Experiment& experiment, size_t batches = std::numeric_limits<size_t>::max(),
+                size_t capacities = std::numeric_limits<size_t>::max());
 
 }  // namespace orrery

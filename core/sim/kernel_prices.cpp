@@ -31,15 +31,15 @@ double leading(const Shape& shape, size_t last) {
 void read_product(const KernelSpec& spec, KernelWork& work) {
     const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
     if (work.work == Work::weight_product) {
-        work.m = size(a, 1), work.n = size(b, 1), work.k = leading(a, 1);
+        work.batch = spec.outputs.empty() ? 1 : leading(spec.outputs[0].shape, 2);  // of experts: one matrix each
+        work.m = size(a, 1), work.n = size(b, 1), work.k = leading(a, 1) / work.batch;
         return;
     }
     const bool trans_a = spec.attributes.flag("trans_a"), trans_b = spec.attributes.flag("trans_b");
     work.m = size(a, trans_a ? 1 : 2), work.n = size(b, trans_b ? 2 : 1), work.k = size(a, trans_a ? 2 : 1);
-    if (b.size() <= 2 && !trans_a)
-        work.m = leading(a, 1);  // all leading dims of `a` share operand `b`
-    else
-        work.batch = leading(a, 2);
+    work.batch = b.size() > 2 ? leading(b, 2) : trans_a ? leading(a, 2) : 1;
+    // Leading dims of `a` that `b` lacks share it; rows sorted by expert share the matrices of `b` evenly.
+    if (!trans_a) work.m = leading(a, 1) / work.batch;
 }
 
 /// The logits of a tile stay in caches or are read and written about four times; all of them are counted so.

@@ -312,6 +312,10 @@ function Update:count() end
 --- scale, and the function guards its updates itself.
 ---@return LossScaleState?
 function Update:loss_scale() end
+--- What the capacity of the step does not hold, f32 [], when the model declares it (o.overflow). Above 0, the step
+--- must change nothing, as it runs again; a function that guards its updates itself reads it.
+---@return Value?
+function Update:overflow() end
 --- A state of the param, f32 of its shape.
 ---@param p Value
 ---@param name string
@@ -322,7 +326,8 @@ function Update:state(p, name, init) end
 --- update:loss_scale needs this: otherwise they change when all gradients are finite.
 ---@param apply Value
 function Update:states(apply) end
---- Assigns the value to the param or state at the end of the step, if all gradients are finite.
+--- Assigns the value to the param or state at the end of the step, if all gradients are finite and the step does not
+--- overflow its capacity.
 ---@param target Value
 ---@param value Value
 function Update:set(target, value) end
@@ -518,6 +523,18 @@ function orrery.step() end
 --- False while evaluation and sampling programs are traced.
 ---@return boolean
 function orrery.training() end
+--- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step is
+--- compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
+---@param sizes number[]
+---@return number
+function orrery.capacity(sizes) end
+--- Declares that a train step overflows if an element of `load` [..., n] (i32, f32) is above room(capacity). Such a
+--- step changes no param or state: all ranks run the same batch again with the next larger capacity. The next step
+--- begins with the capacity that was large enough; after 50 steps that did not need it, the next smaller one is taken.
+--- If the largest one overflows, the run ends with scope, element and load. Only where o.training() is true.
+---@param load Value
+---@param room fun(capacity: number): number
+function orrery.overflow(load, room) end
 --- Declares a number in addition to the loss, in the function given to o.trace or one that it calls: metrics.jsonl has
 --- sum / count in the line of each step, and as eval_NAME in that of each evaluation. Both are f32 scalars, added up
 --- over micro-batches, ranks and batches as the loss and its count are. Without effect in a function of program:metric.

@@ -1,8 +1,8 @@
 --- The architectures of transformers that a model here computes, by model_type, and the meaning of their config.json.
 -- model: orrery/models/MODEL.lua; class: that of transformers. keys: { key of config.json, option of the model,
--- default as in transformers; nil: required }. fixed: keys that must have one of our values, or be absent, because
--- others change the mathematics. free: keys that do not affect what the model computes. said: keys that `orrery
--- export` writes in addition to the model's options.
+-- default as in transformers; nil: required, also = another name of the key }. fixed: keys that must have one of our
+-- values, or be absent, because others change the mathematics. free: keys that do not affect what the model computes.
+-- said: keys that `orrery export` writes in addition to the model's options.
 
 local function set(list)
   local has = {}
@@ -29,24 +29,50 @@ local function fixed(more)
   return all
 end
 
+-- Params of a mixture of experts -> names of their tensors below a layer's; the last two as Qwen calls them.
+local function mixture(block, gate, up, down, shared)
+  local experts = block .. ".experts.*."
+  local names = { ["gate"] = block .. ".gate", ["experts.gate"] = experts .. gate, ["experts.up"] = experts .. up,
+                  ["experts.down"] = experts .. down, ["shared_expert_gate"] = block .. ".shared_expert_gate" }
+  for _, name in ipairs { "gate", "up", "down" } do
+    names["shared_experts." .. name] = ("%s.%s.%s_proj"):format(block, shared or "shared_experts", name)
+  end
+  return names
+end
+
 --- A model of Llama's family. `differs`: what differs from Llama, and options of the model without a key. A number of
--- heads, or their width, that is not given here must be in the file.
+-- heads, or their width, that is not given here must be in the file. `keys`, `fixed`, `free`: more of them.
 local function of_llama(differs)
   local keys = {
     { "vocab_size", "vocab" }, { "hidden_size", "embed" }, { "intermediate_size", "mlp" },
     { "num_hidden_layers", "layers" }, { "num_attention_heads", "heads" },
     { "num_key_value_heads", "kv_heads", differs.kv_heads }, { "head_dim", "head_dim", differs.head_dim },
-    { "rms_norm_eps", "eps", 1e-6 }, { "initializer_range", "std", 0.02 }, { "tie_word_embeddings", "tied", false },
+    { "rms_norm_eps", "eps", differs.eps or 1e-6 }, { "initializer_range", "std", 0.02 },
+    { "tie_word_embeddings", "tied", false },
   }
   if differs.biased then keys[#keys + 1] = { "attention_bias", "bias", false } end
+  table.move(differs.keys or {}, 1, #(differs.keys or {}), #keys + 1, keys)
+  local values = fixed { hidden_act = { "silu", "swish" }, mlp_bias = { false }, attention_dropout = { 0.0 },
+                         attention_bias = { false }, pretraining_tp = { 1 }, partial_rotary_factor = { 1.0 },
+                         use_mrope = { false }, rope_interleaved = { false } }
+  for key, value in pairs(differs.fixed or {}) do values[key] = value end
   return {
     model = "llama", class = differs.class, keys = keys, sizes = differs.sizes or {}, rotary = true,
-    window = differs.window,
-    fixed = fixed { hidden_act = { "silu", "swish" }, mlp_bias = { false }, attention_dropout = { 0.0 },
-                    attention_bias = { false }, pretraining_tp = { 1 }, partial_rotary_factor = { 1.0 },
-                    use_mrope = { false }, rope_interleaved = { false } },
-    free = set(common .. " max_position_embeddings"), said = { hidden_act = "silu" },
+    window = differs.window, theta = differs.theta, mixture = differs.mixture,
+    fixed = values, free = set(common .. " max_position_embeddings " .. (differs.free or "")),
+    said = { hidden_act = "silu" },
   }
+end
+
+-- The script decides what balances the experts in training: in transformers it is added to the loss alone.
+local balance = "router_aux_loss_coef output_router_logits"
+
+--- Keys of Qwen's mixtures.
+local function of_qwen(experts, top_k, more)
+  local keys = { { "num_experts", "experts", experts, also = "num_local_experts" },
+                 { "num_experts_per_tok", "top_k", top_k }, { "moe_intermediate_size", "expert_mlp" },
+                 { "norm_topk_prob", "renormalise", false } }
+  return table.move(more or {}, 1, #(more or {}), #keys + 1, keys)
 end
 
 return {
@@ -65,9 +91,26 @@ return {
     said = { activation_function = "gelu_new", attn_pdrop = 0.0 },
   },
   llama = of_llama { class = "LlamaForCausalLM", kv_heads = 0, head_dim = 0, biased = true },
-  -- window: the meaning of sliding_window. "all": for every layer, 4096 when the key is absent; "some": for the layers
-  -- that layer_types or max_window_layers select, if use_sliding_window is set.
+  -- window: the meaning of sliding_window. "all": for every layer, 4096 when the key is absent; "given": for every
+  -- layer; "used", "some", "listed": if use_sliding_window is set, for every layer, for those that layer_types or
+  -- max_window_layers select, or for those of layer_types.
   mistral = of_llama { class = "MistralForCausalLM", window = "all", head_dim = 0 },
   qwen2 = of_llama { class = "Qwen2ForCausalLM", window = "some", head_dim = 0, sizes = { qkv_bias = true } },
   qwen3 = of_llama { class = "Qwen3ForCausalLM", window = "some", sizes = { qk_norm = true }, biased = true },
+  mixtral = of_llama {
+    class = "MixtralForCausalLM", window = "given", head_dim = 0, eps = 1e-5, theta = 1e6, free = balance,
+    keys = { { "num_local_experts", "experts", 8, also = "num_experts" }, { "num_experts_per_tok", "top_k", 2 } },
+    fixed = { router_jitter_noise = { 0.0 } }, mixture = mixture("block_sparse_moe", "w1", "w3", "w2"),
+  },
+  qwen2_moe = of_llama {
+    class = "Qwen2MoeForCausalLM", window = "listed", head_dim = 0, sizes = { qkv_bias = true, shared_gate = true },
+    free = balance .. " max_window_layers", fixed = { qkv_bias = { true } },
+    mixture = mixture("mlp", "gate_proj", "up_proj", "down_proj", "shared_expert"),
+    keys = of_qwen(60, 4, { { "shared_expert_intermediate_size", "shared", 5632 } }),
+  },
+  qwen3_moe = of_llama {
+    class = "Qwen3MoeForCausalLM", window = "used", head_dim = 0, sizes = { qk_norm = true }, biased = true,
+    free = balance .. " max_window_layers", mixture = mixture("mlp", "gate_proj", "up_proj", "down_proj"),
+    keys = of_qwen(128, 8),
+  },
 }

@@ -21,6 +21,7 @@ local function of_options(kind, c, more)
     if option == "head_dim" and value == 0 then value = c.embed // c.heads end
     config[key] = value
     if option == "mlp" and not value then config[key] = null end
+    if option == "expert_mlp" and value == 0 then config[key] = c.mlp end
   end
   for _, keys in ipairs { architecture.said, more } do
     for key, value in pairs(keys) do config[key] = value end
@@ -33,8 +34,23 @@ function as_published.gpt(c)
   return { type = "gpt2", config = of_options("gpt2", c, { resid_pdrop = c.dropout, embd_pdrop = c.dropout }) }
 end
 
+--- The architecture of a mixture of experts with these options, or nil with the reason why there is none.
+local function family_of_mixture(c)
+  local plain = c.scores ~= "sigmoid" and c.scale == 1 and (c.first ~= "top_k" or c.renormalise)
+  local gated = c.shared > 0 and c.shared_gate
+  if plain and c.qkv_bias and not c.qk_norm and not c.bias and gated then return "qwen2_moe" end
+  if plain and not c.qkv_bias and not c.windows and c.shared == 0 then
+    if c.qk_norm then return "qwen3_moe" end
+    if c.renormalise and not c.bias and c.dense == 0 and not c.dense_layers then return "mixtral" end
+  end
+  return nil, "no architecture has this mixture of experts: softmax scores without a scale, and in mixtral experts in "
+    .. "all layers and weights that sum to 1, in qwen3_moe qk_norm, in qwen2_moe qkv_bias and a shared expert with a "
+    .. "gate", {}
+end
+
 --- The architecture of Llama's family with these options, or nil with the reason why there is none.
 local function family(c)
+  if c.experts > 0 then return family_of_mixture(c) end
   local window = c.window > 0
   if c.experts > 0 then return nil, "mixtures of experts have no published names here", {} end
   if c.windows and not (c.qk_norm or c.qkv_bias) then
@@ -70,6 +86,22 @@ local function layer_types(windows)
   return { layer_types = kinds, sliding_window = width or null, use_sliding_window = width ~= nil }
 end
 
+--- The names of a mixture's tensors below a layer's, by param of nn.moe: those of the architecture that the model was
+-- read of or has, else Qwen's.
+function as_published.mixture(model)
+  local kind = model.published and model.published.type or family(model.config)
+  return architectures[kind or "qwen2_moe"].mixture
+end
+
+--- Keys of the layers with a dense block in place of a mixture.
+local function dense_layers(c)
+  local list = c.dense_layers or {}
+  if not c.dense_layers then
+    for i = 0, c.dense - 1 do list[#list + 1] = i end
+  end
+  return { decoder_sparse_step = 1, mlp_only_layers = #list > 0 and list or null }
+end
+
 --- A model of models/llama.lua. `longest`: the longest sequence that it has seen.
 function as_published.llama(c, longest)
   local kind, problem, unnamed = family(c)
@@ -77,13 +109,22 @@ function as_published.llama(c, longest)
   local more = { max_position_embeddings = longest }
   positions.spell(more, c.theta, c.rope_scaling)
   local window = c.window > 0
-  if kind == "mistral" then more.sliding_window = c.window end
-  if kind == "qwen2" or kind == "qwen3" then
+  if kind == "mistral" or kind == "mixtral" then more.sliding_window = window and c.window or null end
+  if kind == "mixtral" and c.expert_mlp > 0 then more.intermediate_size = c.expert_mlp end
+  if kind:find "_moe" then
+    for key, value in pairs(dense_layers(c)) do more[key] = value end
+  end
+  if kind:find "^qwen" then
     more.use_sliding_window, more.sliding_window = window, window and c.window or null
     if window then more.max_window_layers = 0 end                              -- all layers have the window
-    local by_layer, why = layer_types(c.windows or {})
+    local windows = c.windows
+    if kind == "qwen2_moe" and window then
+      windows = {}
+      for i = 1, c.layers do windows[i] = c.window end
+    end
+    local by_layer, why = layer_types(windows or {})
     if not by_layer then return { problem = why, unnamed = {} } end
-    if c.windows then
+    if windows then
       for key, value in pairs(by_layer) do more[key] = value end
     end
   end

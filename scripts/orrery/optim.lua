@@ -43,33 +43,37 @@ local function sum_of_squares(update)
   return total
 end
 
---- Whether the squares of all gradients are finite, u8 [], so the update is made. Without a loss scale the run ends if
--- they are not. The states of o.state change with the params. With a loss scale, sets the next scale: times `growth` after `interval` consecutive finite steps, times
--- `backoff` after one that is not finite. Records the results loss_scale and skipped, the number of steps without an
--- update.
+--- Whether the update is made, u8 []: the squares of all gradients are finite, and the step does not overflow its
+-- capacity. Without a loss scale the run ends if they are not finite. With one, sets the next scale: times `growth`
+-- after `interval` consecutive finite steps, times `backoff` after one that is not finite. Records the results
+-- loss_scale and skipped, the number of steps without an update. A step that overflows changes nothing: it runs again.
+-- The states of o.state change with the params.
 local function applies(update, scaling, total)
-  local finite = total:all_finite()
-  update:states(finite)
+  local finite, overflow = total:all_finite(), update:overflow()
+  local made = overflow and finite:select(overflow, native.constant(1)):less_equal(0) or finite
+  update:states(made)
   if not scaling then
     update:result("update.sumsq", total)
-    return finite
+    return made
   end
+  local fits = overflow and overflow:less_equal(0)
+  local function set(state, value) update:set(state, fits and fits:select(value, state) or value) end
   local good = scaling.good + 1
   local grows = native.constant(scaling.interval):less_equal(good)
   local up = (scaling.scale * scaling.growth):minimum(scaling.most)
   local down = (scaling.scale * scaling.backoff):maximum(scaling.least)
   local zero = native.constant(0)
-  local steps = finite:select(scaling.steps + 1, scaling.steps)
-  update:set(scaling.scale, finite:select(grows:select(up, scaling.scale), down))
-  update:set(scaling.good, finite:select(grows:select(zero, good), zero))
+  local steps = made:select(scaling.steps + 1, scaling.steps)
+  set(scaling.scale, finite:select(grows:select(up, scaling.scale), down))
+  set(scaling.good, finite:select(grows:select(zero, good), zero))
   update:set(scaling.steps, steps)
   update:result("loss_scale", scaling.scale * 1)
   update:result("skipped", native.step() - steps)
-  return finite
+  return made
 end
 
 --- For functions that leave scale and guard to the library: returns unscaled(gradient), and take(new, old), which
--- returns the old value when gradients are not finite. Called before the function's own ops.
+-- returns the old value when gradients are not finite or the step overflows. Called before the function's own ops.
 function optim.guard(update)
   local scaling = update:loss_scale()
   local total = sum_of_squares(update)
@@ -81,7 +85,7 @@ function optim.guard(update)
 end
 
 --- The factor of every gradient: 1/count, and less when the global norm is above `clip`. Also records the results
--- grad_norm and lr. `apply` (u8 []) says whether the update is made: all gradients are finite. With a loss scale the
+-- grad_norm and lr. `apply` (u8 []) says whether the update is made (`applies`). With a loss scale the
 -- step counts updates, for the learning rate, too: a step without an update does not move its schedule. AdamW's op
 -- itself applies scale and guard, so they are handled here.
 local function scale_and_rate(update, options)

@@ -67,12 +67,12 @@ local function yarn_magnitude(given)
   return of(1)
 end
 
---- The rotary embedding: theta, and the scaling as options of the op. rope_theta and rope_scaling are the spelling of
--- transformers 4, rope_parameters that of 5; when both are present they must agree.
-function positions.rotary(config)
+--- The rotary embedding: theta, `absent` (10,000) without its key, and the scaling as options of the op. rope_theta and
+-- rope_scaling are the spelling of transformers 4, rope_parameters that of 5; when both are present they must agree.
+function positions.rotary(config, absent)
   local old_theta, old = config:take "rope_theta", config:take "rope_scaling"
   local new = config:take "rope_parameters"
-  local theta = numbers.positive("", old_theta or 10000.0)
+  local theta = numbers.positive("", old_theta or absent or 10000.0)
   theta = theta and theta + 0.0 or config:fail("rope_theta", "expected a number above 0")
   local was = old and scaling_of(config, "rope_scaling", old, theta)
   local is = new and scaling_of(config, "rope_parameters", new, theta)
@@ -112,16 +112,18 @@ function positions.spell(config, theta, scaling)
 end
 
 --- The number of keys that a position sees, 0: all; where only some layers have a window, 0 and the number of each
--- layer as a list. `meant`: the architecture's meaning of sliding_window: "all" layers have it, or "some", which
--- layer_types or max_window_layers select; nil: it has none. `seq`: the longest sequence of the run.
+-- layer as a list. `meant`: the architecture's meaning of sliding_window, see architectures.lua; nil: it has none.
+-- `seq`: the longest sequence of the run.
 function positions.window(config, meant, layers, seq)
   if not meant then return 0 end
   local window, kinds = config:take "sliding_window", nil
   local from = 0
-  if config.all.sliding_window == nil then window = 4096 end                   -- as in transformers
-  if meant == "some" then
-    kinds, from = config:take "layer_types", config:take "max_window_layers" or 28
-    if not config:take "use_sliding_window" then window = nil end
+  if config.all.sliding_window == nil and meant ~= "given" then window = 4096 end                -- as in transformers
+  if meant == "some" or meant == "listed" then kinds = config:take "layer_types" end
+  if meant == "some" then from = config:take "max_window_layers" or 28 end
+  if meant ~= "all" and meant ~= "given" and not config:take "use_sliding_window" then window = nil end
+  if meant == "listed" and window and not kinds then
+    config:fail("layer_types", "expected the kind of each layer, as use_sliding_window is set")
   end
   local sliding, windows = 0, {}
   for i = 1, layers do

@@ -23,6 +23,11 @@ local function sizes_of(config, architecture)
   for _, row in ipairs(architecture.keys) do
     local key, option, absent = row[1], row[2], row[3]
     local value, flag = config:take(key), type(absent) == "boolean" and option ~= "mlp"
+    local other = row.also and config:take(row.also)
+    if other and value and other ~= value then
+      config:fail(row.also, ("differs from %s = %s"):format(key, shown(value)))
+    end
+    if value == nil then value, key = other, other and row.also or key end
     if value == nil and absent == nil then config:fail(key, "missing, expected a number") end
     if value == nil then
       value = absent
@@ -44,6 +49,20 @@ local function sizes_of(config, architecture)
   return sizes
 end
 
+--- The layers with a dense block in place of a mixture: the number of the first ones, or their list.
+local function dense_layers(config, layers)
+  local step, list, named = config:take "decoder_sparse_step" or 1, config:take "mlp_only_layers" or {}, {}
+  if math.type(step) ~= "integer" or step < 1 then config:fail("decoder_sparse_step", "expected an integer above 0") end
+  if type(list) ~= "table" then config:fail("mlp_only_layers", "expected a list of layers") end
+  for _, layer in ipairs(list) do named[layer] = true end
+  local dense, first = {}, true
+  for i = 0, layers - 1 do
+    if named[i] or (i + 1) % step ~= 0 then dense[#dense + 1], first = i, first and #dense == i end
+  end
+  if first then return #dense, false end
+  return 0, dense
+end
+
 --- Throws for all keys that require other mathematics than the model's, and all unknown keys, in one message.
 local function check_rest(config, architecture)
   local problems, unknown = {}, {}
@@ -51,6 +70,7 @@ local function check_rest(config, architecture)
     if config.left[key] then
       local value = config:take(key)
       local empty = type(value) == "table" and next(value) == nil
+      if type(value) == "table" and value.quant_method then key, value = key .. ".quant_method", value.quant_method end
       if value ~= nil and not empty and not one_of(values, value) then
         local known = {}
         for _, one in ipairs(values) do known[#known + 1] = shown(one) end
@@ -91,26 +111,45 @@ function published.read(folder, options)
   if not architecture then config:fail("model_type", "expected one of " .. table.concat(names, ", ")) end
   local sizes = sizes_of(config, architecture)
   if architecture.rotary then
-    sizes.theta, sizes.rope_scaling = positions.rotary(config)
+    sizes.theta, sizes.rope_scaling = positions.rotary(config, architecture.theta)
     sizes.window, sizes.windows = positions.window(config, architecture.window, sizes.layers, options.seq)
   elseif sizes.seq < options.seq then
     config:fail("n_positions", ("sequences of %d tokens are longer\n  give shorter ones: data.tokens_per_sequence")
       :format(options.seq))
   end
+  if sizes.experts then
+    if sizes.top_k > sizes.experts then
+      config:fail("num_experts_per_tok", ("more than the %d experts"):format(sizes.experts))
+    end
+    sizes.dense, sizes.dense_layers = dense_layers(config, sizes.layers)
+  end
   check_rest(config, architecture)
   return { type = kind, model = architecture.model, class = architecture.class, sizes = sizes, config = config.all }
 end
 
---- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config has;
+--- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config has, of
+-- which `experts` makes a mixture of a dense model's blocks; a mixture drops nothing if there is no `capacity`;
 -- multiple (128): its table's rows are rounded up to a multiple, so that meshes can split it and checkpoints fit any
 -- mesh.
 function published.model(folder, options)
   local found = published.read(folder, options)
   local multiple = options.multiple or 128
   found.sizes.rows = (found.sizes.vocab + multiple - 1) // multiple * multiple
-  for name, value in pairs(options.more or {}) do found.sizes[name] = value end
-  local model = require("orrery.models." .. found.model)(found.sizes)
-  model.published = as_published.again(found, native.published_config(folder, "generation_config.json"))
+  local sizes, more = found.sizes, options.more or {}
+  local upcycled = more.experts ~= nil
+  if upcycled and (sizes.experts or not sizes.theta) then
+    native.fail(("%s/config.json: model_type = %q: experts are made of the blocks of a dense model of Llama's family\n"
+      .. "  leave `experts` out"):format(folder, found.type))
+  end
+  for name, value in pairs(more) do sizes[name] = value end
+  if sizes.experts then
+    sizes.capacity = sizes.capacity or sizes.experts / (sizes.top_k or 2)
+    sizes.upcycled = upcycled
+  end
+  local model = require("orrery.models." .. found.model)(sizes)
+  if not upcycled then
+    model.published = as_published.again(found, native.published_config(folder, "generation_config.json"))
+  end
   return model, found
 end
 

@@ -20,7 +20,7 @@ namespace {
 /// A folder that generate.py wrote: a model, and expected.safetensors.
 struct Published {
     explicit Published(const std::string& path)
-        : folder(path), weights(path), expected(path + "/expected.safetensors") {}
+        : folder(path), weights(path), expected(path + "/expected.safetensors"), params(expected.path()) {}
 
     /// A result of transformers, of f32 or i32.
     template <class T>
@@ -44,6 +44,7 @@ struct Published {
     std::string folder;
     WeightFiles weights;
     SafetensorsFile expected;
+    WeightFiles params;  ///< of the same file; of a mixture of experts its gradients and the params at the end, by name
 };
 
 /// The whole param, as its source in the files has it.
@@ -67,11 +68,34 @@ std::vector<float> words_of(const std::vector<float>& all, size_t wanted, const 
     return kept;
 }
 
-/// Logits of the first step, and the losses of all.
-std::vector<Line> compare(const Published& published, Experiment& made) {
+/// Gradients of the first step, and the params at the end, where they are expected.
+void compare_params(const Published& published, const Program& program, const PublishedWeights& table,
+                    const test::Ran& ran, std::vector<Line>& lines) {
+    const double count = at(ran.steps[0], "result count")[0];
+    double all = 0;
+    for (const StoredTensor* tensor : published.params.tensors())
+        if (tensor->name.starts_with("grad.")) all = std::hypot(all, norm(published.array<float>(tensor->name)));
+    if (all == 0) return;
+    Gradients gradients(all);
+    Elements after(1e-4);
+    for (const ValueId id : program.params()) {
+        const Value& param = program.value(id);
+        const WeightSource& source = source_of(table, param.name);
+        std::vector<float> gradient = at(ran.steps[0], "result grad " + param.name);
+        for (float& x : gradient) x = static_cast<float>(static_cast<double>(x) / count);
+        gradients.add(param.name, gradient, part(published.params, param, source, "grad."));
+        after.add(param.name, at(ran.values, param.name), part(published.params, param, source, "after."));
+    }
+    lines.push_back(gradients.line("gradients"));
+    lines.push_back(after.line(fmt::format("params after {} updates", ran.steps.size())));
+}
+
+/// Logits of the first step, and the losses of all; alone, on one rank, also compare_params.
+std::vector<Line> compare(const Published& published, Experiment& made, bool alone) {
     Program& program = made.train();
     check_weights(program, published.folder, made.recipe->weights);
     const PublishedWeights table = as_named(made.recipe->weights, published.weights);
+    if (alone) show_gradients(program);
     for (const Op& op : program.ops)
         if (op.kind == "cross_entropy" && op.phase == Phase::forward)
             program.results.push_back({"logits", op.inputs[0]});
@@ -93,7 +117,9 @@ std::vector<Line> compare(const Published& published, Experiment& made) {
     for (size_t step = 0; step < losses.size(); ++step)
         all.add(fmt::format("step {}", step + 1), {static_cast<float>(loss_of(ran.steps[step]))}, {losses[step]},
                 losses[step]);
-    return {first.line("logits"), all.line(fmt::format("loss, {} steps", losses.size()))};
+    std::vector<Line> lines{first.line("logits"), all.line(fmt::format("loss, {} steps", losses.size()))};
+    if (alone) compare_params(published, program, table, ran, lines);
+    return lines;
 }
 
 /// Whether so many ranks divide every dim that tp would split.
@@ -114,8 +140,8 @@ void look_at(const std::string& folder, int64_t& split) {
     const std::string name = std::filesystem::path(folder).filename().string();
     const auto alone = published.on("");
     const auto say = [&](const std::string& mesh, Experiment& made) {
-        CHECK(print(name + (mesh.empty() ? "" : ", " + mesh) + ", against transformers", compare(published, made)) <=
-              1);
+        CHECK(print(name + (mesh.empty() ? "" : ", " + mesh) + ", against transformers",
+                    compare(published, made, mesh.empty())) <= 1);
     };
     say("", *alone);
     say("its own rows alone", *published.on("", "multiple = 1"));

@@ -173,6 +173,40 @@ TEST_CASE("published: what a row leaves open is guessed from few candidates", "[
     CHECK(jobs_of(row)[0].batches == Approx(0.75));
 }
 
+TEST_CASE("published: the numbers of experts are read of the notes, and no others", "[published]") {
+    Row row = row_of("MoE 8 experts top2 ffn 32768 geglu; capacity factor 1.5; 16.25 experts of Model TFLOP/s/GPU 203");
+    row.dp = 4, row.tp = 2, row.ep = 4;
+    const Words words = words_of(row);
+    CHECK(words.experts.count == 8);
+    CHECK(words.experts.top_k == 2);
+    CHECK(words.experts.mlp == 0);
+    CHECK(words.experts.head_dim == 0);
+    CHECK(words.experts.capacity == 1.5);
+    CHECK(words.activation == "swiglu");
+    CHECK(words.sequence);  // Megatron-LM demands it
+    CHECK_THAT(jobs_of(row).at(0).toml, Catch::Contains("dp = 1\nep = 4\ntp = 2\n") &&
+                                            Catch::Contains("experts = 8\ntop_k = 2\n") &&
+                                            Catch::Contains("expert_mlp = 1024\ncapacity = 1.5000\nparts = 2\n"));
+    row.notes = "MoE 128 experts top8 moe_ffn 768, head_dim 128; stop4 of 2e3; no sp";
+    const Words small = words_of(row);
+    CHECK(small.experts.count == 128);
+    CHECK(small.experts.top_k == 8);
+    CHECK(small.experts.mlp == 768);
+    CHECK(small.experts.head_dim == 128);
+    CHECK(small.experts.capacity == 1);
+    CHECK_FALSE(small.sequence);
+    CHECK(words_of(row_of("flash attention; GELU MLP; 1600 Gbps")).experts.count == 0);
+    CHECK_THAT(jobs_of(row_of()).at(0).toml, !Catch::Contains("experts"));
+    for (const auto& [notes, part] :
+         std::vector<std::pair<std::string, std::string>>{{"8 experts", "top0"},
+                                                          {"8 experts top9", "top9"},
+                                                          {"6 experts top2", "ep = 4 does not divide 6 experts"},
+                                                          {"8 experts top2, capacity factor 0", "capacity factor 0"}}) {
+        row.notes = notes;
+        CHECK_THROWS_WITH(jobs_of(row), Catch::Contains(part));
+    }
+}
+
 TEST_CASE("published: meshes that are not the row's, and what is not there yet, are refused", "[published]") {
     Row row = row_of();
     row.gpus = 9;
@@ -181,7 +215,7 @@ TEST_CASE("published: meshes that are not the row's, and what is not there yet, 
     row.cp = 2, row.gpus = 16;
     CHECK_THAT(jobs_of(row).at(0).toml, Catch::Contains("dp = 8\ncp = 2\ntp = 1\n"));
     row.ep = 2;
-    CHECK_THROWS_WITH(jobs_of(row), Catch::Contains("no expert parallelism"));
+    CHECK_THROWS_WITH(jobs_of(row), Catch::Contains("ep = 2") && Catch::Contains("do not say how many experts"));
     CHECK_THROWS_AS(accelerator_facts("TPUv9"), Error);
 }
 
@@ -214,6 +248,9 @@ TEST_CASE("published: rank correlation, families and floors", "[published]") {
     rows.back().row.cp = 2;
     CHECK(report(rows).starts_with(without));
     CHECK_THAT(report(rows), Catch::Contains("context parallelism, nothing fitted to it"));
+    rows.back().row.cp = 1, rows.back().row.ep = 2, rows.back().row.id = "sparse";
+    CHECK(report(rows).starts_with(without));
+    CHECK_THAT(report(rows), Catch::Contains("expert parallelism, nothing fitted to it") && Catch::Contains("sparse"));
     rows.pop_back();
     const std::vector<Equal> equal = equal_rows(rows);
     REQUIRE(equal.size() == 1);

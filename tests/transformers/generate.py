@@ -18,7 +18,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-STEPS = 20
+STEPS = 20                                                # of a mixture, whose params are compared too, half as many
 ADAMW = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
@@ -52,13 +52,23 @@ MODELS = dict(
         rope_parameters=dict(rope_type="yarn", factor=2.0, original_max_position_embeddings=32, rope_theta=1e4))),
     qwen3=dict(kind="Qwen3", seed=7, shard="20KB", config=dict(
         SMALL, hidden_size=18, head_dim=8, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    mixtral=dict(kind="Mixtral", seed=11, dtype=torch.bfloat16, shard="16KB", config=dict(
+        SMALL, intermediate_size=10, num_local_experts=4, num_experts_per_tok=2, sliding_window=6,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+    qwen2_moe=dict(kind="Qwen2Moe", seed=12, config=dict(
+        SMALL, moe_intermediate_size=8, shared_expert_intermediate_size=14, num_experts=4, num_experts_per_tok=2,
+        decoder_sparse_step=2, rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+    qwen3_moe=dict(kind="Qwen3Moe", seed=17, config=dict(
+        SMALL, num_hidden_layers=3, hidden_size=18, head_dim=8, moe_intermediate_size=8, num_experts=6,
+        num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[1], attention_bias=True,
+        rope_parameters=dict(rope_type="default", rope_theta=1e6))),
 )
 
 
 def make(spec):
     """The model, drawn by its seed so that everything in it matters: gains near 1, biases near 0, wide logits."""
     config = getattr(transformers, spec["kind"] + "Config")(**spec["config"])
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     head = "LMHeadModel" if spec["kind"] == "GPT2" else "ForCausalLM"
     model = getattr(transformers, spec["kind"] + head)(config)
     draw = torch.Generator().manual_seed(spec["seed"])
@@ -70,7 +80,7 @@ def make(spec):
             elif any(part in name for part in ("embed_tokens", "wte", "wpe")):
                 x = 0.5 * x
             else:
-                x = x / math.sqrt(p.shape[0] if spec["kind"] == "GPT2" else p.shape[1])
+                x = x / math.sqrt(p.shape[0] if spec["kind"] == "GPT2" else p.shape[-1])
             p.copy_(x.to(spec.get("dtype", torch.float32)))                    # rounded as it will be saved
     return model
 
@@ -98,27 +108,48 @@ def save(model, spec, folder):
         file.write_text(json.dumps(config, indent=2) + "\n")
 
 
+def named(model, prefix, values):
+    """{ prefix + published name: f32 } of one value for each param, as save_pretrained names and splits params."""
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        inner = copy.deepcopy(model).float()
+        for p, value in zip(inner.parameters(), values):
+            p.copy_(value)
+        inner.save_pretrained(folder)
+        return {prefix + name: x for name, x in load_file(pathlib.Path(folder) / "model.safetensors").items()}
+
+
 def expected(model, spec, batch=2, seq=13):
-    """Logits in float64 and the losses of AdamW steps on one batch, from the weights as they were saved."""
+    """Logits in float64 and the losses of AdamW steps on one batch, from the weights as they were saved. Of a mixture of
+    experts also the gradients of the first step, and the params at the end. The choices of experts must be beyond
+    rounding: the smallest gap between the score of the last that is chosen and the next is at least 1e-4."""
     model = model.double().eval()                                             # eval: no dropout
     draw = torch.Generator().manual_seed(100 + spec["seed"])
     tokens = torch.randint(0, spec["config"]["vocab_size"], (batch, seq + 1), generator=draw)
     groups = [dict(params=[p for p in model.parameters() if (p.dim() >= 2) == matrix], weight_decay=0.1 * matrix)
               for matrix in (True, False)]
     optimizer = torch.optim.AdamW(groups, **ADAMW)
-    losses, first = [], None
-    for _ in range(STEPS):
+    losses, first, more, gaps = [], None, {}, []
+    routers = [m for name, m in model.named_modules() if type(m).__name__.endswith("Router")]
+    for router in routers:
+        router.register_forward_hook(lambda router, _, out: gaps.append(
+            torch.topk(out[0].double().softmax(-1), router.top_k + 1)[0][:, -2:].diff().abs().min().item()))
+    for step in range(STEPS // 2 if routers else STEPS):
         optimizer.zero_grad()
         logits = model(tokens[:, :-1]).logits
         if first is None:
             first = logits.detach().clone()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), tokens[:, 1:].flatten())
         loss.backward()
+        if routers and step == 0:
+            more |= named(model, "grad.", [p.grad for p in model.parameters()])
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
+    if routers:
+        more |= named(model, "after.", [p.detach() for p in model.parameters()])
+    assert not gaps or min(gaps) >= 1e-4, f"a gap between scores of {min(gaps)}: choose another seed"
     return dict(tokens=tokens[:, :-1].int().contiguous(), targets=tokens[:, 1:].int().contiguous(),
-                logits=first.float().contiguous(), losses=torch.tensor(losses, dtype=torch.float32))
+                logits=first.float().contiguous(), losses=torch.tensor(losses, dtype=torch.float32), **more)
 
 
 def write(spec, folder):

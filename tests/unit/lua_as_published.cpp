@@ -55,8 +55,8 @@ Json sorted(const Json& config) {
 }  // namespace
 
 TEST_CASE("a model of a published config says the same config when it is made by its options") {
-    for (const std::string name :
-         {"gpt2", "gpt2_bare", "llama", "llama_old", "llama_yarn", "mistral", "qwen2", "qwen2_windows", "qwen3"}) {
+    for (const std::string name : {"gpt2", "gpt2_bare", "llama", "llama_old", "llama_yarn", "mistral", "mixtral",
+                                   "qwen2", "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
         INFO(name);
         const PublishedRecord made = record_of(made_from(name));
         const std::string path = in_source("tests/transformers/" + name + "/config.json");
@@ -66,7 +66,8 @@ TEST_CASE("a model of a published config says the same config when it is made by
         for (const auto& [key, value] : made.config.items()) {
             const bool ours = key == "architectures" || key == "bos_token_id" || key == "eos_token_id" ||
                               key.starts_with("rope_") || key.ends_with("_pdrop") || key == "activation_function" ||
-                              key == "max_position_embeddings" || key == "sliding_window";
+                              key == "max_position_embeddings" || key == "sliding_window" ||
+                              key == "decoder_sparse_step" || key == "mlp_only_layers";
             if (ours || !given.contains(key)) continue;
             INFO(key);
             if (!value.is_null()) CHECK(value == given[key]);
@@ -120,6 +121,27 @@ TEST_CASE("models made here are what their options make them") {
     CHECK(record_of("require \"orrery.models.gpt\" { layers = 1, embed = 8, heads = 2, vocab = 17, seq = 13 }")
               .config["n_inner"]
               .is_null());
+
+    // Mixtures of experts.
+    const std::string small = ", experts = 4, top_k = 2, expert_mlp = 8";
+    CHECK(llama(small).architecture == "mixtral");
+    CHECK(llama(small).config["intermediate_size"] == 8);
+    const PublishedRecord qwen3 = llama(small + ", qk_norm = true, dense = 1, renormalise = false");
+    CHECK(qwen3.architecture == "qwen3_moe");
+    CHECK(qwen3.config["norm_topk_prob"] == false);
+    CHECK(qwen3.config["mlp_only_layers"] == Json({0}));
+    CHECK(qwen3.config["num_experts"] == 4);
+    CHECK(qwen3.config["intermediate_size"] == 20);
+    const std::string shared = small + ", qkv_bias = true, shared = 8, shared_gate = true";
+    const PublishedRecord qwen2 = llama(shared + ", window = 5");
+    CHECK(qwen2.architecture == "qwen2_moe");
+    CHECK(qwen2.config["layer_types"] == Json({"sliding_attention", "sliding_attention"}));
+    CHECK(sorted(read_again(qwen2.config).config) == sorted(qwen2.config));
+    for (const std::string more : {", dense = 1", ", scores = 'sigmoid'", ", shared = 8", ", renormalise = false"}) {
+        INFO(more);
+        CHECK_THROWS_WITH(llama(small + more).require_published("x"),
+                          Catch::Contains("no architecture has this mixture of experts"));
+    }
 
     const PublishedRecord odd = llama(", qk_norm = true, qkv_bias = true");
     CHECK(odd.architecture.empty());

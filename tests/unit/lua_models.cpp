@@ -11,6 +11,7 @@
 #include "folders.h"
 #include "golden.h"
 #include "ir/check_program.h"
+#include "ir/flops.h"
 #include "ir/print.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
@@ -105,7 +106,7 @@ TEST_CASE("with the loss in tiles, logits and the range of ids are those of the 
 }
 
 TEST_CASE("parameter counts are the published ones") {
-    const auto count = [](const std::string& body) {
+    const auto traced = [](const std::string& body) {
         FakeHost host("[train]\nsteps = 10\nsequences_per_step = 1\n[data]\npath = \"x\"\ntokens_per_sequence = 16\n");
         run_script_text("local o = require 'orrery'\nlocal m = " + body +
                             "\nlocal p = o.trace('m', o.data.text{}.signature,"
@@ -113,8 +114,13 @@ TEST_CASE("parameter counts are the published ones") {
                             "p:train_with(o.optim.adamw {})\np:weights(m:tensors())\np:compile()",
                         "a.lua", ".", host);
         check_program(host.experiment->train());
-        CHECK(host.experiment->recipe->weights.sources.size() == host.experiment->train().params().size());
-        return parameters(host.experiment->train());
+        return std::move(host.experiment);
+    };
+    const auto count = [&](const std::string& body) {
+        const auto made = traced(body);
+        CHECK(made->recipe->weights.sources.size() == made->train().params().size());
+        CHECK(active_parameters(made->train()) == parameters(made->train()));
+        return parameters(made->train());
     };
     CHECK(count("require 'orrery.models.gpt' {}") == 124'439'808);
     CHECK(count("require 'orrery.models.gpt' { layers = 48, embed = 1600, heads = 25 }") == 1'557'611'200);
@@ -122,6 +128,12 @@ TEST_CASE("parameter counts are the published ones") {
     CHECK(count("require 'orrery.models.llama' { layers = 80, embed = 8192, heads = 64, kv_heads = 8, mlp = 28672 }") ==
           68'976'648'192);
     CHECK(count("require 'orrery.models.qwen2' {}") == 494'032'768);
+    const auto mixtral = traced("require 'orrery.models.mixtral' {}");
+    CHECK(parameters(mixtral->train()) == 46'702'792'704);
+    CHECK(active_parameters(mixtral->train()) == 12'879'925'248);
+    const auto qwen3_moe = traced("require 'orrery.models.qwen3_moe' {}");
+    CHECK(parameters(qwen3_moe->train()) == 30'532'122'624);
+    CHECK(active_parameters(qwen3_moe->train()) == 3'353'032'704);
 }
 
 TEST_CASE("weights say where GPT-2's fused projection is cut") {
@@ -144,9 +156,9 @@ TEST_CASE("weights say where GPT-2's fused projection is cut") {
 }
 
 TEST_CASE("every parameter and input names its dims") {
-    for (const char* model : {"gpt", "llama", "qwen2"}) {
-        const auto made =
-            small(model, "embed = 8, heads = 2, mlp = 5" + std::string(model == std::string("gpt") ? ", seq = 4" : ""));
+    for (const char* model : {"gpt", "llama", "qwen2", "mixtral"}) {
+        const auto made = small(model, std::string("embed = 8, heads = 2, mlp = 5") +
+                                           (model == std::string("gpt") ? ", seq = 4" : ", kv_heads = 1"));
         for (const Value& value : made->train().values) {
             if (value.role != Role::param && value.role != Role::input) continue;
             for (const std::string& dim : value.dims) CHECK_FALSE(dim.empty());
@@ -196,6 +208,8 @@ TEST_CASE("the shipped scripts and configurations compile") {
     CHECK(parameters(experiment("gpt.lua", "quickstart.toml")->train()) == 10'819'200);
     experiment("llama.lua", "laptop.toml");
     experiment("gpt.lua", "two_ranks.toml", {"script.model=qwen2", "script.kv_heads=2"});
+    experiment("gpt.lua", "two_ranks.toml", {"script.model=mixtral", "script.capacity=2", "script.drop=weight"});
+    experiment("gpt.lua", "two_ranks.toml", {"script.model=qwen3_moe", "script.dense=1", "script.expert_mlp=64"});
     experiment("gpt.lua", "four_ranks.toml", {"train.microbatches=2", "train.precision=bf16", "script.dropout=0.1"});
     experiment("gpt.lua", "two_nodes.toml");
     for (const char* tp : {"mesh.tp=2", "mesh.tp=3"}) {
@@ -221,7 +235,7 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     CHECK(has(refused({"script.kv_heads=3"}), "script.kv_heads = 3: gpt has no such option"));
     CHECK(has(refused({"script.model=qwen2", "script.window=8"}), "script.window = 8: qwen2 has no such option"));
     CHECK(has(refused({"script.model=qwen2", "script.zero_out=true"}), "script.zero_out = true: qwen2 has no such"));
-    CHECK(has(refused({"script.model=mlp"}), "script.model = mlp: expected gpt, llama or qwen2"));
+    CHECK(has(refused({"script.model=mlp"}), "script.model = mlp: expected gpt, llama, qwen2, mixtral or qwen3_moe"));
     CHECK(refused({"script.model=llama", "script.kv_heads=3", "script.qk_norm=true", "script.window=8"}) == "");
 }
 

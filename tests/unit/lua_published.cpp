@@ -81,8 +81,8 @@ Json with(Json config, const std::string& key, const Json& value) {
 }  // namespace
 
 TEST_CASE("every published fixture is built from its config.json and fits its weights") {
-    for (const char* name :
-         {"gpt2", "gpt2_bare", "llama", "llama_old", "llama_yarn", "mistral", "qwen2", "qwen2_windows", "qwen3"}) {
+    for (const char* name : {"gpt2", "gpt2_bare", "llama", "llama_old", "llama_yarn", "mistral", "mixtral", "qwen2",
+                             "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
         INFO(name);
         const std::string folder = in_source(std::string("tests/transformers/") + name);
         const auto host = run(folder, 13);
@@ -94,7 +94,8 @@ TEST_CASE("every published fixture is built from its config.json and fits its we
 TEST_CASE("every key of the most used small models is known; only the sizes are smaller here") {
     // Keys of each model's config.json that the fixture of its architecture has not, with their values, and those that
     // differ. Facts of the models' pages: Qwen2.5-0.5B, DeepSeek-R1-Distill-Qwen-1.5B, SmolLM2-135M and -360M,
-    // distilgpt2, TinyLlama-1.1B, Llama-3.2-1B (also as copied by unsloth), Qwen3-0.6B, Mistral-7B-v0.1, gpt2.
+    // distilgpt2, TinyLlama-1.1B, Llama-3.2-1B (also as copied by unsloth), Qwen3-0.6B, Mistral-7B-v0.1, gpt2,
+    // Mixtral-8x7B-v0.1, Qwen1.5-MoE-A2.7B, Qwen3-30B-A3B.
     const Json smollm2 = {{"is_llama_config", true},
                           {"rope_interleaved", false},
                           {"pretraining_tp", 1},
@@ -134,6 +135,11 @@ TEST_CASE("every key of the most used small models is known; only the sizes are 
         {"Qwen3-0.6B", "qwen3", {{"max_window_layers", 28}, {"sliding_window", nullptr}, {"rope_scaling", nullptr}}},
         {"Mistral-7B-v0.1", "mistral", {{"sliding_window", 4096}, {"torch_dtype", "bfloat16"}}},
         {"gpt2", "gpt2", summary},
+        {"Mixtral-8x7B-v0.1",
+         "mixtral",
+         {{"output_router_logits", false}, {"router_aux_loss_coef", 0.02}, {"sliding_window", nullptr}}},
+        {"Qwen1.5-MoE-A2.7B", "qwen2_moe", {{"max_window_layers", 21}, {"sliding_window", 32768}}},
+        {"Qwen3-30B-A3B", "qwen3_moe", {{"max_window_layers", 48}, {"sliding_window", nullptr}, {"num_experts", 6}}},
     };
     for (const auto& [name, fixture, keys] : models) {
         INFO(name);
@@ -296,6 +302,80 @@ TEST_CASE("windows: of all layers, of none below the sequence's length, of some"
     CHECK(window(with(qwen, "layer_types", {"sliding_attention", "sliding_attention"}), 13) == 4);
     has(said(with(qwen, "layer_types", {"full_attention", "chunked"})), "layer 2 is \"chunked\", expected");
     has(said(with(config_of("llama"), "sliding_window", 4)), "sliding_window = 4: unknown key");
+}
+
+TEST_CASE("a mixture of experts is built of its keys, drops nothing, and other mathematics is refused") {
+    const Json mixtral = config_of("mixtral"), qwen2 = config_of("qwen2_moe"), qwen3 = config_of("qwen3_moe");
+    // The slots of an expert in a sequence, and the numbers of the layers with experts.
+    const auto slots = [](const Json& config, const std::vector<std::string>& sets = {}) {
+        const Folder folder(config);
+        return attribute<int64_t>(*run(folder.path, 13, sets), "assign_slots", "slots");
+    };
+    const auto layers = [](const Json& config) {
+        const Folder folder(config);
+        const auto host = run(folder.path, 13);
+        std::vector<int64_t> found;
+        for (const ValueId id : host->experiment->train().params()) {
+            const std::string& name = host->experiment->train().value(id).name;
+            if (name.ends_with("experts.up.weight") && name.find("shared") == std::string::npos)
+                found.push_back(name[7] - '0');
+        }
+        return found;
+    };
+    CHECK(slots(mixtral) == 13);
+    CHECK(slots(qwen3) == 13);
+    CHECK(slots(mixtral, {"script.capacity=1"}) == 7);
+    CHECK(layers(mixtral) == std::vector<int64_t>{0, 1});
+    CHECK(layers(qwen2) == std::vector<int64_t>{1});
+    CHECK(layers(qwen3) == std::vector<int64_t>{0, 2});
+    CHECK(layers(with(with(qwen3, "mlp_only_layers", {0}), "decoder_sparse_step", 1)) == std::vector<int64_t>{1, 2});
+    CHECK(layers(with(with(qwen3, "mlp_only_layers", nullptr), "decoder_sparse_step", 3)) == std::vector<int64_t>{2});
+    for (const Json& config : {mixtral, qwen2, qwen3}) {
+        CHECK(said(with(with(config, "router_aux_loss_coef", 0.1), "output_router_logits", true)) == "");
+        has(said(with(config, "quantization_config", {{"quant_method", "gptq"}, {"bits", 4}})),
+            "config.json: quantization_config.quant_method = \"gptq\": not supported");
+        has(said(with(config, "num_experts_per_tok", 7)), "num_experts_per_tok = 7: more than the");
+        has(said(with(config, "hidden_act", "gelu")), "hidden_act = \"gelu\"");
+    }
+    has(said(with(mixtral, "router_jitter_noise", 0.1)), "router_jitter_noise = 0.1: the llama here computes what 0.0");
+    has(said(with(mixtral, "num_experts", 8)), "num_experts = 8: differs from num_local_experts = 4");
+    has(said(with(qwen3, "shared_expert_intermediate_size", 8)), "shared_expert_intermediate_size = 8: unknown key");
+    has(said(with(qwen3, "decoder_sparse_step", 0)), "decoder_sparse_step = 0: expected an integer above 0");
+    has(said(with(qwen3, "mlp_only_layers", 1)), "mlp_only_layers = 1: expected a list of layers");
+    has(said(with(qwen2, "qkv_bias", false)), "qkv_bias = false");
+    Json window = with(with(qwen2, "use_sliding_window", true), "sliding_window", 4);
+    window.erase("layer_types");
+    has(said(window), "no layer_types: expected the kind of each layer, as use_sliding_window is set");
+    has(said(config_of("llama"), 13, {"script.capacity=1"}), "script.capacity = 1: llama has no experts");
+    has(said(mixtral, 13, {"script.experts=8"}), "experts are made of the blocks of a dense model of Llama's family");
+    has(said(config_of("gpt2"), 13, {"script.experts=8"}), "model_type = \"gpt2\": experts are made of the blocks");
+}
+
+TEST_CASE("every expert of a mixture begins as a dense model's block, and the router with its initial values") {
+    const std::string folder = in_source("tests/transformers/mistral");
+    const auto host = run(folder, 13, {"script.experts=3"});
+    const Program& program = host->experiment->train();
+    const PublishedWeights& table = host->experiment->recipe->weights;
+    CHECK(check_weights(program, folder, table) ==
+          std::vector<std::string>{"layers.0.mlp.gate.weight", "layers.1.mlp.gate.weight"});
+    const auto dense = run(folder, 13);
+    const WeightFiles files(folder);
+    const auto values = [&](const FakeHost& of, const std::string& name, int64_t expert) {
+        const Program& train = of.experiment->train();
+        const PublishedWeights weights = as_named(of.experiment->recipe->weights, files);
+        const Value& param = train.value(*train.find(name));
+        const auto source = std::ranges::find(weights.sources, name, &WeightSource::param);
+        Shape offset(param.type.shape.size(), 0), shape = param.type.shape;
+        if (expert >= 0) offset[0] = expert, shape[0] = 1;
+        return read_weights(files, param, *source, offset, shape);
+    };
+    for (const std::string name : {"gate", "up", "down"})
+        for (const int64_t expert : {0, 2})
+            CHECK(values(*host, "layers.1.mlp.experts." + name + ".weight", expert) ==
+                  values(*dense, "layers.1.mlp." + name + ".weight", -1));
+    // It is published as a mixture: with a tensor for each expert.
+    const auto source = std::ranges::find(table.sources, "layers.1.mlp.experts.up.weight", &WeightSource::param);
+    CHECK(source->tensor_at(2) == "model.layers.1.block_sparse_moe.experts.2.w3.weight");
 }
 
 TEST_CASE("sizes that no model has are refused before anything is made of them") {

@@ -61,6 +61,19 @@ TEST_CASE("o.result declares a sum and its count in training and in evaluation, 
         if (result.name.starts_with("size.")) CHECK(result.adds_up);
 }
 
+TEST_CASE("o.result without a count declares a value of the whole step, only in training") {
+    const auto made = traced("o.result('load', y:sum('batch')) o.result('largest', y:sum('batch'):max())");
+    const auto results = recorded_results(made->train());
+    REQUIRE(results.size() == 2);
+    CHECK(results[0].name == "load");
+    CHECK(results[0].value == "load.step");
+    CHECK(results[0].shown);
+    CHECK(results[0].why_not.empty());
+    for (const ResultDecl& result : declared_results(made->train()))
+        if (result.name.ends_with(".step")) CHECK_FALSE(result.adds_up);
+    for (const ResultDecl& result : declared_results(made->find("eval")->program)) CHECK(result.adds_up);
+}
+
 TEST_CASE("in half precision, results are still told as f32") {
     const auto low = traced("o.result('low', y:sum(), y:max())", "", "",
                             "[train]\nsteps = 4\nsequences_per_step = 12\nprecision = \"bf16\"\n"
@@ -78,6 +91,10 @@ TEST_CASE("what o.result cannot take is refused with the line of the script") {
     const std::string shape = refused("o.result('a', y, 1)");
     CHECK(has(shape, "a.lua:5"));
     CHECK(has(shape, "is not an f32 scalar of this program"));
+    CHECK(has(refused("o.result('a', y)"), "is not an f32 scalar or list"));
+    CHECK(has(refused("o.result('a', y:sum()) o.result('a', y:sum(), 1)"), "duplicate result \"a\""));
+    CHECK(has(refused("o.result('a', y:sum(), 1) o.result('a', y:sum())"), "duplicate result \"a\""));
+    CHECK(has(refused("", "u:result('a.step', o.constant(1))"), "would be read as one of o.result without a count"));
     CHECK(has(refused("o.result('a b', y:sum(), 1)"), "of a result: only letters, digits"));
     CHECK(has(refused("o.result('', y:sum(), 1)"), "of a result"));
     CHECK(has(refused("o.result('a', y:sum(), 'x')"), "a.lua:5"));

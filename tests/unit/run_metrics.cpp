@@ -384,6 +384,31 @@ std::map<std::string, std::string> parsed(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("the line of a step shows the largest element of a value of the whole step") {
+    const Folder folder("shown");
+    std::FILE* const said = std::tmpfile();
+    std::vector<StepResult> results;
+    results.emplace_back("expert_load", 3);
+    results.back().values = {1.25, 3.5, 2};
+    results.back().shown = true;
+    results.emplace_back("hidden", 1);
+    {
+        MetricsWriter writer(folder.places(), said);
+        writer.resume(0);
+        StepMetrics m = metrics_of(1, results);
+        writer.header(m.has, results);
+        writer.step(m, true);
+    }
+    const auto lines = lines_of(folder.path);
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0]["expert_load"] == Json({1.25, 3.5, 2}));
+    std::string text(4096, '\0');
+    std::rewind(said);
+    text.resize(std::fread(text.data(), 1, text.size(), said));
+    std::fclose(said);
+    CHECK_THAT(text, Contains("memory expert_load\n") && Contains("MiB         3.5\n") && !Contains("hidden"));
+}
+
 TEST_CASE("a training without tokens, norm or learning rate tells samples and leaves out what it lacks") {
     const Folder folder("samples");
     const Nothing nothing;

@@ -48,6 +48,43 @@ TEST_CASE("kernel prices: a product that fills whole waves takes its flops over 
     CHECK(prices.seconds(product(2560, 4096, 1280)) == Approx(2.0 * 2560 * 4096 * 1280 / 100e12));
 }
 
+TEST_CASE("kernel prices: experts' products are one for each expert, with the rows of all groups") {
+    const KernelPrices prices(round_rates(), free_software());
+    const auto of = [](DType type, std::vector<Shape> shapes) {
+        std::vector<TensorType> all;
+        for (Shape& shape : shapes) all.push_back({type, std::move(shape)});
+        return all;
+    };
+    const TensorType loads{DType::i32, {4, 10}};
+    KernelSpec slabs{"grouped_matmul", {}, of(DType::bf16, {{4, 10, 640, 512}, {10, 512, 1280}}), {}};
+    slabs.inputs.push_back(loads);
+    slabs.outputs = of(DType::bf16, {{4, 10, 640, 1280}});
+    KernelWork work = work_of(slabs);
+    CHECK(std::vector{work.batch, work.m, work.n, work.k} == std::vector{10.0, 2560.0, 1280.0, 512.0});
+    CHECK(prices.seconds(slabs) == Approx(10 * 2.0 * 2560 * 1280 * 512 / 100e12));
+    KernelSpec back{"grouped_matmul", {{"trans_b", true}}, of(DType::bf16, {{4, 10, 640, 1280}, {10, 512, 1280}}), {}};
+    back.outputs = of(DType::bf16, {{4, 10, 640, 512}});
+    work = work_of(back);
+    CHECK(std::vector{work.batch, work.m, work.n, work.k} == std::vector{10.0, 2560.0, 512.0, 1280.0});
+    KernelSpec sorted{"grouped_matmul", {}, of(DType::bf16, {{25600, 512}, {10, 512, 1280}}), {}};
+    sorted.outputs = of(DType::bf16, {{25600, 1280}});
+    CHECK(prices.seconds(sorted) == prices.seconds(slabs));
+    KernelSpec dw{"grouped_matmul_dw", {}, of(DType::bf16, {{4, 10, 640, 512}, {4, 10, 640, 1280}}), {}};
+    dw.outputs = of(DType::f32, {{10, 512, 1280}});
+    work = work_of(dw);
+    CHECK(std::vector{work.batch, work.m, work.n, work.k} == std::vector{10.0, 512.0, 1280.0, 2560.0});
+    // A batch of products, and leading dims that share a matrix, are what they were.
+    KernelSpec batch{"matmul", {}, of(DType::bf16, {{4, 10, 64, 32}, {4, 10, 32, 16}}), {}};
+    work = work_of(batch);
+    CHECK(std::vector{work.batch, work.m, work.n, work.k} == std::vector{40.0, 64.0, 16.0, 32.0});
+    KernelSpec turned{"matmul", {{"trans_a", true}}, of(DType::bf16, {{4, 32, 64}, {4, 32, 16}}), {}};
+    work = work_of(turned);
+    CHECK(std::vector{work.batch, work.m, work.n, work.k} == std::vector{4.0, 64.0, 16.0, 32.0});
+    KernelSpec shared{"matmul", {}, of(DType::bf16, {{4, 64, 32}, {32, 16}}), {}};
+    work = work_of(shared);
+    CHECK(std::vector{work.batch, work.m, work.n, work.k} == std::vector{1.0, 256.0, 16.0, 32.0});
+}
+
 TEST_CASE("kernel prices: one tile more than a wave costs a second wave, and the best tile is taken") {
     const KernelPrices prices(round_rates(), free_software());
     const double whole = prices.seconds(product(2560, 4096, 1280)),

@@ -247,6 +247,29 @@ TEST_CASE("wires: an all-to-all sends to every member, over NICs what leaves the
           Approx(bytes * 7 / 8 / 100e9).epsilon(1e-12));
 }
 
+TEST_CASE("wires: an all-to-all over a list of axes sends over NICs what leaves the node, wherever its axes lie") {
+    const double bytes = 160.0 * mib;
+    const Racks shape{.nodes = 4};
+    // dp over nodes and tp in them: a group of 4 x 2 ranks has two in each node, and four groups share the nodes.
+    const Mesh mesh({{"dp", 4}, {"cp", 4}, {"tp", 2}});
+    Bench folded(shape, mesh);
+    const double leaves = bytes * 6 / 8 / 10e9, stays = bytes / 8 / 100e9;
+    CHECK(folded.wire_s(folded.ask(Opcode::all_to_all, "dp+tp", 160 * mib)) == Approx(leaves).epsilon(1e-12));
+    CHECK(folded.wire_s(folded.ask(Opcode::all_to_all, "dp+tp", 160 * mib, true)) == Approx(leaves).epsilon(1e-12));
+    CHECK(stays < leaves);
+    // One NIC for a node of 8: all groups together load it eight times.
+    Bench narrow({.nodes = 4, .nics = 1}, mesh);
+    CHECK(narrow.wire_s(narrow.ask(Opcode::all_to_all, "dp+tp", 160 * mib, true)) == Approx(8 * leaves).epsilon(1e-12));
+    // cp and tp are a node.
+    const Demand inside = folded.ask(Opcode::all_to_all, "cp+tp", 160 * mib, true);
+    CHECK(folded.wire_s(inside) == Approx(bytes * 7 / 8 / 100e9).epsilon(1e-12));
+    // All ranks in one group, and two all-to-alls one after the other: each moves its part of all bytes.
+    const double all = folded.wire_s(folded.ask(Opcode::all_to_all, "dp+cp+tp", 160 * mib));
+    CHECK(all == Approx(bytes * 24 / 32 / 10e9).epsilon(1e-12));
+    CHECK(folded.wire_s(folded.ask(Opcode::all_to_all, "dp", 160 * mib)) ==
+          Approx(bytes * 3 / 4 / 10e9).epsilon(1e-12));
+}
+
 TEST_CASE("wires: messages in a node, between nodes, and side by side") {
     const Racks shape{.nodes = 2, .nics = 1};
     Bench bench(shape, Mesh({{"pp", 2}, {"tp", 8}}));

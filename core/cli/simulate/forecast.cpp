@@ -87,6 +87,25 @@ Cluster read_cluster(const std::string& path, int64_t nodes) {
     return nodes > 0 ? cluster.with_nodes(nodes) : cluster;
 }
 
+std::optional<ExpertLoads> loads_of(const Plan& plan, const SimulateCommand& command) {
+    if (command.imbalance == 0) return std::nullopt;
+    ExpertLoads made = with_expert_loads(plan, command.imbalance);
+    if (made.products == 0)
+        throw Error(fmt::format("--imbalance {}: the program has no matrix products of experts' slots\n  leave "
+                                "--imbalance out, or simulate a script with nn.moe",
+                                command.imbalance),
+                    Fault::usage);
+    return made;
+}
+
+std::string text_of(const std::optional<ExpertLoads>& loads, const SimulateCommand& command) {
+    if (!loads) return "";
+    return fmt::format(
+        "imbalance   {:g} times the mean load fills {:.1f} % of an expert's slots, {:.1f} % of its tokens "
+        "find none\n",
+        command.imbalance, 100 * loads->slots, 100 * loads->dropped);
+}
+
 Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const SimulateCommand& command) {
     ScriptUse use{.scratch = ScriptUse::Scratch::elsewhere, .prints = false, .tells = !command.quick};
     use.options = [&](CompileOptions& options) {
@@ -114,14 +133,17 @@ Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const Simu
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
     options.every_launch = !command.trace.empty();
+    const std::optional<ExpertLoads> loads = loads_of(plan, command);
+    made.loads = text_of(loads, command);
+    const Plan& played = loads ? loads->plan : plan;
     if (const auto tp = plan.mesh.find("tp"); tp && command.tp_chunks > 0) {
-        const TpChunked chunked = tp_chunked(plan, *tp, command.tp_chunks);
+        const TpChunked chunked = tp_chunked(played, *tp, command.tp_chunks);
         made.cut = chunked.cut;
         made.cut_of = chunked.all;
         options.mapped = chunked.chunks;
         made.run = simulate(chunked.plan, made.compiled.contracts, prices, options);
     } else {
-        made.run = simulate(plan, made.compiled.contracts, prices, options);
+        made.run = simulate(played, made.compiled.contracts, prices, options);
     }
     const std::string rate = rate_name(script.experiment->recipe->precision, command.software, tf32, cluster);
     made.prediction = predict(made.compiled, made.run, cluster, mapping, rate, command.restart_s);

@@ -9,6 +9,7 @@
 #include "compile/compile.h"
 #include "run/script_interface.h"
 #include "sim/predict.h"
+#include "sim/software/expert_loads.h"
 
 namespace orrery {
 
@@ -18,6 +19,7 @@ struct Forecast {
     Prediction prediction;
     std::string mapping;                   ///< how ranks are placed on the cluster
     int64_t cut = 0, cut_of = 0;           ///< number of tp collectives that --tp-chunks splits, and number of all
+    std::string loads;                     ///< report's line on the load of experts; "": --imbalance is not given
     Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
 };
@@ -28,6 +30,12 @@ Cluster read_cluster(const std::string& file, int64_t nodes);
 
 /// Parses texts "RANK:TIMES" of --slow to factors on the time of kernels, by rank. Throws Error for invalid texts.
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks);
+
+/// The plan with the load of experts that --imbalance asks for; nullopt: it is not given. Throws Error if the plan has
+/// no experts.
+std::optional<ExpertLoads> loads_of(const Plan& plan, const SimulateCommand& command);
+/// The report's line on these loads, which make the simulated step hypothetical; "" for nullopt.
+std::string text_of(const std::optional<ExpertLoads>& loads, const SimulateCommand& command);
 
 /// Compiles the script for the cluster's transports and simulates one train step. Throws Error as `orrery check` does,
 /// and if the mesh has more ranks than the cluster has accelerators.

@@ -131,8 +131,10 @@ double processors_of(const CostTable& plain, const SimulateCommand& how) {
 
 LocalForecast local_forecast(const Compiled& compiled, const Settings& settings, const CostTable& plain,
                              const SimulateCommand& how) {
-    const Plan& plan = compiled.train();
+    const std::optional<ExpertLoads> loads = loads_of(compiled.train(), how);
+    const Plan& plan = loads ? loads->plan : compiled.train();
     LocalForecast made;
+    made.loads = text_of(loads, how);
     SharedHost host;
     host.processors = processors_of(plain, how);
     host.link_bytes_s = how.link_gbit * 1e9 / 8 * tcp_payload;

@@ -19,6 +19,7 @@ struct LocalForecast {
     double rest_s = 0;  ///< seconds of other work between two steps, which is not simulated
     double processors = 1;
     std::map<std::string, std::string> transports;  ///< names of the transports, by axis
+    std::string loads;                              ///< report's line on the load of experts; "": as compiled
     std::vector<std::string> sources;               ///< where the costs come from, a line each, to print
 
     double step_s() const { return run.step_s + rest_s; }

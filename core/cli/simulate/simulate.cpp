@@ -98,6 +98,7 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
     for (const auto& [axis, share] : p.exposed) json["exposed"][axis] = share;
     if (command.tp_chunks > 0)
         json["tp_chunks"] = {{"chunks", command.tp_chunks}, {"cut", made.cut}, {"of", made.cut_of}, {"runs", false}};
+    if (command.imbalance > 0) json["imbalance"] = command.imbalance;
     for (const auto& [what, how] : made.run.carried)
         json["carried"][plan.mesh.axis(what.first).name + " " + what.second] = how;
     return json;
@@ -123,6 +124,7 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
         text(made.prediction, fmt::format("{} on {}: {}, {} ranks", made.compiled.name, cluster.name,
                                           plan.mesh.with_microbatches(1).text(), count_text(made.prediction.ranks)));
     if (command.tp_chunks > 0) told += tp_chunks_text(command, made);
+    told += made.loads;
     if (command.json)
         std::printf("%s\n", as_json(made, command, plan, cluster).dump(2).c_str());
     else

@@ -35,8 +35,8 @@ std::string text_fact(const CostTable& table, const std::string& name) {
 /// Whether a prediction is of the measured run itself: with the same plan and transports, and without what-if flags.
 bool as_it_was(const LocalScript& script, const LocalForecast& made, const SimulateCommand& command) {
     const double had = fact_of(plain_costs(*script.measured), "processors", made.processors);
-    return command.slow.empty() && command.jitter == 0 && command.link_gbit == 0 && command.link_us == 0 &&
-           made.processors == had &&
+    return command.slow.empty() && command.jitter == 0 && command.imbalance == 0 && command.link_gbit == 0 &&
+           command.link_us == 0 && made.processors == had &&
            text_fact(*script.measured, "fingerprint") == script.compiled.train().fingerprint &&
            text_fact(*script.measured, "transports") == transports_fact(made);
 }
@@ -69,6 +69,7 @@ std::string told(const std::string& name, const LocalScript& script, const Local
     for (const auto& [axis, share] : shares.exposed) text += fmt::format(", {} exposed {:.1f} %", axis, 100 * share);
     text += fmt::format(", waiting for other ranks {:.1f} %, between two steps {:.1f} %\n", 100 * shares.waiting,
                         100 * made.rest_s / made.step_s());
+    text += made.loads;
     text += fmt::format("memory      {} on a rank at most\n", bytes_text(script.compiled.largest_arenas().both()));
     text += fmt::format("costs       {}\n", join(script.tables, ", "));
     for (const std::string& source : made.sources) text += fmt::format("            {}\n", source);
@@ -76,7 +77,7 @@ std::string told(const std::string& name, const LocalScript& script, const Local
     return text;
 }
 
-Json as_json(const LocalScript& script, const LocalForecast& made, bool unchanged) {
+Json as_json(const LocalScript& script, const LocalForecast& made, const SimulateCommand& command, bool unchanged) {
     const StepShares shares = shares_of(made.run, script.compiled.mesh, made.step_s());
     Json json = {{"ranks", script.compiled.mesh.ranks()},
                  {"threads", script.compiled.train().threads_per_rank},
@@ -90,6 +91,7 @@ Json as_json(const LocalScript& script, const LocalForecast& made, bool unchange
                  {"tables", script.tables},
                  {"sources", made.sources},
                  {"notes", script.notes}};
+    if (command.imbalance > 0) json["imbalance"] = command.imbalance;
     if (script.compiled.tokens_per_step > 0)
         json["tokens_per_s"] = static_cast<double>(script.compiled.tokens_per_step) / made.step_s();
     if (!script.measured) return json;
@@ -110,7 +112,7 @@ int what_if_command(const ScriptCommand& given, const SimulateCommand& command) 
     const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, command);
     const bool unchanged = script.measured && as_it_was(script, made, command);
     if (command.json) {
-        std::printf("%s\n", as_json(script, made, unchanged).dump(2).c_str());
+        std::printf("%s\n", as_json(script, made, command, unchanged).dump(2).c_str());
         return 0;
     }
     std::fputs(told(given.script, script, made, unchanged).c_str(), stdout);

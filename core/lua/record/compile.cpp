@@ -10,14 +10,14 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
     Recipe recipe = traced.recipe;
     State& state = state_of(L);
     const auto at = std::make_shared<lua_State*>(L);
-    recipe.forward = [at, &traced](bool training, int64_t batch, int64_t length) {
-        bool mean = false;
-        return record_forward(*at, traced, training, batch, mean, length);
+    recipe.forward = [at, &traced](const ProgramEntry& entry) {
+        Declared declared;
+        return record_forward(*at, traced, entry, declared);
     };
     for (size_t i = 0; i < recipe.added.size(); ++i)
         recipe.added[i].forward = [at, i, &traced](int64_t batch) {
-            bool mean = false;
-            return record_added(*at, traced, i, batch, mean);
+            Declared declared;
+            return record_added(*at, traced, i, batch, declared);
         };
     recipe.update = [at, &traced](Program program) { return record_update(*at, traced, std::move(program)); };
     recipe.schedule = [at](Pipeline& pipeline, int64_t ranks, int64_t microbatches) {

@@ -61,7 +61,10 @@ int trace(lua_State* L) {
     traced.recipe.batch = full_batch(L, traced);
     lua_pushvalue(L, 3);
     traced.function = luaL_ref(L, LUA_REGISTRYINDEX);
-    traced.forward = record_forward(L, traced, true, traced.recipe.batch, traced.recipe.mean);
+    Declared declared;
+    traced.forward = record_forward(L, traced, {.batch = traced.recipe.batch}, declared);
+    traced.recipe.mean = declared.mean;
+    traced.recipe.capacities = std::move(declared.capacities);
     push_object(L, std::move(traced));
     return 1;
 }
@@ -144,7 +147,7 @@ int train_with(lua_State* L) {
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
-    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };
+    recording.forward = [&traced](const ProgramEntry&) { return traced.forward; };
     traced.step = train_step(recording, recipe.batch);
     const auto of_param = [&](const Update& u) { return traced.step.value(u.target).role == Role::param; };
     if (std::ranges::none_of(traced.step.updates, of_param))
@@ -215,9 +218,9 @@ int metric(lua_State* L) {
     lua_pushvalue(L, 3);
     traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
     try {
-        bool& mean = traced.recipe.added.back().mean;
-        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // throws the function's errors
-                                                                                      // here
+        Declared declared;
+        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, declared);  // throws its errors here
+        traced.recipe.added.back().mean = declared.mean;
     } catch (...) {
         luaL_unref(L, LUA_REGISTRYINDEX, traced.added.back());
         traced.added.pop_back();

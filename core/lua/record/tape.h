@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "compile/passes/loss_scale.h"
 #include "ir/build.h"
@@ -30,6 +31,7 @@ struct UpdateGuard {
     int take = LUA_NOREF;                  ///< registry reference to take(new, old), which returns the value to write
     int unscaled = LUA_NOREF;              ///< registry reference to unscaled(gradient); LUA_REFNIL: no loss scale
     std::map<ValueId, ValueId> gradients;  ///< unscaled gradients, by param
+    bool reads_overflow = false;           ///< update:overflow was called
 };
 
 /// The program that a script records. All values in Lua that belong to the program share the tape.
@@ -52,10 +54,14 @@ struct Tape {
     bool training = true;
     /// whether o.result adds results; false in a metric's function, which may call the model's function again
     bool declares = true;
-    int64_t streams = 0;            ///< number of dropouts so far; each has its own random numbers
-    const Mesh* mesh = nullptr;     ///< the mesh that a strategy annotates for; otherwise null
-    const OpLayouts* at = nullptr;  ///< the op that a decomposition replaces; otherwise null
-    const AddPart* add = nullptr;   ///< adds a part of that op
+    double capacity = 0;             ///< the capacity that a train step is recorded for; 0: the largest
+    std::vector<double> capacities;  ///< list of the program's calls of o.capacity; empty: there was none
+    int64_t overflows = 0;           ///< number of calls of o.overflow
+    ValueId overflow = none;         ///< in an optimizer: the sum of what the capacity does not hold, f32[]
+    int64_t streams = 0;             ///< number of dropouts so far; each has its own random numbers
+    const Mesh* mesh = nullptr;      ///< the mesh that a strategy annotates for; otherwise null
+    const OpLayouts* at = nullptr;   ///< the op that a decomposition replaces; otherwise null
+    const AddPart* add = nullptr;    ///< adds a part of that op
     std::string who;
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< inputs declared on first use: step, seed

@@ -8,8 +8,10 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "compile/passes/status_word.h"
+#include "compile/step_value.h"
 #include "ir/describe.h"
 #include "lua/fields.h"
+#include "lua/record/capacity.h"
 #include "lua/record/op_call.h"
 #include "lua/record/traced.h"
 #include "lua/state.h"
@@ -279,7 +281,25 @@ ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
     return symbol.id;
 }
 
+/// Declares a value of the whole step as result `name`: f32, a scalar or a list.
+int step_value(lua_State* L, const std::shared_ptr<Tape>& tape, const std::string& name) {
+    const Symbol& symbol = check<Symbol>(L, 2);
+    const TensorType& type = symbol.value().type;
+    if (symbol.tape != tape || type.dtype != DType::f32 || type.shape.size() > 1)
+        bad_argument(
+            L, 2,
+            fmt::format("{} is not an f32 scalar or list of this program", describe(*symbol.tape->program, symbol.id)));
+    if (!tape->declares || !tape->training) return 0;
+    const Quotient quotient = quotient_of(name);
+    const std::string full = name + std::string(step_value_ending);
+    if (tape->program->result(full) || tape->program->result(quotient.sum))
+        bad_argument(L, 1, fmt::format("duplicate result {}; give one another name", quote(name)));
+    tape->builder.result(full, symbol.id, where(L));
+    return 0;
+}
+
 /// native.result(name, sum, count): reports sum / count for each step and evaluation. `count` may be a number.
+/// native.result(name, value): reports a value of the whole step for each step.
 int result(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.result");
     if (tape->use != TapeUse::forward)
@@ -288,6 +308,7 @@ int result(lua_State* L) {
              "update:result(name, value)");
     const std::string name = check_text(L, 1);
     check_name(L, 1, name, "a result");
+    if (lua_isnoneornil(L, 3)) return step_value(L, tape, name);
     const ValueId sum = check_part(L, 2, tape);
     if (lua_type(L, 3) == LUA_TNUMBER) {
         lua_settop(L, 3);
@@ -297,7 +318,7 @@ int result(lua_State* L) {
     const ValueId count = check_part(L, 3, tape);
     if (!tape->declares) return 0;
     const Quotient quotient = quotient_of(name);
-    if (tape->program->result(quotient.sum))
+    if (tape->program->result(quotient.sum) || tape->program->result(name + std::string(step_value_ending)))
         bad_argument(L, 1, fmt::format("duplicate result {}; add up its parts and call o.result once", quote(name)));
     tape->builder.result(quotient.sum, sum, where(L));
     tape->builder.result(quotient.count, count, where(L));
@@ -411,7 +432,7 @@ struct Recorded {
     std::string_view given_to;
     std::string_view sum;
     const Origin& origin;
-    bool* mean;            ///< set to whether the function returns no count
+    Declared& declared;    ///< set to what the function says of its program
     bool declares = true;  ///< whether o.result adds results during the call
 };
 
@@ -442,7 +463,8 @@ void require_next(const Program& program) {
     }
 }
 
-Program record(lua_State* L, const Traced& traced, const Recorded& recorded, bool training, const Sizes& sizes) {
+Program record(lua_State* L, const Traced& traced, const Recorded& recorded, const ProgramEntry& entry) {
+    const Sizes sizes{entry.batch, entry.length};
     State& state = state_of(L);
     if (state.tape)
         fail(L, fmt::format("{} cannot be called inside another trace; call it at the top level of the script",
@@ -454,7 +476,8 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     Program start;
     start.name = traced.recipe.name;
     const auto tape = std::make_shared<Tape>(std::move(start));
-    tape->training = training;
+    tape->training = entry.role == ProgramRole::train;
+    tape->capacity = entry.capacity;
     tape->declares = recorded.declares;
     state.tape = tape;
     state.recorded_again = other_sizes(traced, sizes);
@@ -466,8 +489,8 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     call_for(L, 1, 2, origin);
     const ValueId loss_sum = check_result(L, top + 1, recorded, *tape, recorded.sum);
     ValueId count = none;
-    *recorded.mean = lua_isnil(L, top + 2);
-    if (*recorded.mean) {
+    recorded.declared = {lua_isnil(L, top + 2), tape->capacities};
+    if (recorded.declared.mean) {
         count = tape->builder.one(
             "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", 1.0}, {"dtype", std::string("f32")}}, origin);
     } else {
@@ -477,21 +500,20 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     tape->builder.result("loss_sum", loss_sum, origin);
     tape->builder.result("count", count, origin);
     tape->use = TapeUse::closed;
-    if (training) require_next(*tape->program);
+    if (tape->training) require_next(*tape->program);
     return *tape->program;
 }
 
 }  // namespace
 
-Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean, int64_t length) {
-    return record(L, traced, {traced.function, "o.trace", "the loss", traced.recipe.trace_origin, &mean}, training,
-                  {batch, length});
+Program record_forward(lua_State* L, const Traced& traced, const ProgramEntry& entry, Declared& declared) {
+    return record(L, traced, {traced.function, "o.trace", "the loss", traced.recipe.trace_origin, declared}, entry);
 }
 
-Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean) {
+Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, Declared& declared) {
     const AddedProgram& added = traced.recipe.added[which];
-    return record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin, &mean, false},
-                  false, {batch, 0});
+    return record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin, declared, false},
+                  {.role = ProgramRole::evaluate, .batch = batch});
 }
 
 void open_trace(lua_State* L) {
@@ -501,6 +523,7 @@ void open_trace(lua_State* L) {
         {"iota", guard<iota>},     {"array", guard<array>},       {"fail", guard<fail_there>},
         {"result", guard<result>}, {"random", guard<random>},     {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
+    open_capacity(L);
 }
 
 void add_state_methods(lua_State* L) {

@@ -62,12 +62,16 @@ void check_name(lua_State* L, int index, const std::string& name, const char* wh
 /// Returns the recipe, with functions that call the script's in this thread of Lua. `traced` must outlive the recipe.
 Recipe recipe_of(lua_State* L, const Traced& traced);
 
-/// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch"; `length` replaces
-/// that of every dim named "seq", unless it is 0. Sets `mean` to whether the function returns a mean, without a count.
-Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean,
-                       int64_t length = 0);
+/// What a recorded function says of its program, besides ops.
+struct Declared {
+    bool mean = false;                    ///< it returns a mean, without a count
+    std::vector<double> capacities = {};  ///< its list of capacities; empty: it has none
+};
+/// Runs the model's function on a new tape. The batch of `entry` is the size of every dim named "batch", its length
+/// that of every dim named "seq", unless it is 0.
+Program record_forward(lua_State* L, const Traced& traced, const ProgramEntry& entry, Declared& declared);
 /// Runs the function of the metric Recipe::added[which] on a new tape, like record_forward() but without dropout.
-Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean);
+Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, Declared& declared);
 /// Runs the optimizer's function, which adds ops to a program that has gradients.
 Program record_update(lua_State* L, const Traced& traced, Program program);
 

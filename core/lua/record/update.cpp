@@ -3,7 +3,9 @@
 
 #include "base/text.h"
 #include "compile/program_set.h"
+#include "compile/step_value.h"
 #include "ir/describe.h"
+#include "lua/record/capacity.h"
 #include "lua/record/guard.h"
 #include "lua/record/loss_scale.h"
 #include "lua/record/traced.h"
@@ -63,6 +65,17 @@ int update_loss_scale(lua_State* L) {
     return 1;
 }
 
+/// update:overflow() -> a value f32[], above 0 if the step overflows its capacity; nil if the model has none.
+int update_overflow(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    tape->guard.reads_overflow = true;
+    if (tape->overflow == none)
+        lua_pushnil(L);
+    else
+        push_symbol(L, tape, tape->overflow);
+    return 1;
+}
+
 /// update:state(p, name [, init]) -> a state of the param, f32 of its shape, initially zeros.
 int update_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
@@ -99,6 +112,10 @@ int update_states(lua_State* L) {
 int update_result(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     const std::string name = check_text(L, 2);
+    if (name.ends_with(step_value_ending))
+        bad_argument(L, 2,
+                     fmt::format("result {} would be read as one of o.result without a count; give it another name",
+                                 quote(name)));
     const size_t told = quotients(*tape->program).size();
     tape->builder.result(name, check<Symbol>(L, 3).id, where(L));
     if (quotients(*tape->program).size() != told)
@@ -134,18 +151,30 @@ Program record_update(lua_State* L, const Traced& traced, Program program) {
         }
     } current{state};
     state.tape = tape;
+    tape->overflow = sum_overflow(L, *tape);
     lua_rawgeti(L, LUA_REGISTRYINDEX, traced.optimizer);
     push_update(L, tape);
     call_for(L, 1, 0, traced.recipe.train_origin);
     require_states(L, tape);
+    const UpdateGuard& guard = tape->guard;
+    if (tape->overflow != none && guard.by == UpdateGuard::By::function && !guard.reads_overflow)
+        throw Error(
+            traced.recipe.train_origin,
+            "the optimizer guards its updates itself (update:loss_scale), but not against a step that overflows "
+            "its capacity\n  read update:overflow(), and set nothing where it is above 0");
     return *tape->program;
 }
 
 void open_update(lua_State* L) {
-    const luaL_Reg update[] = {{"params", guard<update_params>},         {"count", guard<update_count>},
-                               {"state", guard<update_state>},           {"set", guard<update_set>},
-                               {"states", guard<update_states>},         {"result", guard<update_result>},
-                               {"loss_scale", guard<update_loss_scale>}, {nullptr, nullptr}};
+    const luaL_Reg update[] = {{"params", guard<update_params>},
+                               {"count", guard<update_count>},
+                               {"state", guard<update_state>},
+                               {"set", guard<update_set>},
+                               {"states", guard<update_states>},
+                               {"result", guard<update_result>},
+                               {"loss_scale", guard<update_loss_scale>},
+                               {"overflow", guard<update_overflow>},
+                               {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }
 

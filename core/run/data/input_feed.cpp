@@ -60,6 +60,18 @@ void InputFeed::fill(Split split, int64_t first, std::byte* to) const {
     }
 }
 
+bool InputFeed::same_places(const InputFeed& other) const {
+    const auto& mine = places_.places;
+    const auto& others = other.places_.places;
+    if (places_.bytes != other.places_.bytes || mine.size() != others.size()) return false;
+    for (size_t i = 0; i < mine.size(); ++i) {
+        const Value &a = program_.value(mine[i].value), &b = other.program_.value(others[i].value);
+        if (mine[i].offset != others[i].offset || a.name != b.name || a.type != b.type || a.layout != b.layout)
+            return false;
+    }
+    return true;
+}
+
 void InputFeed::set_step(uint64_t run_seed, int64_t step, std::byte* to) const {
     orrery::set_step(program_, places_, run_seed, step, to);
 }

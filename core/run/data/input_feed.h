@@ -26,6 +26,8 @@ public:
     /// Writes this rank's stop status for StopVote, if the program has an input for it.
     void set_status(Status status, std::byte* to) const;
     int64_t batch() const { return batch_; }
+    /// Whether the inputs of both programs have the same names, places and blocks, so that one fill serves both.
+    bool same_places(const InputFeed& other) const;
 
 private:
     struct Input {

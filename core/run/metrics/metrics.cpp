@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <string_view>
@@ -39,6 +40,19 @@ std::string norm_text(const StepMetrics& m) {
     return std::isnan(m.grad_norm) ? "nan" : fmt::format("{:.4f}", m.grad_norm);
 }
 
+/// Min width of a printed column of a result.
+constexpr size_t result_width = 8;
+
+/// The largest elements of the results that the line of a step shows.
+std::string shown_text(std::span<const StepResult> results) {
+    std::string text;
+    for (const StepResult& result : results)
+        if (result.shown)
+            text += fmt::format(" {:>{}.4g}", *std::ranges::max_element(result.values),
+                                std::max(result.name.size(), result_width));
+    return text;
+}
+
 }  // namespace
 
 MetricsWriter::MetricsWriter(MetricsPlaces places, std::FILE* terminal)
@@ -67,10 +81,13 @@ void MetricsWriter::resume(int64_t resumed_step) {
         prometheus_ = std::make_unique<PrometheusFile>(places_.prometheus, places_.run, host_name());
 }
 
-void MetricsWriter::header(const TrainedNumbers& has) {
+void MetricsWriter::header(const TrainedNumbers& has, std::span<const StepResult> results) {
+    std::string more = has.scale ? " loss_scale skipped" : "";
+    if (has.capacity) more += " capacity  again";
+    for (const StepResult& result : results)
+        if (result.shown) more += fmt::format(" {:>{}}", result.name, result_width);
     note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}{}", "step", "loss", "grad_norm", "lr",
-                     has.tokens ? "tok/s" : "samples/s", "TFLOP/s", "MFU", "memory",
-                     has.scale ? " loss_scale skipped" : ""));
+                     has.tokens ? "tok/s" : "samples/s", "TFLOP/s", "MFU", "memory", more));
 }
 
 void MetricsWriter::write_line(const StepMetrics& m) {
@@ -128,12 +145,13 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
     if (prometheus_) go_on(prometheus_failed_, [&] { return prometheus_->step(m); });
     if (print_line) {
         const double rate = m.seconds > 0 ? 1 / m.seconds : 0;
-        note(fmt::format("{:>7} {:>9.4f} {:>9} {:>9} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}", m.step, m.loss,
-                         norm_text(m), m.has.rate ? fmt::format("{:.2e}", m.lr) : "",
-                         static_cast<double>(m.has.tokens ? m.tokens : m.samples) * rate, m.flops * rate / 1e12,
-                         m.peak_flops > 0 ? 100 * m.flops * rate / m.peak_flops : 0,
-                         static_cast<double>(m.memory_bytes) / (1 << 20),
-                         m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : ""));
+        note(fmt::format(
+            "{:>7} {:>9.4f} {:>9} {:>9} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}{}", m.step, m.loss, norm_text(m),
+            m.has.rate ? fmt::format("{:.2e}", m.lr) : "",
+            static_cast<double>(m.has.tokens ? m.tokens : m.samples) * rate, m.flops * rate / 1e12,
+            m.peak_flops > 0 ? 100 * m.flops * rate / m.peak_flops : 0, static_cast<double>(m.memory_bytes) / (1 << 20),
+            m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : "",
+            (m.has.capacity ? fmt::format(" {:>8g} {:>6}", m.capacity, m.again) : "") + shown_text(m.results)));
     }
     if (interactive_) bar(m);
 }

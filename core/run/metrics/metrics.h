@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,8 +35,9 @@ public:
     /// Opens the files and drops lines of steps after `resumed_step`, which will run again. A crash or power cut before
     /// or during the call leaves metrics.jsonl unchanged.
     void resume(int64_t resumed_step);
-    /// Prints the column heads: samples/s instead of tok/s without tokens, loss_scale and skipped with a loss scale.
-    void header(const TrainedNumbers& has);
+    /// Prints the column heads: samples/s instead of tok/s without tokens, loss_scale and skipped with a loss scale,
+    /// capacity and again with capacities, and the names of results that are shown.
+    void header(const TrainedNumbers& has, std::span<const StepResult> results = {});
     /// Takes less than 50 us, not counting the terminal and the Prometheus file, which is written at most once a
     /// second. Allocates nothing, except for a printed line, once lines have had their largest size.
     void step(const StepMetrics& metrics, bool print_line);

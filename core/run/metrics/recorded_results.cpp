@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <set>
 
+#include "compile/capacity.h"
 #include "compile/passes/loss_scale.h"
 #include "compile/passes/status_word.h"
+#include "compile/step_value.h"
 #include "orrery/error.h"
 #include "plan/host_places.h"
 #include "run/metrics/step_metrics.h"
@@ -19,7 +21,10 @@ std::set<std::string> keys_of(const Program& program) {
     std::set<std::string> keys = {"step", "eval_loss", "eval_tokens", "eval_count"};
     for (const bool tokens : {true, false})
         for (const StepColumn& column : step_columns())
-            if (column.exists({.tokens = tokens, .nats = tokens, .scale = has_loss_scale(program)}))
+            if (column.exists({.tokens = tokens,
+                               .nats = tokens,
+                               .scale = has_loss_scale(program),
+                               .capacity = has_capacity(program)}))
                 keys.insert(column.key);
     return keys;
 }
@@ -36,14 +41,16 @@ std::string why_not(const std::string& name, const Value& value) {
 
 }  // namespace
 
+bool has_capacity(const Program& program) { return program.result(overflow_name).has_value(); }
+
 bool has_loss_scale(const Program& program) {
     const auto state = program.find("loss_scale");
     return state && program.value(*state).role == Role::state && program.result("loss_scale");
 }
 
 std::vector<RecordedResult> recorded_results(const Program& program) {
-    std::set<std::string> taken = {
-        "loss_sum", "count", "grad_norm", "lr", std::string(status_name), std::string(guard_name)};
+    std::set<std::string> taken = {"loss_sum", "count", "grad_norm", "lr"};
+    for (const std::string_view name : {status_name, guard_name, overflow_name, below_name}) taken.emplace(name);
     if (has_loss_scale(program)) taken.insert({"loss_scale", "skipped"});
     const std::set<std::string> keys = keys_of(program);
     const std::vector<Quotient> declared = quotients(program);
@@ -68,7 +75,13 @@ std::vector<RecordedResult> recorded_results(const Program& program) {
     for (const Result& result : program.results) {
         if (taken.contains(result.name)) continue;
         const Value& value = program.value(result.value);
-        add(value, {result.name, why_not(result.name, value)});
+        std::string name = result.name;
+        const bool shown = name.ends_with(step_value_ending);
+        if (shown) name.resize(name.size() - step_value_ending.size());
+        RecordedResult recorded{name, why_not(name, value)};
+        recorded.value = result.name;
+        recorded.shown = shown;
+        add(value, std::move(recorded));
     }
     return results;
 }
@@ -81,7 +94,7 @@ void require_same_results(const Program& full, const Program& smaller) {
     };
     if (names(full) != names(smaller))
         throw Error(
-            "the step of a smaller batch of the ramp records other results than the full step\n"
+            "the step of a smaller batch or capacity records other results than the full step\n"
             "  make model and optimizer record the same results in every call");
 }
 

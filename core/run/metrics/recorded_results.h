@@ -12,12 +12,16 @@ struct RecordedResult {
     std::string name;
     std::string why_not;                 ///< line saying why metrics.jsonl lacks the result; "": it has the result
     std::optional<Quotient> parts = {};  ///< sum and count of a mean that o.result declares
+    std::string value = {};              ///< without parts: the program's name of the result
+    bool shown = false;                  ///< the line of a step shows its largest element (step_value_ending)
 };
 /// Returns the declared results of a train step. Throws Error if two names, or a name and a standard key, are equal.
 std::vector<RecordedResult> recorded_results(const Program& program);
-/// Throws Error if a smaller step of a batch ramp has other results than the full step.
+/// Throws Error if a smaller step (is_smaller_step) has other results than the full step.
 void require_same_results(const Program& full, const Program& smaller);
 /// Whether the program scales the loss; metrics then have the columns "loss_scale" and "skipped".
 bool has_loss_scale(const Program& program);
+/// Whether a step of the program can overflow and run again; metrics then have the columns "capacity" and "again".
+bool has_capacity(const Program& program);
 
 }  // namespace orrery

@@ -17,6 +17,7 @@ bool in_nats(const TrainedNumbers& has) { return has.nats; }
 bool in_own_unit(const TrainedNumbers& has) { return !has.nats; }
 bool of_samples(const TrainedNumbers& has) { return !has.tokens; }
 bool with_scale(const TrainedNumbers& has) { return has.scale; }
+bool with_capacity(const TrainedNumbers& has) { return has.capacity; }
 double loss_of(const StepMetrics& m) { return m.loss; }
 
 constexpr StepColumn columns[] = {
@@ -41,6 +42,10 @@ constexpr StepColumn columns[] = {
      [](const StepMetrics& m) { return m.loss_scale; }, false, with_scale},
     {"skipped", "skipped", "orrery_skipped_steps_total", "Steps without an update: their gradients overflowed.",
      [](const StepMetrics& m) { return static_cast<double>(m.skipped); }, true, with_scale, true},
+    {"capacity", "capacity", "orrery_capacity", "Capacity of the step.",
+     [](const StepMetrics& m) { return m.capacity; }, false, with_capacity},
+    {"again", "again", "orrery_runs_again_total", "Times that a step ran again: it had overflowed its capacity.",
+     [](const StepMetrics& m) { return static_cast<double>(m.again); }, true, with_capacity, true},
     {"time", "time", "orrery_step_end_timestamp_seconds", "When the step ended.",
      [](const StepMetrics& m) { return m.time; }},
     {"seconds", "time_metrics/end_to_end(s)", "orrery_step_seconds", "Duration of the step.",

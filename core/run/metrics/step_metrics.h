@@ -19,15 +19,17 @@ struct StepResult {
     std::vector<std::string> tags;    ///< TensorBoard tags, one for each element
     std::vector<std::string> labels;  ///< Prometheus labels, one for each element: name="rows",index="3"
     std::vector<double> values;
+    bool shown = false;  ///< the printed line of a step has its largest element
 };
 
 /// The optional numbers that a training has. Missing ones are left out of files and stay blank in printed lines.
 struct TrainedNumbers {
-    bool tokens = true;  ///< inputs are token ids
-    bool nats = true;    ///< the loss is in nats per token
-    bool norm = true;    ///< the optimizer declares the result grad_norm
-    bool rate = true;    ///< the optimizer declares the result lr, the learning rate
-    bool scale = false;  ///< gradients are scaled by a loss scale
+    bool tokens = true;     ///< inputs are token ids
+    bool nats = true;       ///< the loss is in nats per token
+    bool norm = true;       ///< the optimizer declares the result grad_norm
+    bool rate = true;       ///< the optimizer declares the result lr, the learning rate
+    bool scale = false;     ///< gradients are scaled by a loss scale
+    bool capacity = false;  ///< a step that overflows its capacity runs again
 };
 
 /// Measurements of one training step. `flops`: model flops of the step on all ranks.
@@ -46,6 +48,8 @@ struct StepMetrics {
     double loss_scale = 0;                    ///< factor on this step's gradients
     int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart
     bool skips = false;                       ///< this step had no update: its gradients overflowed and have no norm
+    double capacity = 0;                      ///< the capacity that was large enough for this step
+    int64_t again = 0;                        ///< times that a step ran again so far, including before a restart
     int64_t all_tokens = 0, all_samples = 0;  ///< totals of the run, restarts included, up to the end of this step
     double data_s = 0, communication_s = 0, waiting_s = 0;  ///< parts of `seconds`, as in the table at the end of a run
     double checkpoint_s = 0;                                ///< seconds that saves delayed steps since the last one

@@ -1,6 +1,8 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "run/data/input_feed.h"
 #include "run/host_side.h"
@@ -8,8 +10,8 @@
 
 namespace orrery {
 
-/// Provides the train program and executor for each step's batch size. All sizes of a batch ramp are compiled before
-/// the first step; one train executor exists at a time.
+/// Provides the train program and executor for each step's batch size and capacity. All of them are compiled before the
+/// first step; one train executor exists at a time.
 class StepPrograms {
 public:
     /// `last_step`: last step of the run; batch sizes of later steps are left out. `data` must outlive this object.
@@ -23,11 +25,13 @@ public:
         const HostResults& results;
         const std::vector<SnapshotPlan>& snapshots;
     };
-    /// Returns the program of a step. Replaces the executor if the batch size differs from that of the previous step.
-    Step at(int64_t step);
+    /// Returns the program of a step with one of Compiled::capacities; 0 if there are none. Replaces the executor if
+    /// its program is not that of the previous call.
+    Step at(int64_t step, double capacity);
     /// Results of the step that at() returned last.
     const HostResults& results() const { return *results_; }
-    /// Fills `batch` with the inputs of a step; may be called from another thread than other functions.
+    /// Fills `batch` with the inputs of a step, the same for every capacity; may be called from another thread than
+    /// other functions.
     void fill(int64_t step, std::byte* batch) const;
     int64_t batch_bytes() const;
     /// Times that replaced executors have spent.
@@ -38,11 +42,12 @@ private:
         const CompiledProgram& program;
         InputFeed feed;
     };
-    const Sized& of(int64_t step) const { return sized_.at(sizes_.batch(step)); }
+    const Sized& of(int64_t step, double capacity) const { return sized_.at({sizes_.batch(step), capacity}); }
 
     Session& session_;
     const BatchSizes& sizes_;
-    std::map<int64_t, Sized> sized_;
+    const double largest_;                               ///< the largest capacity; 0: there are none
+    std::map<std::pair<int64_t, double>, Sized> sized_;  ///< by batch and capacity
     std::optional<HostResults> results_;
     std::vector<Executor::Time> spent_;
 };

@@ -21,6 +21,7 @@
 #include "run/record/step_trace.h"
 #include "run/train/bad_gradient.h"
 #include "run/train/evaluation.h"
+#include "run/train/largest_load.h"
 #include "run/train/saving.h"
 
 namespace orrery {
@@ -34,7 +35,8 @@ TrainedNumbers trained_numbers(const Compiled& compiled) {
             .nats = compiled.tokens_per_step > 0 && compiled.nats,
             .norm = program.result("grad_norm").has_value(),
             .rate = program.result("lr").has_value(),
-            .scale = has_loss_scale(program)};
+            .scale = has_loss_scale(program),
+            .capacity = has_capacity(program)};
 }
 
 /// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
@@ -53,6 +55,7 @@ public:
           sizes_(run.session.compiled().sizes),
           data_(run.data),
           steps_(session_, data_, run.options.steps),
+          capacity_(session_.compiled().capacities),
           recorded_(recorded_results(session_.compiled().train().program)),
           saving_(run, data_),
           state_(saving_.state()),
@@ -85,6 +88,7 @@ private:
         if (run_.record) run_.record({{"bits", to_json(session_.bits())}, {"bits_differ", differ}});
         const int64_t first = resumed.step + 1;
         saving_.resumed(resumed.step);
+        if (resumed.capacity) capacity_.resume(*resumed.capacity);
         choose_traced(first);
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
@@ -97,7 +101,6 @@ private:
         if (const std::string told = data_.told(sizes_.samples_before(run_.options.steps + 1)); !told.empty())
             note(told);
         if (run_.metrics) run_.metrics->resume(resumed.step);
-        if (run_.metrics && first <= run_.options.steps) run_.metrics->header(has_);
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = seconds_since(begin);
@@ -113,6 +116,9 @@ private:
         if (has_.scale && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
                              run_.options.steps));
+        if (capacity_.any() && first <= run_.options.steps)
+            note(fmt::format("capacity {:g}; steps ran again {} so far, because they overflowed a smaller one",
+                             capacity_.now(), plural(capacity_.again(), "time")));
         saving_.close();
         if (run_.metrics) run_.metrics->finish();
     }
@@ -167,27 +173,29 @@ private:
 
     void steps(int64_t first) {
         session_.at("prepare");
-        steps_.at(first);
+        steps_.at(first, capacity_.now());
         const HostMemory one(session_.device(), steps_.batch_bytes()), other(session_.device(), one.bytes());
         Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
                           other.data());
         const StopVote vote(session_.job().ranks);
         if (run_.metrics) peak_flops();  // measured now, so that the measurement is not part of a step
-        if (run_.metrics) prepare_results();
+        if (run_.metrics) {
+            prepare_results();
+            run_.metrics->header(has_, told_);
+        }
         saving_.prepare(first, evaluation_);
         session_.keep();
         if (run_.resumed) run_.resumed(first - 1);
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
-            const StepPrograms::Step now = steps_.at(step);
-            saving_.guard(now);
-            if (step == traced_step_) now.executor.record(traced_.emplace(TracedStep{step}).record);
+            const StepPrograms::Step ready = prepared(step);
             const auto asked = Clock::now();
             session_.at("read");
             std::byte* const batch = prefetch.next();
             const double waited_before = std::exchange(data_wait_s_, prefetch.waited_s());
             if (traced_) traced_->data = {asked, Clock::now()};
-            one_step(step, now, batch, vote.mine(saving_.status(), saving_.time_left()), data_wait_s_ - waited_before);
+            const StepPrograms::Step now = ran(step, ready, batch, vote);
+            end_step(step, now, data_wait_s_ - waited_before);
             const auto ended = Clock::now();
             if (traced_) write_trace(now.executor);
             const Status all = vote.all(now.results, saving_.status(), saving_.time_left());
@@ -203,6 +211,53 @@ private:
             saving_.save_if_due(step, all, loss_, mean_step_s());
             step_began_ += Clock::now() - ended;  // the save is not part of the next step
         }
+    }
+
+    /// Makes the program and executor of a step ready, for the current capacity.
+    StepPrograms::Step prepared(int64_t step) {
+        const StepPrograms::Step now = steps_.at(step, capacity_.now());
+        saving_.guard(now);
+        if (step == traced_step_) {
+            if (!traced_) traced_.emplace(TracedStep{step});
+            traced_->record = {};  // of the last run, if the step runs again
+            now.executor.record(traced_->record);
+        }
+        return now;
+    }
+
+    /// Runs a step: again, with the same batch and a larger capacity, while it overflows. Returns what ran last.
+    StepPrograms::Step ran(int64_t step, const StepPrograms::Step& now, std::byte* batch, const StopVote& vote) {
+        session_.at("step");
+        now.feed.set_step(run_.seed, step, batch);
+        now.feed.set_status(vote.mine(saving_.status(), saving_.time_left()), batch);
+        now.executor.run(batch, now.results.data());
+        tell_capture(now.executor);
+        return overflows(step, now) ? ran(step, prepared(step), batch, vote) : now;
+    }
+
+    /// Whether the step that ran overflowed, so that it changed nothing and runs again. All ranks find the same.
+    bool overflows(int64_t step, const StepPrograms::Step& now) {
+        if (!has_.capacity) return false;
+        step_capacity_ = capacity_.now();
+        const bool fits = now.results.scalar(overflow_name) <= 0;
+        if (!fits && capacity_.grow()) return true;
+        if (fits)
+            capacity_.fitted(now.results.scalar(below_name) <= 0);
+        else if (std::isfinite(now.results.scalar("loss_sum")))  // otherwise end_step says so
+            throw_overflow(step, now);
+        state_.set_capacity(capacity_.kept());
+        return false;
+    }
+
+    [[noreturn]] void throw_overflow(int64_t step, const StepPrograms::Step& now) {
+        const std::string largest = largest_load(session_, now.executor);
+        const std::string save = saving_.finish_too();
+        session_.at("capacity");
+        throw Error(fmt::format("step {}: the step overflows the largest capacity, {:g}{}{}; the update is not made; "
+                                "checkpoints before it are intact{}\n"
+                                "  declare a larger capacity (o.capacity; `most` of nn.moe), or balance the loads",
+                                step, step_capacity_, largest.empty() ? "" : ": ", largest, save),
+                    Fault::failed);
     }
 
     /// Mean step time of the current executor in seconds, without the executor's first step; 0: unknown.
@@ -225,13 +280,9 @@ private:
             Fault::failed);
     }
 
-    /// Runs one step. A step lasts from the end of the previous one to its own end, including host work between steps.
-    void one_step(int64_t step, const StepPrograms::Step& now, std::byte* batch, Status status, double data_s) {
-        session_.at("step");
-        now.feed.set_step(run_.seed, step, batch);
-        now.feed.set_status(status, batch);
-        now.executor.run(batch, now.results.data());
-        tell_capture(now.executor);
+    /// Judges and reports a step that ran. It lasts from the end of the previous step to its own end, including host
+    /// work between steps.
+    void end_step(int64_t step, const StepPrograms::Step& now, double data_s) {
         evaluated_ = false;
 
         StepMetrics m;
@@ -315,6 +366,8 @@ private:
         m.grad_norm = now.results.scalar("grad_norm");
         m.lr = now.results.scalar("lr");
         if (has_.scale) tell_scale(m, now);
+        m.capacity = step_capacity_;
+        m.again = capacity_.again();
         read_results(now.results);
         m.results = told_;
         const int64_t tokens = session_.compiled().tokens_per_step / sizes_.full();
@@ -336,8 +389,10 @@ private:
     void prepare_results() {
         const HostResults& results = steps_.results();
         for (const RecordedResult& result : recorded_)
-            if (result.why_not.empty())
-                told_.emplace_back(result.name, result.parts ? 1 : static_cast<size_t>(results.count(result.name)));
+            if (result.why_not.empty()) {
+                told_.emplace_back(result.name, result.parts ? 1 : static_cast<size_t>(results.count(result.value)));
+                told_.back().shown = result.shown;
+            }
         size_t most = 0;
         for (const StepResult& result : told_) most = std::max(most, result.values.size());
         elements_.resize(most);
@@ -352,7 +407,7 @@ private:
                 values[0] = results.scalar(result.parts->sum) / results.scalar(result.parts->count);
                 continue;
             }
-            results.read(result.name, elements_.data());
+            results.read(result.value, elements_.data());
             std::copy_n(elements_.begin(), values.size(), values.begin());
         }
     }
@@ -467,6 +522,8 @@ private:
     const BatchSizes& sizes_;
     Dataset data_;
     StepPrograms steps_;
+    CapacityChoice capacity_;
+    double step_capacity_ = 0;  ///< capacity with which the last step ran
     const std::vector<RecordedResult> recorded_;
     const TrainedNumbers has_ = trained_numbers(session_.compiled());
     const std::string_view norm_of_ = judged_norm(session_.compiled());

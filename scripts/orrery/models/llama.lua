@@ -12,13 +12,15 @@ Llama.__index = Llama
 -- rope_scaling: options of the op rope in addition to theta, as { factor = 2 }. qkv_bias: biases in q, k and v; bias:
 -- also in the output projection. fused = false: attention as separate ops. rows: of the table, `vocab` have a word.
 -- loss_tile: see nn.loss. experts: of a mixture in place of the feed-forward block, in all layers but the first `dense`
--- ones; expert_mlp: width of one, 0: mlp. The other options of the mixture are those of nn.moe, with shared as a width.
+-- ones and those of the list dense_layers, from 0; expert_mlp: width of one, 0: mlp; upcycled: published files have a
+-- dense block, which all experts begin with, and no router. Others are options of nn.moe; shared = 0: none.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
                    fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
-                   capacity = 1.25, parts = 1, overflow = "drop", drop = "position", scores = "softmax",
-                   first = "scores", renormalise = true, scale = 1.0, shared = 0, shared_gate = false }
+                   dense_layers = false, upcycled = false, capacity = 1.25, parts = 1, overflow = "drop",
+                   drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
+                   shared = 0, shared_gate = false }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
@@ -26,8 +28,9 @@ local function or_nil(n) return n ~= 0 and n or nil end
 local function mixture(c)
   local options = { experts = c.experts, mlp = or_nil(c.expert_mlp) or c.mlp, shared = or_nil(c.shared), std = c.std,
                     std_out = c.std_out or c.std }
-  for _, key in ipairs { "top_k", "capacity", "parts", "overflow", "drop", "scores", "first", "renormalise", "scale",
-                         "shared_gate" } do options[key] = c[key] end
+  for key in ("top_k capacity parts overflow drop scores first renormalise scale shared_gate"):gmatch "%S+" do
+    options[key] = c[key] or nil
+  end
   return options
 end
 
@@ -41,10 +44,19 @@ local function mixture_params(c)
   return list
 end
 
+--- Whether layer i, from 0, has a mixture of experts.
+local function has_experts(c, i)
+  if c.experts == 0 or i < c.dense then return false end
+  for _, layer in ipairs(c.dense_layers or {}) do
+    if layer == i then return false end
+  end
+  return true
+end
+
 --- The feed-forward block of layer i, from 0; routes[i] is then what nn.moe says of its tokens.
 function Llama:block(i, x_BTC)
   local c = self.config
-  if c.experts == 0 or i < c.dense then
+  if not has_experts(c, i) then
     return nn.swiglu(x_BTC, { mlp = c.mlp, std = c.std, std_out = c.std_out or c.std })
   end
   local y_BTC, route = nn.moe(x_BTC, mixture(c))
@@ -102,6 +114,8 @@ function Llama:tensors()
   local list = { ignore = { "*.rotary_emb.inv_freq" }, prefix = "model.",             -- made from theta
                  published = self.published or as_published.llama(self.config, self.longest) }
   local words = self.config.rows > self.config.vocab and { 1, self.config.vocab } or nil
+  local names = self.config.experts > 0 and as_published.mixture(self)
+  if self.config.upcycled then list.fresh = { "layers.*.mlp.gate.weight" } end
   local function add(param, tensor, transpose, padded)
     list[#list + 1] = { param = param, tensor = tensor, transpose = transpose or false, padded = padded }
   end
@@ -117,9 +131,11 @@ function Llama:tensors()
     for _, name in ipairs(self.config.qk_norm and { "q", "k" } or {}) do
       add(ours .. "self_attn." .. name .. "_norm.weight", theirs .. "self_attn." .. name .. "_norm.weight")
     end
-    if self.config.experts > 0 and i >= self.config.dense then
+    if has_experts(self.config, i) then
       for _, name in ipairs(mixture_params(self.config)) do
-        add(ours .. "mlp." .. name .. ".weight", theirs .. "mlp." .. name .. ".weight")
+        add(ours .. "mlp." .. name .. ".weight", theirs .. names[name] .. ".weight", true)
+        local dense = self.config.upcycled and name:match "^experts%.(%a+)$"
+        if dense then list[#list].from = ("%smlp.%s_proj.weight"):format(theirs, dense) end
       end
     else
       for _, name in ipairs { "gate", "up", "down" } do

@@ -58,6 +58,13 @@ LossJudge::Kept judged_before(const Json& host) {
     return kept;
 }
 
+/// The choice of capacities that a manifest stores; nullopt: its run had none.
+std::optional<CapacityChoice::Kept> capacity_in(const Json& host) {
+    if (!host.contains("capacity") || !host["capacity"].is_number()) return std::nullopt;
+    const auto count = [&](const char* key) { return std::max<int64_t>(0, integer_of(host, key)); };
+    return CapacityChoice::Kept{number_of(host, "capacity"), count("capacity_unneeded"), count("again")};
+}
+
 /// Names the checkpoint's params that the program lacks; "" if there are none, or for older checkpoints. Loading params
 /// needs this, because a program without an optimizer may lack tensors of the checkpoint; resume compares all.
 std::string params_beyond(const Program& program, const Json& host) {
@@ -360,6 +367,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     if (std::string change = change_of_scale(*restored, session_.main().plan().program, scale); !change.empty())
         resumed.said.push_back(change);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
+    resumed.capacity = capacity_in(host);
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
     if (resumed.bits && host.contains("products") && host["products"].is_string())  // in older checkpoints
         resumed.bits->push_back({"products", host["products"].get<std::string>()});
@@ -402,6 +410,11 @@ Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, do
     if (judged.pending > 0) host["pending_loss"] = judged.pending;
     if (judged.high > 0) host["pending_steps"] = judged.high;
     if (from_ >= 0) host["from_step"] = from_;
+    if (capacity_) {
+        host["capacity"] = capacity_->capacity;
+        host["capacity_unneeded"] = capacity_->unneeded;
+        host["again"] = capacity_->again;
+    }
     if (!session_.bits().empty()) host["bits"] = to_json(session_.bits());
     return host;
 }

@@ -1,0 +1,30 @@
+#include "compile/capacity.h"
+
+#include <algorithm>
+
+namespace orrery {
+
+void CapacityChoice::resume(const Kept& kept) {
+    again_ = kept.again;
+    if (!any()) return;
+    const auto found = std::lower_bound(capacities_.begin(), capacities_.end(), kept.capacity);
+    at_ = std::min<size_t>(found - capacities_.begin(), capacities_.size() - 1);
+    unneeded_ = now() == kept.capacity ? kept.unneeded : 0;
+}
+
+bool CapacityChoice::grow() {
+    if (at_ + 1 >= capacities_.size()) return false;
+    ++at_;
+    ++again_;
+    unneeded_ = 0;
+    return true;
+}
+
+void CapacityChoice::fitted(bool unneeded) {
+    unneeded_ = unneeded && at_ > 0 ? unneeded_ + 1 : 0;
+    if (unneeded_ < unneeded_steps) return;
+    --at_;
+    unneeded_ = 0;
+}
+
+}  // namespace orrery

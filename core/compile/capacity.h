@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace orrery {
+
+/// Results of a train step with capacities (o.capacity), f32[]: what its capacity and the next smaller one do not hold.
+/// If the first is above 0, the step overflows: it changes no param or state, and runs again with a larger capacity.
+constexpr std::string_view overflow_name = "run.overflow", below_name = "run.overflow_below";
+/// The value whose elements must fit has the name of the scope that declares it (o.overflow), and this suffix.
+constexpr std::string_view load_suffix = ".load";
+
+/// Chooses the capacity of each step of a run: the smallest that was large enough lately. Every rank has one, and they
+/// agree because they are given the same numbers.
+class CapacityChoice {
+public:
+    /// Consecutive steps that do not need a capacity before the next smaller one is taken.
+    static constexpr int64_t unneeded_steps = 50;
+
+    /// `capacities`: ascending; empty: the program has none, and now() is 0. The first step has the smallest.
+    explicit CapacityChoice(std::vector<double> capacities) : capacities_(std::move(capacities)) {}
+
+    /// What a checkpoint stores, so that a resumed run makes the same choices.
+    struct Kept {
+        double capacity = 0;
+        int64_t unneeded = 0;  ///< consecutive steps so far that did not need it
+        int64_t again = 0;     ///< times that a step ran again since the run's first
+    };
+    Kept kept() const { return {now(), unneeded_, again_}; }
+    /// Continues after a checkpoint. If the program no longer has its capacity: with the next larger one, or the
+    /// largest.
+    void resume(const Kept& kept);
+
+    bool any() const { return !capacities_.empty(); }
+    double now() const { return capacities_.empty() ? 0 : capacities_[at_]; }
+    int64_t again() const { return again_; }
+    /// Called after a step that overflowed: takes the next larger capacity; false if there is none.
+    bool grow();
+    /// Called after a step that did not overflow. `unneeded`: the next smaller capacity holds all of it, too.
+    void fitted(bool unneeded);
+
+private:
+    std::vector<double> capacities_;
+    size_t at_ = 0;
+    int64_t unneeded_ = 0, again_ = 0;
+};
+
+}  // namespace orrery

@@ -1,0 +1,153 @@
+// Implements o.capacity and o.overflow: programs that are recorded for several capacities, and say which is too small.
+#include "lua/record/capacity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/text.h"
+#include "compile/capacity.h"
+#include "ir/describe.h"
+#include "lua/record/op_call.h"
+#include "lua/state.h"
+
+namespace orrery::lua {
+namespace {
+
+/// Reads a list of numbers above 0, each larger than the one before.
+std::vector<double> check_capacities(lua_State* L, int index) {
+    check_table(L, index, "a list of capacities");
+    std::vector<double> list;
+    for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; ++i) {
+        const double number = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
+        if (!(number > (list.empty() ? 0 : list.back())) || std::isinf(number))
+            bad_argument(L, index,
+                         fmt::format("entry {} is {}, expected a number above {}", i,
+                                     lua_type(L, -1) == LUA_TNUMBER ? fmt::format("{:g}", number) : type_text(L, -1),
+                                     list.empty() ? 0 : list.back()));
+        list.push_back(number);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    if (list.empty()) bad_argument(L, index, "the list is empty");
+    return list;
+}
+
+std::string text_of(const std::vector<double>& list) {
+    std::vector<std::string> texts;
+    for (const double number : list) texts.push_back(fmt::format("{:g}", number));
+    return "{ " + join(texts, ", ") + " }";
+}
+
+/// Returns the tape of a model that is being recorded.
+std::shared_ptr<Tape> forward_tape(lua_State* L, const char* function) {
+    std::shared_ptr<Tape> tape = current_tape(L, function);
+    if (tape->use != TapeUse::forward)
+        fail(L, fmt::format("{}: can only be called inside the function given to o.trace", function));
+    return tape;
+}
+
+/// native.capacity { 1, 1.5, 2 } -> the capacity for which this program is recorded.
+int capacity(lua_State* L) {
+    const std::shared_ptr<Tape> tape = forward_tape(L, "o.capacity");
+    std::vector<double> list = check_capacities(L, 1);
+    if (tape->capacities.empty()) {
+        if (tape->capacity > 0 && !std::binary_search(list.begin(), list.end(), tape->capacity))
+            bad_argument(L, 1,
+                         fmt::format("the list {} differs from that of an earlier call of the model, which has {:g}",
+                                     text_of(list), tape->capacity));
+        tape->capacities = std::move(list);
+    } else if (tape->capacities != list) {
+        bad_argument(L, 1,
+                     fmt::format("the list {} differs from {} of an earlier call; all calls of a program have one list",
+                                 text_of(list), text_of(tape->capacities)));
+    }
+    lua_pushnumber(L, tape->capacity > 0 ? tape->capacity : tape->capacities.back());
+    return 1;
+}
+
+/// Calls room(capacity), the function at stack index 2.
+double room_of(lua_State* L, double capacity) {
+    lua_pushvalue(L, 2);
+    lua_pushnumber(L, capacity);
+    lua_call(L, 1, 1);
+    if (lua_type(L, -1) != LUA_TNUMBER || !(lua_tonumber(L, -1) >= 0))
+        bad_argument(L, 2,
+                     fmt::format("room({:g}) is {}, expected a number of at least 0", capacity, type_text(L, -1)));
+    const double room = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    return room;
+}
+
+/// native.overflow(load, room): the step overflows if an element of `load` is above room(capacity). Records the sum of
+/// what is above it, for this capacity and the next smaller one.
+int overflow(lua_State* L) {
+    const std::shared_ptr<Tape> tape = forward_tape(L, "o.overflow");
+    const Symbol& load = check<Symbol>(L, 1);
+    check_function(L, 2);
+    lua_settop(L, 2);
+    if (tape->capacities.empty()) fail(L, "o.overflow: the program has no capacity; call o.capacity first");
+    if (!tape->training)
+        fail(L, "o.overflow: only a train step can run again; where o.training() is false, let the op hold everything");
+    const TensorType& type = load.value().type;
+    if (load.tape != tape || type.shape.empty() || (type.dtype != DType::i32 && type.dtype != DType::f32))
+        bad_argument(L, 1,
+                     fmt::format("{} is not a value [..., n] of this program, i32 or f32",
+                                 describe(*load.tape->program, load.id)));
+    const Origin origin = where(L);
+    Builder& builder = tape->builder;
+    const auto one = [&](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {}) {
+        state_of(L).charge_op();
+        return builder.one(kind, std::move(inputs), std::move(attributes), origin);
+    };
+    const ValueId given = type.dtype == DType::f32 ? load.id : one("cast", {load.id}, {{"dtype", std::string("f32")}});
+    if (tape->program->value(given).name.empty())
+        builder.name(given, builder.scope() + std::string(load_suffix), origin);
+    std::vector<int64_t> dims(tape->program->value(given).type.shape.size());
+    std::iota(dims.begin(), dims.end(), 0);
+    const auto above = [&](double room) {
+        const ValueId more = one("sub", {given, constant(L, *tape, room, DType::f32)});
+        const ValueId excess = one("maximum", {more, constant(L, *tape, 0, DType::f32)});
+        return one("sum", {excess}, {{"dims", dims}});
+    };
+    const std::vector<double>& list = tape->capacities;
+    const size_t at = tape->capacity > 0 ? std::lower_bound(list.begin(), list.end(), tape->capacity) - list.begin()
+                                         : list.size() - 1;
+    const ValueId now = above(room_of(L, list[at]));
+    const ValueId below = at == 0 ? now : above(room_of(L, list[at - 1]));
+    if (!tape->declares) return 0;
+    const auto number = tape->overflows++;
+    builder.result(fmt::format("{}:{}", overflow_name, number), now, origin);
+    builder.result(fmt::format("{}:{}", below_name, number), below, origin);
+    return 0;
+}
+
+/// Takes the results NAME:0, NAME:1, ... out of the program and returns their sum; none if there are none.
+ValueId sum_of(lua_State* L, Tape& tape, std::string_view name) {
+    const std::string prefix = fmt::format("{}:", name);
+    std::vector<Result>& results = tape.program->results;
+    ValueId sum = none;
+    for (const Result& result : results) {
+        if (!result.name.starts_with(prefix)) continue;
+        sum = sum == none ? result.value : tape.builder.one("add", {sum, result.value}, {}, where(L));
+    }
+    std::erase_if(results, [&](const Result& result) { return result.name.starts_with(prefix); });
+    if (sum != none) tape.builder.result(name, sum, where(L));
+    return sum;
+}
+
+}  // namespace
+
+ValueId sum_overflow(lua_State* L, Tape& tape) {
+    sum_of(L, tape, below_name);
+    return sum_of(L, tape, overflow_name);
+}
+
+void open_capacity(lua_State* L) {
+    const luaL_Reg functions[] = {{"capacity", guard<capacity>}, {"overflow", guard<overflow>}, {nullptr, nullptr}};
+    luaL_setfuncs(L, functions, 0);
+}
+
+}  // namespace orrery::lua
