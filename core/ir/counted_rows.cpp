@@ -7,11 +7,7 @@
 
 namespace orrery {
 
-double CountedRows::even() const { return rows(1); }
-
-double CountedRows::rows(double times) const {
-    return std::min(times * choices / static_cast<double>(experts), static_cast<double>(slots));
-}
+double CountedRows::rows(double times) const { return std::min(times * mean(), static_cast<double>(slots)); }
 
 std::optional<CountedRows> counted_rows(const Program& program, const Op& op) {
     const std::vector<std::string_view>& names = op_def(op.kind).operands;

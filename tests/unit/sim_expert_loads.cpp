@@ -74,7 +74,7 @@ TEST_CASE("expert loads: the rows of an expert are its part of the choices, up t
         CHECK(counted->choices == tokens * chosen);
         CHECK(counted->experts == experts);
         CHECK(counted->slots == 10);
-        CHECK(counted->even() == 8);
+        CHECK(counted->mean() == 8);
         CHECK(counted->rows(1.125) == 9);
         CHECK(counted->rows(7) == 10);
     }
