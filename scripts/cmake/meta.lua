@@ -71,6 +71,8 @@
 ---@field correction? Value   [experts]
 ---@field shared? integer     width of an expert for all tokens
 ---@field shared_gate? boolean
+---@field bias? boolean       of the experts
+---@field limit? number       gpt-oss: clamps the operands of its gated unit
 ---@field balance? BalanceOptions
 ---@field std? number
 ---@field std_out? number
