@@ -91,8 +91,8 @@ function positions.rotary(config, absent)
 end
 
 --- Writes the rotary embedding in both spellings: with the new one alone transformers 4 silently uses a theta of 10,000
--- and no scaling. `scaling`: options of the op, or false.
-function positions.spell(config, theta, scaling)
+-- and no scaling. `scaling`: options of the op, or false; score_scale: factor of DeepSeek's scores with yarn, or nil.
+function positions.spell(config, theta, scaling, score_scale)
   local new = { rope_type = "default", rope_theta = theta }
   config.rope_theta, config.rope_scaling, config.rope_parameters = theta, null, new
   if not scaling then return end
@@ -103,6 +103,9 @@ function positions.spell(config, theta, scaling)
   end
   if scaling.beta_fast then
     new.attention_factor, new.truncate = scaling.magnitude or 1.0, scaling.truncate or false
+    if score_scale and score_scale ~= 1 then
+      new.mscale_all_dim = (score_scale ^ 0.5 - 1) / (0.1 * math.log(scaling.factor))
+    end
   end
   local old = {}
   for name, value in pairs(new) do old[name] = value end

@@ -55,6 +55,12 @@ MODELS = dict(
     mixtral=dict(kind="Mixtral", seed=11, dtype=torch.bfloat16, shard="16KB", config=dict(
         SMALL, intermediate_size=10, num_local_experts=4, num_experts_per_tok=2, sliding_window=6,
         rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+    deepseek_v3=dict(kind="DeepseekV3", seed=20, config=dict(
+        SMALL, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=10, kv_lora_rank=12,
+        qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5, n_routed_experts=8, num_experts_per_tok=2,
+        moe_intermediate_size=8, n_shared_experts=2, n_group=4, topk_group=2, first_k_dense_replace=1,
+        rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, rope_theta=100.0,
+                             beta_fast=4.0, beta_slow=0.5, mscale=1.0, mscale_all_dim=0.8))),
     qwen2_moe=dict(kind="Qwen2Moe", seed=12, config=dict(
         SMALL, moe_intermediate_size=8, shared_expert_intermediate_size=14, num_experts=4, num_experts_per_tok=2,
         decoder_sparse_step=2, rope_parameters=dict(rope_type="default", rope_theta=1e4))),
@@ -82,6 +88,9 @@ def make(spec):
             else:
                 x = x / math.sqrt(p.shape[0] if spec["kind"] == "GPT2" else p.shape[-1])
             p.copy_(x.to(spec.get("dtype", torch.float32)))                    # rounded as it will be saved
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(0.2 * torch.randn(b.shape, generator=draw, dtype=torch.float64))
     return model
 
 
@@ -118,10 +127,20 @@ def named(model, prefix, values):
         return {prefix + name: x for name, x in load_file(pathlib.Path(folder) / "model.safetensors").items()}
 
 
+def gap(router, logits):
+    """Between the scores of the last expert that is chosen and of the next; with groups of experts between any two."""
+    if not hasattr(router, "e_score_correction_bias"):
+        return torch.topk(logits.softmax(-1), router.top_k + 1)[0][:, -2:].diff().abs().min().item()
+    scores = logits.sigmoid() + router.e_score_correction_bias.double()
+    groups = scores.unflatten(-1, (router.num_group, -1)).topk(2)[0].sum(-1)
+    return 10 * min(x.sort()[0].diff(dim=-1).min().item() for x in (scores, groups))
+
+
 def expected(model, spec, batch=2, seq=13):
-    """Logits in float64 and the losses of AdamW steps on one batch, from the weights as they were saved. Of a mixture of
-    experts also the gradients of the first step, and the params at the end. The choices of experts must be beyond
-    rounding: the smallest gap between the score of the last that is chosen and the next is at least 1e-4."""
+    """Logits in float64 and the losses of AdamW steps on one batch, from the weights as they were saved. Of a mixture
+    of experts also the gradients of the first step, and the params at the end. Its choices must be beyond rounding: the
+    smallest gap between the score of the last expert that is chosen and the next is at least 1e-4 (between any two of
+    DeepSeek's: 1e-5)."""
     model = model.double().eval()                                             # eval: no dropout
     draw = torch.Generator().manual_seed(100 + spec["seed"])
     tokens = torch.randint(0, spec["config"]["vocab_size"], (batch, seq + 1), generator=draw)
@@ -131,8 +150,7 @@ def expected(model, spec, batch=2, seq=13):
     losses, first, more, gaps = [], None, {}, []
     routers = [m for name, m in model.named_modules() if type(m).__name__.endswith("Router")]
     for router in routers:
-        router.register_forward_hook(lambda router, _, out: gaps.append(
-            torch.topk(out[0].double().softmax(-1), router.top_k + 1)[0][:, -2:].diff().abs().min().item()))
+        router.register_forward_hook(lambda router, _, out: gaps.append(gap(router, out[0].double())))
     for step in range(STEPS // 2 if routers else STEPS):
         optimizer.zero_grad()
         logits = model(tokens[:, :-1]).logits
