@@ -18,7 +18,10 @@ local declared = {
   top_k    = { 2, "mixtral, qwen3_moe: experts of a token" },
   expert_mlp = { 0, "qwen3_moe: width of an expert; 0: mlp" },
   dense    = { 0, "qwen3_moe: first layers without experts" },
-  capacity = { 1.25, "mixtral, qwen3_moe: slots of an expert, as a multiple of its even share; more is dropped" },
+  capacity = { 1.25, "mixtral, qwen3_moe: slots of an expert, as a multiple of its even share" },
+  overflow = { "drop", "mixtral, qwen3_moe: choices without a slot are dropped, or the step runs again with more slots",
+               one_of = { "drop", "again" } },
+  most     = { 2.0, "overflow = again: the largest capacity; experts / top_k holds everything" },
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
   drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or those of least weight",
                one_of = { "position", "weight" } },
@@ -53,7 +56,7 @@ local takes = {                                               -- options that no
   mixtral = { kv_heads = true, window = true },
   qwen3_moe = { kv_heads = true, expert_mlp = true, dense = true },
 }
-local of_experts = "experts top_k capacity parts drop"
+local of_experts = "experts top_k capacity parts overflow most drop"
 for key in of_experts:gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
 for other, keys in pairs(takes) do
@@ -80,6 +83,7 @@ end
 if mine.window then sizes.window = opt.window end
 if mine.experts then
   for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
+  if opt.overflow == "drop" and opt.most == declared.most[1] then sizes.most = nil end
 end
 if opt.model == "qwen3_moe" then
   sizes.head_dim, sizes.dense = opt.embed // opt.heads, opt.dense

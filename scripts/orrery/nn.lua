@@ -240,15 +240,17 @@ function nn.swiglu(x, options)
   return nn.linear(gate:swiglu(up), "down", last(x), { bias = false, std = options.std_out or options.std })
 end
 
-local moe_options = options_of("experts top_k mlp capacity parts overflow drop scores first renormalise scale groups "
+local moe_options = options_of("experts top_k mlp capacity most parts overflow drop scores first renormalise scale groups "
   .. "top_groups router_bias correction shared shared_gate std std_out")
 
 --- A mixture of experts in place of nn.swiglu: x [B, T, C] -> y [B, T, C], route. A router scores E experts; each token
 -- goes to the k of highest score, each of them a block as nn.swiglu; y is their sum, by weight. In a group of tokens an
--- expert has S = ceil(capacity * tokens * k / E) slots, and choices that find none are dropped. A group is a sequence,
+-- expert has S = ceil(capacity * tokens * k / E) slots; choices that find none are dropped. A group is a sequence,
 -- or one of `parts` equal parts of it, so the mesh does not change what is dropped.
 -- options: experts, top_k, mlp (width of an expert), capacity (1.25; experts / top_k drops nothing), parts (1),
--- overflow ("drop"), drop ("position": choices of later tokens; "weight": those of less weight), scores ("softmax" |
+-- overflow ("drop"; "again": a train step in which choices find no slot changes nothing and runs again with the next of
+-- the capacities 1, 1.25, 1.5, 2, 3, 4, 6 ... from `capacity`, by default 1, to `most`, by default 2; evaluation and
+-- sampling have slots for all), drop ("position": choices of later tokens; "weight": those of less weight), scores ("softmax" |
 -- "sigmoid"), first ("scores": the best scores are chosen; "top_k": the best logits, and scores are made of them
 -- alone), renormalise (a token's weights are divided by their sum), scale (1; multiplies the weights), groups and
 -- top_groups (only experts of the best top_groups of `groups` groups are chosen; a group ranks by the sum of its two
