@@ -72,7 +72,7 @@ private:
     Load largest_;
 };
 
-Load parsed(const std::string& text) {
+Load load_of(const std::string& text) {
     char* end = nullptr;
     Load load;
     load.load = std::strtof(text.c_str(), &end);
@@ -90,7 +90,7 @@ std::string largest_load(Session& session, Executor& executor) {
     Load largest;
     for (const std::string& text :
          session.exchange("largest load", fmt::format("{} {} {}", mine.load, mine.value, mine.element)))
-        if (const Load one = parsed(text); one.load > largest.load) largest = one;
+        if (const Load one = load_of(text); one.load > largest.load) largest = one;
     if (largest.value == none) return "";
     const Value& value = executor.plan().program.value(largest.value);
     const std::string dim = value.dims.back().empty() ? "element" : value.dims.back();
