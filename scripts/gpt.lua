@@ -25,6 +25,12 @@ local declared = {
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
   drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or those of least weight",
                one_of = { "position", "weight" } },
+  balance  = { "none", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, a group or the last step",
+               one_of = { "none", "sequence", "groups", "last_step" } },
+  balance_loss = { 0.01, "factor of that loss" },
+  balance_groups = { 0, "groups that the sequences of a step are, for balance = groups" },
+  bias_rate = { 0.0, "mixtral, qwen3_moe: step by which a bias of the choice moves against the loads" },
+  z_loss   = { 0.0, "mixtral, qwen3_moe: factor of the squared log-sum-exp of the router's logits" },
   window   = { 0, "llama, mixtral: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
   embed_std = { 0.02, "llama: std of the embedding at the start" },
@@ -57,7 +63,8 @@ local takes = {                                               -- options that no
   qwen3_moe = { kv_heads = true, expert_mlp = true, dense = true },
 }
 local of_experts = "experts top_k capacity parts overflow most drop"
-for key in of_experts:gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
+local of_balance = " balance balance_loss balance_groups bias_rate z_loss"
+for key in (of_experts .. of_balance):gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
 for other, keys in pairs(takes) do
   for key in pairs(keys) do
@@ -84,6 +91,8 @@ if mine.window then sizes.window = opt.window end
 if mine.experts then
   for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
   if opt.overflow == "drop" and opt.most == declared.most[1] then sizes.most = nil end
+  sizes.balance = { loss = opt.balance, coefficient = opt.balance_loss, groups = opt.balance_groups, z = opt.z_loss,
+                    rate = opt.bias_rate }
 end
 if opt.model == "qwen3_moe" then
   sizes.head_dim, sizes.dense = opt.embed // opt.heads, opt.dense

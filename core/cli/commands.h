@@ -88,6 +88,7 @@ struct PlanCommand {
     int64_t most_tp = 0;            ///< max size of tp; 0: the accelerators of a node, or all ranks on this machine
     int64_t most_pp = 0;            ///< max size of pp; 0: 64
     int64_t most_cp = 0;            ///< max size of cp; 0: so that a rank has 4,096 tokens of a row, or here all ranks
+    int64_t most_ep = 0;            ///< max size of ep; 0: the number of experts
     int64_t jobs = 0;               ///< number of plans simulated at a time; 0: one per processor
     std::vector<std::string> keep;  ///< options that the search does not vary: mesh, samples, zero, ...
 };

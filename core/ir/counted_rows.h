@@ -11,14 +11,13 @@ struct CountedRows {
     double choices = 0;  ///< number of choices that tokens of a group make: its tokens times the experts of a token
     int64_t experts = 1, slots = 1;  ///< E and S
 
-    /// Rows of each expert in a group if all had the same load, at most all slots.
-    double even() const;
-    /// Rows of an expert in a group with `times` the mean load, at most all slots.
+    double mean() const { return choices / static_cast<double>(experts); }  ///< choices of an expert in a group
+    /// Rows of an expert in a group with `times` the mean load: at most all slots.
     double rows(double times) const;
 };
 
 /// The slots of an op's first operand; nullopt if the op has no operand `counts`, if its rows are sorted by expert
-/// instead, or if the counts are not those of an op that looks up experts by ids. Follows counts through collectives.
+/// instead, or if another kind of op made the counts.
 std::optional<CountedRows> counted_rows(const Program& program, const Op& op);
 
 }  // namespace orrery

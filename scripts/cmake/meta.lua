@@ -72,8 +72,17 @@
 ---@field correction? Value   [experts]
 ---@field shared? integer     width of an expert for all tokens
 ---@field shared_gate? boolean
+---@field balance? BalanceOptions
 ---@field std? number
 ---@field std_out? number
+
+---@class BalanceOptions
+---@field loss? "none" | "sequence" | "groups" | "last_step"
+---@field coefficient? number   0.01
+---@field groups? integer       equal parts of the batch, for loss = "groups"
+---@field z? number             0; factor of the z-loss
+---@field rate? number          0; of the bias against the loads
+---@field targets? Value        i32 [batch, seq]: tokens with a negative one do not count
 
 ---@class Route
 ---@field logits Value    f32 [..., experts]
@@ -84,6 +93,10 @@
 ---@field slots integer   of an expert in a group
 ---@field experts integer
 ---@field top_k integer
+---@field tokens integer   of a sequence
+---@field scored "softmax" | "sigmoid"
+---@field balance_loss? Value   f32 []
+---@field z_loss? Value         f32 []
 
 ---@class AdamWOptions
 ---@field lr? Rate
@@ -119,8 +132,8 @@ function Value:dim(dim) end
 ---@return Value
 function Value:named(name) end
 
---- Declares what a state of o.state is after the step; another call for the same state is an error. What is partial over
---- micro-batches or ranks is added up. Without effect in evaluation and sampling.
+--- Declares what a state of o.state is after the step; another call for the same state is an error. What is partial
+--- over micro-batches or ranks is added up. Without effect in evaluation and sampling.
 ---@param value Value   of the state's type
 function Value:next(value) end
 --- The same elements with other dims: x:reshape { "batch", "seq", { "heads", 12 }, { "head_dim", 64 } }.
@@ -463,10 +476,10 @@ function orrery.array(dtype, shape) end
 ---@param spec ParamSpec
 ---@return Value
 function orrery.param(spec) end
---- An array in the current scope that no optimizer owns, such as a bias or statistics of the last step. The value is what
---- the array was before the step; a train step must say what it is after it with state:next(value). A step that is
---- skipped changes neither params nor states. Checkpoints have states, verify compares them, evaluation and sampling read
---- them. A state is whole on every rank, also under ZeRO, unless a strategy marks it.
+--- An array in the current scope that no optimizer owns, such as a bias or statistics of the last step. The value is
+--- what the array was before the step; a train step must say what it is after it with state:next(value). A step that is
+--- skipped changes neither params nor states. Checkpoints have states, verify compares them, evaluation and sampling
+--- read them. A state is whole on every rank, also under ZeRO, unless a strategy marks it.
 ---@param spec { name: string, shape: ({ [1]: string, [2]: integer } | integer)[], initial?: number, dtype?: DType }
 ---@return Value
 function orrery.state(spec) end
@@ -538,10 +551,12 @@ function orrery.capacity(sizes) end
 function orrery.overflow(load, room) end
 --- Declares a number in addition to the loss, in the function given to o.trace or one that it calls: metrics.jsonl has
 --- sum / count in the line of each step, and as eval_NAME in that of each evaluation. Both are f32 scalars, added up
---- over micro-batches, ranks and batches as the loss and its count are. Without effect in a function of program:metric.
+--- over micro-batches, ranks and batches as the loss and its count are. Without a count, `sum` is an f32 scalar or list
+--- of the whole step, such as each layer's largest load: the line of a step has it, on the terminal its largest
+--- element, and no evaluation has. Without effect in a function of program:metric.
 ---@param name string
 ---@param sum Value
----@param count Value|number
+---@param count? Value|number
 function orrery.result(name, sum, count) end
 
 ---@class orrery.data
@@ -673,6 +688,12 @@ function nn.swiglu(x, options) end
 ---@return Value y
 ---@return Route route
 function nn.moe(x, options) end
+--- The sum of losses with those of the routes; reports the loads of their experts. Call it once.
+---@param routes Route[]   in the order of layers
+---@param loss Value
+---@param count Value
+---@return Value
+function nn.balanced(routes, loss, count) end
 
 ---@class orrery.optim
 local optim = {}

@@ -3,6 +3,7 @@
 -- Shapes: B batch, T seq, C embed, P parts of a sequence, N = T / P tokens of a group, E experts, k choices of a token,
 -- S slots of an expert in a group, M mlp. `...` is B, or B, P where a sequence has several parts.
 local native = require "orrery.native"
+local balance = require "orrery.balance"
 
 local moe = {}
 
@@ -149,6 +150,15 @@ function moe.experts(nn, x, given)
     local bias = c.router_bias and nn.param { name = "bias", shape = { router } } or nil
     return h:matmul(w, { bias = bias, dtype = "f32" })
   end)
+  local balanced
+  if c.balance then
+    if c.correction and (c.balance.rate or 0) > 0 then
+      fail("a correction, and a bias that balances: give one of them")
+    end
+    local bias
+    balanced, bias = balance.begin(c.balance, c.experts, batch)
+    c.correction = bias or c.correction
+  end
   local scores, ids, weights = choose(logits, c)
   local size = { experts = c.experts, slots = slots }
   local places, load = ids:assign_slots(table.unpack(c.drop == "weight" and { weights, size } or { size }))
@@ -176,8 +186,10 @@ function moe.experts(nn, x, given)
     end
     y = y + shared
   end
-  return y, { logits = logits, scores = scores, ids = ids, weights = weights, load = load, slots = slots,
-              experts = c.experts, top_k = c.top_k }
+  local route = { logits = logits, scores = scores, ids = ids, weights = weights, load = load, slots = slots,
+                  experts = c.experts, top_k = c.top_k, tokens = seq, scored = c.scores }
+  if balanced then balanced(route) end
+  return y, route
 end
 
 return moe

@@ -3,6 +3,7 @@
 local native = require "orrery.native"
 local attention = require "orrery.attention"
 local moe = require "orrery.moe"
+local balance = require "orrery.balance"
 
 local nn = { scope = native.scope, param = native.param }
 
@@ -240,8 +241,8 @@ function nn.swiglu(x, options)
   return nn.linear(gate:swiglu(up), "down", last(x), { bias = false, std = options.std_out or options.std })
 end
 
-local moe_options = options_of("experts top_k mlp capacity most parts overflow drop scores first renormalise scale groups "
-  .. "top_groups router_bias correction shared shared_gate std std_out")
+local moe_options = options_of("experts top_k mlp capacity most parts overflow drop scores first renormalise scale "
+  .. "groups top_groups router_bias correction balance shared shared_gate std std_out")
 
 --- A mixture of experts in place of nn.swiglu: x [B, T, C] -> y [B, T, C], route. A router scores E experts; each token
 -- goes to the k of highest score, each of them a block as nn.swiglu; y is their sum, by weight. In a group of tokens an
@@ -256,11 +257,21 @@ local moe_options = options_of("experts top_k mlp capacity most parts overflow d
 -- top_groups (only experts of the best top_groups of `groups` groups are chosen; a group ranks by the sum of its two
 -- highest), router_bias (false), correction ([E], added for the choice, not to the weights), shared (width of an expert
 -- for all tokens), shared_gate (false; a sigmoid gate of that expert), std (1/sqrt(in)), std_out (std).
+-- balance: { loss = "none" | "sequence" | "groups" | "last_step", coefficient = 0.01, groups = , z = 0, rate = 0,
+-- targets = }, see balance.lua: an auxiliary loss for each sequence, for each of `groups` equal parts of the batch, or
+-- for the whole batch by the loads of the step before; z times the z-loss; a bias of the choice that moves by `rate`
+-- each step, towards the mean load. Only tokens whose target is not negative count. nn.balanced adds the losses.
 -- route: logits and scores f32 [..., E], ids i32 and weights f32 [..., k], load i32 [B, E], or [B, P, E] of P parts
 -- (all choices of an expert in a group, dropped ones included), slots (S), experts, top_k.
 function nn.moe(x, options)
   check_options("nn.moe", options, moe_options)
   return moe.experts(nn, x, options)
 end
+
+--- The sum of losses `loss` with those that nn.moe's `balance` made of the routes, a list in the order of layers; call
+-- it once. Each step reports expert_load, by layer the largest load of an expert divided by the mean, expert_drop, by
+-- layer the share of choices that found no slot, and balance_loss and z_loss divided by `count`. Evaluations have only
+-- the loss itself.
+function nn.balanced(routes, loss, count) return balance.close(routes, loss, count) end
 
 return nn

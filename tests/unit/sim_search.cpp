@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 
 using namespace orrery;
@@ -368,6 +369,56 @@ TEST_CASE("search: more micro-batches by cp are looked at where the pipeline wai
     c.cp = 4;
     c.zero = 3;
     CHECK(state_bytes({2, 4, 12}, c) == 18.0 / 8);
+}
+
+TEST_CASE(
+    "search: ep grows as far as experts need, over sizes that divide experts and ranks, and its neighbours are tried") {
+    SearchSpace s;
+    s.ranks = 24;
+    s.batch = 48;
+    s.most_tp = 2;
+    s.experts = s.most_ep = 32;
+    s.varies_samples = s.varies_recompute = s.varies_mapping = false;
+    s.memory_limit = 30;
+    s.state = {16, 16, 96};
+    s.state.experts = 0.875;
+    double exchange = 0.01;
+    std::set<int64_t> seen;
+    const auto judge = [&](const Choice& c) {
+        Judged j;
+        seen.insert(c.ep);
+        CHECK(32 % c.ep == 0);
+        CHECK(c.dp % c.ep == 0);
+        CHECK(c.dp * c.tp == 24);
+        j.step_s = 1 + exchange * (1 - 1 / static_cast<double>(c.ep)) + 0.1 * static_cast<double>(c.tp - 1) +
+                   0.05 * static_cast<double>(c.zero);
+        j.memory_bytes = static_cast<int64_t>(state_bytes(s.state, c));
+        j.memory_limit = s.memory_limit;
+        return j;
+    };
+    Found found = Search(s, each(judge)).run();
+    // Of dp = 24 at ZeRO-1: 32 (1/8 + 7/8 / ep) + 96 / 24 is 22 at ep = 2, and 36 without.
+    CHECK(found.best.front().choice.text() == "pp=1 dp=12 ep=2 tp=1 samples=1 zero=1");
+    CHECK(seen == std::set<int64_t>{1, 2, 4});  // tp = 2 fits without
+    exchange = -0.01;  // as if a larger ep were faster: as far as 8, which 24 ranks and 32 experts have in common
+    found = Search(s, each(judge)).run();
+    CHECK(found.best.front().choice.ep == 8);
+    s.most_ep = 4;
+    found = Search(s, each(judge)).run();
+    CHECK(found.best.front().choice.ep == 4);
+    CHECK(std::ranges::count(found.edges, "ep = 4 is the largest value searched (--most-ep)") == 1);
+    s.most_ep = 32, s.memory_limit = 9;  // more than ep frees: a higher stage, too
+    found = Search(s, each(judge)).run();
+    REQUIRE(!found.best.empty());
+    CHECK(found.best.front().choice.ep > 1);
+    CHECK(found.best.front().choice.zero > 1);
+    s.experts = 0, s.most_ep = 1, s.memory_limit = 1000;
+    seen.clear();
+    Search(s, each(judge)).run();
+    CHECK(seen == std::set<int64_t>{1});
+    Choice c;
+    c.dp = 8, c.tp = 2, c.ep = 4, c.zero = 1;
+    CHECK(state_bytes(s.state, c) == (32 * (0.125 + 0.875 / 4) + 96.0 / 8) / 2);
 }
 
 TEST_CASE("search: closed forms of what choices lose and keep") {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -72,9 +73,31 @@ StateBytes state_of(const Program& program) {
     for (const ValueId id : gradients) state.gradients += bytes(id);
     for (ValueId id = 0; id < static_cast<ValueId>(program.values.size()); ++id) {
         if (program.value(id).role == Role::param) state.params += bytes(id);
+        if (program.value(id).role == Role::param && program.dim(id, "experts")) state.experts += bytes(id);
         if (program.value(id).role == Role::state) state.optimizer += bytes(id);
     }
+    if (state.params > 0) state.experts /= state.params;
     return state;
+}
+
+/// Returns the largest number of ranks that can share the experts of every param with a dim `experts`; 0: none has one.
+int64_t experts_of(const Program& program) {
+    int64_t experts = 0;
+    for (ValueId id = 0; id < static_cast<ValueId>(program.values.size()); ++id)
+        if (const auto dim = program.dim(id, "experts"); dim && program.value(id).role == Role::param)
+            experts = std::gcd(experts, program.value(id).type.shape[static_cast<size_t>(*dim)]);
+    return experts;
+}
+
+/// Finds what an axis ep can split. If the script splits experts over other axes, or the search does not know, the
+/// state of experts is left out: what remains is a lower bound.
+void find_experts(const Program& program, const Host::Options& options, SearchSpace& space) {
+    const auto axes = options.find("expert_axes");
+    if (axes != options.end() && axes->second.value == "ep") space.experts = experts_of(program);
+    if (space.experts > 0 || space.state.experts == 0) return;
+    for (double* bytes : {&space.state.params, &space.state.gradients, &space.state.optimizer})
+        *bytes *= 1 - space.state.experts;
+    space.state.experts = 0;
 }
 
 }  // namespace
@@ -94,9 +117,10 @@ void require_options(const PlanCommand& command) {
 std::vector<std::string> sets_of(const Choice& c, const SearchSpace& space) {
     std::vector<std::string> sets;
     if (space.varies_mesh)
-        for (const auto& [axis, size] :
-             {std::pair{"pp", c.pp}, std::pair{"dp", c.dp}, std::pair{"cp", c.cp}, std::pair{"tp", c.tp}})
-            if (std::string_view(axis) != "cp" || space.has_cp) sets.push_back(fmt::format("mesh.{}={}", axis, size));
+        for (const auto& [axis, size, used] : {std::tuple{"pp", c.pp, true}, std::tuple{"dp", c.dp / c.ep, true},
+                                               std::tuple{"ep", c.ep, space.experts > 0},
+                                               std::tuple{"cp", c.cp, space.has_cp}, std::tuple{"tp", c.tp, true}})
+            if (used) sets.push_back(fmt::format("mesh.{}={}", axis, size));
     if (space.microbatches == 0 && (space.varies_mesh || space.varies_samples))
         sets.push_back(fmt::format("train.microbatches={}", space.batch / c.dp / c.samples));
     if (space.varies_zero) sets.push_back(fmt::format("script.zero={}", c.zero));
@@ -145,11 +169,13 @@ SearchSpace space_of(const Compiled& compiled, const Host::Options& options, con
     const Mesh& mesh = compiled.mesh;
     const auto size = [&](const char* axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
     space.start.pp = size("pp");
-    space.start.dp = size("dp");
+    space.start.ep = size("ep");
+    space.start.dp = size("dp") * space.start.ep;
     space.start.cp = size("cp");
     space.start.tp = size("tp");
     space.start.samples = std::max<int64_t>(1, samples);
     space.state = state_of(compiled.train().program);
+    find_experts(compiled.train().program, options, space);
     space.flops = compiled.flops_per_step;
     return space;
 }

@@ -17,17 +17,20 @@ constexpr size_t most_reasons = 6;
 
 std::string known(const std::string& word) { return word.empty() ? "-" : word; }
 
-const char* header() {
-    return "    step s  MFU %     memory    pp    dp   cp   tp sample  zero  schedule       seq   recompute  "
-           "mapping    context         binds\n";
+std::string header(const FoundReport& report) {
+    return fmt::format(
+        "    step s  MFU %     memory    pp    dp{}   cp   tp sample  zero  schedule       seq   recompute  "
+        "mapping    context         binds\n",
+        report.space.experts > 0 ? "   ep" : "");
 }
 
 std::string row(const Judged& j, const FoundReport& report) {
     const Choice& c = j.choice;
+    const std::string experts = report.space.experts > 0 ? fmt::format(" {:>4}", c.ep) : "";
     const std::string sequence = !report.knows_sequence ? "-" : c.sequence ? "yes" : "no";
     return fmt::format(
-        "{:>10.4g} {:>6.1f} {:>10}  {:>4} {:>5} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {:<15} {}\n",
-        j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp, c.cp, c.tp, c.samples,
+        "{:>10.4g} {:>6.1f} {:>10}  {:>4} {:>5}{} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {:<15} {}\n",
+        j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp / c.ep, experts, c.cp, c.tp, c.samples,
         c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence, known(c.recompute),
         known(c.mapping), known(c.context_text()), j.binds);
 }
@@ -105,7 +108,8 @@ Json json_of(const Judged& j, const SearchSpace& space) {
             {"binds", j.binds},
             {"sources", j.sources},
             {"pp", c.pp},
-            {"dp", c.dp},
+            {"dp", c.dp / c.ep},
+            {"ep", c.ep},
             {"cp", c.cp},
             {"tp", c.tp},
             {"samples", c.samples},
@@ -140,7 +144,7 @@ std::string text_of(const FoundReport& report) {
     if (refused.size() > most_reasons)
         text +=
             fmt::format("{} more do not run\n", plural(static_cast<int64_t>(refused.size() - most_reasons), "kind"));
-    text += header();
+    text += header(report);
     for (const Judged& judged : found.best) text += row(judged, report);
     for (const std::string& source : found.best.front().sources)
         text += fmt::format("times of the first: {}\n", source);

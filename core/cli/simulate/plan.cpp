@@ -31,11 +31,13 @@ void show(int64_t judged, int64_t left, const Judged* best) {
                  static_cast<long long>(left), so_far.c_str());
 }
 
-/// Returns the samples in a micro-batch of one member of dp. `microbatches`: as the script sets them; 0: as configured.
+/// Returns the samples in a micro-batch of one member of dp and ep. `microbatches`: as the script sets them; 0: as
+/// configured.
 int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches) {
     Config& config = configured.config();
     if (microbatches == 0) microbatches = config.table("train").integer("microbatches", 1);
-    return batch / config.table("mesh").integer("dp", 1) / microbatches;
+    Config& mesh = config.table("mesh");
+    return batch / mesh.integer("dp", 1) / mesh.integer("ep", 1) / microbatches;
 }
 
 /// Number of ranks of each searched choice: the mesh's if it does not vary, else as requested or usual.
@@ -84,7 +86,8 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
             const std::vector<std::string> sets = sets_of(of(i), space);
             script.sets.insert(script.sets.end(), sets.begin(), sets.end());
             // The printed TOML has the axes in this order; those of a configuration may be in another one.
-            const std::string own = !space.varies_mesh ? "" : space.has_cp ? "tp,cp,dp,pp" : "tp,dp,pp";
+            const std::string inner = fmt::format("tp{}{}", space.has_cp ? ",cp" : "", space.experts > 0 ? ",ep" : "");
+            const std::string own = !space.varies_mesh ? "" : inner + ",dp,pp";
             return text_of(site.judge(script, of(i).mapping.empty() ? own : of(i).mapping));
         };
         in_processes(
@@ -98,7 +101,7 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
 ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     ScriptCommand probe = given;
     if (kept(command, "mesh")) return probe;
-    for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.cp=1", "mesh.tp=1"}) probe.sets.push_back(set);
+    for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.ep=1", "mesh.cp=1", "mesh.tp=1"}) probe.sets.push_back(set);
     probe.own_sets.push_back("train.microbatches=1");
     return probe;
 }
@@ -135,6 +138,13 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     space.most_pp = command.most_pp > 0 ? command.most_pp : std::min<int64_t>(ranks, 64);
     const int64_t tokens = first.compiled.tokens_per_step / first.compiled.sizes.full();
     space.most_cp = !space.has_cp ? 1 : command.most_cp > 0 ? command.most_cp : site.usual_cp(ranks, tokens);
+    const int64_t ep = configured.settings.mesh.size("ep");
+    if (space.varies_mesh && space.experts == 0 && ep > 1)
+        throw Error(
+            fmt::format("mesh.ep = {}: the search cannot vary it, as the script has no option expert_axes = "
+                        "\"ep\", or no experts\n  remove mesh.ep, or give --keep mesh",
+                        ep));
+    space.most_ep = command.most_ep > 0 ? command.most_ep : std::max<int64_t>(1, space.experts);
     require_tp(space, command.simulate.tp_chunks);
     site.describe(space);
     const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());

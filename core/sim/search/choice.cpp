@@ -38,7 +38,8 @@ std::string Choice::context_text() const {
 }
 
 std::string Choice::text() const {
-    std::string out = fmt::format("pp={} dp={}", pp, dp);
+    std::string out = fmt::format("pp={} dp={}", pp, dp / ep);
+    if (ep > 1) out += fmt::format(" ep={}", ep);
     if (cp > 1) out += fmt::format(" cp={}", cp);
     out += fmt::format(" tp={} samples={}", tp, samples);
     if (const std::string method = context_text(); !method.empty()) out += " " + method;
@@ -49,20 +50,21 @@ std::string Choice::text() const {
     return mapping.empty() ? out : out + " mapping=" + mapping;
 }
 
-std::tuple<int64_t, int64_t, int64_t, size_t, bool, int64_t> Choice::added() const {
+std::tuple<int64_t, int64_t, int64_t, int64_t, size_t, bool, int64_t> Choice::added() const {
     const int64_t fragments = schedule == "interleaved" ? std::max<int64_t>(chunks, 2)
                               : schedule == "zb_h1"     ? most_chunks + 1
                               : schedule == "zbv"       ? most_chunks + 2
                                                         : 1;
-    return {cp, pp == 1 ? 0 : fragments, zero, place_of(recompute), sequence, -samples * dp};
+    return {cp, ep, pp == 1 ? 0 : fragments, zero, place_of(recompute), sequence, -samples * dp};
 }
 
 double state_bytes(const StateBytes& state, const Choice& c) {
     if (c.zero < 0) return 0;
-    const auto n = static_cast<double>(c.copies());
+    const auto n = static_cast<double>(c.copies()), ep = static_cast<double>(c.ep);
     const double split =
         (c.zero >= 1 ? state.optimizer : 0) + (c.zero >= 2 ? state.gradients : 0) + (c.zero >= 3 ? state.params : 0);
-    return (state.all() - split + split / n) / static_cast<double>(c.tp * c.pp);
+    const double kept = (state.all() - split) * (1 - state.experts + state.experts / ep);
+    return (kept + split / n) / static_cast<double>(c.tp * c.pp);
 }
 
 double bubble(const Choice& c, int64_t micros) {
@@ -91,6 +93,7 @@ std::vector<Choice> SearchSpace::meshes() const {
             for (int64_t of_cp = 1; of_cp <= std::min(copies, most_cp); ++of_cp) {
                 if (copies % of_cp != 0) continue;
                 Choice c = start;
+                c.ep = 1;
                 c.tp = of_tp;
                 c.pp = of_pp;
                 c.cp = of_cp;
@@ -106,8 +109,20 @@ std::vector<Choice> SearchSpace::meshes() const {
     return all;
 }
 
+std::optional<Choice> SearchSpace::other_ep(const Choice& choice, bool larger) const {
+    if (!varies_mesh || experts == 0) return std::nullopt;
+    Choice c = choice;
+    do c.ep += larger ? 1 : -1;
+    while (c.ep > 0 && c.ep <= most_ep && (experts % c.ep != 0 || c.dp % c.ep != 0));
+    return c.ep > 0 && c.ep <= most_ep ? std::optional(c) : std::nullopt;
+}
+
 std::optional<Choice> SearchSpace::smaller(const Choice& choice) const {
     Choice c = choice;
+    // Experts on more ranks cost messages of activations alone, so they come first as long as they free much memory.
+    if (const auto more = other_ep(c, true);
+        more && state_bytes(state, c) - state_bytes(state, *more) > memory_limit / 20)
+        return more;
     if (varies_recompute && c.recompute != recomputes.back()) {
         c.recompute = recomputes[std::min(place_of(c.recompute) + 1, recomputes.size() - 1)];
         return c;
@@ -153,11 +168,16 @@ std::vector<std::vector<Choice>> SearchSpace::beside(const Choice& choice) const
     if (varies_sequence && choice.tp > 1) add([](Choice& c) { c.sequence = !c.sequence; });
     all.emplace_back();
     if (varies_mapping && choice.pp > 1 && choice.dp > 1)
-        for (const char* axes : {"", choice.cp > 1 ? "tp,cp,pp,dp" : "tp,pp,dp"})
-            add([&](Choice& c) { c.mapping = axes; });
+        for (const bool inner : {false, true})
+            add([&](Choice& c) {
+                c.mapping = !inner ? "" : fmt::format("tp{}{},pp,dp", c.cp > 1 ? ",cp" : "", c.ep > 1 ? ",ep" : "");
+            });
     all.emplace_back();
     if (choice.cp > 1)
         for (const auto& [method, tokens] : contexts) add([&](Choice& c) { c.context = method, c.order = tokens; });
+    all.emplace_back();
+    for (const bool larger : {true, false})
+        if (const auto other = other_ep(choice, larger)) add([&](Choice& c) { c.ep = other->ep, c.mapping = ""; });
     return all;
 }
 
@@ -167,10 +187,11 @@ Choice SearchSpace::like(const Choice& mesh, const Choice& options) const {
     c.dp = mesh.dp;
     c.cp = mesh.cp;
     c.tp = mesh.tp;
+    if (c.dp % c.ep != 0) c.ep = mesh.ep;
     if (microbatches > 0) c.samples = mesh.samples;
     if (c.copies() == 1) c.zero = varies_zero ? 0 : mesh.zero;
     if (c.tp == 1) c.sequence = varies_sequence ? false : mesh.sequence;
-    if (c.pp == 1 || c.dp == 1 || c.cp != options.cp) c.mapping = "";
+    if (c.pp == 1 || c.dp == 1 || c.cp != options.cp || c.ep != options.ep) c.mapping = "";
     if (c.cp == 1 || options.cp == 1) c.context = mesh.context, c.order = mesh.order;
     if (c.pp == 1 || (options.pp == 1 && varies_schedule)) c.schedule = mesh.schedule, c.chunks = mesh.chunks;
     if (mesh.tp > 1 && options.tp == 1) c.sequence = mesh.sequence;

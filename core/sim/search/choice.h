@@ -19,6 +19,8 @@ struct Choice {
     std::string recompute = "none";  ///< what is recomputed; "": unknown
     std::string mapping;             ///< mesh axes, innermost first; "": the mesh's own order
     std::string context, order;      ///< method of context parallelism and order of a row's tokens; "": unknown
+    /// Number of the ranks of dp that share the experts: the mesh has axes dp, of dp / ep ranks, and ep.
+    int64_t ep = 1;
 
     auto operator<=>(const Choice&) const = default;
     /// Text of the schedule: "interleaved x2"; "": no pipeline, or unknown.
@@ -29,15 +31,16 @@ struct Choice {
     std::string text() const;
     /// Number of ranks that train with the same part of the params, over which ZeRO splits.
     int64_t copies() const { return dp * cp; }
-    /// How far the configuration is from the simplest one: counts cp, pipeline, schedule, ZeRO stage, recomputation,
-    /// split sequence and micro-batch size. Smaller is simpler.
-    std::tuple<int64_t, int64_t, int64_t, size_t, bool, int64_t> added() const;
+    /// How far the configuration is from the simplest one: counts cp, ep, pipeline, schedule, ZeRO stage,
+    /// recomputation, split sequence and micro-batch size. Smaller is simpler.
+    std::tuple<int64_t, int64_t, int64_t, int64_t, size_t, bool, int64_t> added() const;
 };
 
 /// Bytes of a model's state, each value counted once over all ranks. All gradients exist at the same time, as
 /// micro-batches and clipping require.
 struct StateBytes {
     double params = 0, gradients = 0, optimizer = 0;
+    double experts = 0;  ///< fraction of these bytes that are of experts, which ep splits
     double all() const { return params + gradients + optimizer; }
 };
 
@@ -45,8 +48,9 @@ struct StateBytes {
 struct SearchSpace {
     int64_t ranks = 1;
     int64_t batch = 1;  ///< sequences per step
-    int64_t most_tp = 8, most_pp = 1, most_cp = 1;
+    int64_t most_tp = 8, most_pp = 1, most_cp = 1, most_ep = 1;
     bool has_cp = false;  ///< the script uses an axis cp
+    int64_t experts = 0;  ///< number of experts that the script splits over an axis ep; 0: none
     /// Mesh axes and options that the search varies; the others have their values in `start`.
     bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
          varies_recompute = true, varies_mapping = true;
@@ -67,9 +71,13 @@ struct SearchSpace {
     int64_t micros(const Choice& choice) const { return batch / (choice.dp * choice.samples); }
     /// Whether a configuration's number of micro-batches is an integer and valid for its schedule.
     bool whole(const Choice& choice) const;
+    /// Returns a configuration with the next larger ep, or the next smaller one, that divides experts and ranks;
+    /// nullopt if there is none.
+    std::optional<Choice> other_ep(const Choice& choice, bool larger) const;
     /// Returns a configuration for each possible mesh; varied options have defaults (1 sample, ZeRO-1, 1f1b).
     std::vector<Choice> meshes() const;
-    /// Returns a configuration that needs less memory (recomputation, a higher ZeRO stage); nullopt if there is none.
+    /// Returns a configuration that needs less memory (a larger ep, recomputation, a higher ZeRO stage); nullopt if
+    /// there is none.
     std::optional<Choice> smaller(const Choice& choice) const;
     /// Returns a configuration with the method of context parallelism after that of `choice`; nullopt if there is none.
     std::optional<Choice> other_context(const Choice& choice) const;
@@ -79,8 +87,9 @@ struct SearchSpace {
     Choice like(const Choice& mesh, const Choice& options) const;
 };
 
-/// Mean bytes of a model's state per rank. tp and pp split the whole state; ZeRO also splits over dp and cp the
-/// optimizer state (stage 1), gradients (2) and params (3). 0 if the stage is unknown.
+/// Mean bytes of a model's state per rank. tp and pp split the whole state, ep that of experts; ZeRO also splits over
+/// the ranks with the same params the optimizer state (stage 1), gradients (2) and params (3). 0 if the stage is
+/// unknown.
 double state_bytes(const StateBytes& state, const Choice& choice);
 /// Min time lost to the pipeline bubble, as a fraction of the computing time: (p-1)/m for 1f1b with p pipeline ranks
 /// and m micro-batches, less for other schedules; 0 for schedules that are not in the library.

@@ -22,7 +22,7 @@ constexpr const char* too_far = "their meshes stay far behind the fastest and we
 
 double factor_of(const Choice& c) { return c.recompute == "all" ? 4.0 / 3 : 1; }
 
-enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping, context };
+enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping, context, expert };
 
 void take(Choice& c, size_t option, const Choice& from) {
     switch (option) {
@@ -32,6 +32,7 @@ void take(Choice& c, size_t option, const Choice& from) {
         case zero: c.zero = from.zero; break;
         case sequence: c.sequence = from.sequence; break;
         case context: c.context = from.context, c.order = from.order; break;
+        case expert: c.ep = from.ep, c.mapping = from.mapping; break;
         default: c.mapping = from.mapping;
     }
 }
@@ -168,8 +169,11 @@ void Search::first_look() {
         Choice now = choice;
         const auto known = known_.find(choice);
         const double limit = known == known_.end() ? space_.memory_limit : known->second.memory_limit;
-        // If the state alone is too large, recomputation would not help, so the ZeRO stage is raised.
-        if (space_.varies_zero && now.copies() > 1 && now.zero < 3 && state_bytes(space_.state, now) > limit) {
+        // If the state alone is too large, recomputation would not help, so ep or the ZeRO stage is raised.
+        const bool large = state_bytes(space_.state, now) > limit;
+        if (const auto more = space_.other_ep(now, true); large && more) {
+            waiting.push_front(*more);
+        } else if (space_.varies_zero && now.copies() > 1 && now.zero < 3 && large) {
             now.zero = now.pp > 1 ? now.zero + 1 : 3;
             waiting.push_front(now);
         } else if (const auto less = space_.smaller(choice)) {
@@ -349,6 +353,7 @@ void Search::find_edges(Found& found) const {
     axis_edge("tp", best.tp, space_.most_tp);
     if (best.pp > 1) axis_edge("pp", best.pp, space_.most_pp);
     if (best.cp > 1) axis_edge("cp", best.cp, space_.most_cp);
+    if (best.ep > 1 && space_.most_ep < space_.experts) axis_edge("ep", best.ep, space_.most_ep);
     edge(space_.varies_samples && best.samples == most_samples,
          fmt::format("micro-batches of {} samples are the largest searched", best.samples));
     edge(space_.varies_schedule && best.pp > 1 && best.chunks == most_chunks,

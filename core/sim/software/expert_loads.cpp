@@ -50,10 +50,9 @@ ExpertLoads with_expert_loads(Plan plan, double times) {
                 c.kernels.push_back(std::move(spec));
             }
             i.kernel = known->second;
-            const double asked = times * counted->even();
             ++made.products;
             filled += counted->rows(times) / static_cast<double>(counted->slots);
-            dropped += std::max(0.0, 1 - counted->rows(times) / asked);
+            dropped += std::max(0.0, 1 - counted->rows(times) / (times * counted->mean()));
         }
     }
     if (made.products > 0) {

@@ -28,8 +28,13 @@ struct Grouped {
     Products by;
     bool gradient;
 
-    /// oneDNN makes a 16-bit product for each number of rows, so numbers are rounded up to multiples of 64, by zeros.
+    /// oneDNN makes a 16-bit product for each number of rows, so numbers are rounded up, by zeros: to 16, 32, or
+    /// multiples of 64.
     i64 unit() const { return by == Products::native && has_native(first.type) ? 64 : 1; }
+    i64 padded(i64 rows) const {
+        const i64 few = rows <= 16 ? 16 : 32;
+        return unit() == 1 || rows > few ? rounded(rows, unit()) : few;
+    }
     bool copies() const { return s.groups > 1 || unit() > 1; }
     /// From so many rows of one group on, they are a product of their own, in place.
     i64 large() const { return within(s.k * s.n / (s.k + s.n), 1, max_copied); }
@@ -152,7 +157,7 @@ void run_rows(const Grouped& call, const ExpertRows* list, i64 begin, i64 end, f
         const ExpertRows* const groups = list + e * s.groups;
         const In w = at(call.second, e * s.k * s.n);
         for_batches(call, groups, begin - before, end - before, [&](const ExpertRows* pieces, i64 count, i64 rows) {
-            const i64 size = rounded(rows, call.unit());
+            const i64 size = call.padded(rows);
             const Matmul p = call.product(size, false);
             if (count == 1 && size == rows) {
                 const i64 first = pieces[0].first;
@@ -197,7 +202,7 @@ void run_dw(const Grouped& call, const ExpertRows* groups, i64 e, i64 m_begin, i
     bool add = s.accumulate && !call.sums();
     const i64 all = count_rows(groups, s.groups);
     for_batches(call, groups, 0, all, [&](const ExpertRows* pieces, i64 count, i64 rows) {
-        const i64 size = rounded(rows, call.unit());
+        const i64 size = call.padded(rows);
         const bool in_place = count == 1 && size == rows;
         const i64 first = pieces[0].first;
         const In x =

@@ -13,14 +13,15 @@ Llama.__index = Llama
 -- also in the output projection. fused = false: attention as separate ops. rows: of the table, `vocab` have a word.
 -- loss_tile: see nn.loss. experts: of a mixture in place of the feed-forward block, in all layers but the first `dense`
 -- ones and those of the list dense_layers, from 0; expert_mlp: width of one, 0: mlp; upcycled: published files have a
--- dense block, which all experts begin with, and no router. Others are options of nn.moe; shared = 0: none.
+-- dense block, which all experts begin with, and no router. Others are options of nn.moe; shared = 0: none; the losses
+-- of `balance` count the tokens that the model's loss counts.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
                    fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
                    dense_layers = false, upcycled = false, capacity = 1.25, most = false, parts = 1,
                    overflow = "drop", drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
-                   shared = 0, shared_gate = false }
+                   shared = 0, shared_gate = false, balance = false }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
@@ -59,7 +60,12 @@ function Llama:block(i, x_BTC)
   if not has_experts(c, i) then
     return nn.swiglu(x_BTC, { mlp = c.mlp, std = c.std, std_out = c.std_out or c.std })
   end
-  local y_BTC, route = nn.moe(x_BTC, mixture(c))
+  local options = mixture(c)
+  if c.balance then
+    options.balance = { targets = self.targets }
+    for key, value in pairs(c.balance) do options.balance[key] = value end
+  end
+  local y_BTC, route = nn.moe(x_BTC, options)
   self.routes[i] = route
   return y_BTC
 end
@@ -100,12 +106,19 @@ function Llama:head(tokens, packed)
 end
 
 --- tokens i32 [B, T] -> logits [B, T, V]. `packed`: see head.
-function Llama:logits(tokens, packed) return nn.logits(self:head(tokens, packed)) end
+function Llama:logits(tokens, packed)
+  self.targets = nil
+  return nn.logits(self:head(tokens, packed))
+end
 
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []. `packed`: see head.
 function Llama:loss(tokens, targets, packed)
+  self.targets = targets
   local x_BTC, weight, options = self:head(tokens, packed)
-  return nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
+  local loss, count = nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
+  local routes = {}
+  for i = 0, self.config.layers - 1 do routes[#routes + 1] = self.routes[i] end
+  return nn.balanced(routes, loss, count), count
 end
 
 --- The tensors of a published checkpoint (safetensors) for the params: a list of { param, tensor, transpose = }.

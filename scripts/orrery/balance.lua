@@ -1,0 +1,178 @@
+--- Balance of a mixture's experts: losses that nn.moe makes of a route, a bias that moves against the loads, and what a
+-- step reports of them.
+-- Shapes: as in moe.lua; B batch, N tokens of a group, E experts, k choices of a token. `...` is B, or B, P.
+--
+-- A loss here is a sum over tokens, as that of the model is: its mean over groups times their tokens. Each is a sum of
+-- terms of one group (or one token), so layouts add them up over ranks and micro-batches, and the model's count divides
+-- them: losses and gradients are the same on every mesh, and independent of the size of the batch. A sum of loads over
+-- the batch is not linear in what it is read by; only a group that lies on one rank, or the state of the last step, is
+-- multiplied by scores.
+local native = require "orrery.native"
+local numbers = require "orrery.numbers"
+
+local balance = {}
+
+local function fail(problem, ...) native.fail(("nn.moe: balance: " .. problem):format(...)) end
+
+local defaults = { loss = "none", coefficient = 0.01, groups = 0, z = 0.0, rate = 0.0, targets = false }
+local losses = { none = true, sequence = true, groups = true, last_step = true }
+
+--- The options with their defaults; throws for those of nn.moe's `balance` that are wrong.
+local function checked(given, batch)
+  local c = {}
+  for key, default in pairs(defaults) do c[key] = default end
+  for key, value in pairs(given) do
+    if defaults[key] == nil then
+      fail("no option \"%s\"\n  known: coefficient, groups, loss, rate, targets, z", tostring(key))
+    end
+    c[key] = value
+  end
+  if not losses[c.loss] then
+    fail("loss = %s: expected \"none\", \"sequence\", \"groups\" or \"last_step\"", tostring(c.loss))
+  end
+  for _, key in ipairs { "coefficient", "z", "rate" } do
+    local _, problem = numbers.number(key, c[key], 0)
+    if problem then fail("%s", problem) end
+  end
+  if c.loss == "groups" and native.training()
+    and (math.type(c.groups) ~= "integer" or c.groups < 1 or batch % c.groups ~= 0) then
+    fail("groups = %s does not divide a batch of %d sequences: give a number that does", tostring(c.groups), batch)
+  end
+  return c
+end
+
+--- x with all dims but the last summed; keep: but for the first and the last.
+local function sum_of_tokens(x, keep)
+  local dims = {}
+  for d = keep and 2 or 1, #x.shape - 1 do dims[#dims + 1] = d end
+  return #dims == 0 and x or x:sum { dims = dims }
+end
+
+--- The loads of a step, f32 [E]: choices of each expert in the whole batch. Complete only at the end of the step.
+local function total(route)
+  route.total = route.total or sum_of_tokens(route.load:cast "f32")
+  return route.total
+end
+
+--- x [B, ...] -> [G, ...], the sum over each group of sequences.
+local function by_group(x, groups)
+  local batch = x.shape[1]
+  if groups == batch then return x end
+  local dims = { x.dims[1] ~= "" and { x.dims[1], groups } or groups, batch // groups }
+  for d = 2, #x.shape do dims[d + 1] = x.dims[d] ~= "" and x.dims[d] or x.shape[d] end
+  return x:reshape(dims):sum { dims = { 2 } }
+end
+
+--- 1 for each token whose target counts, else 0, f32 [B, T], or in the shape of `like`; nil: all count.
+local function counted(c, like)
+  if not c.targets then return nil end
+  local m = c.targets:less(0):select(native.constant(0), native.constant(1))
+  if not like or #like.shape == 2 then return m end
+  local dims = {}
+  for d, size in ipairs(like.shape) do dims[d] = like.dims[d] ~= "" and { like.dims[d], size } or size end
+  return m:reshape(dims)
+end
+
+--- each [..., N] -> f32 [], the sum over the tokens whose targets count.
+local function sum_of_counted(each, c)
+  local m = counted(c, each)
+  return (m and each * m or each):sum()
+end
+
+--- The scores of the experts as shares that sum to 1 for each token, f32 [..., N, E].
+local function shares(route)
+  local s = route.scores:cast "f32"
+  if route.scored == "softmax" then return s end
+  return s / (s:sum { dims = { #s.shape }, keep = true } + 1e-20)
+end
+
+--- The auxiliary loss of Switch (Fedus et al. 2022) and DeepSeek (Dai et al. 2024), f32 []: for each group the sum over
+-- experts of f_e p_e, 1 where balanced, with f_e = load_e E / (k tokens) and p_e the mean share of expert e's score;
+-- times the group's tokens whose targets count. Groups are sequences, or as many equal parts of the batch as `groups`
+-- says; a mesh or a number of micro-batches that tears a group apart is refused.
+local function of_groups(route, c)
+  local s, load = shares(route), route.load:cast "f32"
+  local batch, e = s.shape[1], route.experts
+  local groups = c.loss == "groups" and c.groups or batch
+  local choices = route.tokens * route.top_k * (batch // groups)           -- of a group
+  local p = by_group(sum_of_tokens(s, true), groups)                       -- [G, E], tokens times the mean
+  local f = by_group(sum_of_tokens(load, true), groups)
+  local each = (f * p):sum { dims = { 2 } }                                -- [G]
+  local m = counted(c)
+  if m then each = each * (by_group(m:sum { dims = { 2 } }, groups) / (route.tokens * (batch // groups))) end
+  return each:sum() * (c.coefficient * e / choices)
+end
+
+--- The same loss with f of the step before, whose loads are a state: linear in the scores of each token, so that it
+-- balances the whole batch.
+local function of_last_step(route, c)
+  local before = native.state { name = "gate.loads", shape = { { "router", route.experts } }, initial = 1 }
+  before:next(total(route))
+  local each = (shares(route) * (before * (route.experts / before:sum()))):sum { dims = { #route.scores.shape } }
+  return sum_of_counted(each, c) * c.coefficient
+end
+
+--- The z-loss of ST-MoE (Zoph et al. 2022), f32 []: the sum over tokens of the square of log(sum(exp(logits))).
+local function z_loss(route, c)
+  local logits, last = route.logits, #route.logits.shape
+  local top = logits:max { dims = { last }, keep = true }
+  local lse = (logits - top):exp():sum { dims = { last }, keep = true }:log() + top
+  return sum_of_counted((lse * lse):sum { dims = { last } }, c) * c.z
+end
+
+--- Begins the balance of a mixture of E experts with the options of nn.moe's `balance`: returns end_of(route), which
+-- adds the losses to the route, and the bias of DeepSeek-V3 (Liu et al. 2024), [E], or nil: an expert with a load above
+-- the mean becomes `rate` less likely to be chosen in the next step, one with a load below it `rate` more likely.
+function balance.begin(given, experts, batch)
+  local c = checked(given, batch)
+  local bias = c.rate > 0 and native.state { name = "gate.correction", shape = { { "router", experts } } } or nil
+  return function(route)
+    if not native.training() then return end
+    if bias then
+      local load = total(route)
+      local mean, none = load:sum() / experts, native.constant(0)
+      local down = mean:less(load):select(native.constant(-c.rate), none)
+      bias:next(bias + load:less(mean):select(native.constant(c.rate), down))
+    end
+    if c.loss ~= "none" then
+      route.balance_loss = (c.loss == "last_step" and of_last_step or of_groups)(route, c)
+    end
+    if c.z > 0 then route.z_loss = z_loss(route, c) end
+  end, bias
+end
+
+--- The sum of the losses with those of its routes, a list in the order of layers. Reports balance_loss and z_loss per
+-- target; expert_load, the largest load of each layer divided by its mean; expert_drop, the share of its choices that
+-- found no slot. Evaluations have none of these losses and reports.
+function balance.close(routes, loss, count)
+  if not native.training() then return loss end
+  for _, name in ipairs { "balance_loss", "z_loss" } do
+    local sum
+    for _, route in ipairs(routes) do
+      if route[name] then sum = sum and sum + route[name] or route[name] end
+    end
+    if sum then
+      native.result(name, sum, count)
+      loss = loss + sum
+    end
+  end
+  local loads, drops = {}, {}
+  for i, route in ipairs(routes) do
+    local load, choices = total(route), route.load.shape[1] * route.tokens * route.top_k
+    loads[i] = (load:max() * (route.experts / choices)):reshape { 1 }
+    drops[i] = ((route.load:cast "f32" - route.slots):maximum(0):sum() / choices):reshape { 1 }
+  end
+  if #routes > 0 then
+    local function list(values)
+      if #values == 1 then return values[1] end
+      local others = { table.unpack(values, 2) }
+      others[#values] = { dim = 1 }
+      return values[1]:concat(table.unpack(others))
+    end
+    native.result("expert_load", list(loads))
+    native.result("expert_drop", list(drops))
+  end
+  return loss
+end
+
+return balance
