@@ -537,8 +537,8 @@ function orrery.step() end
 --- False while evaluation and sampling programs are traced.
 ---@return boolean
 function orrery.training() end
---- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step is
---- compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
+--- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step
+--- is compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
 ---@param sizes number[]
 ---@return number
 function orrery.capacity(sizes) end

@@ -57,7 +57,9 @@ local function checked(x, given)
       fail("%s = %s: expected a number above 0", key, tostring(value))
     end
   end
-  if c.most and c.overflow ~= "again" then fail("most = %g: only overflow = \"again\" has a largest capacity", c.most) end
+  if c.most and c.overflow ~= "again" then
+    fail("most = %g: only overflow = \"again\" has a largest capacity", c.most)
+  end
   if c.most and c.most < c.capacity then fail("most = %g is below capacity = %g", c.most, c.capacity) end
   if c.shared_gate and not c.shared then fail("shared_gate without shared, the width of the shared experts") end
   return c

@@ -251,8 +251,8 @@ local moe_options = options_of("experts top_k mlp capacity most parts overflow d
 -- options: experts, top_k, mlp (width of an expert), capacity (1.25; experts / top_k drops nothing), parts (1),
 -- overflow ("drop"; "again": a train step in which choices find no slot changes nothing and runs again with the next of
 -- the capacities 1, 1.25, 1.5, 2, 3, 4, 6 ... from `capacity`, by default 1, to `most`, by default 2; evaluation and
--- sampling have slots for all), drop ("position": choices of later tokens; "weight": those of less weight), scores ("softmax" |
--- "sigmoid"), first ("scores": the best scores are chosen; "top_k": the best logits, and scores are made of them
+-- sampling have slots for all), drop ("position": choices of later tokens; "weight": those of less weight), scores
+-- ("softmax" | "sigmoid"), first ("scores": the best scores are chosen; "top_k": the best logits, and scores are made of them
 -- alone), renormalise (a token's weights are divided by their sum), scale (1; multiplies the weights), groups and
 -- top_groups (only experts of the best top_groups of `groups` groups are chosen; a group ranks by the sum of its two
 -- highest), router_bias (false), correction ([E], added for the choice, not to the weights), shared (width of an expert

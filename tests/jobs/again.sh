@@ -33,7 +33,10 @@ settings=(again.lua --set data.path=text.txt --set data.tokens_per_sequence=32 -
     --set checkpoint.every_steps=10 --set checkpoint.keep=10 --set checkpoint.async=false --set run.timeout_s=20)
 full=(--set script.overflow=drop --set script.capacity=4)
 last() { grep -v eval_loss "$1/metrics.jsonl" | tail -1 | sed -E "s/.*\"$2\":([^,}]+).*/\1/"; }
-values() { sed -E "s/.*\"step\":([0-9]+),.*\"$2\":([^,}]+).*/\1 \2/;t;d" "$1/metrics.jsonl"; }
+values() {  # values NAME KEY: one line a step, or evaluation
+    sed -nE "s/.*\"$2\":([^,}]+).*/\1/p" "$1/metrics.jsonl" | nl
+    grep -q "\"$2\"" "$1/metrics.jsonl" || echo "$1 lacks $2"
+}
 ran_again() { [ "$(last "$1" again)" -gt 0 ] || { cat "$1.log"; fail "$1: no step ran again"; }; }
 
 # Bit by bit on reference kernels, in f32 and with the loss scale of f16; 1e-6 on others, on any mesh.
